@@ -1,0 +1,52 @@
+# Every chore has one name here, the same on a laptop and in CI. Needs Python 3.11 or newer and make, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export METRIST_TEST_DATA ?= $(abspath ../shared/data)
+
+.PHONY: help demo test check format test-browser torture bench-lexical bench-start kernels docs clean
+
+help:  ## show the chores
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
+
+$(VENV)/.core: pyproject.toml hatch_build.py $(wildcard src/metrist/kernels/*.c)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.tests: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group tests --group checks
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.tests
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	touch $@
+
+demo: $(VENV)/.core  ## install, score the shipped sample, print a table
+	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -o demo-run
+
+test: $(VENV)/.tests  ## the whole test suite
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.tests  ## linter, formatter, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.tests  ## let ruff lay out the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+torture: $(VENV)/.tests  ## kill -9, huge inputs: minutes
+	$(BIN)/python -m pytest -m torture
+
+bench-lexical: $(VENV)/.bench  ## lexical metrics beside their peers, pairs a second
+	$(BIN)/python -m bench.lexical
+
+bench-start: $(VENV)/.bench  ## what an import and a --help cost
+	$(BIN)/python -m bench.start
+
+clean:  ## remove everything that was built
+	rm -rf $(VENV) build dist demo-run src/metrist/kernels/*.so

@@ -1,0 +1,95 @@
+"""What a metric is: settings, what it needs, and two functions. `score` turns records into rows of numbers, `pool`
+turns summed rows into a system's score."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist import __version__
+from metrist.errors import SpecError, did_you_mean
+from metrist.metrics.shard import Shard
+from metrist.records import Need
+from metrist.scores import Scores
+from metrist.spec import Spec
+
+Reduce = Literal["native", "max", "mean"]
+
+
+class Metric:
+    """Base of all metrics. A subclass is a frozen dataclass: its fields are its settings."""
+
+    needs: ClassVar[tuple[Need, ...]] = ()
+    #: None: the metric describes and does not judge.
+    higher_is_better: ClassVar[bool | None] = True
+    bounds: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    #: The optional dependency group that the metric needs, for the message that asks for it.
+    extra: ClassVar[str | None] = None
+    #: How the metric is called in the catalog; None for metrics that are not in it.
+    catalog_name: ClassVar[str | None] = None
+    #: Settings that the name itself carries, as rouge2 carries its order.
+    in_name: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def name(self) -> str:
+        """How the metric is called in a spec. Metrics from outside the catalog are called by their import path."""
+        return self.catalog_name or f"{type(self).__module__}.{type(self).__qualname__}"
+
+    @property
+    def text(self) -> str:
+        """The metric as text, with the settings that differ from their defaults: reads back to an equal metric."""
+        defaults = {f.name: f.default for f in _fields(self)}
+        return str(Spec(self.name, {k: v for k, v in self._settings().items() if v != defaults[k]}))
+
+    @property
+    def signature(self) -> str:
+        """All that a reader needs to compute the same numbers again."""
+        facts = {"metrist": __version__, **self._code(), **self.facts()}
+        return " | ".join([str(Spec(self.name, self._settings())), *(f"{k} {v}" for k, v in facts.items())])
+
+    def facts(self) -> Mapping[str, str]:
+        """What else the numbers depend on: hashes of weights and prompts, versions of tables."""
+        return {}
+
+    def score(self, shard: Shard) -> Scores:
+        """One score per record of the shard, in order."""
+        raise NotImplementedError(f"{type(self).__name__} must define score(self, shard)")
+
+    def pool(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """System scores from summed rows of statistics, along the last axis; NaN where nothing was scored."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean: NDArray[np.float64] = sums[..., 0] / sums[..., 1]
+        return mean
+
+    def _settings(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in _fields(self)}
+
+    def _code(self) -> Mapping[str, str]:
+        """For metrics that metrist's version does not cover: a hash of its code, so that an edit makes another metric."""
+        if type(self).__module__.split(".")[0] == "metrist":
+            return {}
+        try:
+            source = inspect.getsource(type(self))
+        except (OSError, TypeError):
+            return {"code": "unknown"}
+        return {"code": hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:12]}
+
+
+def check_choice(metric: Metric, setting: str, choices: Iterable[str]) -> None:
+    """Refuse a setting whose value is none of the choices, naming the nearest."""
+    value, known = getattr(metric, setting), tuple(choices)
+    if value not in known:
+        listed = ", ".join(map(repr, known))
+        hint = did_you_mean(str(value), known)
+        raise SpecError(f"{metric.name}: {setting} must be one of {listed}, got {value!r}{hint}")
+
+
+def _fields(metric: Any) -> list[dataclasses.Field[Any]]:
+    declared = dataclasses.fields(metric) if dataclasses.is_dataclass(metric) else ()
+    return [f for f in declared if f.init and f.name not in metric.in_name]

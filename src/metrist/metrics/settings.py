@@ -1,0 +1,55 @@
+"""Checks a metric's settings against the types that its class declares, before the metric is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+
+from metrist.errors import SpecError, did_you_mean
+
+
+def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse unknown settings (naming the nearest) and values of a type that the setting does not take."""
+    hints = typing.get_type_hints(cls)
+    known = [f.name for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else []
+    for key, value in settings.items():
+        if key not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}")
+        if not _fits(value, hints[key]):
+            raise SpecError(f"{name}: {key} must be {_words(hints[key])}, got {value!r}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, choice) for choice in get_args(hint))
+    if origin is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
+    if origin is tuple:
+        inner = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_fits(element, inner) for element in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (bool, str, type(None)):
+        return isinstance(value, hint) or (hint is type(None) and value is None)
+    return True  # Richer types (a nested metric, an LLM) check themselves.
+
+
+_PLAIN = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", type(None): "None"}
+
+
+def _words(hint: Any) -> str:
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_words, inside))
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, inside))
+    if origin is tuple:
+        return f"a list, each {_words(inside[0])}"
+    return _PLAIN.get(hint, str(hint))
