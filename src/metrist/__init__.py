@@ -1,3 +1,79 @@
-"""metrist scores generated text, explains its errors, and tells which metric to trust on your own data."""
+"""metrist scores generated text, explains its errors, and tells which metric to trust on your own data.
+
+    import metrist
+
+    results = metrist.score("outputs.jsonl", ["rougeL(stem=True)", "chrf"])
+    results.table()
+
+Names are imported when they are first used, so that `import metrist` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from metrist.errors import InputError as InputError
+    from metrist.errors import MetristError as MetristError
+    from metrist.errors import MissingExtra as MissingExtra
+    from metrist.errors import NeedsError as NeedsError
+    from metrist.errors import RunError as RunError
+    from metrist.errors import SpecError as SpecError
+    from metrist.files.reader import read_records as read_records
+    from metrist.grid import Grid as Grid
+    from metrist.metrics.base import Metric as Metric
+    from metrist.metrics.catalog import metric as metric
+    from metrist.metrics.shard import Shard as Shard
+    from metrist.ratings import Error as Error
+    from metrist.ratings import Preference as Preference
+    from metrist.ratings import Rating as Rating
+    from metrist.records import Pair as Pair
+    from metrist.records import Record as Record
+    from metrist.run import load as load
+    from metrist.run import score as score
+    from metrist.scores import Score as Score
+    from metrist.scores import Scores as Scores
+    from metrist.studies.check import check as check
+    from metrist.studies.compare import compare as compare
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "InputError": "metrist.errors",
+    "MetristError": "metrist.errors",
+    "MissingExtra": "metrist.errors",
+    "NeedsError": "metrist.errors",
+    "RunError": "metrist.errors",
+    "SpecError": "metrist.errors",
+    "Grid": "metrist.grid",
+    "Metric": "metrist.metrics.base",
+    "Shard": "metrist.metrics.shard",
+    "Error": "metrist.ratings",
+    "Preference": "metrist.ratings",
+    "Rating": "metrist.ratings",
+    "Pair": "metrist.records",
+    "Record": "metrist.records",
+    "Score": "metrist.scores",
+    "Scores": "metrist.scores",
+    "check": "metrist.studies.check",
+    "compare": "metrist.studies.compare",
+    "load": "metrist.run",
+    "metric": "metrist.metrics.catalog",
+    "read_records": "metrist.files.reader",
+    "score": "metrist.run",
+}
+
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'metrist' has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

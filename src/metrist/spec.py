@@ -7,6 +7,7 @@ ever evaluated, so a text from a stranger can be parsed without fear.
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,13 +36,18 @@ def parse(text: str) -> Spec:
     if len(text) > _LONGEST:
         raise SpecError(f"a metric's text of {len(text):,} characters is too long (at most {_LONGEST:,})")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        found = _value(tree, text)
+        found = _value(_tree(text), text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
         raise SpecError(f"cannot read the metric {text!r}: {_reason(fault)}") from None
     if not isinstance(found, Spec):
         raise SpecError(f"cannot read the metric {text!r}: wanted a name such as chrf(word_order=2)")
     return found
+
+
+def _tree(text: str) -> ast.expr:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python's remarks on odd escapes in strings are not about us.
+        return ast.parse(text.strip(), mode="eval").body
 
 
 def _reason(fault: Exception) -> str:
@@ -73,6 +79,8 @@ def _settings(keywords: list[ast.keyword], text: str) -> dict[str, Any]:
     for keyword in keywords:
         if keyword.arg is None:
             raise ValueError("'**' cannot be used here")
+        if keyword.arg in settings:
+            raise ValueError(f"the setting {keyword.arg!r} is repeated")
         settings[keyword.arg] = _value(keyword.value, text)
     return settings
 

@@ -1,0 +1,108 @@
+"""Fast loops over text: numbers in, numbers out, no policy.
+
+Compiled where the extension was built, plain Python elsewhere (`metrist.kernels.twin`), with equal results.
+METRIST_KERNELS=python chooses the twin. Texts are any `str`; `outputs` and `references` are text numbers, one of each
+per pair.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.kernels import twin
+from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel
+
+_kernels: Any = twin
+if os.environ.get("METRIST_KERNELS") != "python":
+    with suppress(ImportError):
+        _kernels = importlib.import_module("metrist.kernels.compiled")
+
+have_compiled: bool = _kernels is not twin
+
+__all__ = [
+    "SEPARATOR",
+    "SINGLE",
+    "WORD",
+    "CharClasses",
+    "Tokens",
+    "characters",
+    "clipped_matches",
+    "clipped_matches_grouped",
+    "from_lists",
+    "have_compiled",
+    "lcs_lengths",
+    "relabel",
+    "scan",
+    "scan_13a",
+    "scan_chrf_words",
+    "ter_edits",
+    "union_lcs_hits",
+]
+
+
+def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
+    """Runs of WORD characters, as long as they go; a SINGLE character is a token alone; the rest separates."""
+    return _kernels.scan(texts, classes)
+
+
+def scan_13a(texts: Sequence[str]) -> Tokens:
+    """BLEU's usual words: mteval-v13a as in sacrebleu, trailing whitespace and all."""
+    return _kernels.scan_13a(texts)
+
+
+def scan_chrf_words(texts: Sequence[str]) -> Tokens:
+    """The words of chrF++: split at whitespace, one punctuation mark taken off the end or else the beginning."""
+    return _kernels.scan_chrf_words(texts)
+
+
+def characters(texts: Sequence[str]) -> Tokens:
+    """The characters that are not whitespace; their ids are code points."""
+    return _kernels.characters(texts)
+
+
+def clipped_matches(
+    tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32], max_order: int
+) -> NDArray[np.int64]:
+    """For each pair, and each order up to `max_order`: how many n-grams of the output are in the reference, each
+    counted at most as often as it occurs there."""
+    return _kernels.clipped_matches(tokens, outputs, references, max_order)
+
+
+def clipped_matches_grouped(
+    tokens: Tokens,
+    outputs: NDArray[np.int32],
+    references: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    max_order: int,
+) -> NDArray[np.int64]:
+    """The same for outputs with several references: one row per record, whose pairs are `starts[r]:starts[r + 1]`.
+    An n-gram counts at most as often as in that reference where it occurs most."""
+    return _kernels.clipped_matches_grouped(tokens, outputs, references, starts, max_order)
+
+
+def lcs_lengths(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The length of the longest common subsequence of each pair."""
+    return _kernels.lcs_lengths(tokens, outputs, references)
+
+
+def union_lcs_hits(
+    tokens: Tokens, line_starts: NDArray[np.int64], outputs: NDArray[np.int32], references: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """ROUGE-Lsum's hits per pair, where `tokens` are lines and text t is lines `line_starts[t]:line_starts[t + 1]`.
+
+    A token of a reference line is a hit when it is on the longest common subsequence with any of the output's lines,
+    as often at most as the token occurs in either text. Which of several longest ones is taken follows rouge-score.
+    """
+    return _kernels.union_lcs_hits(tokens, line_starts, outputs, references)
+
+
+def ter_edits(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Translation edits (insertions, deletions, substitutions, moves) per pair, as sacrebleu's Tercom search finds."""
+    return _kernels.ter_edits(tokens, outputs, references)

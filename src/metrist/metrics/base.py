@@ -71,7 +71,7 @@ class Metric:
         return {f.name: getattr(self, f.name) for f in _fields(self)}
 
     def _code(self) -> Mapping[str, str]:
-        """For metrics that metrist's version does not cover: a hash of its code, so that an edit makes another metric."""
+        """For metrics that metrist's version does not cover: a hash of the code; an edit makes another metric."""
         if type(self).__module__.split(".")[0] == "metrist":
             return {}
         try:
@@ -88,6 +88,13 @@ def check_choice(metric: Metric, setting: str, choices: Iterable[str]) -> None:
         listed = ", ".join(map(repr, known))
         hint = did_you_mean(str(value), known)
         raise SpecError(f"{metric.name}: {setting} must be one of {listed}, got {value!r}{hint}")
+
+
+def check_within(metric: Metric, setting: str, low: float, high: float) -> None:
+    """Refuse a setting whose number lies outside `low` to `high`."""
+    value = getattr(metric, setting)
+    if not low <= value <= high:
+        raise SpecError(f"{metric.name}: {setting} must be {low:g} to {high:g}, got {value!r}")
 
 
 def _fields(metric: Any) -> list[dataclasses.Field[Any]]:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from metrist.errors import SpecError, did_you_mean
@@ -47,6 +47,11 @@ def names() -> list[str]:
     return [*_BUILTIN, *(name for name in _added() if name not in _BUILTIN)]
 
 
+def metric(text: str) -> Metric:
+    """The metric that a text such as `chrf(word_order=2)` names, ready to use."""
+    return build(text)
+
+
 def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
     """The metric that a text names. A dotted name is imported, unless the text comes from a file or a request
     (`allow_import=False`)."""
@@ -54,10 +59,11 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
         return metric
     spec = parse(metric) if isinstance(metric, str) else metric
     cls, preset = _look_up(spec.name, allow_import)
-    check_settings(cls, spec.name, spec.settings)
     if taken := preset.keys() & spec.settings.keys():
         raise SpecError(f"{spec.name} already says its {min(taken)}")
-    made = cls(**preset, **spec.settings)
+    settings = {**preset, **spec.settings}
+    check_settings(cls, spec.name, settings)
+    made = cls(**settings)
     if not isinstance(made, Metric):
         raise SpecError(f"{spec.name} is not a metric: it must be a subclass of metrist.Metric")
     return made
@@ -67,7 +73,7 @@ def _look_up(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]:
     if entry := _BUILTIN.get(name):
         return getattr(importlib.import_module(entry.module), entry.attribute), entry.preset
     if added := _added().get(name):
-        return added.load(), {}
+        return _loaded(added), {}
     if "." in name and allow_import:
         return _imported(name), {}
     if "." in name:
@@ -75,8 +81,17 @@ def _look_up(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]:
     raise SpecError(f"no metric named {name!r}{did_you_mean(name, names())}")
 
 
-def _added() -> Mapping[str, Any]:
+def _added() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _loaded(point: EntryPoint) -> type:
+    try:
+        found: type = point.load()
+    except Exception as fault:
+        of = f" of the package {point.dist.name}" if point.dist else ""
+        raise SpecError(f"cannot load the metric {point.name!r}{of}: {type(fault).__name__}: {fault}") from fault
+    return found
 
 
 def _imported(name: str) -> type:
@@ -90,6 +105,8 @@ def _imported(name: str) -> type:
         raise SpecError(f"cannot import the metric {name!r}: no module named {fault.name!r}") from None
     except AttributeError:
         raise SpecError(f"cannot import the metric {name!r}: {module} has no {attribute!r}") from None
+    except Exception as fault:
+        raise SpecError(f"cannot import the metric {name!r}: {type(fault).__name__}: {fault}") from fault
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise SpecError(f"{name!r} is not a metric: it must be a frozen dataclass derived from metrist.Metric")
     return found

@@ -12,15 +12,21 @@ from metrist.errors import SpecError, did_you_mean
 
 
 def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse unknown settings (naming the nearest) and values of a type that the setting does not take."""
+    """Refuse unknown settings (naming the nearest), values of a type that the setting does not take, and the lack of a
+    setting that has no default."""
     hints = typing.get_type_hints(cls)
-    known = [f.name for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else []
+    fields = [f for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else []
+    known = [f.name for f in fields]
     for key, value in settings.items():
         if key not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}")
         if not _fits(value, hints[key]):
             raise SpecError(f"{name}: {key} must be {_words(hints[key])}, got {value!r}")
+    for setting in fields:
+        if setting.name not in settings and setting.default is setting.default_factory is dataclasses.MISSING:
+            wanted = f"{name}({setting.name}=...), {_words(hints[setting.name])}"
+            raise SpecError(f"{name} needs the setting {setting.name!r}: {wanted}")
 
 
 def _fits(value: Any, hint: Any) -> bool:

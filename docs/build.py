@@ -1,0 +1,98 @@
+"""Writes the pages of the docs that are made from the code: `make docs`, or `python docs/build.py`.
+
+Only docs/metrics.md so far: one section per metric of the catalog, from its card. tests/test_docs.py checks that the
+page says what the code says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from metrist.metrics import cards, catalog
+from metrist.metrics.base import Metric
+
+DOCS = Path(__file__).resolve().parent
+
+_HEAD = """\
+# The metrics
+
+<!-- Made from the cards in src/metrist/metrics/cards by `make docs`; edit those, not this page. -->
+
+What each metric measures, how to read its number, and when not to trust it. `metrist explain-metric NAME` says the same
+on the command line, with the settings and signature of the very metric that you name.
+"""
+_QUESTIONS = {
+    "range": "Range",
+    "reading": "How to read it",
+    "distrust": "When not to trust it",
+    "citation": "Citation",
+}
+
+
+def metrics_page() -> str:
+    """The whole page: an overview, then the sections."""
+    families = _families()
+    overview = "\n".join(["| metric | needs | better |", "|---|---|---|", *map(_overview_row, families)])
+    return "\n".join([_HEAD, overview, *map(_section, families), ""])
+
+
+def _families() -> list[list[Metric]]:
+    """metrist's own metrics, those that share a card together."""
+    found: dict[str, list[Metric]] = {}
+    for name in catalog.names():
+        metric = catalog.build(name)
+        if type(metric).__module__.startswith("metrist."):  # Installed plug-ins are not part of these docs.
+            found.setdefault(repr(cards.card(name)), []).append(metric)
+    return list(found.values())
+
+
+def _title(family: list[Metric]) -> str:
+    names = [f"`{metric.name}`" for metric in family]
+    return f"{names[0]} … {names[-1]}" if len(names) > 3 else ", ".join(names)
+
+
+def _overview_row(family: list[Metric]) -> str:
+    return f"| {_title(family)} | {_needs(family[0])} | {_better(family[0])} |"
+
+
+def _section(family: list[Metric]) -> str:
+    metric, card = family[0], cards.card(family[0].name)
+    low, high = metric.bounds
+    facts = f"Needs {_needs(metric)} · {_direction(metric)} · {low:g} to {high:g}"
+    answers = [f"**{title}.** {text}" for field, title in _QUESTIONS.items() if (text := getattr(card, field))]
+    blocks = [f"\n## {_title(family)}", facts, card.measures, *answers, *_settings(metric, card.settings)]
+    return "\n\n".join(blocks)
+
+
+def _settings(metric: Metric, said: Mapping[str, str]) -> Iterator[str]:
+    lines = [_setting(field, said) for field in _fields(metric)]
+    if lines:
+        yield "\n".join(["| setting | default | |", "|---|---|---|", *lines])
+
+
+def _fields(metric: Any) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(metric) if field.init and field.name not in metric.in_name]
+
+
+def _setting(field: dataclasses.Field[Any], said: Mapping[str, str]) -> str:
+    default = "required" if field.default is dataclasses.MISSING else f"`{field.default!r}`"
+    return f"| `{field.name}` | {default} | {said.get(field.name, '').replace('|', chr(92) + '|')} |"
+
+
+def _needs(metric: Metric) -> str:
+    return ", ".join(("output", *metric.needs))
+
+
+def _better(metric: Metric) -> str:
+    return {True: "higher", False: "lower", None: "neither: it describes"}[metric.higher_is_better]
+
+
+def _direction(metric: Metric) -> str:
+    return "describes, does not judge" if metric.higher_is_better is None else f"{_better(metric)} is better"
+
+
+if __name__ == "__main__":
+    (DOCS / "metrics.md").write_text(metrics_page(), encoding="utf-8")

@@ -1,0 +1,81 @@
+"""The command `metrist`: one small module a verb. Verbs import what they need when they run, so `--help` is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from metrist import __version__
+from metrist.cli.check import check
+from metrist.cli.compare import compare
+from metrist.cli.convert import convert
+from metrist.cli.explain_metric import explain_metric
+from metrist.cli.export import export
+from metrist.cli.list_metrics import list_metrics
+from metrist.cli.output import remark
+from metrist.cli.run import run
+from metrist.cli.score import score
+from metrist.errors import MetristError
+
+app = typer.Typer(
+    name="metrist",
+    help="Score generated text, explain its errors, and learn which metric to trust on your own data.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("score")(score)
+app.command("compare")(compare)
+app.command("check")(check)
+app.command("run")(run)
+app.command("export")(export)
+app.command("convert")(convert)
+app.command("list")(list_metrics)
+app.command("explain-metric")(explain_metric)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"metrist {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Score generated text, explain its errors, and learn which metric to trust on your own data."""
+
+
+def main() -> None:
+    """Run the command line; whatever the user can mend is one line on standard error and exit code 2."""
+    try:
+        app(args=_spread(sys.argv[1:], "--systems"))
+    except MetristError as fault:
+        remark(str(fault))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        remark("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: nothing is wrong, but Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _spread(arguments: list[str], option: str) -> list[str]:
+    """Let one option take several values: `--systems A B` becomes `--systems A --systems B`."""
+    spread: list[str] = []
+    taking = False
+    for argument in arguments:
+        if taking and not argument.startswith("-") and spread[-1] != option:
+            spread.append(option)
+        taking = argument == option or (taking and not argument.startswith("-"))
+        spread.append(argument)
+    return spread

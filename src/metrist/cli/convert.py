@@ -1,0 +1,75 @@
+"""`metrist convert`: other people's formats as records."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metrist.cli.options import named_values
+from metrist.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Kind(StrEnum):
+    """The formats that can be named instead of detected."""
+
+    bartscore = "bartscore"
+    alpaca_eval = "alpaca_eval"
+    mt_metrics_eval = "mt_metrics_eval"
+
+
+def convert(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to: .jsonl, also .gz, .xz or .zst.")],
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[IN…]", help="BARTScore-style JSON, AlpacaEval lists or an mt-metrics-eval folder."),
+    ] = None,
+    source: Annotated[Path | None, typer.Option("--source", help="Line file of sources.")] = None,
+    reference: Annotated[
+        list[Path] | None, typer.Option("--reference", help="Line file of references; repeat.")
+    ] = None,
+    output: Annotated[
+        list[str] | None,
+        typer.Option("--output", metavar="SYSTEM=FILE", help="A system's line file; repeat."),
+    ] = None,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="The format of IN. [default: detected]")] = None,
+    system: Annotated[str | None, typer.Option("--system", help="A name for outputs that come without one.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="The task to note in each record.")] = None,
+    language: Annotated[str | None, typer.Option("--language", help="The language to note in each record.")] = None,
+    rating: Annotated[
+        list[str] | None,
+        typer.Option("--rating", help="BARTScore: a score that people gave; repeatable. [default: the known names]"),
+    ] = None,
+    take: Annotated[
+        list[str] | None,
+        typer.Option("--take-reference", help="mt-metrics-eval: a reference to take, such as refA. [default: all]"),
+    ] = None,
+) -> None:
+    """Turn other people's files into records: sacreBLEU's line files, BARTScore, AlpacaEval, mt-metrics-eval."""
+    from metrist import convert as formats
+    from metrist.cli.output import remark
+
+    rows: Iterator[dict[str, Any]]
+    if output:
+        if paths:
+            raise InputError("give either files to convert or line files with --output, not both")
+        named = named_values(output, "--output")
+        rows = formats.line_files(named, source=source, references=reference or [], task=task, language=language)
+    else:
+        if source or reference:
+            raise InputError("--source and --reference go with --output SYSTEM=FILE")
+        rows = formats.convert(
+            *(paths or []),
+            kind=kind.value if kind else None,
+            system=system,
+            task=task,
+            language=language,
+            ratings=rating,
+            references=take,
+        )
+    remark(f"wrote {formats.write_rows(rows, out):,} rows to {out}")

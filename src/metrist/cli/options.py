@@ -1,0 +1,78 @@
+"""Options that several verbs share, each said once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metrist.errors import SpecError
+
+
+class Format(StrEnum):
+    """How a table is printed."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+    json = "json"
+
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(metavar="IN…", help="Records: JSONL, CSV, TSV or Parquet, also compressed; - for standard input."),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("-m", "--metric", metavar="SPEC", help="A metric: rougeL, 'chrf(word_order=2)'; repeatable."),
+]
+RunPath = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder, or a .jsonl file that `metrist score` wrote.")
+]
+TableFormat = Annotated[Format, typer.Option("--format", help="How to print the table.")]
+Draws = Annotated[int, typer.Option("--draws", min=100, help="Resamples behind intervals and tests.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the resampling.")]
+ItemKey = Annotated[
+    str, typer.Option("--item-key", metavar="A+B", help="Build the item's key from these fields, such as doc+segment.")
+]
+Fields = Annotated[
+    list[str] | None,
+    typer.Option("--field", metavar="OURS=THEIRS", help="Read a field under another name, such as output=prediction."),
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read, and count them.")]
+System = Annotated[str | None, typer.Option("--system", help="The system's name, for files that do not say it.")]
+Workers = Annotated[
+    int, typer.Option("--workers", min=0, help="Processes to score with; 0: all cores, 1: none besides this one.")
+]
+
+
+def named_values(pairs: list[str], option: str) -> dict[str, str]:
+    """`["output=prediction"]` as `{"output": "prediction"}`."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals and value):
+            raise SpecError(f"{option} wants NAME=VALUE, got {pair!r}")
+        found[name] = value
+    return found
+
+
+def numbers(pairs: list[str], option: str) -> dict[str, float]:
+    """`["rougeL=.3"]` as `{"rougeL": 0.3}`. The last = counts: a metric's own text may hold others."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.rpartition("=")
+        try:
+            found[name if equals else pair] = float(value)
+        except ValueError:
+            raise SpecError(f"{option} wants METRIC=NUMBER, such as rougeL=.3, got {pair!r}") from None
+        if not name:
+            raise SpecError(f"{option} wants METRIC=NUMBER, such as rougeL=.3, got {pair!r}")
+    return found
+
+
+def item_key(text: str) -> tuple[str, ...]:
+    """`"doc+segment"` as its fields."""
+    return tuple(part for part in text.split("+") if part)

@@ -1,0 +1,84 @@
+"""`metrist score`: outputs in, scores out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from metrist.cli.options import (
+    Draws,
+    Fields,
+    Format,
+    Inputs,
+    ItemKey,
+    Metrics,
+    Seed,
+    SkipBad,
+    System,
+    TableFormat,
+    Workers,
+    item_key,
+    named_values,
+)
+from metrist.errors import SpecError
+
+if TYPE_CHECKING:
+    from metrist.executors import Executor
+    from metrist.files.reader import Reader
+
+
+def score(
+    inputs: Inputs,
+    metrics: Metrics = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="A run folder (resumable), or a .jsonl, .csv or .parquet file."),
+    ] = None,
+    item_fields: ItemKey = "",
+    fields: Fields = None,
+    system: System = None,
+    skip_bad: SkipBad = False,
+    workers: Workers = 0,
+    draws: Draws = 1000,
+    seed: Seed = 0,
+    form: TableFormat = Format.text,
+) -> None:
+    """Score outputs with metrics; print system scores with intervals and coverage."""
+    if not metrics:
+        raise SpecError("no metric was asked for: name at least one, such as -m rougeL (`metrist list` shows them)")
+    from metrist.cli.output import show
+    from metrist.cli.progress import progress_bar
+    from metrist.files.reader import read_records
+    from metrist.run import score as score_records
+
+    reader = read_records(
+        inputs if len(inputs) > 1 else inputs[0],
+        item_key=item_key(item_fields),
+        fields=named_values(fields or [], "--field"),
+        skip_bad=skip_bad,
+        system=system,
+    )
+    with progress_bar("scoring") as progress:
+        results = score_records(reader, metrics, executor=_executor(workers), out=out, progress=progress)
+    _tell_skipped(reader)
+    show(results.table(draws=draws, seed=seed), form)
+
+
+def _executor(workers: int) -> Executor | None:
+    from metrist.executors import Processes, Serial
+
+    if workers == 0:
+        return None
+    return Serial() if workers == 1 else Processes(workers=workers)
+
+
+def _tell_skipped(reader: Reader) -> None:
+    from metrist.cli.output import remark
+
+    if not reader.skipped.count:
+        return
+    for message in reader.skipped.messages:
+        remark(f"skipped: {message}")
+    remark(f"skipped {reader.skipped.count:,} bad rows in all")

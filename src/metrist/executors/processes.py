@@ -1,0 +1,205 @@
+"""Several shards at once, each in a worker process of our own.
+
+Workers are started as `python -m metrist.executors.worker` and not by multiprocessing: nothing is forked under running
+threads, and the user's main program is not imported again.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+from metrist.errors import MetristError, RunError
+from metrist.executors import wire
+from metrist.executors.scoring import named
+from metrist.executors.serial import Serial
+from metrist.executors.tasks import Done, Task
+from metrist.metrics.base import Metric
+
+# One worker has one core: threads of numerical libraries inside it would only fight over it.
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Scores in `workers` processes (None: one per core that this process may use)."""
+
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise RunError(f"a run needs at least one worker, got {self.workers}")
+
+    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[Done]:
+        """What was done, in the order of the tasks. Workers are started only when there is a second task."""
+        coming = iter(tasks)
+        first = list(islice(coming, 2))
+        size = self.workers or cores()
+        if len(first) < 2 or size == 1:
+            yield from Serial().map(metrics, chain(first, coming))
+        else:
+            yield from _in_order(_Crew(metrics), chain(first, coming), size)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _in_order(crew: _Crew, tasks: Iterable[Task], size: int) -> Iterator[Done]:
+    """Two tasks per worker are under way, so that none waits for the reader and memory stays bounded."""
+    pool = ThreadPoolExecutor(size, thread_name_prefix="metrist")
+    under_way: deque[Future[Done]] = deque()
+    try:
+        for task in tasks:
+            under_way.append(pool.submit(crew.perform, task))
+            if len(under_way) >= 2 * size:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        # Whether all is done, a metric failed or the user pressed Ctrl-C: no worker stays behind.
+        crew.dismiss()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Died(Exception):
+    """A worker process ended while it was needed; the text says how."""
+
+
+class _Crew:
+    """Workers, started when asked for. Each thread of the pool borrows one at a time."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._greeting = pickle.dumps(_greeting(metrics))
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._dismissed = False
+
+    def perform(self, task: Task) -> Done:
+        """Have a worker do the task. One that dies (out of memory, perhaps) is replaced once."""
+        message = _pickled(task)
+        try:
+            answer = self._ask(message)
+        except _Died:
+            try:
+                answer = self._ask(message)
+            except _Died as death:
+                raise RunError(f"a worker process died twice on {_range(task)}: {death}") from None
+        if isinstance(answer, MetristError):
+            raise answer
+        done: Done = answer
+        return done
+
+    def dismiss(self) -> None:
+        """End all workers at once."""
+        with self._lock:
+            self._dismissed = True
+            workers = list(self._all)
+        for worker in workers:
+            worker.end()
+
+    def _ask(self, message: bytes) -> Any:
+        worker = self._borrow()
+        try:
+            answer = worker.ask(message)
+        except _Died:
+            with self._lock:
+                self._all.discard(worker)
+            worker.end()
+            raise
+        with self._lock:
+            self._idle.append(worker)
+        return answer
+
+    def _borrow(self) -> _Worker:
+        with self._lock:
+            if self._dismissed:
+                raise RunError("the run was stopped")
+            if self._idle:
+                return self._idle.pop()
+            # Started under the lock, so that no worker can slip past a dismissal. Popen returns at once.
+            worker = _Worker(self._greeting)
+            self._all.add(worker)
+            return worker
+
+
+class _Worker:
+    """One worker process and the pipes to it."""
+
+    def __init__(self, greeting: bytes) -> None:
+        self._greeting: bytes | None = greeting
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "metrist.executors.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_environment(),
+            # Ctrl-C is for the run, which ends its workers itself.
+            start_new_session=True,
+        )
+
+    def ask(self, message: bytes) -> Any:
+        """The worker's answer, or `_Died`."""
+        assert self._process.stdin
+        assert self._process.stdout
+        try:
+            if self._greeting is not None:
+                wire.send(self._process.stdin, self._greeting)
+                self._greeting = None
+            wire.send(self._process.stdin, message)
+            return pickle.loads(wire.receive(self._process.stdout))
+        except (EOFError, OSError, ValueError):
+            raise _Died(self._how()) from None
+
+    def end(self) -> None:
+        """Kill the process and close its pipes."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            try:
+                if pipe:
+                    pipe.close()
+            except OSError:
+                pass  # What was still to be sent has no reader any more.
+
+    def _how(self) -> str:
+        code = self._process.wait()
+        if code < 0:
+            return f"killed by signal {-code}; if memory ran out, use fewer workers or a smaller shard_size"
+        return f"it ended with exit code {code}"
+
+
+def _greeting(metrics: Sequence[Metric]) -> wire.Greeting:
+    here = os.getcwd()
+    return wire.Greeting(path=[entry or here for entry in sys.path], folder=here, metrics=pickle.dumps(tuple(metrics)))
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ, "PYTHONPATH": path}
+
+
+def _pickled(task: Task) -> bytes:
+    try:
+        return pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as fault:
+        raise RunError(
+            f"{_range(task)} cannot travel to a worker process ({type(fault).__name__}: {fault}): use executor='serial'"
+        ) from None
+
+
+def _range(task: Task) -> str:
+    first, last = task.start + 1, task.start + len(task.records)
+    return f"records {first:,} to {last:,} ({named(task.records[0])} to {named(task.records[-1])})"

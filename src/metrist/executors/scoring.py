@@ -1,0 +1,90 @@
+"""Scoring one shard: needs are checked first, and what a metric returns is checked after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from metrist.errors import MetristError, NeedsError, RunError
+from metrist.metrics.base import Metric
+from metrist.metrics.shard import Shard
+from metrist.records import Record
+from metrist.scores import Scores
+
+
+def score_shard(metrics: Iterable[Metric], shard: Shard) -> dict[str, Scores]:
+    """Each metric's scores of the shard's records, by the metric's text."""
+    return {metric.text: score_one(metric, shard) for metric in metrics}
+
+
+def score_one(metric: Metric, shard: Shard) -> Scores:
+    """One metric's scores; records that lack what it needs are failed scores that say so."""
+    lacking = {i: why for i, record in enumerate(shard.records) if (why := lack(metric, record))}
+    if not lacking:
+        return _scored(metric, shard)
+    able = [i for i in range(len(shard)) if i not in lacking]
+    if not able:
+        return Scores.of([]).spread(len(shard), able, lacking)
+    # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
+    smaller = shard.once(("able", tuple(able)), lambda: Shard([shard.records[i] for i in able]))
+    return _scored(metric, smaller).spread(len(shard), able, lacking)
+
+
+def check_needs(metrics: Iterable[Metric], records: Sequence[Record]) -> None:
+    """Refuse a metric that none of these records can serve."""
+    for metric in metrics:
+        if all(lack(metric, record) for record in records):
+            raise NeedsError(f"{lack(metric, records[0])}")
+
+
+def lack(metric: Metric, record: Record) -> str | None:
+    """What the metric misses in the record, in words."""
+    for need in metric.needs:
+        if record.lacks(need):
+            return f"{metric.text} needs {need}, but {named(record)} has none"
+    return None
+
+
+def named(record: Record) -> str:
+    """A record as messages call it."""
+    return f"item {record.item!r} of system {record.system!r}"
+
+
+def _scored(metric: Metric, shard: Shard) -> Scores:
+    try:
+        scores: Any = metric.score(shard)
+    except MetristError:
+        raise
+    except Exception as fault:
+        first = named(shard.records[0])
+        raise RunError(
+            f"{metric.text} failed on {len(shard):,} records (the first is {first}): {type(fault).__name__}: {fault}"
+        ) from fault
+    if not isinstance(scores, Scores):
+        raise RunError(f"{metric.text} must return Scores (see Scores.of), got {type(scores).__name__}")
+    if len(scores) != len(shard):
+        raise RunError(
+            f"{metric.text} returned {len(scores):,} scores for {len(shard):,} records (the first is "
+            f"{named(shard.records[0])}): wanted one score per record, in order"
+        )
+    return _as_doubles(scores)
+
+
+def _as_doubles(scores: Scores) -> Scores:
+    """Numbers in the one type that is written and read back, whatever a metric counted in."""
+    columns = (scores.values, scores.stats, *scores.parts.values())
+    if all(column.dtype == np.float64 for column in columns):
+        return scores
+    return Scores(
+        values=scores.values.astype(np.float64),
+        parts={name: column.astype(np.float64) for name, column in scores.parts.items()},
+        stats=scores.stats.astype(np.float64),
+        errors=scores.errors,
+        explanations=scores.explanations,
+        failures=scores.failures,
+        raws=scores.raws,
+        tokens=scores.tokens,
+        usages=scores.usages,
+    )

@@ -1,0 +1,69 @@
+"""What executors carry: a task goes out, what was done comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from metrist.executors.scoring import score_one
+from metrist.metrics.base import Metric
+from metrist.metrics.shard import Shard
+from metrist.records import Record
+from metrist.scores import Scores
+from metrist.store.shards import Header, encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Records to be scored, with the position of the first in the input. `wanted` names the metrics by their text, each
+    with the digest of its shard file, or None where no file is asked for."""
+
+    start: int
+    records: tuple[Record, ...]
+    wanted: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """One metric's scores of a task, the bytes of their shard file if asked for, and the seconds that it took."""
+
+    scores: Scores
+    file: bytes | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Done:
+    """A finished task: outcomes by the metric's text."""
+
+    start: int
+    outcomes: Mapping[str, Outcome]
+
+
+class Executor(Protocol):
+    """Performs tasks and gives back what was done in the order of the tasks, holding only few of them at a time."""
+
+    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[Done]: ...
+
+
+def perform(metrics: Mapping[str, Metric], task: Task) -> Done:
+    """Score a task's records, here and now."""
+    shard = Shard(task.records)
+    outcomes = {text: _outcome(metrics[text], shard, task, digest) for text, digest in task.wanted.items()}
+    return Done(start=task.start, outcomes=outcomes)
+
+
+def _outcome(metric: Metric, shard: Shard, task: Task, digest: str | None) -> Outcome:
+    began = time.perf_counter()
+    scores = score_one(metric, shard)
+    file = _file(metric, task, scores, digest) if digest is not None else None
+    return Outcome(scores=scores, file=file, seconds=time.perf_counter() - began)
+
+
+def _file(metric: Metric, task: Task, scores: Scores, digest: str) -> bytes:
+    header = Header(
+        metric=metric.text, signature=metric.signature, start=task.start, count=len(task.records), digest=digest
+    )
+    return encode(header, task.records, scores)

@@ -1,0 +1,45 @@
+"""Rows of tables, where a cell holds one text: what is a list or an object in JSON is written out in it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from metrist.files.json_lines import unreadable
+from metrist.files.place import Fault
+
+_OBJECTS = {"ratings", "scores"}
+_LISTS = {"references", "reference", "systems", "outputs", "raters", "errors"}
+_ONE_IS_ENOUGH = {"references", "raters"}
+
+
+class Cells(dict[str, Any]):
+    """A row of a table (CSV, TSV, Parquet, a frame)."""
+
+
+def from_cells(cells: Cells) -> dict[str, Any]:
+    """The row as JSON would have it: a cell with nothing in it is absent, except an output, which may be empty;
+    lists and objects are read from their JSON text; a single reference or rater becomes a list of one."""
+    row = {}
+    for name, value in cells.items():
+        if type(value) is not str:
+            if value is not None:
+                row[name] = value
+        elif value or name == "output":
+            row[name] = _opened(name, value)
+    return row
+
+
+def _opened(name: str, value: str) -> Any:
+    if name in _LISTS or name.startswith("rating:"):
+        if value.lstrip().startswith("["):
+            return _json(name, value)
+        return [value] if name in _ONE_IS_ENOUGH else value
+    return _json(name, value) if name in _OBJECTS else value
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Fault(f"{name!r} must hold JSON: {unreadable(error)}") from None

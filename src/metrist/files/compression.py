@@ -1,0 +1,159 @@
+"""Opening files whether plain, .gz, .xz or .zst, with every kind of damage told in one way."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import os
+import sys
+import zlib
+from pathlib import PurePath
+from typing import IO, Any
+
+from metrist.errors import InputError
+
+STANDARD_INPUT = "-"
+_CHUNK = 1 << 18
+_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+_KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
+_MAGIC_LENGTH = max(map(len, _MAGIC))
+
+
+def compression_of(path: str | os.PathLike[str]) -> str:
+    """The suffix that tells how a file is compressed: `.gz`, `.xz`, `.zst`, or nothing for a plain one."""
+    suffix = PurePath(path).suffix.lower()
+    return suffix if suffix in _KINDS else ""
+
+
+def uncompressed_name(path: str | os.PathLike[str]) -> str:
+    """The file's name without the suffix of its compression: `data.jsonl` for `folder/data.jsonl.xz`."""
+    name = PurePath(path).name
+    return name[: len(name) - len(compression_of(path))]
+
+
+def display_name(path: str | os.PathLike[str]) -> str:
+    """The path as messages show it; bytes that are no text are spelled out, so that it can always be printed."""
+    if os.fspath(path) == STANDARD_INPUT:
+        return "standard input"
+    return os.fspath(path).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def open_bytes(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """The file's uncompressed bytes as a stream; `-` is standard input, whose first bytes tell how it is compressed."""
+    name = display_name(path)
+    if os.fspath(path) == STANDARD_INPUT:
+        head = sys.stdin.buffer.read(_MAGIC_LENGTH)
+        suffix = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
+        raw: IO[bytes] = io.BufferedReader(_Resumed(head, sys.stdin.buffer))
+    else:
+        suffix = compression_of(path)
+        try:
+            raw = io.BufferedReader(io.FileIO(path), _CHUNK)
+        except OSError as error:
+            raise InputError(f"{name}: cannot be read: {error.strerror}") from error
+        except ValueError as error:  # a NUL in the name
+            raise InputError(f"{name!r}: cannot be read: {error}") from error
+    return io.BufferedReader(_Checked(_decompressed(raw, suffix), raw, name, suffix), _CHUNK)
+
+
+def _decompressed(raw: IO[bytes], suffix: str) -> Any:
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=raw, mode="rb")
+    if suffix == ".xz":
+        return lzma.LZMAFile(raw, "rb")
+    return _Zstandard(raw) if suffix == ".zst" else raw
+
+
+class _Checked(io.RawIOBase):
+    """A stream whose failures are `InputError`s that name the file."""
+
+    def __init__(self, stream: Any, raw: IO[bytes], name: str, suffix: str) -> None:
+        self._stream, self._raw, self._name, self._suffix = stream, raw, name, suffix
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return int(self._stream.readinto(buffer))
+        except EOFError as error:
+            kind = _KINDS[self._suffix]
+            raise InputError(f"{self._name}: the {kind} archive is cut short: its end is missing") from error
+        except (zlib.error, lzma.LZMAError, gzip.BadGzipFile, _Damage) as error:
+            kind = _KINDS[self._suffix]
+            raise InputError(f"{self._name}: not a {kind} archive, or a damaged one: {error}") from error
+        except OSError as error:
+            raise InputError(f"{self._name}: cannot be read: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+            self._raw.close()
+        super().close()
+
+
+class _Damage(Exception):
+    pass
+
+
+class _Zstandard(io.RawIOBase):
+    """Reads all frames of a .zst file. The package's own reader takes a file cut in mid-frame for a whole one."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        import zstandard
+
+        self._raw = raw
+        self._package = zstandard
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._waiting = b""
+        self._inside = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._waiting:
+            chunk = self._raw.read(_CHUNK // 8)
+            if not chunk:
+                if self._inside:
+                    raise EOFError
+                return 0
+            self._waiting = self._feed(chunk)
+        count = min(len(buffer), len(self._waiting))
+        buffer[:count] = self._waiting[:count]
+        self._waiting = self._waiting[count:]
+        return count
+
+    def _feed(self, chunk: bytes) -> bytes:
+        parts = []
+        while chunk:
+            self._inside = True
+            try:
+                parts.append(self._frame.decompress(chunk))
+            except self._package.ZstdError as error:
+                raise _Damage(error) from error
+            chunk = b""
+            if self._frame.eof:
+                chunk = self._frame.unused_data
+                self._frame = self._package.ZstdDecompressor().decompressobj()
+                self._inside = False
+        return b"".join(parts)
+
+
+class _Resumed(io.RawIOBase):
+    """A stream of which the first bytes were read already."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._head[: len(buffer)]
+        self._head = self._head[len(data) :]
+        # read1 gives what a pipe has at hand; read would wait until the buffer is full.
+        data = data or getattr(self._rest, "read1", self._rest.read)(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

@@ -1,0 +1,32 @@
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.kernels.tokens import CharClasses
+
+_Scanned = tuple[bytearray, bytearray, list[str]]
+_Numbers = NDArray[np.int32]
+_Places = NDArray[np.int64]
+
+def scan(texts: tuple[str, ...], classes: CharClasses, lower: bool, /) -> _Scanned: ...
+def scan_13a(texts: tuple[str, ...], classes: CharClasses, cleaned: Callable[[str], str], /) -> _Scanned: ...
+def scan_chrf_words(texts: tuple[str, ...], classes: CharClasses, /) -> _Scanned: ...
+def characters(texts: tuple[str, ...], /) -> _Scanned: ...
+def clipped_matches(
+    ids: _Numbers,
+    starts: _Places,
+    outputs: _Numbers,
+    references: _Numbers,
+    result: _Places,
+    groups: _Places,
+    max_order: int,
+    /,
+) -> None: ...
+def lcs_lengths(
+    ids: _Numbers, starts: _Places, outputs: _Numbers, references: _Numbers, result: _Places, /
+) -> None: ...
+def union_lcs_hits(
+    ids: _Numbers, starts: _Places, outputs: _Numbers, references: _Numbers, result: _Places, lines: _Places, /
+) -> None: ...
+def ter_edits(ids: _Numbers, starts: _Places, outputs: _Numbers, references: _Numbers, result: _Places, /) -> None: ...

@@ -1,0 +1,120 @@
+"""The kernels as compiled from native/*.c: arrays are made here and filled there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metrist.kernels import _native
+from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists
+from metrist.kernels.twin.scanning import SYMBOLS_13A, cleaned_13a
+
+__all__ = [
+    "characters",
+    "clipped_matches",
+    "clipped_matches_grouped",
+    "from_lists",
+    "lcs_lengths",
+    "scan",
+    "scan_13a",
+    "scan_chrf_words",
+    "ter_edits",
+    "union_lcs_hits",
+]
+
+
+def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
+    return _tokens(_native.scan(tuple(texts), _started(classes), classes.case == "lower"))
+
+
+def scan_13a(texts: Sequence[str]) -> Tokens:
+    return _tokens(_native.scan_13a(tuple(texts), _classes_13a(), cleaned_13a))
+
+
+def scan_chrf_words(texts: Sequence[str]) -> Tokens:
+    return _tokens(_native.scan_chrf_words(tuple(texts), _whitespace()))
+
+
+def characters(texts: Sequence[str]) -> Tokens:
+    return _tokens(_native.characters(tuple(texts)))
+
+
+def clipped_matches(
+    tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32], max_order: int
+) -> NDArray[np.int64]:
+    starts = np.arange(len(references) + 1, dtype=np.int64)
+    return clipped_matches_grouped(tokens, outputs, references, starts, max_order)
+
+
+def clipped_matches_grouped(
+    tokens: Tokens,
+    outputs: NDArray[np.int32],
+    references: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    max_order: int,
+) -> NDArray[np.int64]:
+    matches = np.zeros((len(starts) - 1, max_order), np.int64)
+    _native.clipped_matches(*_pairs(tokens, outputs, references), matches, _places(starts), max_order)
+    return matches
+
+
+def lcs_lengths(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
+    lengths = np.zeros(len(outputs), np.int64)
+    _native.lcs_lengths(*_pairs(tokens, outputs, references), lengths)
+    return lengths
+
+
+def union_lcs_hits(
+    tokens: Tokens, line_starts: NDArray[np.int64], outputs: NDArray[np.int32], references: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    hits = np.zeros(len(outputs), np.int64)
+    _native.union_lcs_hits(*_pairs(tokens, outputs, references), hits, _places(line_starts))
+    return hits
+
+
+def ter_edits(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
+    edits = np.zeros(len(outputs), np.int64)
+    _native.ter_edits(*_pairs(tokens, outputs, references), edits)
+    return edits
+
+
+_Pairs = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
+
+
+def _pairs(tokens: Tokens, outputs: ArrayLike, references: ArrayLike) -> _Pairs:
+    return _numbers(tokens.ids), _places(tokens.starts), _numbers(outputs), _numbers(references)
+
+
+def _numbers(array: ArrayLike) -> NDArray[np.int32]:
+    return np.ascontiguousarray(array, np.int32)
+
+
+def _places(array: ArrayLike) -> NDArray[np.int64]:
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _tokens(scanned: tuple[bytearray, bytearray, list[str]]) -> Tokens:
+    ids, starts, words = scanned
+    return Tokens(np.frombuffer(ids, np.int32), np.frombuffer(starts, np.int64), words)
+
+
+def _started(classes: CharClasses) -> CharClasses:
+    # The compiled loop looks ASCII up without asking whether its page is filled.
+    _ = classes[0]
+    return classes
+
+
+@cache
+def _classes_13a() -> CharClasses:
+    def classify(character: str) -> int:
+        return SEPARATOR if character.isspace() else SINGLE if character in SYMBOLS_13A else WORD
+
+    return _started(CharClasses(classify))
+
+
+@cache
+def _whitespace() -> CharClasses:
+    return _started(CharClasses(lambda character: SEPARATOR if character.isspace() else WORD))

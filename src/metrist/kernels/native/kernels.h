@@ -1,0 +1,62 @@
+/* What the kernels share: texts as token numbers, and the functions that module.c offers to Python.
+ *
+ * The functions below `Texts` run without the GIL: they touch no Python object, allocate with malloc, and return 0, or
+ * -1 when memory is short. Every index they are given has been checked in module.c. */
+#ifndef METRIST_KERNELS_H
+#define METRIST_KERNELS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+typedef struct {
+    const int32_t *ids;
+    const int64_t *starts; /* text t is ids[starts[t]] up to ids[starts[t + 1]] */
+    int64_t texts;
+    int64_t size;          /* of ids */
+    int32_t distinct;      /* one more than the greatest id */
+} Texts;
+
+typedef struct {
+    const int32_t *at;
+    int64_t length;
+} Span;
+
+static inline Span text_of(const Texts *texts, int64_t number) {
+    int64_t start = texts->starts[number];
+    return (Span){texts->ids + start, texts->starts[number + 1] - start};
+}
+
+/* The least power of two that is at least `size`. */
+static inline uint64_t power_above(uint64_t size) {
+    uint64_t power = 1;
+    while (power < size) power <<= 1;
+    return power;
+}
+
+/* malloc and friends for `count` things of `size` bytes; NULL also when the product overflows. */
+void *room(int64_t count, size_t size);
+void *zeroed_room(int64_t count, size_t size);
+/* Grows *array (of *have things) to at least `need`. Keeps what is there. */
+int make_room(void **array, int64_t *have, int64_t need, size_t size);
+
+typedef struct {
+    const int32_t *outputs;    /* one per pair */
+    const int32_t *references; /* one per pair */
+    const int64_t *starts;     /* pairs of group g are starts[g] up to starts[g + 1] */
+    int64_t groups;
+} Groups;
+
+int count_matches(const Texts *texts, const Groups *groups, int max_order, int64_t *matches);
+int measure_lcs(const Texts *texts, const int32_t *outputs, const int32_t *references, int64_t pairs, int64_t *lengths);
+int count_union_hits(const Texts *lines, const int64_t *line_starts, const int32_t *outputs, const int32_t *references,
+                     int64_t pairs, int64_t *hits);
+int count_ter_edits(const Texts *texts, const int32_t *outputs, const int32_t *references, int64_t pairs, int64_t *edits);
+
+/* These hold the GIL and return a new reference: (ids, starts, words) as (bytearray, bytearray, list). */
+PyObject *scan_texts(PyObject *texts, PyObject *classes, Py_buffer *table, int lower);
+PyObject *scan_texts_13a(PyObject *texts, PyObject *cleaned, PyObject *classes, Py_buffer *table);
+PyObject *scan_texts_chrf(PyObject *texts, PyObject *classes, Py_buffer *table);
+PyObject *read_characters(PyObject *texts);
+
+#endif

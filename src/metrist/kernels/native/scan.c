@@ -1,0 +1,375 @@
+/* Texts into tokens.
+ *
+ * A text is copied to a scratch buffer as UTF-8, with the class of each byte beside it (all bytes of a character have
+ * its class). The classes are packed into bit masks, in which words are runs of ones: finding them takes no branch per
+ * character. */
+#include "vocabulary.h"
+#include <string.h>
+
+enum { UNKNOWN, SEPARATOR, WORD, SINGLE };
+
+typedef struct Scanner Scanner;
+typedef int (*Taker)(Scanner *scanner, const char *word, uint32_t length);
+
+struct Scanner {
+    PyObject *classes;
+    Py_buffer *table; /* by code point */
+    int lower;
+    PyObject *cleaned; /* for 13a: what to call for texts with markup or line breaks */
+    Taker take;        /* what becomes of a run of WORD characters */
+    Vocabulary vocabulary;
+    int32_t *ids;
+    int64_t ids_used, ids_room;
+    char *letters;
+    uint8_t *kinds;
+    uint64_t *words, *singles; /* bit masks over letters */
+    int64_t letters_room, kinds_room, words_room, singles_room;
+    char *spaced; /* for 13a: a word with spaces put in */
+    int64_t spaced_room;
+};
+
+/* ---- Tokens found ---- */
+
+static inline int take_token(Scanner *s, const char *word, uint32_t length) {
+    int32_t id = number_of(&s->vocabulary, word, length);
+    if (id < 0 || make_room((void **)&s->ids, &s->ids_room, s->ids_used + 1, sizeof(int32_t)) < 0) return -1;
+    s->ids[s->ids_used++] = id;
+    return 0;
+}
+
+static int is_mark(char c) {
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+}
+
+/* chrF++ takes one punctuation mark off a word, from its end rather than from its beginning. */
+static int take_without_mark(Scanner *s, const char *word, uint32_t length) {
+    if (length > 1 && is_mark(word[length - 1])) {
+        return take_token(s, word, length - 1) < 0 ? -1 : take_token(s, word + length - 1, 1);
+    }
+    if (length > 1 && is_mark(word[0])) {
+        return take_token(s, word, 1) < 0 ? -1 : take_token(s, word + 1, length - 1);
+    }
+    return take_token(s, word, length);
+}
+
+static inline int is_digit(char c) { return c >= '0' && c <= '9'; }
+static inline int is_stop(char c) { return c == '.' || c == ','; }
+
+/* The three rules of 13a that look at two characters, each from left to right over what the one before left. A word
+ * stands between spaces, and no rule reaches beyond them. Each may triple a word at most; they return its new length. */
+static int64_t split_after_non_digit(const char *in, int64_t length, char *out) {
+    int64_t used = 0;
+    for (int64_t i = 0; i < length; i++) {
+        out[used++] = in[i];
+        if (!is_digit(in[i]) && i + 1 < length && is_stop(in[i + 1])) {
+            out[used++] = ' ', out[used++] = in[++i], out[used++] = ' ';
+        }
+    }
+    return used;
+}
+
+static int64_t split_before_non_digit(const char *in, int64_t length, char *out) {
+    int64_t used = 0;
+    for (int64_t i = 0; i < length; i++) {
+        int splits = is_stop(in[i]) && i + 1 < length && !is_digit(in[i + 1]);
+        if (splits) out[used++] = ' ';
+        out[used++] = in[i];
+        if (splits) out[used++] = ' ', out[used++] = in[++i];
+    }
+    return used;
+}
+
+static int64_t split_dash_after_digit(const char *in, int64_t length, char *out) {
+    int64_t used = 0;
+    for (int64_t i = 0; i < length; i++) {
+        out[used++] = in[i];
+        if (is_digit(in[i]) && i + 1 < length && in[i + 1] == '-') {
+            out[used++] = ' ', out[used++] = in[++i], out[used++] = ' ';
+        }
+    }
+    return used;
+}
+
+static int take_parts(Scanner *s, const char *parts, int64_t length) {
+    for (int64_t start = 0, i = 0; i <= length; i++) {
+        if (i < length && parts[i] != ' ') continue;
+        if (i > start && take_token(s, parts + start, (uint32_t)(i - start)) < 0) return -1;
+        start = i + 1;
+    }
+    return 0;
+}
+
+static int take_13a(Scanner *s, const char *word, uint32_t length) {
+    int plain = 1;
+    for (uint32_t i = 0; i < length; i++) plain &= word[i] != '.' && word[i] != ',' && word[i] != '-';
+    if (plain || length == 1) return take_token(s, word, length);
+    int64_t wide = ((int64_t)length + 2) * 9 + 16;
+    if (make_room((void **)&s->spaced, &s->spaced_room, wide * 2, 1) < 0) return -1;
+    char *a = s->spaced, *b = s->spaced + wide;
+    a[0] = ' ';
+    memcpy(a + 1, word, length);
+    a[length + 1] = ' ';
+    int64_t used = split_after_non_digit(a, (int64_t)length + 2, b);
+    used = split_before_non_digit(b, used, a);
+    used = split_dash_after_digit(a, used, b);
+    return take_parts(s, b, used);
+}
+
+/* ---- A text as letters and classes ---- */
+
+static int reserve(Scanner *s, int64_t bytes) {
+    int64_t masks = bytes / 64 + 2;
+    if (make_room((void **)&s->letters, &s->letters_room, bytes + 64, 1) < 0) return -1;
+    if (make_room((void **)&s->kinds, &s->kinds_room, bytes + 64, 1) < 0) return -1;
+    if (make_room((void **)&s->words, &s->words_room, masks, sizeof(uint64_t)) < 0) return -1;
+    return make_room((void **)&s->singles, &s->singles_room, masks, sizeof(uint64_t));
+}
+
+static void lay_out_ascii(Scanner *s, const uint8_t *text, int64_t length) {
+    const uint8_t *classes = s->table->buf;
+    if (s->lower) {
+        for (int64_t i = 0; i < length; i++) {
+            s->letters[i] = (char)(text[i] + (((unsigned)text[i] - 'A' < 26u) ? 32 : 0));
+        }
+    } else {
+        memcpy(s->letters, text, (size_t)length);
+    }
+    for (int64_t i = 0; i < length; i++) s->kinds[i] = classes[(uint8_t)s->letters[i]];
+}
+
+static int put_utf8(char *out, Py_UCS4 c) {
+    if (c < 0x80) return out[0] = (char)c, 1;
+    if (c < 0x800) return out[0] = (char)(0xC0 | c >> 6), out[1] = (char)(0x80 | (c & 63)), 2;
+    if (c < 0x10000) {
+        return out[0] = (char)(0xE0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)), out[2] = (char)(0x80 | (c & 63)), 3;
+    }
+    out[0] = (char)(0xF0 | c >> 18), out[1] = (char)(0x80 | (c >> 12 & 63));
+    out[2] = (char)(0x80 | (c >> 6 & 63)), out[3] = (char)(0x80 | (c & 63));
+    return 4;
+}
+
+static int class_of(Scanner *s, Py_UCS4 c) {
+    const uint8_t *classes = s->table->buf;
+    if (classes[c] == UNKNOWN) {
+        PyObject *filled = PyObject_CallMethod(s->classes, "fill", "I", (unsigned)c);
+        if (filled == NULL) return -1;
+        Py_DECREF(filled);
+    }
+    return classes[c];
+}
+
+/* Any text. A single character is marked by its first byte, the rest of it is skipped as if it were a separator. */
+static int64_t lay_out(Scanner *s, PyObject *text) {
+    int64_t used = 0, length = PyUnicode_GET_LENGTH(text);
+    int kind = PyUnicode_KIND(text);
+    const void *data = PyUnicode_DATA(text);
+    for (int64_t i = 0; i < length; i++) {
+        Py_UCS4 c = PyUnicode_READ(kind, data, i);
+        int class = class_of(s, c);
+        if (class < 0) return -1;
+        int width = put_utf8(s->letters + used, c);
+        memset(s->kinds + used, class == SINGLE ? SEPARATOR : class, (size_t)width);
+        if (class == SINGLE) s->kinds[used] = SINGLE;
+        used += width;
+    }
+    return used;
+}
+
+/* ---- From masks to tokens ---- */
+
+/* Bit i of the result says whether byte i of eight is `kind`. */
+static inline uint64_t pack(const uint8_t *kinds, uint8_t kind) {
+    uint64_t mask = 0;
+    for (int i = 0; i < 8; i++) mask |= (uint64_t)(kinds[i] == kind) << i;
+    return mask;
+}
+
+static void make_masks(Scanner *s, int64_t length) {
+    memset(s->kinds + length, SEPARATOR, 64);
+    for (int64_t at = 0; at <= length; at += 64) {
+        uint64_t words = 0, singles = 0;
+        for (int k = 0; k < 64; k += 8) {
+            words |= pack(s->kinds + at + k, WORD) << k;
+            singles |= pack(s->kinds + at + k, SINGLE) << k;
+        }
+        s->words[at >> 6] = words;
+        s->singles[at >> 6] = singles;
+    }
+}
+
+static int64_t end_of_word(const uint64_t *words, int64_t at) {
+    uint64_t gap = ~words[at >> 6] >> (at & 63);
+    if (gap) return at + __builtin_ctzll(gap);
+    int64_t block = (at >> 6) + 1;
+    while (words[block] == ~(uint64_t)0) block++;
+    return (block << 6) + __builtin_ctzll(~words[block]);
+}
+
+static uint32_t bytes_of_character(uint8_t first) { return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4; }
+
+static int take_all(Scanner *s, int64_t length) {
+    make_masks(s, length);
+    int64_t at = 0, blocks = (length >> 6) + 1;
+    for (int64_t block = 0; block < blocks; block++) {
+        uint64_t left = s->words[block] | s->singles[block];
+        if (at > block << 6) left &= at >= (block + 1) << 6 ? 0 : ~(uint64_t)0 << (at & 63);
+        while (left) {
+            int64_t start = (block << 6) + __builtin_ctzll(left);
+            if (s->singles[block] >> (start & 63) & 1) {
+                at = start + bytes_of_character((uint8_t)s->letters[start]);
+                if (take_token(s, s->letters + start, (uint32_t)(at - start)) < 0) return -1;
+            } else {
+                at = end_of_word(s->words, start);
+                if (s->take(s, s->letters + start, (uint32_t)(at - start)) < 0) return -1;
+            }
+            left = at >= (block + 1) << 6 ? 0 : left & ~(uint64_t)0 << (at & 63);
+        }
+    }
+    return 0;
+}
+
+/* ---- Whole texts ---- */
+
+static int needs_cleaning(const char *letters, int64_t length) {
+    return memchr(letters, '&', (size_t)length) || memchr(letters, '<', (size_t)length) ||
+           memchr(letters, '\n', (size_t)length);
+}
+
+/* Returns the text's bytes in scratch, or -1 with a Python error set. */
+static int64_t lay_out_any(Scanner *s, PyObject *text) {
+    int64_t length = PyUnicode_GET_LENGTH(text);
+    int ascii = PyUnicode_IS_ASCII(text);
+    if (length > INT32_MAX / 4) {
+        PyErr_SetString(PyExc_OverflowError, "a text is longer than half a gigabyte");
+        return -1;
+    }
+    if (reserve(s, length * (ascii ? 1 : 4)) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (!ascii) return lay_out(s, text);
+    lay_out_ascii(s, PyUnicode_DATA(text), length);
+    return length;
+}
+
+/* A new reference to the text as it is to be scanned. */
+static PyObject *prepared(Scanner *s, PyObject *text) {
+    if (s->lower && !PyUnicode_IS_ASCII(text)) return PyObject_CallMethod(text, "lower", NULL);
+    Py_INCREF(text);
+    return text;
+}
+
+static int scan_prepared(Scanner *s, PyObject *text) {
+    int64_t length = lay_out_any(s, text);
+    if (length < 0) return -1;
+    if (s->cleaned != NULL && needs_cleaning(s->letters, length)) {
+        PyObject *clean = PyObject_CallOneArg(s->cleaned, text);
+        if (clean == NULL) return -1;
+        length = lay_out_any(s, clean);
+        Py_DECREF(clean);
+        if (length < 0) return -1;
+    }
+    if (take_all(s, length) == 0) return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+static int is_text(PyObject *text) {
+    if (!PyUnicode_Check(text)) {
+        PyErr_Format(PyExc_TypeError, "texts must be str, got %.80s", Py_TYPE(text)->tp_name);
+        return 0;
+    }
+#if PY_VERSION_HEX < 0x030C0000
+    return PyUnicode_READY(text) == 0;
+#else
+    return 1;
+#endif
+}
+
+static int scan_one(Scanner *s, PyObject *text) {
+    if (!is_text(text)) return -1;
+    PyObject *ready = prepared(s, text);
+    if (ready == NULL) return -1;
+    int failed = scan_prepared(s, ready);
+    Py_DECREF(ready);
+    return failed;
+}
+
+static PyObject *result(const int32_t *ids, int64_t used, const int64_t *starts, int64_t texts, PyObject *words) {
+    if (words == NULL) return NULL;
+    PyObject *a = PyByteArray_FromStringAndSize((const char *)ids, used * (int64_t)sizeof(int32_t));
+    PyObject *b = PyByteArray_FromStringAndSize((const char *)starts, (texts + 1) * (int64_t)sizeof(int64_t));
+    PyObject *all = a == NULL || b == NULL ? NULL : PyTuple_Pack(3, a, b, words);
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    Py_DECREF(words);
+    return all;
+}
+
+static PyObject *scan_sequence(Scanner *s, PyObject *texts) {
+    int64_t count = PyTuple_GET_SIZE(texts), done = 0;
+    int64_t *starts = room(count + 1, sizeof(int64_t));
+    PyObject *found = NULL;
+    if (starts == NULL || open_vocabulary(&s->vocabulary) < 0) {
+        free(starts);
+        return PyErr_NoMemory();
+    }
+    starts[0] = 0;
+    for (; done < count && scan_one(s, PyTuple_GET_ITEM(texts, done)) == 0; done++) starts[done + 1] = s->ids_used;
+    if (done == count) found = result(s->ids, s->ids_used, starts, count, list_words(&s->vocabulary));
+    close_vocabulary(&s->vocabulary);
+    free(starts), free(s->ids), free(s->letters), free(s->kinds), free(s->words), free(s->singles), free(s->spaced);
+    return found;
+}
+
+PyObject *scan_texts(PyObject *texts, PyObject *classes, Py_buffer *table, int lower) {
+    Scanner s = {.classes = classes, .table = table, .lower = lower, .take = take_token};
+    return scan_sequence(&s, texts);
+}
+
+PyObject *scan_texts_13a(PyObject *texts, PyObject *cleaned, PyObject *classes, Py_buffer *table) {
+    Scanner s = {.classes = classes, .table = table, .cleaned = cleaned, .take = take_13a};
+    return scan_sequence(&s, texts);
+}
+
+PyObject *scan_texts_chrf(PyObject *texts, PyObject *classes, Py_buffer *table) {
+    Scanner s = {.classes = classes, .table = table, .take = take_without_mark};
+    return scan_sequence(&s, texts);
+}
+
+/* ---- Characters ---- */
+
+static int64_t read_text(PyObject *text, int32_t *out) {
+    int64_t used = 0, length = PyUnicode_GET_LENGTH(text);
+    int kind = PyUnicode_KIND(text);
+    const void *data = PyUnicode_DATA(text);
+    for (int64_t i = 0; i < length; i++) {
+        Py_UCS4 c = PyUnicode_READ(kind, data, i);
+        out[used] = (int32_t)c;
+        used += !Py_UNICODE_ISSPACE(c);
+    }
+    return used;
+}
+
+PyObject *read_characters(PyObject *texts) {
+    int64_t count = PyTuple_GET_SIZE(texts), total = 0, used = 0;
+    for (int64_t t = 0; t < count; t++) {
+        if (!is_text(PyTuple_GET_ITEM(texts, t))) return NULL;
+        total += PyUnicode_GET_LENGTH(PyTuple_GET_ITEM(texts, t));
+    }
+    int32_t *ids = room(total, sizeof(int32_t));
+    int64_t *starts = room(count + 1, sizeof(int64_t));
+    PyObject *found = NULL;
+    if (ids != NULL && starts != NULL) {
+        starts[0] = 0;
+        for (int64_t t = 0; t < count; t++) {
+            used += read_text(PyTuple_GET_ITEM(texts, t), ids + used);
+            starts[t + 1] = used;
+        }
+        found = result(ids, used, starts, count, PyList_New(0));
+    } else {
+        PyErr_NoMemory();
+    }
+    free(ids), free(starts);
+    return found;
+}

@@ -1,0 +1,214 @@
+"""Certainty by resampling, for whatever is a function of summed rows: a system's score, or a measure of agreement.
+
+A resample of the items is a row of counts, an exchange of two systems' items a row of zeros and ones; either way the
+sums that are pooled are one matrix product `draws @ stats`. Nothing is scored again and nothing is looped over.
+
+What holds everywhere here:
+
+* `stats` are rows of numbers per item, `pool` turns sums of rows into scores along the last axis.
+* The same generator state gives the same bits, whatever the size of the chunks, the number of cores or the BLAS: rows
+  are cut into whole numbers small enough that their sums are exact in any order.
+* A draw that cannot be pooled (NaN) never speaks for a finding. It counts as a draw at least as extreme as what was
+  observed; an interval leaves it out as long as such draws are fewer than either tail, and is (NaN, NaN) otherwise.
+* Fewer than two items have no interval and no p-value, and neither has a score that is NaN: all are NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import RunError
+
+Floats = NDArray[np.float64]
+Pool = Callable[[Floats], Floats]
+Alternative = Literal["two-sided", "greater", "less"]
+
+#: Numbers held at once by one chunk of draws (16 MiB); the draws do not depend on it.
+CHUNK = 1 << 21
+#: Draws that tie with what was observed must count, though their sums were rounded on another path.
+_SLACK = 1e-12
+_MANTISSA = 53
+
+
+class Difference(NamedTuple):
+    """How far the first of two systems lies above the second, with the interval and the p-value of that difference."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+def pooled_interval(
+    stats: Floats, pool: Pool, draws: int, rng: np.random.Generator, confidence: float = 0.95
+) -> tuple[float, float]:
+    """The percentile bootstrap interval of the pooled score of rows (n, k), over resamples of the items."""
+    return interval(bootstrap_scores(stats[None], pool, draws, rng)[:, 0], confidence, items=len(stats))
+
+
+def paired_bootstrap(
+    first: Floats,
+    second: Floats,
+    pool: Pool,
+    draws: int,
+    rng: np.random.Generator,
+    alternative: Alternative = "two-sided",
+    confidence: float = 0.95,
+) -> Difference:
+    """Two systems on the same items, rows (n, k) each: would the difference be as large if the truth were none?
+
+    Resampled differences, moved so that they centre on no difference, stand for the null hypothesis.
+    """
+    stats = np.stack([first, second])
+    scores = pooled(stats, pool)
+    resampled = bootstrap_scores(stats, pool, draws, rng)
+    differences, observed = resampled[:, :1] - resampled[:, 1:], scores[:1] - scores[1:]
+    low, high = interval(differences[:, 0], confidence, items=len(first))
+    extreme = count_extreme(differences - observed, observed, alternative, slack_of(scores[:1], scores[1:]))
+    return Difference(float(observed[0]), low, high, float(p_values(extreme, draws, observed, len(first))[0]))
+
+
+def paired_randomisation(
+    first: Floats,
+    second: Floats,
+    pool: Pool,
+    draws: int,
+    rng: np.random.Generator,
+    alternative: Alternative = "two-sided",
+) -> float:
+    """The p-value of approximate randomisation: were the two systems interchangeable, how often would outputs
+    exchanged by the toss of a coin, item by item, differ as much?"""
+    stats = np.stack([first, second])
+    scores = pooled(stats, pool)
+    observed, slack = scores[:1] - scores[1:], slack_of(scores[:1], scores[1:])
+    chunks = exchanged_differences(stats, [(0, 1)], pool, draws, rng)
+    extreme = np.sum([count_extreme(null, observed, alternative, slack) for null in chunks], axis=0)
+    return float(p_values(extreme, draws, observed, len(first))[0])
+
+
+def pooled(stats: Floats, pool: Pool) -> Floats:
+    """The scores (s,) of rows (s, n, k), summed exactly as the draws are."""
+    sums = ExactSums(stats)(np.ones((1, stats.shape[1])))
+    scores: Floats = pool(sums)[0]
+    return scores
+
+
+def bootstrap_scores(stats: Floats, pool: Pool, draws: int, rng: np.random.Generator) -> Floats:
+    """Scores (draws, s) of s systems on resamples of the n items that they share; rows are (s, n, k)."""
+    sums = ExactSums(stats)
+    chunks = [pool(sums(counts)) for counts in resample_counts(stats.shape[1], draws, rng, _chunk_rows(stats))]
+    return np.concatenate(chunks) if chunks else np.empty((0, len(stats)))
+
+
+def exchanged_differences(
+    stats: Floats, pairs: Sequence[tuple[int, int]], pool: Pool, draws: int, rng: np.random.Generator
+) -> Iterator[Floats]:
+    """Differences (some draws, pairs) between two systems after their outputs were exchanged at random, item by item.
+
+    They come in chunks, because all draws of all pairs of many systems would not fit into memory.
+    """
+    first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    sums = ExactSums(stats)
+    total = sums(np.ones((1, stats.shape[1])))
+    for tosses in coin_tosses(stats.shape[1], draws, rng, _chunk_rows(stats, len(pairs))):
+        moved = sums(tosses)
+        gained = moved[:, second] - moved[:, first]
+        yield pool(total[:, first] + gained) - pool(total[:, second] - gained)
+
+
+def count_extreme(null: Floats, observed: Floats, alternative: Alternative, slack: Floats) -> NDArray[np.intp]:
+    """How many draws from the null (draws, pairs) are at least as extreme as what was observed (pairs)."""
+    match alternative:
+        case "two-sided":
+            reached = np.abs(null) >= np.abs(observed) - slack
+        case "greater":
+            reached = null >= observed - slack
+        case "less":
+            reached = null <= observed + slack
+    return np.count_nonzero(reached | np.isnan(null), axis=0)
+
+
+def p_values(extreme: NDArray[np.intp], draws: int, observed: Floats, items: int) -> Floats:
+    """p = (c + 1) / (n + 1), where c of the n draws are at least as extreme as what was observed."""
+    tested = ~np.isnan(observed) & (items >= 2)
+    return np.where(tested, (extreme + 1) / (draws + 1), np.nan)
+
+
+def interval(resampled: Floats, confidence: float, items: int) -> tuple[float, float]:
+    """The percentile interval of resampled scores, under the policy for NaN that this module states."""
+    tail = (1 - confidence) / 2
+    missing = np.isnan(resampled)
+    if items < 2 or not len(resampled) or (missing.any() and missing.mean() >= tail):
+        return math.nan, math.nan
+    low, high = np.quantile(resampled[~missing], [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def slack_of(first: Floats, second: Floats) -> Floats:
+    """How far rounding alone may move the difference of two scores."""
+    return _SLACK * np.maximum(np.abs(first), np.abs(second))
+
+
+def resample_counts(items: int, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
+    """Bootstrap weights: how often each item was picked, at most `rows` draws at a time."""
+    for size in _sizes(draws, rows):
+        picked = rng.integers(0, items, size=(size, items)) if items else np.empty((size, 0), np.int64)
+        picked += np.arange(size)[:, None] * items
+        yield np.bincount(picked.ravel(), minlength=size * items).reshape(size, items).astype(np.float64)
+
+
+def coin_tosses(items: int, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
+    """Fair zeros and ones per item, at most `rows` draws at a time."""
+    # Each draw takes whole 64-bit words: narrower types buffer bits within a call, which would tie a draw to its chunk.
+    words = -(-items // 64)
+    for size in _sizes(draws, rows):
+        bits = rng.integers(0, 2**64 - 1, size=(size, words), dtype=np.uint64, endpoint=True)
+        octets = bits.astype("<u8").view(np.uint8).reshape(size, words * 8)
+        yield np.unpackbits(octets, axis=1, count=items).astype(np.float64)
+
+
+class ExactSums:
+    """Weighted sums of rows (s, n, k), for whole weights that add up to n at most: `sums(weights)` is (draws, s, k).
+
+    Each column becomes one or two columns of whole numbers, so small that no sum of n of them leaves the 53 bits of a
+    double. Such sums are exact in whatever order they are added, and only their last step is rounded.
+    """
+
+    def __init__(self, stats: Floats) -> None:
+        systems, items, width = stats.shape
+        if not np.isfinite(stats).all():
+            raise RunError("statistics to be pooled must be finite numbers, found NaN or infinity")
+        rows = np.ascontiguousarray(stats.transpose(1, 0, 2), dtype=np.float64).reshape(items, systems * width)
+        room = _MANTISSA - items.bit_length()
+        _, exponent = np.frexp(np.abs(rows).max(axis=0, initial=0.0))
+        self._shape = (systems, width)
+        self._shift = room - exponent
+        self._fine_shift = self._shift + room
+        coarse = np.rint(np.ldexp(rows, self._shift))
+        rest = rows - np.ldexp(coarse, -self._shift)
+        self._fractional = np.flatnonzero(rest.any(axis=0))
+        fine = np.rint(np.ldexp(rest[:, self._fractional], self._fine_shift[self._fractional]))
+        self._columns = np.concatenate([coarse, fine], axis=1)
+
+    def __call__(self, weights: Floats) -> Floats:
+        products = weights @ self._columns
+        width = len(self._shift)
+        sums = np.ldexp(products[:, :width], -self._shift)
+        sums[:, self._fractional] += np.ldexp(products[:, width:], -self._fine_shift[self._fractional])
+        per_system: Floats = sums.reshape(len(weights), *self._shape)
+        return per_system
+
+
+def _chunk_rows(stats: Floats, pairs: int = 0) -> int:
+    systems, items, width = map(int, stats.shape)
+    return max(1, CHUNK // max(1, items, max(systems, pairs) * width))
+
+
+def _sizes(draws: int, rows: int) -> Iterator[int]:
+    for start in range(0, draws, rows):
+        yield min(rows, draws - start)

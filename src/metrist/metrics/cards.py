@@ -1,0 +1,124 @@
+"""What a metric's number means: one card per metric, written for those who read the number.
+
+The cards of the catalog are TOML files in the folder `cards` beside this module, one file per family and one table per
+card. `names` lists the metrics that share a card (by default the table's own name); `settings` says what each setting
+does, unless `settings.toml` already says it for all metrics. A metric from outside is described by its docstring.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from textwrap import fill
+from typing import Any
+
+from metrist.metrics import catalog
+from metrist.metrics.base import Metric
+
+_SHARED_SETTINGS = "settings.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a reader of a number asks, in the order in which it is asked."""
+
+    measures: str
+    range: str = ""
+    reading: str = ""
+    distrust: str = ""
+    citation: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def card(name: str) -> Card:
+    """The card of the metric that a spec calls `name`; an unknown name is refused with the nearest ones."""
+    return _cards().get(name) or _from_docstring(catalog.build(name))
+
+
+def describe(metric: Metric, width: int = 88) -> str:
+    """All that is known of a metric, as plain text."""
+    found = _cards().get(metric.name) or _from_docstring(metric)
+    facts = {
+        "Needs": ", ".join(("output", *metric.needs)),
+        "Direction": _direction(metric),
+        "Bounds": "{:g} to {:g}".format(*metric.bounds),
+        **({"Extra": f"pip install 'metrist[{metric.extra}]'"} if metric.extra else {}),
+    }
+    blocks = [
+        metric.text,
+        *_paragraph("What it measures", found.measures, width),
+        *_paragraph("Range", found.range, width),
+        *_paragraph("How to read it", found.reading, width),
+        *_paragraph("When not to trust it", found.distrust, width),
+        "\n".join(f"{title + ':':<11}{fact}" for title, fact in facts.items()),
+        *_settings(metric, found, width),
+        *_paragraph("Signature", metric.signature, width),
+        *_paragraph("Citation", found.citation, width),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _direction(metric: Metric) -> str:
+    if metric.higher_is_better is None:
+        return "none: it describes and does not judge"
+    return "higher is better" if metric.higher_is_better else "lower is better"
+
+
+def _paragraph(title: str, text: str, width: int) -> Iterator[str]:
+    if text:
+        yield f"{title}\n{_indented(text, width)}"
+
+
+def _indented(text: str, width: int, by: str = "  ") -> str:
+    return fill(text, width, initial_indent=by, subsequent_indent=by, break_long_words=False, break_on_hyphens=False)
+
+
+def _settings(metric: Metric, found: Card, width: int) -> Iterator[str]:
+    declared: tuple[dataclasses.Field[Any], ...] = (
+        dataclasses.fields(metric) if dataclasses.is_dataclass(metric) else ()
+    )
+    lines = ["Settings"]
+    for setting in declared:
+        if not setting.init or setting.name in metric.in_name:
+            continue
+        given = "required" if setting.default is dataclasses.MISSING else f"default {setting.default!r}"
+        lines.append(f"  {setting.name} ({given})")
+        if said := found.settings.get(setting.name):
+            lines.append(_indented(said, width, by=" " * 6))
+    if len(lines) > 1:
+        yield "\n".join(lines)
+
+
+def _from_docstring(metric: Metric) -> Card:
+    # A dataclass without a docstring is given its signature as one, which explains nothing.
+    written = inspect.getdoc(type(metric)) or ""
+    generated = written.startswith(f"{type(metric).__name__}(")
+    return Card(measures="" if generated else " ".join(written.split()))
+
+
+@cache
+def _cards() -> Mapping[str, Card]:
+    folder = resources.files("metrist.metrics") / "cards"
+    shared = _table(folder / _SHARED_SETTINGS)
+    families = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda file: file.name)
+    tables = {key: table for file in families if file.name != _SHARED_SETTINGS for key, table in _table(file).items()}
+    return {name: _card(table, shared) for key, table in tables.items() for name in table.get("names", [key])}
+
+
+def _table(file: Any) -> dict[str, Any]:
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def _card(table: Mapping[str, Any], shared: Mapping[str, str]) -> Card:
+    said = {key: _one_line(text) for key, text in {**shared, **table.get("settings", {})}.items()}
+    plain = {key: _one_line(text) for key, text in table.items() if key not in ("names", "settings")}
+    return Card(**plain, settings=said)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,199 @@
+"""`score`: records and metrics in, results out; what a run folder holds already is not done again."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import numpy as np
+
+from metrist import __version__
+from metrist.errors import RunError
+from metrist.executors import Done, Executor, Outcome, Task, choose
+from metrist.executors.scoring import check_needs
+from metrist.files import read_records
+from metrist.metrics.base import Metric
+from metrist.metrics.catalog import build
+from metrist.records import Record
+from metrist.run.collected import Collected
+from metrist.run.cutting import SHARD_SIZE, cut
+from metrist.run.results import Results
+from metrist.run.target import Target, target_of
+from metrist.scores import Scores
+from metrist.spec import Spec
+from metrist.store.manifest import Listed, Manifest
+from metrist.store.metric_folder import folder_name
+from metrist.store.shards import content_hash
+
+
+class Progress(Protocol):
+    """Told after each shard how many records are done, and of how many where that is known."""
+
+    def __call__(self, done: int, total: int | None) -> None: ...
+
+
+def score(
+    records: Any,
+    metrics: str | Spec | Metric | Iterable[str | Spec | Metric],
+    *,
+    executor: str | Executor | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    shard_size: int = SHARD_SIZE,
+) -> Results:
+    """Score records with metrics.
+
+    `records` is whatever `read_records` takes, or a reader that it gave. `executor` is 'serial', 'processes' or an
+    object; by default all cores are used. `out` is a run folder, which a second call completes, or a .jsonl, .csv or
+    .parquet file, which appears whole or not at all.
+    """
+    asked = _asked(metrics)
+    if shard_size < 1:
+        raise RunError(f"shard_size must be at least 1, got {shard_size}")
+    target = target_of(out)
+    chosen, notes = choose(executor, asked)
+    reader = read_records(records)
+    run = _Run(asked, target, shard_size, progress, _total(records))
+    with closing(_each(chosen.map(asked, run.tasks(reader, reader.names)))) as finished:
+        for done in finished:
+            run.keep(done)
+    return run.finish(notes)
+
+
+class _Run:
+    """One call of `score`, from the first shard to the last."""
+
+    def __init__(
+        self, metrics: Sequence[Metric], target: Target, shard_size: int, progress: Progress | None, total: int | None
+    ) -> None:
+        self._metrics = metrics
+        self._signatures = {metric.text: metric.signature for metric in metrics}
+        self._target = target
+        self._shard_size = shard_size
+        self._progress = progress
+        self._total = total
+        self._collected = Collected(self._signatures)
+        self._folders = {text: target.folder.metric(text) for text in self._signatures} if target.folder else {}
+        self._began = datetime.now(UTC)
+        self._done = 0
+        self._computed = 0
+
+    def tasks(self, records: Iterable[Record], note: tuple[str, ...]) -> Iterator[Task]:
+        """The shards that need work; what the folder holds already is collected on the way."""
+        for start, shard in cut(records, self._shard_size):
+            if start == 0:
+                check_needs(self._metrics, shard)
+                self._begin(note)
+            self._collected.add_records(shard)
+            wanted = self._wanted(start, shard)
+            if wanted:
+                yield Task(start=start, records=shard, wanted=wanted)
+            self._advance(len(shard) if not wanted else 0)
+
+    def keep(self, done: Done) -> None:
+        """Collect what an executor has done, and store it."""
+        for text, outcome in done.outcomes.items():
+            self._collected.add_scores(text, done.start, outcome.scores)
+            if outcome.file is not None:
+                self._folders[text].write(done.start, outcome.file, _timing(outcome))
+        count = max(len(outcome.scores) for outcome in done.outcomes.values())
+        self._computed += count
+        self._advance(count)
+
+    def finish(self, notes: Sequence[str]) -> Results:
+        """Put the shards together, and say in the folder that all are there."""
+        items, systems = self._collected.items, self._collected.systems
+        scores = self._collected.joined()
+        self._check_failures(scores)
+        self._close_folder(len(items))
+        results = Results(
+            items=items,
+            systems=systems,
+            metrics=tuple(self._metrics),
+            scores=scores,
+            signatures=self._signatures,
+            notes=(*notes, *(note for folder in self._folders.values() for note in folder.set_aside)),
+        )
+        if self._target.file:
+            results.write(self._target.file)
+        return results
+
+    def _begin(self, note: tuple[str, ...]) -> None:
+        if self._target.folder:
+            listed = (Listed(text=t, signature=s, folder=folder_name(t)) for t, s in self._signatures.items())
+            self._target.folder.begin(Manifest(shard_size=self._shard_size, metrics=tuple(listed), input=note))
+
+    def _wanted(self, start: int, shard: Sequence[Record]) -> dict[str, str | None]:
+        if not self._folders:
+            return dict.fromkeys(self._signatures)
+        content = content_hash(shard)
+        wanted: dict[str, str | None] = {}
+        for text, folder in self._folders.items():
+            digest = folder.expect(start, content, self._signatures[text])
+            if found := folder.find(start):
+                self._collected.add_scores(text, start, found.scores)
+            else:
+                wanted[text] = digest
+        return wanted
+
+    def _advance(self, count: int) -> None:
+        if count and self._progress:
+            self._done += count
+            self._progress(self._done, self._total)
+
+    def _check_failures(self, scores: Mapping[str, Scores]) -> None:
+        for text, block in scores.items():
+            reasons = set(block.failures.values())
+            if len(block.failures) == len(block) > 1 and len(reasons) == 1:
+                if text in self._folders:
+                    # Stored, the failures would be taken for work done when the fault is mended.
+                    self._folders[text].forget()
+                raise RunError(f"{text} failed on all {len(block):,} records: {reasons.pop()}")
+
+    def _close_folder(self, records: int) -> None:
+        for metric in self._metrics if self._target.folder else ():
+            folder = self._folders[metric.text]
+            folder.close(metric.text, self._signatures[metric.text], metric.higher_is_better, records)
+        if self._target.folder and self._computed:
+            self._target.folder.note_machine(self._machine())
+
+    def _machine(self) -> dict[str, Any]:
+        return {
+            "began": self._began.isoformat(timespec="seconds"),
+            "seconds": round((datetime.now(UTC) - self._began).total_seconds(), 3),
+            "records": self._computed,
+            "metrist": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "platform": platform.platform(),
+        }
+
+
+def _asked(metrics: str | Spec | Metric | Iterable[str | Spec | Metric]) -> tuple[Metric, ...]:
+    several = (metrics,) if isinstance(metrics, str | Spec | Metric) else metrics
+    built = {metric.text: metric for metric in map(build, several)}
+    if not built:
+        raise RunError("no metric was asked for: name at least one, such as 'chrf'")
+    return tuple(built.values())
+
+
+def _timing(outcome: Outcome) -> dict[str, Any]:
+    timing: dict[str, Any] = {"seconds": round(outcome.seconds, 6), "records": len(outcome.scores)}
+    return {**timing, "usage": dict(outcome.scores.usages)} if outcome.scores.usages else timing
+
+
+def _total(records: Any) -> int | None:
+    """How many records there will be, for rows in memory; a file does not say."""
+    paths = isinstance(records, str | os.PathLike) or (
+        isinstance(records, list | tuple) and records and isinstance(records[0], str | os.PathLike)
+    )
+    return len(records) if isinstance(records, Sized) and not paths else None
+
+
+def _each(done: Iterator[Done]) -> Generator[Done, None, None]:
+    """Any iterator as a generator: closing it closes the executor's own, and with it the workers."""
+    yield from done

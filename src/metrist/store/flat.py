@@ -1,0 +1,210 @@
+"""A run as one flat file: a line per item, system and metric, as JSONL, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as quoted
+from pathlib import Path
+from typing import IO, Any
+
+from metrist.errors import MissingExtra, RunError
+from metrist.files.compression import compression_of, uncompressed_name
+from metrist.files.writing import whole_bytes
+from metrist.scores import Score, Scores
+from metrist.store.numbers import count_texts, number_texts
+from metrist.store.shards import error_rows
+
+COLUMNS = (
+    *("item", "system", "metric", "value", "parts", "stats", "errors"),
+    *("explanation", "failure", "signature"),
+)
+#: Records laid out at a time. Part of the format: Parquet's row groups follow it.
+CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Flat:
+    """All that goes into a flat file; `scores` and `signatures` are by the metric's text."""
+
+    items: Sequence[str]
+    systems: Sequence[str]
+    scores: Mapping[str, Scores]
+    signatures: Mapping[str, str]
+
+    def rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+        """Plain rows in the order record, metric; a missing number is None."""
+        for i in range(start, len(self.items) if stop is None else stop):
+            for metric, scores in self.scores.items():
+                yield {
+                    "item": self.items[i],
+                    "system": self.systems[i],
+                    "metric": metric,
+                    **_row(scores[i]),
+                    "signature": self.signatures[metric],
+                }
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """The record ranges that are laid out together."""
+        for start in range(0, len(self.items), CHUNK):
+            yield start, min(start + CHUNK, len(self.items))
+
+
+def flat_suffix(path: Path) -> str | None:
+    """The suffix that says which flat format a path asks for, compression left aside; None for none of them."""
+    suffix = Path(uncompressed_name(path)).suffix.lower()
+    return suffix if suffix in _WRITERS else None
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a flat file that could not be written in the end, before any work is done for it."""
+    suffix = flat_suffix(path)
+    if suffix is None:
+        raise RunError(f"cannot write {path}: wanted a name that ends in .jsonl, .csv or .parquet")
+    if suffix == ".parquet":
+        if compression_of(path):
+            raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet")
+        _pyarrow()
+    if path.is_dir():
+        raise RunError(f"cannot write {path}: it is a folder")
+
+
+def write_flat(path: Path, flat: Flat) -> None:
+    """Write the file whole or not at all."""
+    check_writable(path)
+    with whole_bytes(path) as file:
+        _WRITERS[flat_suffix(path) or ""](file, flat)
+
+
+def _write_jsonl(file: IO[bytes], flat: Flat) -> None:
+    for start, stop in flat.chunks():
+        columns = [_json_lines(flat, metric, start, stop) for metric in flat.scores]
+        file.write("".join(line for lines in zip(*columns, strict=True) for line in lines).encode("ascii"))
+
+
+def _json_lines(flat: Flat, metric: str, start: int, stop: int) -> list[str]:
+    """One metric's lines, put together from columns of text: an encoder called per line would take most of the time."""
+    scores, size = flat.scores[metric], stop - start
+    names = [quoted(name) for name in scores.parts]
+    parts = [number_texts(column[start:stop]) for column in scores.parts.values()]
+    stats = [count_texts(column) for column in scores.stats[start:stop].T]
+    columns = zip(
+        map(quoted, flat.items[start:stop]),
+        map(quoted, flat.systems[start:stop]),
+        number_texts(scores.values[start:stop]),
+        _objects(names, parts, size),
+        [", ".join(row) for row in zip(*stats, strict=True)] if stats else [""] * size,
+        [_error_text(scores, i) for i in range(start, stop)] if scores.errors else ["[]"] * size,
+        _texts(scores.explanations, start, stop),
+        _texts(scores.failures, start, stop),
+        strict=True,
+    )
+    label, signature = quoted(metric), quoted(flat.signatures[metric])
+    return [
+        f'{{"item": {item}, "system": {system}, "metric": {label}, "value": {value}, "parts": {{{parts}}}, '
+        f'"stats": [{stats}], "errors": {errors}, "explanation": {explanation}, "failure": {failure}, '
+        f'"signature": {signature}}}\n'
+        for item, system, value, parts, stats, errors, explanation, failure in columns
+    ]
+
+
+def _error_text(scores: Scores, position: int) -> str:
+    return json.dumps(error_rows(scores.errors.get(position, ())))
+
+
+def _objects(names: list[str], columns: list[list[str]], size: int) -> list[str]:
+    if not columns:
+        return [""] * size
+    template = ", ".join(f"{name.replace('%', '%%')}: %s" for name in names)
+    return [template % row for row in zip(*columns, strict=True)]
+
+
+def _texts(sparse: Mapping[int, str], start: int, stop: int) -> list[str]:
+    if not sparse:
+        return ["null"] * (stop - start)
+    return [quoted(sparse[i]) if i in sparse else "null" for i in range(start, stop)]
+
+
+def _write_csv(file: IO[bytes], flat: Flat) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for start, stop in flat.chunks():
+        writer.writerows(_cells(row) for row in flat.rows(start, stop))
+        file.write(encodable(text.getvalue()).encode("utf-8"))
+        text.seek(0)
+        text.truncate()
+
+
+def _cells(row: Mapping[str, Any]) -> list[Any]:
+    # Cells that hold several numbers are JSON, so that one column stays one column.
+    nested = {name: json.dumps(row[name]) if row[name] else "" for name in ("parts", "stats", "errors")}
+    return [nested.get(name, row[name]) for name in COLUMNS]
+
+
+def _write_parquet(file: IO[bytes], flat: Flat) -> None:
+    pa = _pyarrow()
+    import pyarrow.parquet as pq
+
+    schema = _schema(pa)
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for start, stop in flat.chunks():
+            rows = [_storable(row) for row in flat.rows(start, stop)]
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _storable(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("item", "system", "metric", "explanation", "failure", "signature")
+    texts = {name: row[name] and encodable(row[name]) for name in names}
+    parts = [(encodable(name), value) for name, value in row["parts"].items()]
+    errors = [{k: encodable(v) if isinstance(v, str) else v for k, v in error.items()} for error in row["errors"]]
+    return {**row, **texts, "parts": parts, "errors": errors}
+
+
+def _schema(pa: Any) -> Any:
+    error = pa.struct(
+        [(name, pa.string()) for name in ("aspect", "severity", "explanation", "revision", "text", "side", "rater")]
+        + [("penalty", pa.float64()), ("start", pa.int64()), ("end", pa.int64())]
+    )
+    kinds = {
+        "value": pa.float64(),
+        "parts": pa.map_(pa.string(), pa.float64()),
+        "stats": pa.list_(pa.float64()),
+        "errors": pa.list_(error),
+    }
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingExtra("writing Parquet", "tables") from None
+    return pyarrow
+
+
+def encodable(text: str) -> str:
+    """The text for formats that hold only real Unicode: a lone surrogate is shown as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _row(score: Score) -> dict[str, Any]:
+    return {
+        "value": _number(score.value),
+        "parts": {name: _number(value) for name, value in score.parts.items()},
+        "stats": list(score.stats),
+        "errors": error_rows(score.errors),
+        "explanation": score.explanation,
+        "failure": score.failure,
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+_WRITERS = {".jsonl": _write_jsonl, ".csv": _write_csv, ".parquet": _write_parquet}

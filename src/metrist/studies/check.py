@@ -1,0 +1,149 @@
+"""Is this run good enough, and no worse than the last one? Made for CI: floors, ceilings, coverage, regressions."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from metrist.errors import RunError
+from metrist.meta.resample import pooled
+from metrist.metrics.base import Metric
+from metrist.report.cells import Number, Share
+from metrist.studies.regressions import regressions
+from metrist.studies.scales import decimals_of, scale_note
+from metrist.studies.selection import chosen_systems, find_metric, opened
+from metrist.studies.verdicts import Report, Verdict
+
+if TYPE_CHECKING:
+    from metrist.run.results import Results
+
+
+def check(
+    run: Results | str | os.PathLike[str],
+    minimum: Mapping[str, float] | None = None,
+    maximum: Mapping[str, float] | None = None,
+    against: Results | str | os.PathLike[str] | None = None,
+    alpha: float = 0.05,
+    systems: Sequence[str] | None = None,
+    min_coverage: float | None = None,
+    draws: int = 10_000,
+    seed: int = 0,
+) -> Report:
+    """Verdicts on each system: its scores against floors and ceilings by metric, the share of its outputs that got a
+    score against `min_coverage`, and whether it got significantly worse than in the run `against`."""
+    minimum, maximum = minimum or {}, maximum or {}
+    if not (minimum or maximum or against is not None or min_coverage is not None):
+        raise RunError("nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against")
+    _check_numbers(minimum, maximum, min_coverage, alpha, draws)
+    named = [*minimum, *maximum]
+    results = opened(run, named)
+    chosen = chosen_systems(results.systems, systems)
+    if not chosen:
+        raise RunError("nothing to check: the run holds no outputs")
+    verdicts, notes = _thresholds(results, chosen, minimum, maximum)
+    if min_coverage is not None:
+        verdicts += [_coverage(standing, min_coverage) for standing in _standings(results, results.metrics, chosen)]
+    if against is not None:
+        tested, remarks = regressions(results, opened(against, named), chosen, alpha, draws, seed)
+        verdicts, notes = verdicts + tested, notes + remarks
+    return Report(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys(notes)))
+
+
+def _check_numbers(
+    minimum: Mapping[str, float], maximum: Mapping[str, float], coverage: float | None, alpha: float, draws: int
+) -> None:
+    for word, thresholds in (("minimum", minimum), ("maximum", maximum)):
+        for name, value in thresholds.items():
+            if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+                raise RunError(f"the {word} of {name} must be a number, got {value!r}")
+    if coverage is not None and not 0 <= coverage <= 1:
+        raise RunError(f"the minimal coverage must be a share between 0 and 1, got {coverage!r}")
+    if not 0 < alpha < 1 or draws < 1:
+        raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """How one system stands under one metric."""
+
+    metric: Metric
+    system: str
+    score: float
+    coverage: float
+
+    @property
+    def shown(self) -> Number:
+        return Number(self.score, decimals_of(self.metric, self.score))
+
+
+def _standings(results: Results, metrics: Sequence[Metric], systems: Sequence[str]) -> Iterator[_Standing]:
+    owners = np.array(results.systems, dtype=object)
+    for metric in metrics:
+        scores = results.scores[metric.text]
+        for system in systems:
+            mine = owners == system
+            scored = mine & ~np.isnan(scores.values)
+            value = float(pooled(scores.stats[scored][None], metric.pool)[0]) if scored.any() else math.nan
+            yield _Standing(metric, system, value, float(scored.sum() / mine.sum()))
+
+
+def _thresholds(
+    results: Results, systems: Sequence[str], minimum: Mapping[str, float], maximum: Mapping[str, float]
+) -> tuple[list[Verdict], list[str]]:
+    verdicts, notes = [], []
+    wanted: list[tuple[Literal["minimum", "maximum"], str, float]] = [
+        *(("minimum", name, value) for name, value in minimum.items()),
+        *(("maximum", name, value) for name, value in maximum.items()),
+    ]
+    for kind, name, threshold in wanted:
+        metric = find_metric(results.metrics, name)
+        standings = list(_standings(results, [metric], systems))
+        verdicts += [_threshold(standing, kind, threshold) for standing in standings]
+        scores = [standing.score for standing in standings if not math.isnan(standing.score)]
+        typical = float(np.median(scores)) if scores else math.nan
+        if note := scale_note(metric, f"a {kind}", threshold, typical):
+            notes.append(note)
+    return verdicts, notes
+
+
+def _threshold(standing: _Standing, kind: Literal["minimum", "maximum"], threshold: float) -> Verdict:
+    # Comparisons with NaN are false, so what has no score never passes.
+    passed = standing.score >= threshold if kind == "minimum" else standing.score <= threshold
+    if math.isnan(standing.score):
+        why = "no output has a score"
+    elif passed:
+        why = ""
+    else:
+        missed = abs(standing.score - threshold)
+        why = f"{standing.score:g} is {missed:.3g} {'below' if kind == 'minimum' else 'above'} the {kind} {threshold:g}"
+    return Verdict(
+        kind=kind,
+        system=standing.system,
+        metric=standing.metric.text,
+        passed=passed,
+        wanted=f"{'>=' if kind == 'minimum' else '<='} {threshold:g}",
+        found=standing.shown,
+        coverage=standing.coverage,
+        why=why,
+        value=standing.score,
+    )
+
+
+def _coverage(standing: _Standing, least: float) -> Verdict:
+    passed = standing.coverage >= least and standing.coverage > 0
+    return Verdict(
+        kind="coverage",
+        system=standing.system,
+        metric=standing.metric.text,
+        passed=passed,
+        wanted=f">= {100 * least:g} % scored",
+        found=Share(standing.coverage),
+        coverage=standing.coverage,
+        why="" if passed else f"only {Share(standing.coverage)} of the outputs have a score",
+        value=standing.coverage,
+    )

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import metrist
+from metrist.errors import SpecError
+from metrist.metrics.base import Metric, check_choice, check_within
+from metrist.metrics.shard import Shard, pairs_of
+from metrist.records import Record
+from metrist.scores import Scores
+
+
+@dataclass(frozen=True)
+class Vowels(Metric):
+    """Counts vowels."""
+
+    letters: str = "aeiou"
+    at_most: int = 10
+
+    bounds: ClassVar[tuple[float, float]] = (0, 10)
+
+    def score(self, shard: Shard) -> Scores:
+        return Scores.of(min(sum(map(r.output.count, self.letters)), self.at_most) for r in shard.records)
+
+    def facts(self) -> Mapping[str, str]:
+        return {"alphabet": "latin"}
+
+
+@dataclass(frozen=True)
+class Unfinished(Metric):
+    pass
+
+
+def test_a_metrics_text_names_the_settings_that_differ_from_their_defaults():
+    assert Vowels().text == "test_base.Vowels"
+    assert Vowels(letters="ae").text == "test_base.Vowels(letters='ae')"
+
+
+def test_a_signature_names_all_settings_the_version_the_facts_and_the_code():
+    facts = Vowels().signature.split(" | ")
+    assert facts[0] == "test_base.Vowels(letters='aeiou', at_most=10)"
+    assert facts[1] == f"metrist {metrist.__version__}"
+    assert facts[2].startswith("code ")
+    assert len(facts[2]) == len("code ") + 12
+    assert facts[3] == "alphabet latin"
+
+
+def test_code_that_cannot_be_read_is_said_to_be_unknown():
+    def made(body: str) -> type:
+        space: dict[str, type] = {"Metric": Metric}
+        exec(f"class Mine(Metric):\n    {body}", space)
+        return space["Mine"]
+
+    assert "code unknown" in made("pass")().signature
+
+
+def test_scores_are_pooled_to_their_mean_and_to_nan_when_nothing_was_scored():
+    sums = np.array([[3.0, 4.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(Vowels().pool(sums), [0.75, np.nan])
+
+
+def test_a_metric_without_score_says_what_it_must_define():
+    with pytest.raises(NotImplementedError, match=r"Unfinished must define score\(self, shard\)"):
+        Unfinished().score(Shard([]))
+
+
+def test_a_choice_is_checked_with_the_nearest_name():
+    check_choice(Vowels(), "letters", ("aeiou", "aeiouy"))
+    with pytest.raises(SpecError, match=r"letters must be one of 'aeiou', 'aeiouy', got 'aeio'; did you mean 'aeiou'"):
+        check_choice(Vowels(letters="aeio"), "letters", ("aeiou", "aeiouy"))
+
+
+def test_a_number_is_checked_against_its_limits():
+    check_within(Vowels(), "at_most", 0, 10)
+    with pytest.raises(SpecError, match=r"Vowels: at_most must be 0 to 10, got 11"):
+        check_within(Vowels(at_most=11), "at_most", 0, 10)
+
+
+def test_pairs_list_each_text_once_and_remember_where_records_start():
+    texts = [("a", ("b", "c")), ("b", ()), ("a", ("b",))]
+    pairs = pairs_of(Shard([Record(item="0", system="s", output=o, references=r) for o, r in texts]))
+    assert pairs.texts == ["a", "b", "c"]
+    assert pairs.starts.tolist() == [0, 2, 2, 3]
+    assert list(zip(pairs.outputs.tolist(), pairs.references.tolist(), strict=True)) == [(0, 1), (0, 2), (0, 1)]
+
+
+def test_shared_work_is_done_once_per_shard_and_key():
+    shard, made = Shard([]), []
+    for _ in range(3):
+        shard.once("key", lambda: made.append("key"))
+    shard.once("other", lambda: made.append("other"))
+    assert made == ["key", "other"]

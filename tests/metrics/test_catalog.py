@@ -1,0 +1,253 @@
+"""What every metric of the catalog keeps to, in one parametrised test each; and how metrics are named and found."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pickle
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import metrist
+from metrist.errors import SpecError
+from metrist.metrics import catalog
+from metrist.metrics.catalog import build, names
+from metrist.metrics.descriptive import Length
+from metrist.metrics.shard import Shard
+from metrist.records import Record
+from metrist.scores import Scores
+
+ODD_TEXTS = [
+    "",
+    " \n\t ",
+    "\x00",
+    "\ud800\udfff lone",
+    "the cat sat on the mat.",
+    "The cat, the CAT and the hat\nsat on 1,000.50 mats!",
+    "мама мыла раму",
+    "我喜欢猫。 カタカナ 한국어",
+    "ภาษาไทย हिन्दी",
+    "\u202eשלום עולם\u202c مرحبا",
+    "👩‍👩‍👧 ❤️ e\u0301 İ ß ﬁ",
+    "a a a a a a a a a a a a",
+    "&quot;x&quot; <skipped> -\n",
+]
+any_text = st.one_of(st.sampled_from(ODD_TEXTS), st.text(st.characters(), max_size=20))
+
+
+def odd_records(count: int = 60) -> list[Record]:
+    rng = random.Random(3)
+    return [
+        Record(
+            item=str(i),
+            system="s",
+            output=rng.choice(ODD_TEXTS),
+            source=rng.choice(ODD_TEXTS),
+            references=tuple(rng.choices(ODD_TEXTS, k=rng.randint(1, 3))),
+        )
+        for i in range(count)
+    ]
+
+
+def rows(scores: Scores) -> list[tuple[object, ...]]:
+    """Scores as bytes, so that equal means equal to the bit (and NaN equals NaN)."""
+    columns = [scores.values, *scores.parts.values(), *scores.stats.T]
+    numbers = np.stack(columns, axis=1)
+    return [(numbers[i].tobytes(), scores.failures.get(i)) for i in range(len(scores))]
+
+
+each_metric = pytest.mark.parametrize("name", names())
+
+
+@each_metric
+def test_the_text_reads_back_to_an_equal_metric(name):
+    metric = build(name)
+    assert metric.text == metric.name == name
+    assert build(metric.text) == metric
+
+
+@each_metric
+def test_the_signature_carries_all_settings_and_the_version(name):
+    spec, *facts = build(name).signature.split(" | ")
+    assert f"metrist {metrist.__version__}" in facts
+    assert build(spec) == build(name)
+
+
+@each_metric
+@pytest.mark.parametrize("reduce", ["native", "max", "mean"])
+def test_scores_do_not_depend_on_shard_size_or_order(name, reduce):
+    metric = build(f"{name}(reduce='{reduce}')" if hasattr(build(name), "reduce") else name)
+    records = odd_records()
+    whole = rows(metric.score(Shard(records)))
+    alone = [row for record in records for row in rows(metric.score(Shard([record])))]
+    backwards = rows(metric.score(Shard(records[::-1])))[::-1]
+    assert whole == alone == backwards
+
+
+@each_metric
+def test_the_pickle_is_small_and_the_metric_survives_it(name):
+    pickled = pickle.dumps(build(name))
+    assert len(pickled) < 1000
+    assert pickle.loads(pickled) == build(name)
+
+
+@each_metric
+def test_any_text_in_any_field_is_scored_within_the_bounds(name):
+    metric = build(name)
+    low, high = metric.bounds
+
+    @settings(max_examples=40)
+    @given(output=any_text, source=any_text, references=st.lists(any_text, min_size=1, max_size=3))
+    def scored(output, source, references):
+        record = Record(item=output, system=source, output=output, source=source, references=tuple(references))
+        score = metric.score(Shard([record]))[0]
+        assert (score.failure is not None) or low <= score.value <= high
+
+    scored()
+
+
+@each_metric
+def test_an_empty_output_gets_a_score_or_a_failure_that_says_why(name):
+    score = build(name).score(Shard([Record(item="0", system="s", output="", source="a", references=("a b", "c"))]))[0]
+    assert score.failure or score.value in (0.0, 1.0, 100.0) or name == "ter"
+
+
+@each_metric
+def test_an_equal_output_is_not_worse_than_another(name):
+    metric = build(name)
+    text, other = "the small cat sat on the old mat near the warm red stove", "no word of it"
+    made = [Record(item="0", system="s", output=o, source=text, references=(text,)) for o in (text, other)]
+    equal, different = metric.score(Shard(made)).values
+    if metric.higher_is_better is not None:
+        assert equal > different if metric.higher_is_better else equal < different
+
+
+@each_metric
+def test_a_shard_without_records_has_no_scores(name):
+    assert len(build(name).score(Shard([]))) == 0
+
+
+@each_metric
+def test_an_unknown_setting_is_refused(name):
+    with pytest.raises(SpecError, match=rf"{name} has no setting 'wibble'; it takes "):
+        build(f"{name}(wibble=1)")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("chrff", r"no metric named 'chrff'; did you mean 'chrf'"),
+        ("rogueL", r"no metric named 'rogueL'; did you mean 'rougeL'"),
+        ("rougeL(stemm=True)", r"rougeL has no setting 'stemm'; it takes .*; did you mean 'stem'\?"),
+        ("rouge2(order=3)", "rouge2 already says its order"),
+        ("distinct(order='two')", "distinct: order must be a whole number, got 'two'"),
+        ("distinct(order=True)", "distinct: order must be a whole number, got True"),
+        ("meteor(wordnet=3)", "meteor: wordnet must be a string or None, got 3"),
+        ("meteor(alpha='x')", "meteor: alpha must be a number, got 'x'"),
+        ("rougeL(reduce=1)", "rougeL: reduce must be one of 'native', 'max', 'mean', got 1"),
+        ("no_such_module.Metric", "cannot import the metric 'no_such_module.Metric': no module named 'no_such_module'"),
+        ("json.Metric", "cannot import the metric 'json.Metric': json has no 'Metric'"),
+        ("json.JSONDecoder", "'json.JSONDecoder' is not a metric: it must be a frozen dataclass derived from"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_with_the_reason(text, message):
+    with pytest.raises(SpecError, match=message):
+        build(text)
+
+
+OF_A_USER = '''
+from dataclasses import dataclass
+
+from metrist import Metric, Scores
+
+
+@dataclass(frozen=True)
+class Shouting(Metric):
+    """The share of capital letters."""
+
+    marks: str
+    weight: float = 1.0
+    bounds = (0, 1)
+    higher_is_better = False
+
+    def score(self, shard):
+        return Scores.of(self.weight * sum(map(str.isupper, r.output)) / max(1, len(r.output)) for r in shard.records)
+'''
+
+
+@pytest.fixture
+def users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for module in ("my_metrics", "broken_metrics"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    (tmp_path / "my_metrics.py").write_text(OF_A_USER)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("users_folder")
+def test_a_users_metric_is_imported_by_its_dotted_name_and_printed_back():
+    metric = build("my_metrics.Shouting(marks='!')")
+    assert metric.text == "my_metrics.Shouting(marks='!')"
+    assert build(metric.text) == metric
+    assert " | code " in metric.signature
+    assert metric.score(Shard([Record(item="0", system="s", output="HeLlo")])).values.tolist() == [0.4]
+
+
+@pytest.mark.usefixtures("users_folder")
+def test_an_edit_of_a_users_metric_changes_its_signature(users_folder, monkeypatch):
+    before = build("my_metrics.Shouting(marks='!')").signature
+    (users_folder / "other_metrics.py").write_text(OF_A_USER.replace("max(1, ", "max(2, "))
+    monkeypatch.delitem(sys.modules, "other_metrics", raising=False)
+    after = build("other_metrics.Shouting(marks='!')").signature
+    assert before.split(" | code ")[1] != after.split(" | code ")[1]
+
+
+@pytest.mark.usefixtures("users_folder")
+def test_a_setting_without_a_default_must_be_given():
+    with pytest.raises(
+        SpecError, match=r"Shouting needs the setting 'marks': my_metrics\.Shouting\(marks=\.\.\.\), a string"
+    ):
+        build("my_metrics.Shouting")
+
+
+@pytest.mark.usefixtures("users_folder")
+def test_import_paths_are_refused_where_a_text_comes_from_a_file():
+    with pytest.raises(SpecError, match="is an import path, which is taken only from the command line or from Python"):
+        build("my_metrics.Shouting(marks='!')", allow_import=False)
+    assert build("rougeL", allow_import=False).name == "rougeL"
+
+
+def test_a_users_module_that_breaks_is_named(users_folder):
+    (users_folder / "broken_metrics.py").write_text("1 / 0")
+    with pytest.raises(
+        SpecError, match=r"cannot import the metric 'broken_metrics.X': ZeroDivisionError: division by zero"
+    ):
+        build("broken_metrics.X")
+
+
+def points(*pairs: tuple[str, str]) -> importlib.metadata.EntryPoints:
+    group = catalog.ENTRY_POINTS
+    return importlib.metadata.EntryPoints(importlib.metadata.EntryPoint(n, v, group) for n, v in pairs)
+
+
+def test_other_packages_add_metrics_through_entry_points(monkeypatch):
+    added = points(("size", "metrist.metrics.descriptive:Length"), ("rougeL", "json:loads"), ("gone", "no_such:Thing"))
+    monkeypatch.setattr(catalog, "entry_points", lambda group: added.select(group=group))
+    assert [*names()[-2:]] == ["size", "gone"]
+    assert build("size(unit='characters')") == Length(unit="characters")
+    assert build("rougeL").name == "rougeL"  # metrist's own names cannot be taken over
+    with pytest.raises(
+        SpecError, match="cannot load the metric 'gone': ModuleNotFoundError: No module named 'no_such'"
+    ):
+        build("gone")
+
+
+def test_a_metric_object_is_taken_as_it_is():
+    metric = Length()
+    assert build(metric) is metric

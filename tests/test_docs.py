@@ -1,0 +1,158 @@
+"""The docs say what the code does: generated pages are up to date, examples run and print what they show, links lead
+somewhere.
+
+Examples run in a folder that holds a copy of demo/, file by file, from top to bottom:
+
+- a `console` block: each line that begins with `$ metrist`, or with another of the commands in RUN, is run; what stands
+  below it is compared with what it prints (standard output and errors). `…` stands for any text within a line, a line
+  of its own `…` for any lines.
+- a block whose first line is a comment with a file's name (`# my_metrics.py`, `# settings.toml`) becomes that file.
+- all other `python` blocks of a page run as one script, at its end. ` ```python no-run` keeps one out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [*ROOT.glob("README.md"), *ROOT.glob("CONTRIBUTING.md"), *sorted(ROOT.glob("d*/*.md"))]
+RUN = {"metrist", "cat", "head", "ls", "mkdir", "printf", "pytest"}
+
+_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE_NAME = re.compile(r"# (?P<name>[\w-]+\.(?:py|toml|jsonl|txt))\n")
+_LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\((?P<target>[^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    info: str
+    body: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for match in _FENCE.finditer(text):
+        yield Block(match["info"].strip(), match["body"], text.count("\n", 0, match.start()) + 1)
+
+
+def commands(body: str) -> Iterator[tuple[str, str]]:
+    """The commands of a console block, each with what is shown below it; a backslash continues a line."""
+    for piece in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        command, _, shown = re.sub(r"\\\n\s*", "", piece).partition("\n")
+        yield command, shown.strip("\n")
+
+
+def fits(shown: str, printed: str) -> bool:
+    lines = [re.escape(line.rstrip()).replace("…", ".*") for line in shown.splitlines()]
+    pattern = "\n".join(".*(?:\n.*)*" if line == ".*" else line for line in lines)
+    return re.fullmatch(pattern, "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())) is not None
+
+
+def run(command: str | list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    scripts = str(Path(sys.executable).parent)
+    environment = {
+        **os.environ,
+        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(folder),
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+    }
+    return subprocess.run(
+        command,
+        shell=isinstance(command, str),
+        cwd=folder,
+        env=environment,
+        text=True,
+        encoding="utf-8",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_a_page_run_and_print_what_they_show(page: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "demo", tmp_path / "demo")
+    script: list[str] = []
+    for block in blocks(page):
+        if name := _FILE_NAME.match(block.body):
+            (tmp_path / name["name"]).write_text(block.body, encoding="utf-8")
+        elif block.info == "python":
+            script.append(block.body)
+        elif block.info == "console":
+            _check_console(page, block, tmp_path)
+    if script:
+        (tmp_path / "script_of_the_page.py").write_text("\n".join(script), encoding="utf-8")
+        done = run([sys.executable, "script_of_the_page.py"], tmp_path)
+        assert done.returncode == 0, f"the python blocks of {page.name} fail:\n{done.stdout}"
+
+
+def _check_console(page: Path, block: Block, folder: Path) -> None:
+    for command, shown in commands(block.body):
+        if command.split()[0] not in RUN:
+            continue
+        done = run(command, folder)
+        place = f"{page.relative_to(ROOT)}:{block.line}: `{command}`"
+        if shown:
+            assert fits(shown, done.stdout), f"{place} shows\n{shown}\nbut prints\n{done.stdout}"
+        else:
+            assert done.returncode == 0, f"{place} fails:\n{done.stdout}"
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_metrics_is_up_to_date(build: ModuleType) -> None:
+    written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert written == build.metrics_page(), "docs/metrics.md is not what the cards say; run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    targets = [match["target"].partition("#")[0] for match in _LINK.finditer(text)]
+    missing = [t for t in targets if t and "://" not in t and not (page.parent / t).exists()]
+    assert missing == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "fitting"),
+    [
+        ("a\nb", "a  \nb\n", True),
+        ("a\nb", "a\nc", False),
+        ("took … s", "took 0.12 s", True),
+        ("took … s", "took\n s", False),
+        ("a\n…\nd", "a\nb\nc\nd", True),
+        ("a\n…", "b\nc", False),
+        ("a (b)", "a (b)", True),
+    ],
+)
+def test_what_is_shown_is_compared_line_by_line(shown: str, printed: str, fitting: bool) -> None:
+    assert fits(shown, printed) is fitting

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROWS = [
+    {"item": str(i), "system": "mine", "output": f"the cat {i} sat", "references": [f"the cat {i} sat down"]}
+    for i in range(30)
+]
+# Inside the inner pytest the fixture is there by its entry point, as in anyone's project.
+OPTIONS = ("-p", "no:cacheprovider", "-W", "error")
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    (pytester.path / "outputs.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    worse = [{**row, "output": "dogs"} for row in ROWS]
+    (pytester.path / "worse.jsonl").write_text("\n".join(map(json.dumps, worse)))
+    return pytester
+
+
+def test_good_outputs_pass(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        def test_outputs(metrist_check):
+            report = metrist_check("outputs.jsonl", min={"token_f1": 0.5}, max={"ter": 60})
+            assert len(report.verdicts) == 2
+        """
+    )
+    project.runpytest_inprocess(*OPTIONS).assert_outcomes(passed=1)
+
+
+def test_bad_outputs_fail_with_the_table(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        def test_outputs(metrist_check):
+            metrist_check("outputs.jsonl", min={"token_f1": 0.99}, min_coverage=0.5)
+        """
+    )
+    result = project.runpytest_inprocess(*OPTIONS)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*metrist check: 2 checks, 1 failed*", "*FAILED *minimum *mine *token_f1 *>= 0.99*", "*passed *coverage *"]
+    )
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*pytest_plugin.py*")
+
+
+def test_outputs_are_checked_against_a_baseline_with_its_metrics(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        import metrist
+
+        def test_outputs(metrist_check):
+            metrist.score("outputs.jsonl", ["token_f1"], executor="serial", out="baseline/")
+            metrist_check("outputs.jsonl", against="baseline/", draws=200)
+            metrist_check("baseline/", min={"token_f1": 0.5})
+            metrist_check(metrist.load("baseline/"), min={"token_f1": 0.5})
+            metrist_check([{"item": "1", "output": "a", "references": ["a"]}], min={"exact": 1})
+            metrist_check("worse.jsonl", against="baseline/", draws=200)
+        """
+    )
+    result = project.runpytest_inprocess(*OPTIONS)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*FAILED *regression *got worse: p 0.00498 on 30 shared items*"])
+
+
+def test_a_fault_of_the_input_is_told_in_one_line(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        def test_outputs(metrist_check):
+            metrist_check("outputs.jsonl", min={"tokenf1": 0.5})
+        """
+    )
+    result = project.runpytest_inprocess(*OPTIONS)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*no metric named 'tokenf1'; did you mean 'token_f1'*"])
+
+
+def test_the_fixture_is_listed_with_its_words(project: pytest.Pytester) -> None:
+    result = project.runpytest_inprocess(*OPTIONS, "--fixtures")
+    result.stdout.fnmatch_lines(["metrist_check*", "*Check outputs as `metrist check` does*"])
+
+
+def test_the_plugin_costs_nothing_until_it_is_used() -> None:
+    code = "import sys, metrist.pytest_plugin; print('numpy' in sys.modules, 'metrist.studies' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "False"]

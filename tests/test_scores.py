@@ -1,0 +1,69 @@
+"""Scores: columns that read as rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from metrist.ratings import Error
+from metrist.scores import Score, Scores
+
+
+def test_plain_numbers_get_statistics_that_pool_to_their_mean() -> None:
+    scores = Scores.of([1.0, 2.5])
+    assert scores.stats.tolist() == [[1.0, 1.0], [2.5, 1.0]]
+
+
+def test_rows_come_back_as_they_were_given() -> None:
+    error = Error(aspect="accuracy", severity="major", start=0, end=3)
+    rows = [
+        Score(value=0.5, parts={"recall": 0.25}, stats=(1.0, 2.0, 3.0), errors=(error,), explanation="so", raw="{}"),
+        Score(value=0.75, parts={"recall": 0.5}, stats=(4.0, 5.0, 6.0), tokens=[1], usage={"tokens": 7}),
+    ]
+    assert list(Scores.of(rows)) == rows
+
+
+def test_a_failed_score_is_nan_with_a_row_of_zeros() -> None:
+    scores = Scores.of([1.0, Score(value=math.nan, failure="the judge's answer could not be read")])
+    assert scores.failures == {1: "the judge's answer could not be read"}
+    assert scores.stats.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("row", [math.nan, Score(value=1.0, failure="why")])
+def test_nan_without_a_reason_and_a_reason_without_nan_are_refused(row: float | Score) -> None:
+    with pytest.raises(ValueError, match="score 1 must be NaN exactly when a failure says why"):
+        Scores.of([0.0, row])
+
+
+def test_columns_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="one row per output"):
+        Scores(values=np.zeros(3), parts={"recall": np.zeros(2)})
+
+
+def test_joined_blocks_keep_order_parts_and_sparse_fields() -> None:
+    first = Scores.of([Score(value=1.0, parts={"p": 0.1}, stats=(1.0, 2.0, 3.0))])
+    second = Scores.of([Score(value=math.nan, failure="too long"), Score(value=2.0, stats=(1.0, 1.0, 1.0))])
+    joined = Scores.join([first, second])
+    assert joined.values.tolist()[::2] == [1.0, 2.0]
+    assert joined.failures == {1: "too long"}
+    assert joined.stats.tolist() == [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
+
+
+def test_a_block_that_failed_as_a_whole_is_widened_when_joined() -> None:
+    failed = Scores.of([Score(value=math.nan, failure="no reference")])
+    counted = Scores.of([Score(value=1.0, stats=(1.0, 2.0, 3.0))])
+    assert Scores.join([failed, counted]).stats.tolist() == [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]]
+
+
+def test_spread_scores_leave_failures_in_the_places_between() -> None:
+    spread = Scores.of([0.5, 0.25]).spread(4, [0, 2], {1: "no source", 3: "no source"})
+    assert spread.values.tolist()[::2] == [0.5, 0.25]
+    assert spread.failures == {1: "no source", 3: "no source"}
+    assert spread.stats.tolist() == [[0.5, 1.0], [0.0, 0.0], [0.25, 1.0], [0.0, 0.0]]
+
+
+def test_an_empty_block_is_a_block() -> None:
+    assert len(Scores.of([])) == 0
+    assert len(Scores.join([Scores.of([]), Scores.of([1.0])])) == 1

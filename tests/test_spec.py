@@ -1,0 +1,67 @@
+"""A metric's text is its identity."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metrist.errors import SpecError
+from metrist.spec import Spec, parse
+
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,8}(\.[a-z_][a-z0-9_]{0,8})?", fullmatch=True).filter(
+    lambda name: not {"as", "if", "in", "is", "or", "and", "def", "del", "for", "not", "try"} & set(name.split("."))
+)
+KEYS = st.sampled_from(["stem", "order", "model", "reduce"])
+LITERALS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()
+)
+VALUES = st.recursive(
+    LITERALS | st.builds(Spec, st.sampled_from(["llm", "bart_large"])),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(tuple)
+        | st.builds(Spec, st.just("judge"), st.dictionaries(KEYS, inner, max_size=2))
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.builds(Spec, st.sampled_from(["rougeL", "my_module.Mine"]), st.dictionaries(KEYS, VALUES, max_size=3)))
+def test_a_printed_spec_reads_back_to_an_equal_one(spec: Spec) -> None:
+    assert parse(str(spec)) == spec
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_read_or_refused_with_a_spec_error(text: str) -> None:
+    with contextlib.suppress(SpecError):
+        assert isinstance(parse(text), Spec)
+
+
+def test_nested_calls_and_negative_numbers_are_read() -> None:
+    assert parse("judge(llm=openai(model='m'), levels=[1, -2.5])") == Spec(
+        "judge", {"llm": Spec("openai", {"model": "m"}), "levels": (1, -2.5)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("chrf(2)", r"settings are given by name, as in chrf\(word_order=2\)"),
+        ("chrf(word_order=1+1)", r"'1\+1' is neither a literal nor a name"),
+        ("chrf(**x)", r"'\*\*' cannot be used here"),
+        ("__import__('os').system('ls')", "settings are given by name"),
+        ("(lambda: 1)()", "only a name can be called"),
+        ("'chrf'", "wanted a name such as"),
+        ("chrf(word_order=", "was never closed at character"),
+        ("chrf(word_order=2, word_order=3)", "repeated"),
+        ("", "cannot read the metric ''"),
+        ("a" * 20_000, "20,000 characters is too long"),
+        ("f(x=" * 1900 + "1" + ")" * 1900, "cannot read the metric"),
+        ("chrf(beta=b'2')", "is neither a literal nor a name"),
+    ],
+)
+def test_what_is_no_name_with_settings_is_refused_with_the_reason(text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse(text)
