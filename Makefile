@@ -42,6 +42,13 @@ format: $(VENV)/.tests  ## let ruff lay out the code
 torture: $(VENV)/.tests  ## kill -9, huge inputs: minutes
 	$(BIN)/python -m pytest -m torture
 
+test-browser: $(VENV)/.tests  ## pages in a real Chromium
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group browser
+	$(BIN)/python -m pytest -m browser tests/browser
+
+docs: $(VENV)/.core  ## write the generated pages
+	$(BIN)/python docs/build.py
+
 bench-lexical: $(VENV)/.bench  ## lexical metrics beside their peers, pairs a second
 	$(BIN)/python -m bench.lexical
 

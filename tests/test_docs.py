@@ -26,7 +26,8 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [*ROOT.glob("README.md"), *ROOT.glob("CONTRIBUTING.md"), *sorted(ROOT.glob("d*/*.md"))]
+WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "demo" / "README.md"]
+PAGES = [*WRITTEN, *sorted((ROOT / "docs").glob("*.md"))]
 RUN = {"metrist", "cat", "head", "ls", "mkdir", "printf", "pytest"}
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)

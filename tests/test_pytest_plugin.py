@@ -67,7 +67,7 @@ def test_outputs_are_checked_against_a_baseline_with_its_metrics(project: pytest
     )
     result = project.runpytest_inprocess(*OPTIONS)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*FAILED *regression *got worse: p 0.00498 on 30 shared items*"])
+    result.stdout.fnmatch_lines(["*FAILED *regression *got worse: p .005 on 30 shared items*"])
 
 
 def test_a_fault_of_the_input_is_told_in_one_line(project: pytest.Pytester) -> None:

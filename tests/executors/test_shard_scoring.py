@@ -92,7 +92,7 @@ def test_metrics_with_the_same_needs_share_the_smaller_shard() -> None:
     [
         (
             Scores.of([1.0]),
-            "returns returned 1 scores for 2 records (the first is item '6' of system 'nllb'): wanted one",
+            "returns returned 1 scores for 2 records (the first is item '6' of system 'nllb'): wanted",
         ),
         ([1.0, 2.0], "returns must return Scores (see Scores.of), got list"),
         (None, "returns must return Scores (see Scores.of), got NoneType"),

@@ -64,7 +64,7 @@ def test_other_languages_agree_with_sacrebleu(data, language):
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_every_variant_agrees_with_sacrebleu_on_ragged_references(data, settings):
-    agree(Chrf(**settings), ragged(sample(data("summeval"), 22)))
+    agree(Chrf(**settings), ragged(sample(data("summeval"), 12)))
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)

@@ -49,7 +49,7 @@ def test_other_languages_agree_with_sacrebleu(data, language):
 
 
 def test_summaries_with_several_references_agree_with_sacrebleu(data):
-    agree(Ter(), ragged(sample(data("summeval"), 3, references=2)))
+    agree(Ter(), ragged(sample(data("summeval"), 2, references=2)))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)

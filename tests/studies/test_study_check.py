@@ -30,14 +30,14 @@ def test_a_floor_passes_the_systems_above_it_and_fails_the_others() -> None:
     assert verdicts(report) == [("a", "quality", True), ("b", "quality", False)]
     assert not report.passed
     (failure,) = report.failures
-    assert failure.why == f"{np.mean(BAD):g} is {0.55 - np.mean(BAD):.3g} below the minimum 0.55"
+    assert failure.why == f"{np.mean(BAD):.3f} is {0.55 - np.mean(BAD):.3g} below the minimum 0.55"
     assert report.summary == "2 checks, 1 failed"
 
 
 def test_a_ceiling_fails_the_systems_above_it() -> None:
     report = check(make_run(errors={"a": [40.0, 60.0], "b": [70.0, 80.0]}), maximum={"errors": 60})
     assert verdicts(report) == [("a", "errors", True), ("b", "errors", False)]
-    assert report.failures[0].why == "75 is 15 above the maximum 60"
+    assert report.failures[0].why == "75.0 is 15 above the maximum 60"
 
 
 def test_a_threshold_that_is_met_exactly_passes() -> None:
@@ -77,7 +77,7 @@ def test_a_system_that_got_worse_fails_and_one_that_got_better_passes() -> None:
     now = make_run(quality={"a": BAD, "b": GOOD})
     report = check(now, against=before, draws=500)
     assert verdicts(report) == [("a", "quality", False), ("b", "quality", True)]
-    assert report.failures[0].why == "got worse: p 0.00399 on 80 shared items"
+    assert report.failures[0].why == "got worse: p .004 on 80 shared items"
     assert report.failures[0].value == pytest.approx(np.mean(BAD) - np.mean(GOOD))
 
 
@@ -108,7 +108,7 @@ def test_p_values_are_one_sided_and_corrected_over_all_tests() -> None:
             tosses = np.random.default_rng(3).spawn(2)[1]
             raw.append(paired_randomisation(*rows, METRICS[text].pool, 400, tosses, side))
     assert [verdict.p for verdict in report.verdicts] == holm(raw).tolist()
-    assert any("Holm-corrected over 4 test(s), alpha 0.05." in note for note in report.notes)
+    assert any("Holm-corrected over 4 tests, alpha 0.05." in note for note in report.notes)
 
 
 def test_single_systems_pair_up_whatever_their_names() -> None:
@@ -121,7 +121,7 @@ def test_only_shared_items_are_tested_and_the_rest_is_counted() -> None:
     now = make_run(quality={"a": [0.0, 0.1, 0.2, None]}, items=["z", "1", "2", "3"])
     (verdict,) = check(now, against=before, draws=50).verdicts
     assert verdict.value == 0.0
-    assert verdict.why == "p 1 on 2 shared items (4 left out)"
+    assert verdict.why == "p 1.000 on 2 shared items (4 left out)"
     assert verdict.coverage == pytest.approx(2 / 6)
 
 
@@ -143,7 +143,7 @@ def test_what_the_baseline_lacks_is_noted() -> None:
 
 def test_too_few_draws_are_noted() -> None:
     run = make_run(quality={"a": GOOD})
-    assert "With 1 tests, 9 draws cannot reach 0.05: ask for more draws." in check(run, against=run, draws=9).notes
+    assert "With 1 test, 9 draws cannot reach 0.05: ask for more draws." in check(run, against=run, draws=9).notes
 
 
 def test_a_baseline_scored_otherwise_is_refused() -> None:
@@ -225,8 +225,8 @@ def test_the_table_puts_failures_first() -> None:
         "metrist check: 2 checks, 1 failed\n"
         "\n"
         "verdict  check    system  metric   wanted  found  coverage  why\n"
-        "-------  -------  ------  -------  ------  -----  --------  ----------------------------------\n"
-        "FAILED   minimum  b       quality  >= 0.3  0.150   100.0 %  0.15 is 0.15 below the minimum 0.3\n"
+        "-------  -------  ------  -------  ------  -----  --------  -----------------------------------\n"
+        "FAILED   minimum  b       quality  >= 0.3  0.150   100.0 %  0.150 is 0.15 below the minimum 0.3\n"
         "passed   minimum  a       quality  >= 0.3  0.600   100.0 %"
     )
     assert "<table" in report._repr_html_()

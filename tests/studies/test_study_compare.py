@@ -126,7 +126,7 @@ def test_metrics_are_chosen_by_text_or_by_a_name_that_is_not_ambiguous() -> None
     [
         ({"systems": ["a", "bb"]}, r"no system 'bb' in the run, which has 'a', 'b', 'c'"),
         ({"systems": ["a"]}, r"compare needs at least two systems, found 'a'"),
-        ({"baseline": "cc"}, r"no system 'cc' to compare against"),
+        ({"baseline": "cc"}, r"no system 'cc' in the run, which has 'a', 'b', 'c'"),
         ({"metrics": ["qualty"]}, r"no metric 'qualty' in the run, which has 'quality'; did you mean 'quality'\?"),
         ({"test": "bootstap"}, r"no test 'bootstap'; known are both, .*; did you mean 'bootstrap'\?"),
         ({"draws": 0}, r"draws must be at least 1 and alpha between 0 and 1, got 0 and 0.05"),

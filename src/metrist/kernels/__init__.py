@@ -10,21 +10,30 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels import twin
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel
 
-_kernels: Any = twin
-if os.environ.get("METRIST_KERNELS") != "python":
-    with suppress(ImportError):
-        _kernels = importlib.import_module("metrist.kernels.compiled")
 
-have_compiled: bool = _kernels is not twin
+def _chosen() -> ModuleType:
+    if os.environ.get("METRIST_KERNELS") == "python":
+        return importlib.import_module("metrist.kernels.twin")
+    try:
+        return importlib.import_module("metrist.kernels.compiled")
+    except ImportError:
+        return importlib.import_module("metrist.kernels.twin")
+
+
+if TYPE_CHECKING:
+    from metrist.kernels import twin as _kernels
+else:
+    _kernels = _chosen()
+
+have_compiled: bool = _kernels.__name__ == "metrist.kernels.compiled"
 
 __all__ = [
     "SEPARATOR",

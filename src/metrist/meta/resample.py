@@ -130,7 +130,8 @@ def count_extreme(null: Floats, observed: Floats, alternative: Alternative, slac
             reached = null >= observed - slack
         case "less":
             reached = null <= observed + slack
-    return np.count_nonzero(reached | np.isnan(null), axis=0)
+    counts: NDArray[np.intp] = np.count_nonzero(reached | np.isnan(null), axis=0)
+    return counts
 
 
 def p_values(extreme: NDArray[np.intp], draws: int, observed: Floats, items: int) -> Floats:

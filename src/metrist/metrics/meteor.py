@@ -61,10 +61,12 @@ class Meteor(Metric):
     def _alignment(self, shard: Shard) -> tuple[Numbers, Numbers]:
         pairs, exact = pairs_of(shard), tokenizers.tokens_of(shard, self.tokenizer)
         stems = tokenizers.stems_of(shard, self.tokenizer)
-        related = None if self.wordnet is None else _related(stems.words, self.wordnet)
-        return shard.once(
-            ("meteor alignment", self.tokenizer, self.wordnet), lambda: _align(exact, stems, related, pairs)
-        )
+
+        def aligned() -> tuple[Numbers, Numbers]:
+            related = None if self.wordnet is None else _related(stems.words, self.wordnet)
+            return _align(exact, stems, related, pairs)
+
+        return shard.once(("meteor alignment", self.tokenizer, self.wordnet), aligned)
 
 
 class _Words(NamedTuple):

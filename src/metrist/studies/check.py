@@ -120,7 +120,7 @@ def _threshold(standing: _Standing, kind: Literal["minimum", "maximum"], thresho
         why = ""
     else:
         missed = abs(standing.score - threshold)
-        why = f"{standing.score:g} is {missed:.3g} {'below' if kind == 'minimum' else 'above'} the {kind} {threshold:g}"
+        why = f"{standing.shown} is {missed:.3g} {'below' if kind == 'minimum' else 'above'} the {kind} {threshold:g}"
     return Verdict(
         kind=kind,
         system=standing.system,

@@ -163,15 +163,12 @@ def _common_metrics(parts: Mapping[str, Results]) -> list[Metric]:
 
 
 def _pairs(present: Sequence[str], wanted: Sequence[str] | None, baseline: str | None) -> list[tuple[str, str]]:
-    if wanted is not None and baseline is not None:
-        wanted = [*wanted, baseline]
+    opponents = [] if baseline is None else chosen_systems(present, [baseline])
     systems = chosen_systems(present, wanted)
-    if baseline is not None and baseline not in systems:
-        raise RunError(f"no system {baseline!r} to compare against{did_you_mean(baseline, systems)}")
-    if len(systems) < 2:
+    if len({*systems, *opponents}) < 2:
         raise RunError(f"compare needs at least two systems, found {', '.join(map(repr, systems)) or 'none'}")
-    if baseline is not None:
-        return [(system, baseline) for system in systems if system != baseline]
+    if opponents:
+        return [(system, opponent) for opponent in opponents for system in systems if system != opponent]
     return list(combinations(systems, 2))
 
 
@@ -256,7 +253,7 @@ def _notes(comparison: Comparison) -> list[str]:
     both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
     notes = [
         f"A - B with its 95 % bootstrap interval; p-values are two-sided, from {plan.draws:,} draws, "
-        f"Holm-corrected over the {family} pair(s) of each metric.",
+        f"Holm-corrected over the {family} pair{'s' * (family != 1)} of each metric.",
         f"A system is named as better when {both} at most {plan.alpha:g}.",
     ]
     if any(contest.metric.higher_is_better is False for contest in contests):

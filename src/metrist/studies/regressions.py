@@ -13,7 +13,7 @@ from metrist.errors import RunError, did_you_mean
 from metrist.meta.multiple import holm
 from metrist.meta.pairwise import PairTest, Test, pair_tests
 from metrist.metrics.base import Metric
-from metrist.report.cells import Change, Number
+from metrist.report.cells import Change, Number, PValue
 from metrist.studies.blocks import block
 from metrist.studies.scales import decimals_of
 from metrist.studies.selection import check_signatures
@@ -56,13 +56,14 @@ def regressions(
     tested = [_regression(metric, now, before, pair, draws, seed) for metric in metrics for pair in pairs]
     adjusted = holm([found.p for found in tested])
     verdicts = [_verdict(found, float(p), alpha) for found, p in zip(tested, adjusted, strict=True)]
+    tests = f"{len(tested)} test{'s' * (len(tested) != 1)}"
     notes += remarks
     notes.append(
         f"Got worse: one-sided approximate randomisation on shared items, {draws:,} draws, "
-        f"Holm-corrected over {len(tested)} test(s), alpha {alpha:g}."
+        f"Holm-corrected over {tests}, alpha {alpha:g}."
     )
     if len(tested) / (draws + 1) > alpha:
-        notes.append(f"With {len(tested)} tests, {draws:,} draws cannot reach {alpha:g}: ask for more draws.")
+        notes.append(f"With {tests}, {draws:,} draws cannot reach {alpha:g}: ask for more draws.")
     return verdicts, notes
 
 
@@ -118,7 +119,7 @@ def _verdict(found: _Regression, p: float, alpha: float) -> Verdict:
     if math.isnan(p):
         why = f"cannot be tested on {shared}"
     else:
-        why = f"p {p:.3g} on {shared}" if passed else f"got worse: p {p:.3g} on {shared}"
+        why = f"p {PValue(p)} on {shared}" if passed else f"got worse: p {PValue(p)} on {shared}"
     decimals = decimals_of(found.metric, found.test.first)
     return Verdict(
         kind="regression",

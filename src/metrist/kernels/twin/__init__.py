@@ -1,4 +1,4 @@
-"""The kernels in plain Python and numpy: what each must compute, and what runs where the compiled ones are not built."""
+"""The kernels in plain Python and numpy: what each must compute, and what runs where none were compiled."""
 
 from metrist.kernels.tokens import from_lists
 from metrist.kernels.twin.lcs import lcs_lengths, union_lcs_hits

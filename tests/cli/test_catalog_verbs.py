@@ -1,0 +1,56 @@
+"""`metrist list`, `metrist explain-metric`, `metrist convert` and the command itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from metrist import __version__
+from metrist.metrics import catalog
+
+
+def test_the_list_shows_every_metric_with_needs_and_direction(metrist) -> None:
+    rows = json.loads(metrist("list", "--format", "json").out)["rows"]
+    assert [row["metric"] for row in rows] == catalog.names()
+    assert {"metric": "ter", "better": "lower", "needs": "output references"}.items() <= rows[13].items()
+
+
+def test_every_metric_can_be_explained(metrist) -> None:
+    for name in catalog.names():
+        answer = metrist("explain-metric", name)
+        assert answer.code == 0
+        assert "What it measures" in answer.out
+        assert "When not to trust it" in answer.out
+        assert f"metrist {__version__}" in " ".join(answer.out.split())
+
+
+def test_line_files_become_records_that_score_reads(metrist, tmp_path: Path) -> None:
+    for name, lines in {"src": "ein Haus\nzwei\n", "ref": "a house\ntwo\n", "out": "a house\nthree\n"}.items():
+        (tmp_path / f"{name}.txt").write_text(lines)
+    records = tmp_path / "records.jsonl"
+    files = ("--source", tmp_path / "src.txt", "--reference", tmp_path / "ref.txt")
+    answer = metrist("convert", *files, "--output", f"nllb={tmp_path / 'out.txt'}", "-o", records)
+    assert (answer.code, answer.err) == (0, f"metrist: wrote 2 rows to {records}\n")
+    table = json.loads(metrist("score", records, "-m", "exact", "--format", "json").out)
+    assert table["rows"][0]["exact"]["value"] == 0.5
+
+
+def test_line_files_and_other_files_do_not_mix(metrist, tmp_path: Path) -> None:
+    answer = metrist("convert", tmp_path / "a.json", "--output", "s=b.txt", "-o", tmp_path / "c.jsonl")
+    assert "give either files to convert or line files with --output, not both" in answer.err
+    answer = metrist("convert", "--source", "b.txt", "-o", tmp_path / "c.jsonl")
+    assert "--source and --reference go with --output SYSTEM=FILE" in answer.err
+
+
+def test_the_version_is_printed(metrist) -> None:
+    assert metrist("--version").out == f"metrist {__version__}\n"
+
+
+def test_neither_the_import_nor_the_help_loads_numpy_or_anything_heavier() -> None:
+    heavy = "{'numpy', 'scipy', 'pandas', 'torch', 'pyarrow', 'polars', 'sacrebleu', 'zstandard'}"
+    for start in ("import metrist", "import metrist.cli.app"):
+        code = f"import sys; {start}; print({heavy} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == "set()\n"

@@ -1,0 +1,87 @@
+"""`metrist score` and `metrist export`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def test_a_table_shows_each_system_with_interval_and_coverage(metrist, outputs: Path) -> None:
+    answer = metrist("score", outputs, "-m", "rougeL", "-m", "ter")
+    assert answer.code == 0
+    assert "Lower is better: ter" in answer.out
+    good = next(line for line in answer.out.splitlines() if line.startswith("good"))
+    assert "1.000 [1.000, 1.000]" in good
+    assert "100.0 %" in good
+
+
+def test_json_on_standard_output_is_json_and_nothing_else(metrist, outputs: Path) -> None:
+    answer = metrist("score", outputs, "-m", "chrf", "--format", "json")
+    table = json.loads(answer.out)
+    assert [row["system"] for row in table["rows"]] == ["good", "bad"]
+    assert table["rows"][0]["chrf"]["value"] > table["rows"][1]["chrf"]["value"]
+
+
+def test_an_exported_run_folder_equals_the_flat_file_byte_by_byte(metrist, outputs: Path, tmp_path: Path) -> None:
+    run, flat, exported = tmp_path / "run", tmp_path / "flat.jsonl", tmp_path / "exported.jsonl"
+    assert metrist("score", outputs, "-m", "bleu", "-m", "length", "-o", run).code == 0
+    assert metrist("score", outputs, "-m", "bleu", "-m", "length", "-o", flat).code == 0
+    assert metrist("export", run, "-o", exported).code == 0
+    assert exported.read_bytes() == flat.read_bytes()
+    line = json.loads(flat.read_text().splitlines()[0])
+    assert ",".join(line) == "item,system,metric,value,parts,stats,errors,explanation,failure,signature"
+
+
+def test_standard_input_is_read(metrist, outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(outputs.read_bytes())))
+    assert "good" in metrist("score", "-", "-m", "exact").out
+
+
+def test_fields_under_other_names_and_built_items_are_read(metrist, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.csv"
+    path.write_text("doc,segment,prediction,reference\nd,1,a b,a b\nd,2,a b,a c\n")
+    answer = metrist("score", path, "-m", "exact", "--field", "output=prediction", "--item-key", "doc+segment")
+    assert (answer.code, answer.err) == (0, "")
+    assert "theirs" in answer.out
+
+
+def test_bad_rows_stop_the_run_unless_they_are_to_be_skipped(metrist, outputs: Path) -> None:
+    with outputs.open("a") as file:
+        file.write('{"item": "x", "system": "good", "output": ["x"], "references": ["a"]}\n')
+    stopped = metrist("score", outputs, "-m", "exact")
+    assert stopped.code == 2
+    assert "outputs.jsonl:81: 'output' must be" in stopped.err
+    skipped = metrist("score", outputs, "-m", "exact", "--skip-bad")
+    assert skipped.code == 0
+    assert "outputs.jsonl:81: 'output' must be" in skipped.err
+    assert "skipped 1 bad rows in all" in skipped.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no metric was asked for: name at least one, such as -m rougeL"),
+        (("-m", "chrff"), "no metric named 'chrff'; did you mean 'chrf'?"),
+        (("-m", "chrf(word_ordr=2)"), "did you mean 'word_order' or 'char_order'?"),
+        (("-m", "copy_rate"), "copy_rate needs source, but item '0' of system 'good' has none"),
+        (("-m", "exact", "--field", "output"), "--field wants NAME=VALUE, got 'output'"),
+        (("-m", "exact", "-o", "x.txt"), "wanted a folder (end it with '/'), or a file that ends in .jsonl"),
+        (("-m", "bleu(tokenize='13b')"), "did you mean '13a'?"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line_and_exit_code_2(metrist, outputs: Path, arguments, message: str) -> None:
+    answer = metrist("score", outputs, *arguments)
+    assert answer.code == 2
+    assert answer.err.startswith("metrist: ")
+    assert answer.err.count("\n") == 1
+    assert message in answer.err
+
+
+def test_a_missing_file_is_named(metrist, tmp_path: Path) -> None:
+    answer = metrist("score", tmp_path / "nowhere.jsonl", "-m", "exact")
+    assert answer.code == 2
+    assert "nowhere.jsonl" in answer.err

@@ -1,0 +1,70 @@
+"""`metrist compare`, `metrist check` and `metrist run`."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def run(metrist, outputs: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    assert metrist("score", outputs, "-m", "chrf", "-m", "ter", "-o", folder).code == 0
+    return folder
+
+
+def test_the_better_system_is_named_under_metrics_of_either_direction(metrist, run: Path) -> None:
+    answer = metrist("compare", run, "--systems", "bad", "good", "--draws", 500, "--format", "json")
+    rows = json.loads(answer.out)["rows"]
+    assert [(row["metric"], row["better"]) for row in rows] == [("chrf", "good"), ("ter", "good")]
+
+
+def test_an_unknown_system_is_answered_with_the_nearest_name(metrist, run: Path) -> None:
+    answer = metrist("compare", run, "--systems", "god", "bad")
+    assert answer.code == 2
+    assert "no system 'god' in the run, which has 'good', 'bad'; did you mean 'good'?" in answer.err
+
+
+def test_a_missed_floor_fails_with_exit_code_1_and_a_junit_file(metrist, run: Path, tmp_path: Path) -> None:
+    junit = tmp_path / "report.xml"
+    answer = metrist("check", run, "--min", "chrf=80", "--junit", junit)
+    assert answer.code == 1
+    assert "FAILED" in answer.out
+    suite = ET.parse(junit).getroot()
+    assert len(suite.findall(".//failure")) == 1
+
+
+def test_a_system_that_got_significantly_worse_fails(metrist, run: Path, tmp_path: Path, outputs: Path) -> None:
+    rows = [json.loads(line) for line in outputs.read_text().splitlines()]
+    worse = tmp_path / "worse.jsonl"
+    cut = [{**row, "output": row["output"][:-12]} if row["system"] == "good" else row for row in rows]
+    worse.write_text("".join(json.dumps(row) + "\n" for row in cut))
+    assert metrist("score", worse, "-m", "chrf", "-m", "ter", "-o", tmp_path / "new").code == 0
+    answer = metrist("check", tmp_path / "new", "--against", run, "--draws", 1000)
+    assert answer.code == 1
+    assert "got worse: p" in answer.out
+    assert metrist("check", run, "--against", run, "--draws", 1000).code == 0
+
+
+def test_a_threshold_that_is_no_number_is_refused(metrist, run: Path) -> None:
+    answer = metrist("check", run, "--min", "chrf=high")
+    assert answer.code == 2
+    assert "--min wants METRIC=NUMBER, such as rougeL=.3, got 'chrf=high'" in answer.err
+
+
+@pytest.mark.usefixtures("outputs")
+def test_a_settings_file_scores_compares_and_checks(metrist, tmp_path: Path) -> None:
+    config = tmp_path / "evaluation.toml"
+    config.write_text(
+        'input = "outputs.jsonl"\nmetrics = ["chrf", "rougeL(stem=True)"]\noutput = "out/"\n'
+        "[compare]\ndraws = 500\n[check]\nmin.chrf = 90\n"
+    )
+    answer = metrist("run", config)
+    assert answer.code == 1
+    assert "System scores" in answer.out
+    assert "Which system is better" in answer.out
+    assert "metrist check: 2 checks, 1 failed" in answer.out
+    assert (tmp_path / "out" / "manifest.json").exists()

@@ -1,0 +1,204 @@
+"""Results: systems' scores, grids, tables and frames; and the same results read back."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metrist.errors import InputError, MetristError, RunError
+from metrist.run import Results, load, score
+from metrist.store.flat import COLUMNS
+
+Rows = list[dict[str, Any]]
+MINE = """
+@dataclass(frozen=True)
+class Mean(Metric):
+    higher_is_better = False
+    def score(self, shard):
+        return Scores.of(float(len(r.output)) for r in shard.records)
+
+@dataclass(frozen=True)
+class Root(Mean):
+    def score(self, shard):
+        return Scores.of(Score(value=1.0, stats=(float(len(r.output)), 2.0, 1.0)) for r in shard.records)
+    def pool(self, sums):
+        return np.sqrt(sums[..., 0] / sums[..., 1])
+"""
+
+
+@pytest.fixture
+def results(rows: Rows) -> Results:
+    return score(rows, ["chrf", "ter", "length"], executor="serial")
+
+
+def test_a_system_s_score_pools_its_statistics(rows: Rows, results: Results) -> None:
+    sacrebleu = pytest.importorskip("sacrebleu")
+    found = {(row.system, row.metric): row for row in results.system_scores(draws=50)}
+    for system in dict.fromkeys(results.systems):
+        mine = [row for row in rows if row["system"] == system]
+        # Origin: sacrebleu's corpus-level chrF, and a plain mean of word counts.
+        references = list(zip(*(row["references"] for row in mine), strict=True))
+        peer = sacrebleu.corpus_chrf([row["output"] for row in mine], references).score
+        assert found[system, "chrf"].value == pytest.approx(peer, abs=1e-9)
+        words = np.mean([len(row["output"].split()) for row in mine])
+        assert found[system, "length"].value == pytest.approx(words)
+        assert found[system, "chrf"].low < peer < found[system, "chrf"].high
+        assert (found[system, "chrf"].n, found[system, "chrf"].coverage) == (12, 1.0)
+
+
+def test_intervals_depend_on_the_seed_and_on_nothing_else(rows: Rows, results: Results) -> None:
+    assert results.system_scores() == results.system_scores()
+    assert results.system_scores() != results.system_scores(seed=1)
+    alone = score(rows, ["length"], shard_size=5).system_scores()
+    assert alone == [row for row in results.system_scores() if row.metric == "length"]
+
+
+def test_a_system_without_a_single_score_has_none(rows: Rows) -> None:
+    some = [{**row, "references": []} if row["system"] == "second" else row for row in rows]
+    results = score(some, ["chrf"])
+    row = results.system_scores()[1]
+    assert math.isnan(row.value)
+    assert (row.n, row.coverage) == (0, 0.0)
+    text = str(results.table())
+    assert "n/a" in text
+    assert "chrf: 12 of 36 outputs not scored, such as: chrf needs references, but item 'i0' of system 'second'" in text
+
+
+@pytest.mark.parametrize("wrong", [{"draws": -1}, {"confidence": 1.0}])
+def test_impossible_intervals_are_refused(results: Results, wrong: Any) -> None:
+    with pytest.raises(RunError, match="wanted draws of at least 0 and a confidence between 0 and 1, got"):
+        results.system_scores(**wrong)
+
+
+def test_the_table_has_a_row_a_system_and_a_column_a_metric(results: Results) -> None:
+    table = results.table(draws=100, seed=5)
+    assert [column.name for column in table.columns] == ["system", "chrf", "ter", "length", "scored", "coverage"]
+    assert len(table.rows) == 3
+    assert "95% intervals: 100 bootstrap resamples of the items, seed 5" in table.notes
+    assert "Lower is better: ter" in table.notes
+    assert "<table" in results._repr_html_()
+
+
+def test_a_grid_holds_larger_is_better(results: Results) -> None:
+    assert np.array_equal(results.grid("chrf").values[0], results.scores["chrf"].values[::3])
+    assert np.array_equal(results.grid(results.metrics[1]).values[0], -results.scores["ter"].values[::3])
+    with pytest.raises(RunError, match="this run has no metric 'chr'; it has chrf, ter, length; did you mean 'chrf'"):
+        results.grid("chr")
+
+
+def test_rows_are_those_of_a_flat_file(results: Results, tmp_path: Path) -> None:
+    results.write(tmp_path / "x.jsonl")
+    assert [json.loads(line) for line in (tmp_path / "x.jsonl").open()] == list(results.rows())
+
+
+def test_frames_come_out(results: Results) -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    frame = results.to_pandas()
+    assert list(frame.columns) == list(COLUMNS)
+    assert frame[frame.metric == "length"].value.tolist() == results.scores["length"].values.tolist()
+    assert isinstance(frame, pandas.DataFrame)
+    plain = Results(
+        items=["1"] * len(results),
+        systems=["s"] * len(results),
+        metrics=results.metrics,
+        scores=results.scores,
+        signatures=results.signatures,
+    )
+    assert isinstance(plain.to_polars(), polars.DataFrame)
+    assert plain.to_polars()["value"].to_list() == frame.value.tolist()
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_missing_frame_library_is_named(results: Results, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RunError, match=rf"to_{name}\(\) needs {name}: pip install {name}"):
+        getattr(results, f"to_{name}")()
+
+
+@pytest.mark.parametrize("name", ["run", "x.jsonl", "x.jsonl.zst"])
+def test_loaded_results_equal_those_that_were_written(rows: Rows, tmp_path: Path, name: str) -> None:
+    made = score(rows, ["chrf", "ter", "rougeL"], out=tmp_path / name, shard_size=7)
+    found = load(tmp_path / name)
+    assert (found.items, found.systems, found.metrics) == (made.items, made.systems, made.metrics)
+    assert found.signatures == made.signatures
+    assert list(found.rows()) == list(made.rows())
+    assert found.system_scores() == made.system_scores()
+
+
+@pytest.mark.parametrize("name", ["run", "x.jsonl"])
+def test_a_metric_from_outside_is_pooled_without_its_code_only_where_that_is_exact(
+    rows: Rows, tmp_path: Path, module: Callable[[str], ModuleType], name: str
+) -> None:
+    own = module(MINE)
+    made = score(rows, [own.Mean(), own.Root()], out=tmp_path / name, executor="serial")
+    found = load(tmp_path / name)
+    mean, root = found.metrics
+    assert [metric.text for metric in found.metrics] == ["own_metrics.Mean", "own_metrics.Root"]
+    assert mean.higher_is_better is (False if name == "run" else None)
+    assert mean.signature == own.Mean().signature
+    one = Results(
+        items=found.items,
+        systems=found.systems,
+        metrics=(mean,),
+        scores=found.scores,
+        signatures=found.signatures,
+    )
+    assert one.system_scores() == [row for row in made.system_scores() if row.metric == mean.text]
+    with pytest.raises(
+        RunError, match=r"own_metrics\.Root pools its scores by its own code: name it .*-m 'own_metrics"
+    ):
+        found.system_scores()
+    assert load(tmp_path / name, metrics=[root.text, mean.text]).system_scores() == made.system_scores()
+    found.write(tmp_path / "again.jsonl")
+    made.write(tmp_path / "first.jsonl")
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "first.jsonl").read_bytes()
+
+
+def test_loading_never_imports_what_a_file_names(tmp_path: Path, rows: Rows) -> None:
+    score(rows, ["length"], out=tmp_path / "x.jsonl")
+    text = (tmp_path / "x.jsonl").read_text().replace('"length"', '"antigravity.Metric"')
+    (tmp_path / "x.jsonl").write_text(text)
+    load(tmp_path / "x.jsonl").system_scores()
+    assert "antigravity" not in sys.modules
+
+
+def _line(**change: Any) -> str:
+    row = dict.fromkeys(COLUMNS) | {"item": "1", "system": "s", "metric": "m", "value": 1.0, "signature": "m"}
+    return json.dumps({**row, "parts": {}, "stats": [1.0, 1.0], "errors": [], **change})
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], r"x\.jsonl holds no scores"),
+        (['{"item": "1"}'], r"x\.jsonl:1: 'system' is missing: wanted a line that `metrist score` wrote"),
+        ([_line(), _line(stats=[1])], r"x\.jsonl:2: not a line that .* wrote: it has 1 stats, the lines before have 2"),
+        ([_line(value="high")], r"x\.jsonl:1: not a line that `metrist score` wrote"),
+        ([_line(value=None)], r"lines of m are not what .* wrote: score 0 must be NaN exactly when"),
+        ([_line(errors=[{"x": 1}])], r"lines of m are not what .* wrote"),
+        ([_line(), _line(metric="n", item="2")], "m and n were scored on different records"),
+    ],
+)
+def test_a_flat_file_that_is_none_of_ours_is_told(tmp_path: Path, lines: list[str], message: str) -> None:
+    (tmp_path / "x.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(MetristError, match=message):
+        load(tmp_path / "x.jsonl")
+
+
+def test_places_without_a_run_are_told(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("")
+    for name, message in {
+        "none": "there is no run at .*none",
+        "": "is not a run folder: it has no manifest.json",
+        "x.csv": r"x\.csv: wanted a run folder or a \.jsonl file that metrist wrote",
+    }.items():
+        with pytest.raises((RunError, InputError), match=message):
+            load(tmp_path / name)

@@ -1,0 +1,285 @@
+"""`score`: what a run gives, and what it leaves in its folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metrist import Metric, Record, read_records
+from metrist.errors import InputError, NeedsError, RunError
+from metrist.executors import Processes
+from metrist.run import export, load, score
+from metrist.run.cutting import cut
+from metrist.spec import parse
+
+METRICS = ["exact", "chrf", "length"]
+Rows = list[dict[str, Any]]
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """All of a run folder but its timings."""
+    files = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
+
+
+def written(run: Path) -> dict[str, int]:
+    return {str(path.relative_to(run)): path.stat().st_mtime_ns for path in (run / "results").rglob("*-*.jsonl")}
+
+
+@pytest.fixture
+def run(rows: Rows, tmp_path: Path) -> Path:
+    score(rows, METRICS, out=tmp_path / "run", shard_size=8, executor="serial")
+    return tmp_path / "run"
+
+
+def test_results_have_a_row_per_record_in_the_input_s_order(rows: Rows) -> None:
+    results = score(rows, METRICS)
+    assert results.items == [row["item"] for row in rows]
+    assert results.systems == [row["system"] for row in rows]
+    assert list(results.scores) == METRICS
+    assert results.scores["length"].values.tolist() == [len(row["output"].split()) for row in rows]
+    assert repr(results) == "Results(36 records, metrics: exact, chrf, length)"
+
+
+@pytest.mark.parametrize("executor", ["processes", Processes(workers=3)])
+def test_bytes_do_not_depend_on_the_executor(rows: Rows, run: Path, tmp_path: Path, executor: Any) -> None:
+    score(rows, METRICS, out=tmp_path / "other", shard_size=8, executor=executor)
+    assert contents(tmp_path / "other") == contents(run)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.csv", "x.parquet"])
+def test_an_exported_run_equals_the_flat_file_of_the_same_command(
+    rows: Rows, run: Path, tmp_path: Path, name: str
+) -> None:
+    score(rows, METRICS, out=tmp_path / name, executor="serial", shard_size=5)
+    export(run, tmp_path / f"exported-{name}")
+    assert (tmp_path / f"exported-{name}").read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_the_same_command_again_does_and_changes_nothing(
+    rows: Rows, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, times = contents(run), written(run)
+    monkeypatch.setattr("metrist.executors.tasks.score_one", None)
+    results = score(rows, METRICS, out=run, shard_size=8)
+    assert contents(run) == before
+    assert written(run) == times
+    assert results.notes == ()
+    assert results.scores["chrf"].values.tolist() == load(run).scores["chrf"].values.tolist()
+
+
+def test_damaged_and_missing_shards_are_redone_to_the_same_bytes(rows: Rows, run: Path) -> None:
+    before = contents(run)
+    shards = sorted((run / "results/chrf").glob("*-*.jsonl"))
+    shards[0].write_bytes(shards[0].read_bytes()[:100])
+    shards[1].write_bytes(shards[1].read_bytes().replace(b"1", b"2", 1))
+    shards[2].unlink()
+    times = {name: time for name, time in written(run).items() if "chrf" not in name}
+    results = score(rows, METRICS, out=run, shard_size=8)
+    assert contents(run) == before
+    assert times.items() <= written(run).items()
+    assert [note.partition(" ")[2] for note in results.notes] == [
+        "was set aside and scored again: it ends before its closing line",
+        "was set aside and scored again: its content does not match its checksum",
+    ]
+
+
+def test_an_added_metric_is_the_only_one_computed(rows: Rows, run: Path) -> None:
+    times = written(run)
+    score(rows, ["distinct"], out=run, shard_size=8)
+    assert times.items() <= written(run).items()
+    assert set(load(run).scores) == {*METRICS, "distinct"}
+    score(rows, [*METRICS, "distinct"], out=run, shard_size=8)
+    assert list(load(run).scores) == [*METRICS, "distinct"]
+
+
+def test_a_changed_tail_redoes_only_the_shards_that_changed(rows: Rows, run: Path, tmp_path: Path) -> None:
+    times = written(run)
+    changed = [*rows[:30], {**rows[30], "output": "changed"}, *rows[31:-1]]
+    results = score(changed, METRICS, out=run, shard_size=8)
+    kept = {name: time for name, time in times.items() if int(Path(name).name[:9]) < 24}
+    assert len(kept) == 9
+    assert kept.items() <= written(run).items()
+    assert len(results) == 35
+    score(changed, METRICS, out=tmp_path / "fresh", shard_size=8)
+    assert contents(run) == contents(tmp_path / "fresh")
+
+
+def test_metrics_scored_on_different_records_are_not_loaded_together(rows: Rows, run: Path) -> None:
+    score(rows[:-1], ["chrf"], out=run, shard_size=8)
+    with pytest.raises(RunError, match="chrf and exact were scored on different records; score all metrics"):
+        load(run)
+
+
+def test_a_metric_asked_for_twice_is_computed_once(rows: Rows) -> None:
+    results = score(rows, ["chrf", "chrf(beta=2.0)", parse("chrf"), "length"])
+    assert list(results.scores) == ["chrf", "length"]
+    assert list(score(rows, "chrf").scores) == ["chrf"]
+
+
+def test_records_come_from_files_readers_records_and_frames(rows: Rows, tmp_path: Path) -> None:
+    import pandas
+    import polars
+
+    plain = [row for row in rows if row["system"] == "first" and row["item"].isprintable()]
+    expected = score(plain, ["length"]).scores["length"].values.tolist()
+    pandas.DataFrame(plain).to_json(tmp_path / "in.jsonl", orient="records", lines=True)
+    sources: list[Any] = [
+        tmp_path / "in.jsonl",
+        read_records(plain),
+        [Record(**{**row, "references": tuple(row["references"])}) for row in plain],
+        pandas.DataFrame(plain),
+        polars.DataFrame(plain),
+        iter(plain),
+    ]
+    for source in sources:
+        assert score(source, ["length"]).scores["length"].values.tolist() == expected
+
+
+def test_the_manifest_notes_the_input_and_no_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text("item,system,output\n1,s,hello\n")
+    score("in.csv", ["length"], out="run")
+    assert Path("run/manifest.json").read_text().startswith('{\n  "metrist": ')
+    assert '"input": [\n    "in.csv"\n  ]' in Path("run/manifest.json").read_text()
+    assert '"began": "20' in Path("run/timings/machine.json").read_text()
+
+
+def test_progress_counts_records_done_or_found(rows: Rows, run: Path) -> None:
+    calls: list[tuple[int, int | None]] = []
+    score(rows, METRICS, shard_size=8, progress=lambda *call: calls.append(call))
+    score(rows, METRICS, out=run, shard_size=8, progress=lambda *call: calls.append(call))
+    assert calls == [(8, 36), (16, 36), (24, 36), (32, 36), (36, 36)] * 2
+
+
+def test_needs_that_no_record_of_the_first_shard_meets_end_the_run_before_it_begins(rows: Rows, tmp_path: Path) -> None:
+    bare = [{key: value for key, value in row.items() if key != "references"} for row in rows]
+    with pytest.raises(NeedsError, match=r"^chrf needs references, but item 'i0' of system 'first' has none$"):
+        score(bare, ["length", "chrf"], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_some_records_without_a_need_are_failed_scores(rows: Rows, tmp_path: Path) -> None:
+    some = [{**row, "references": []} if n in (0, 20, 21, 22, 23) else row for n, row in enumerate(rows)]
+    results = score(some, ["chrf"], out=tmp_path / "run", shard_size=4)
+    assert set(results.scores["chrf"].failures) == {0, 20, 21, 22, 23}
+    again = load(tmp_path / "run").scores["chrf"]
+    assert again.failures == results.scores["chrf"].failures
+    assert np.array_equal(again.stats, results.scores["chrf"].stats)
+    assert results.system_scores()[0].coverage == pytest.approx(10 / 12)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "settings", "message"),
+    [
+        ([], {}, "no metric was asked for: name at least one, such as 'chrf'"),
+        (["chrf"], {"shard_size": 0}, "shard_size must be at least 1, got 0"),
+        (["chrf"], {"out": "scores.txt"}, "cannot tell what to write to scores.txt: wanted a folder"),
+        (["chrf"], {"out": "x.parquet.gz"}, "Parquet compresses by itself"),
+        (["chrf"], {"executor": "ray"}, "no executor named 'ray'"),
+    ],
+)
+def test_a_run_that_cannot_end_well_does_not_begin(
+    rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metrics: list[str], settings: Any, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match=message):
+        score(rows, metrics, **settings)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_empty_input_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no rows"):
+        score([], ["chrf"], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_something_else_is_not_touched(rows: Rows, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError, match="is not a run folder and not empty"):
+        score(rows, METRICS, out=tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def test_folders_with_a_number_as_suffix_or_a_final_slash_are_folders(rows: Rows, tmp_path: Path) -> None:
+    score(rows, ["length"], out=tmp_path / "run-1.2")
+    score(rows, ["length"], out=f"{tmp_path}/other.name/")
+    assert contents(tmp_path / "run-1.2") == contents(tmp_path / "other.name")
+
+
+def test_without_pyarrow_a_parquet_run_ends_before_any_work(
+    rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from metrist.errors import MissingExtra
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setattr("metrist.executors.tasks.score_one", None)
+    with pytest.raises(MissingExtra, match="writing Parquet"):
+        score(rows, ["chrf"], out=tmp_path / "x.parquet")
+
+
+FAILING = """
+@dataclass(frozen=True)
+class Failing(Metric):
+    def score(self, shard):
+        why = os.environ.get("WHY")
+        return Scores.of(Score(value=np.nan, failure=why) if why else 1.0 for _ in shard.records)
+"""
+
+
+def test_a_metric_that_fails_alike_on_every_record_ends_the_run_and_leaves_nothing_to_resume(
+    rows: Rows, tmp_path: Path, module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metric: Metric = module(FAILING).Failing()
+    monkeypatch.setenv("WHY", "no key")
+    with pytest.raises(RunError, match=r"own_metrics\.Failing failed on all 36 records: no key"):
+        score(rows, ["length", metric], out=tmp_path / "run", shard_size=8)
+    assert len(score(rows[:1], [metric]).scores[metric.text].failures) == 1
+    monkeypatch.delenv("WHY")
+    results = score(rows, ["length", metric], out=tmp_path / "run", shard_size=8)
+    assert not results.scores[metric.text].failures
+
+
+def test_a_run_that_breaks_keeps_the_shards_before(
+    rows: Rows, tmp_path: Path, module: Callable[[str], ModuleType]
+) -> None:
+    source = """
+@dataclass(frozen=True)
+class Breaking(Metric):
+    def score(self, shard):
+        if any(r.item == "i6" for r in shard.records): raise ValueError("a bug")
+        return Scores.of(1.0 for _ in shard.records)
+"""
+    metric = module(source).Breaking()
+    with pytest.raises(RunError, match=r"own_metrics\.Breaking failed on 8 records .*: ValueError: a bug"):
+        score(rows, [metric], out=tmp_path / "run", shard_size=8, executor="serial")
+    assert len(list((tmp_path / "run/results").rglob("0*.jsonl"))) == 2
+    with pytest.raises(RunError, match="holds no finished metric"):
+        load(tmp_path / "run")
+
+
+def test_nothing_is_written_flat_when_a_run_breaks(tmp_path: Path) -> None:
+    def rows() -> Iterator[dict[str, str]]:
+        yield {"item": "1", "system": "s", "output": "o"}
+        raise OSError("the network is gone")
+
+    with pytest.raises(OSError, match="the network is gone"):
+        score(rows(), ["length"], out=tmp_path / "x.jsonl")
+    assert os.listdir(tmp_path) == []
+
+
+def test_shards_are_cut_by_number_and_by_text() -> None:
+    def sized(size: int) -> Record:
+        return Record(item="i", system="s", output="x" * size, references=("y" * size,))
+
+    lengths = [(start, len(shard)) for start, shard in cut(map(sized, [1] * 5), 2)]
+    assert lengths == [(0, 2), (2, 2), (4, 1)]
+    long = 3 << 20
+    assert [(start, len(shard)) for start, shard in cut(map(sized, [1, long, long, 1, 1]), 10)] == [(0, 3), (3, 2)]
