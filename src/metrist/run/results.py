@@ -81,7 +81,7 @@ class Results:
             import pandas
         except ImportError:
             raise RunError("to_pandas() needs pandas: pip install pandas") from None
-        return pandas.DataFrame(list(self.rows()))
+        return pandas.DataFrame(list(self._flat().unicode_rows()))
 
     def to_polars(self) -> Any:
         """The rows as a polars DataFrame; `parts` is a struct with the parts of all metrics."""
@@ -89,7 +89,7 @@ class Results:
             import polars
         except ImportError:
             raise RunError("to_polars() needs polars: pip install polars") from None
-        return polars.DataFrame(list(self.rows()), infer_schema_length=None)
+        return polars.DataFrame(list(self._flat().unicode_rows()), infer_schema_length=None)
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

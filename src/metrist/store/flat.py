@@ -48,6 +48,10 @@ class Flat:
                     "signature": self.signatures[metric],
                 }
 
+    def unicode_rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+        """The rows for tables that hold only real Unicode."""
+        return map(_unicode_row, self.rows(start, stop))
+
     def chunks(self) -> Iterator[tuple[int, int]]:
         """The record ranges that are laid out together."""
         for start in range(0, len(self.items), CHUNK):
@@ -153,14 +157,14 @@ def _write_parquet(file: IO[bytes], flat: Flat) -> None:
     schema = _schema(pa)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for start, stop in flat.chunks():
-            rows = [_storable(row) for row in flat.rows(start, stop)]
+            rows = [{**row, "parts": list(row["parts"].items())} for row in flat.unicode_rows(start, stop)]
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
 
 
-def _storable(row: dict[str, Any]) -> dict[str, Any]:
+def _unicode_row(row: dict[str, Any]) -> dict[str, Any]:
     names = ("item", "system", "metric", "explanation", "failure", "signature")
     texts = {name: row[name] and encodable(row[name]) for name in names}
-    parts = [(encodable(name), value) for name, value in row["parts"].items()]
+    parts = {encodable(name): value for name, value in row["parts"].items()}
     errors = [{k: encodable(v) if isinstance(v, str) else v for k, v in error.items()} for error in row["errors"]]
     return {**row, **texts, "parts": parts, "errors": errors}
 
