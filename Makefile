@@ -9,7 +9,7 @@ export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 help:  ## show the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
-$(VENV)/.core: pyproject.toml hatch_build.py $(wildcard src/metrist/kernels/*.c)
+$(VENV)/.core: pyproject.toml hatch_build.py $(wildcard src/metrist/kernels/native/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@

@@ -1,7 +1,7 @@
 """Writes the pages of the docs that are made from the code: `make docs`, or `python docs/build.py`.
 
-Only docs/metrics.md so far: one section per metric of the catalog, from its card. tests/test_docs.py checks that the
-page says what the code says.
+docs/metrics.md has one section per metric of the catalog, from its card; docs/commands.md one per verb of the command
+line, from its options. tests/test_docs.py checks that the pages say what the code says.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import typer
+
+from metrist.cli.app import app
 from metrist.metrics import cards, catalog
 from metrist.metrics.base import Metric
 
@@ -23,6 +26,14 @@ _HEAD = """\
 
 What each metric measures, how to read its number, and when not to trust it. `metrist explain-metric NAME` says the same
 on the command line, with the settings and signature of the very metric that you name.
+"""
+_COMMANDS_HEAD = """\
+# The command line
+
+<!-- Made from the code by `make docs`; edit src/metrist/cli, not this page. -->
+
+`metrist VERB --help` says the same. What the user can mend is one line on standard error and exit code 2; `check` and
+`run` exit with 1 when a check fails.
 """
 _QUESTIONS = {
     "range": "Range",
@@ -94,5 +105,36 @@ def _direction(metric: Metric) -> str:
     return "describes, does not judge" if metric.higher_is_better is None else f"{_better(metric)} is better"
 
 
+def commands_page() -> str:
+    """One section per verb: what it does, its arguments and options."""
+    verbs = typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+    return "\n".join([_COMMANDS_HEAD, *(_verb(name, command) for name, command in verbs)])
+
+
+def _verb(name: str, command: Any) -> str:
+    rows = [_parameter(parameter) for parameter in command.params if parameter.name != "help"]
+    return "\n".join([f"## `metrist {name}`", "", command.help, "", "| | default | |", "|---|---|---|", *rows, ""])
+
+
+def _parameter(parameter: Any) -> str:
+    default = "required" if parameter.required else _default(parameter.default)
+    said = (parameter.help or "").replace("|", chr(92) + "|")
+    return f"| {_usage(parameter)} | {default} | {said} |"
+
+
+def _usage(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar or parameter.name}`"
+    # Long names first, as people look them up.
+    names = sorted(parameter.opts, key=lambda name: (not name.startswith("--"), name))
+    value = f" `{parameter.metavar}`" if parameter.metavar else ""
+    return ", ".join(f"`{name}`" for name in names) + value
+
+
+def _default(value: Any) -> str:
+    return "" if value is None or value is False or value == "" else f"`{value}`"
+
+
 if __name__ == "__main__":
+    (DOCS / "commands.md").write_text(commands_page(), encoding="utf-8")
     (DOCS / "metrics.md").write_text(metrics_page(), encoding="utf-8")

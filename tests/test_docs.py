@@ -126,9 +126,10 @@ def build() -> ModuleType:
     return module
 
 
-def test_the_page_of_metrics_is_up_to_date(build: ModuleType) -> None:
-    written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert written == build.metrics_page(), "docs/metrics.md is not what the cards say; run `make docs`"
+@pytest.mark.parametrize("page", ["metrics", "commands"])
+def test_a_generated_page_says_what_the_code_says(build: ModuleType, page: str) -> None:
+    written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert written == getattr(build, f"{page}_page")(), f"docs/{page}.md is out of date; run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

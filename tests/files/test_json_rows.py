@@ -102,6 +102,6 @@ def test_a_list_that_is_no_text_is_named(write: Write) -> None:
 
 def test_a_stray_character_does_not_draw_in_the_rest_of_a_list() -> None:
     stream = io.BytesIO(b'[{"a" 1},' + b'{"a": 1},' * 1_000_000)
-    with pytest.raises(InputError, match="a.json:1: not valid JSON"):
+    with pytest.raises(InputError, match=r"a\.json:1: not valid JSON"):
         list(json_list_rows(stream, "a.json"))
     assert stream.tell() < 1 << 18

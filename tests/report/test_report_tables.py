@@ -115,10 +115,22 @@ def test_json_reads_back() -> None:
     }
 
 
-def test_a_terminal_gets_a_drawing_in_which_names_are_no_markup() -> None:
+def on_terminal(drawn: Table, width: int) -> str:
     screen = io.StringIO()
-    Console(file=screen, width=120, force_terminal=True, color_system=None).print(table("[red]a\x1b[2J"))
-    assert "[red]a\\x1b[2J" in screen.getvalue()
+    Console(file=screen, width=width, force_terminal=True, color_system=None).print(drawn)
+    return screen.getvalue()
+
+
+def test_a_terminal_gets_a_drawing_in_which_names_are_no_markup() -> None:
+    assert "[red]a\\x1b[2J" in on_terminal(table("[red]a\x1b[2J"), 120)
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 50, 60, 120])
+def test_no_terminal_is_too_narrow_for_whole_numbers(width: int) -> None:
+    shown = on_terminal(table("name-one", "name-two"), width)
+    assert max(map(len, shown.splitlines())) <= width
+    for piece in ("name-one", "name-two", "0.300", "[0.200,", "0.400]", "98.7", "<.001", "intervals."):
+        assert piece in shown
 
 
 def test_a_table_may_be_empty() -> None:

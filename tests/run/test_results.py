@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from metrist.errors import InputError, MetristError, RunError
+from metrist.meta.resample import pooled_interval
 from metrist.run import Results, load, score
 from metrist.store.flat import COLUMNS
 
@@ -59,6 +60,17 @@ def test_intervals_depend_on_the_seed_and_on_nothing_else(rows: Rows, results: R
     assert results.system_scores() != results.system_scores(seed=1)
     alone = score(rows, ["length"], shard_size=5).system_scores()
     assert alone == [row for row in results.system_scores() if row.metric == "length"]
+
+
+def test_intervals_shared_among_metrics_are_those_of_each_alone(rows: Rows) -> None:
+    some = [{**row, "references": []} if n % 5 == 1 else row for n, row in enumerate(rows)]
+    results = score(some, ["chrf", "length", "rougeL"])
+    for row in results.system_scores(draws=200, seed=3):
+        metric, block = results.metric(row.metric), results.scores[row.metric]
+        mine = [n for n, name in enumerate(results.systems) if name == row.system and n not in block.failures]
+        rng = np.random.default_rng(3)
+        assert (row.low, row.high) == pooled_interval(block.stats[mine], metric.pool, 200, rng)
+        assert row.n == len(mine)
 
 
 def test_a_system_without_a_single_score_has_none(rows: Rows) -> None:

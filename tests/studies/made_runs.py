@@ -19,6 +19,7 @@ class Quality(Metric):
     catalog_name = "quality"
     bounds = (0.0, 1.0)
     strict: bool = False
+    scale: int = 1
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,15 @@ class Size(Metric):
     bounds = (0.0, np.inf)
 
 
-METRICS = {"quality": Quality(), "quality(strict=True)": Quality(strict=True), "errors": Errors(), "size": Size()}
+METRICS = {metric.text: metric for metric in (Quality(), Quality(strict=True), Quality(scale=2), Errors(), Size())}
+_SHORT = {"strict": "quality(strict=True)", "scaled": "quality(scale=2)"}
 
 Values = Mapping[str, Sequence[float | None]]
 
 
 def make_run(*, items: Sequence[str] | None = None, signature: str = "1", **columns: Values) -> Results:
     """`make_run(quality={"a": [0.1, 0.2], "b": [0.3, None]})`: None is a failed score; items are numbered."""
-    columns = {text.replace("strict", "quality(strict=True)"): values for text, values in columns.items()}
+    columns = {_SHORT.get(text, text): values for text, values in columns.items()}
     first = next(iter(columns.values()))
     names = items or [str(number) for number in range(max(map(len, first.values())))]
     return Results(

@@ -167,12 +167,12 @@ def test_a_baseline_without_the_systems_or_the_metrics_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "threshold", "note"),
     [
-        ("quality", 30, "quality ranges from 0 to 1, so a minimum of 30 says nothing; did you mean 0.3?"),
-        ("quality", -1, "quality ranges from 0 to 1, so a minimum of -1 says nothing"),
+        ("quality", 30, "quality ranges from 0 to 1: a minimum of 30 is never met; did you mean 0.3?"),
+        ("quality", -1, "quality ranges from 0 to 1: a minimum of -1 is always met"),
         (
             "errors",
             0.6,
-            "errors counts in percent (here 45.0), so a minimum of 0.6 means 0.6 %; did you mean 60?",
+            "errors counts in percent (here 45.0): a minimum of 0.6 means 0.6 %; did you mean 60?",
         ),
         ("errors", 60, None),
         ("size", 0.6, None),
@@ -180,14 +180,23 @@ def test_a_baseline_without_the_systems_or_the_metrics_is_refused() -> None:
     ],
 )
 def test_a_threshold_off_the_scale_is_noted(text: str, threshold: float, note: str | None) -> None:
-    assert scale_note(METRICS[text], "a minimum", threshold, 45.0) == note
+    assert scale_note(METRICS[text], "minimum", threshold, 45.0) == note
     report = check(make_run(**{text: {"a": [45.0, 45.0]}}), minimum={text: threshold})
     assert list(report.notes) == ([note] if note else [])
 
 
+def test_a_ceiling_off_the_scale_is_noted() -> None:
+    assert scale_note(METRICS["quality"], "maximum", 60, 0.5) == (
+        "quality ranges from 0 to 1: a maximum of 60 is always met; did you mean 0.6?"
+    )
+    assert (
+        scale_note(METRICS["quality"], "maximum", -1, 0.5) == "quality ranges from 0 to 1: a maximum of -1 is never met"
+    )
+
+
 @pytest.mark.parametrize("text", ["bleu", "chrf", "ter"])
 def test_metrics_that_count_in_percent_are_known_to(text: str) -> None:
-    assert "counts in percent (here 45.0)" in str(scale_note(metrist.metric(text), "a maximum", 0.6, 45.0))
+    assert "counts in percent (here 45.0)" in str(scale_note(metrist.metric(text), "maximum", 0.6, 45.0))
 
 
 # What is asked
@@ -211,7 +220,7 @@ def test_what_cannot_be_checked_is_told(asked: dict[str, object], message: str) 
         check(make_run(quality={"a": GOOD}), **asked)
 
 
-def test_an_ambiguous_name_is_told() -> None:
+def test_a_name_alone_finds_the_only_metric_of_that_name() -> None:
     run = make_run(strict={"a": GOOD})
     assert check(run, minimum={"quality": 0.1}).verdicts[0].metric == "quality(strict=True)"
 

@@ -86,7 +86,7 @@ def test_one_test_can_be_asked_for(test) -> None:
     comparison = compare(make_run(quality=THREE), test=test, draws=500)
     assert set(comparison.contests[0].adjusted) == {test}
     assert comparison.contests[0].winner == "a"
-    assert f"p {test}" in [column.name for column in comparison.table().columns]
+    assert f"p {test[:4]}" in [column.name for column in comparison.table().columns]
     assert "A system is named as better when the p-value is at most 0.05." in comparison.table().notes
 
 
@@ -141,6 +141,12 @@ def test_what_is_not_there_is_told(asked: dict[str, object], message: str) -> No
 def test_an_ambiguous_name_is_told() -> None:
     run = make_run(strict=THREE, quality=THREE)
     assert compare(run, metrics=["quality"], draws=20).contests[0].metric.text == "quality"
+    ambiguous = r"'quality' could be any of 'quality\(strict=True\)', 'quality\(scale=2\)': say which"
+    with pytest.raises(RunError, match=ambiguous):
+        compare(make_run(strict=THREE, scaled=THREE), metrics=["quality"])
+
+
+def test_no_run_is_told() -> None:
     with pytest.raises(RunError, match="compare needs a run"):
         compare([])
 

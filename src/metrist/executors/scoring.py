@@ -21,15 +21,15 @@ def score_shard(metrics: Iterable[Metric], shard: Shard) -> dict[str, Scores]:
 
 def score_one(metric: Metric, shard: Shard) -> Scores:
     """One metric's scores; records that lack what it needs are failed scores that say so."""
-    lacking = {i: why for i, record in enumerate(shard.records) if (why := lack(metric, record))}
-    if not lacking:
+    able = shard.once(("able", metric.needs), lambda: _able(metric, shard))
+    if len(able) == len(shard):
         return _scored(metric, shard)
-    able = [i for i in range(len(shard)) if i not in lacking]
+    failures = {i: f"{lack(metric, shard.records[i])}" for i in sorted(set(range(len(shard))) - set(able))}
     if not able:
-        return Scores.of([]).spread(len(shard), able, lacking)
+        return Scores.of([]).spread(len(shard), able, failures)
     # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
-    smaller = shard.once(("able", tuple(able)), lambda: Shard([shard.records[i] for i in able]))
-    return _scored(metric, smaller).spread(len(shard), able, lacking)
+    smaller = shard.once(("shard", metric.needs), lambda: Shard([shard.records[i] for i in able]))
+    return _scored(metric, smaller).spread(len(shard), able, failures)
 
 
 def check_needs(metrics: Iterable[Metric], records: Sequence[Record]) -> None:
@@ -45,6 +45,10 @@ def lack(metric: Metric, record: Record) -> str | None:
         if record.lacks(need):
             return f"{metric.text} needs {need}, but {named(record)} has none"
     return None
+
+
+def _able(metric: Metric, shard: Shard) -> list[int]:
+    return [i for i, record in enumerate(shard.records) if not any(map(record.lacks, metric.needs))]
 
 
 def named(record: Record) -> str:

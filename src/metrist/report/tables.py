@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from metrist.errors import RunError, did_you_mean
 from metrist.report import markup
 from metrist.report.cells import plain, shortened, visible, written
+from metrist.report.layout import aligned
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 Align = Literal["left", "right", "center"]
 Format = Literal["text", "markdown", "latex", "json", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
-_LONGEST = 60
+_LONGEST = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,11 @@ class Table:
         rows = [dict(zip(names, map(plain, row), strict=True)) for row in self.rows]
         return {"title": self.title, "columns": names, "rows": rows, "notes": list(self.notes)}
 
-    def text(self) -> str:
-        """Plain characters in aligned columns, at home in a log file."""
+    def text(self, width: int | None = None) -> str:
+        """Plain characters in aligned columns, at home in a log file; folded where a width is given and too small."""
         head = [self._cell(column.name) for column in self.columns]
         body = [[self._cell(cell) for cell in row] for row in self.rows]
-        widths = [max(map(_width, column)) for column in zip(head, *body, strict=True)]
-        lines = [self._line(head, widths), "  ".join("-" * width for width in widths)]
-        lines += [self._line(row, widths) for row in body]
+        lines = aligned([head, *body], [column.align for column in self.columns], width)
         title = [visible(self.title), ""] if self.title else []
         notes = ["", *map(visible, self.notes)] if self.notes else []
         return "\n".join([*title, *lines, *notes])
@@ -75,20 +74,14 @@ class Table:
     def __str__(self) -> str:
         return self.text()
 
-    def __rich__(self) -> RichTable:
-        from rich import box
-        from rich.table import Table as RichTable
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
-        # Text objects, not strings: a name such as [red] is no markup.
-        drawn = RichTable(box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
-        drawn.title = Text(visible(self.title), style="bold") if self.title else None
-        drawn.caption = Text("\n".join(map(visible, self.notes))) if self.notes else None
-        for column in self.columns:
-            drawn.add_column(Text(self._cell(column.name)), justify=column.align)
-        for row in self.rows:
-            drawn.add_row(*(Text(self._cell(cell)) for cell in row))
-        return drawn
+        # A Text object, not a string: a name such as [red] is no markup.
+        drawn = Text(self.text(options.max_width))
+        if self.title:
+            drawn.stylize("bold", 0, len(visible(self.title)))
+        yield drawn
 
     def _repr_html_(self) -> str:
         return self.render("html")
@@ -96,21 +89,3 @@ class Table:
     @staticmethod
     def _cell(value: Any) -> str:
         return shortened(written(value), _LONGEST)
-
-    def _line(self, cells: Sequence[str], widths: Sequence[int]) -> str:
-        placed = (_placed(*trio) for trio in zip(cells, widths, self.columns, strict=True))
-        return "  ".join(placed).rstrip()
-
-
-def _placed(cell: str, width: int, column: Column) -> str:
-    space = width - _width(cell)
-    left = {"left": 0, "right": space, "center": space // 2}[column.align]
-    return " " * left + cell + " " * (space - left)
-
-
-def _width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.meta.resample import pooled, pooled_interval
+from metrist.meta.resample import CHUNK, ExactSums, interval, resample_counts
 from metrist.metrics.base import Metric
 from metrist.report.cells import Count, Estimate, Share, decimals_for
 from metrist.report.tables import Column, Table
@@ -41,11 +41,11 @@ def system_scores(
     """All systems by all metrics, in the order in which they appear."""
     if draws < 0 or not 0 < confidence < 1:
         raise RunError(f"wanted draws of at least 0 and a confidence between 0 and 1, got {draws} and {confidence}")
-    return [
-        _system_score(system, at, metric, scores[metric.text], draws, seed, confidence)
-        for system, at in positions(systems).items()
-        for metric in metrics
-    ]
+    rows = []
+    for system, at in positions(systems).items():
+        found = _by_metric(at, metrics, scores, draws, seed, confidence)
+        rows += [SystemScore(system, metric.text, *found[metric.text]) for metric in metrics]
+    return rows
 
 
 def positions(systems: Sequence[str]) -> dict[str, NDArray[np.intp]]:
@@ -57,23 +57,51 @@ def positions(systems: Sequence[str]) -> dict[str, NDArray[np.intp]]:
     return dict(zip(number, parts, strict=True))
 
 
-def _system_score(
-    system: str,
+_Row = tuple[float, float, float, int, float]
+
+
+def _by_metric(
     at: NDArray[np.intp],
-    metric: Metric,
-    scores: Scores,
+    metrics: Sequence[Metric],
+    scores: Mapping[str, Scores],
     draws: int,
     seed: int,
     confidence: float,
-) -> SystemScore:
-    scored = at[~np.isnan(scores.values[at])]
+) -> dict[str, _Row]:
+    """One system's value, interval, number and coverage, by the metric's text."""
+    alike: dict[bytes, list[Metric]] = {}
+    for metric in metrics:
+        alike.setdefault(np.isnan(scores[metric.text].values[at]).tobytes(), []).append(metric)
+    found: dict[str, _Row] = {}
+    for failed, group in alike.items():
+        scored = at[~np.frombuffer(failed, dtype=np.bool_)]
+        estimates = _estimates(scored, group, scores, draws, seed, confidence)
+        for metric, estimate in zip(group, estimates, strict=True):
+            found[metric.text] = (*estimate, len(scored), len(scored) / len(at))
+    return found
+
+
+def _estimates(
+    scored: NDArray[np.intp],
+    metrics: Sequence[Metric],
+    scores: Mapping[str, Scores],
+    draws: int,
+    seed: int,
+    confidence: float,
+) -> list[tuple[float, float, float]]:
+    """Value and interval by each of the metrics that have scored the same records. They share the resamples, the
+    costly part; the generator starts anew for each group, so no interval depends on what else is asked for."""
     if not len(scored):
-        return SystemScore(system, metric.text, np.nan, np.nan, np.nan, 0, 0.0)
-    stats = scores.stats[scored]
-    value = float(pooled(stats[None], metric.pool)[0])
-    # A generator of its own for each number: no interval depends on which others are asked for.
-    low, high = pooled_interval(stats, metric.pool, draws, np.random.default_rng(seed), confidence)
-    return SystemScore(system, metric.text, value, low, high, len(scored), len(scored) / len(at))
+        return [(np.nan, np.nan, np.nan)] * len(metrics)
+    sums = [ExactSums(scores[metric.text].stats[scored][None]) for metric in metrics]
+    once = np.ones((1, len(scored)))
+    values = [float(metric.pool(total(once))[0, 0]) for metric, total in zip(metrics, sums, strict=True)]
+    drawn: list[list[NDArray[np.float64]]] = [[np.empty(0)] for _ in metrics]
+    for counts in resample_counts(len(scored), draws, np.random.default_rng(seed), max(1, CHUNK // len(scored))):
+        for metric, total, resampled in zip(metrics, sums, drawn, strict=True):
+            resampled.append(metric.pool(total(counts))[:, 0])
+    intervals = [interval(np.concatenate(resampled), confidence, items=len(scored)) for resampled in drawn]
+    return [(value, low, high) for value, (low, high) in zip(values, intervals, strict=True)]
 
 
 def summary_table(

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 # JSON knows neither NaN nor infinity. A missing number is null; one too large for a double is read back as infinity.
 _ODD = {"nan": "null", "inf": "1e999", "-inf": "-1e999"}
 
+# Below this, every whole float is written with all its digits.
+_EXACT = 2.0**53
+
 
 def number_texts(column: NDArray[np.float64]) -> list[str]:
     """One text per number, as repr gives it."""
@@ -20,6 +23,10 @@ def number_texts(column: NDArray[np.float64]) -> list[str]:
 
 def count_texts(column: NDArray[np.float64]) -> list[str]:
     """As `number_texts`, with whole numbers written without their `.0`: statistics are mostly counts."""
+    if len(column) and (np.abs(column) < _EXACT).all() and not (np.signbit(column) & (column == 0)).any():
+        whole = column.astype(np.int64)
+        if (whole == column).all():
+            return repr(whole.tolist())[1:-1].split(", ")
     return [t[:-2] if t.endswith(".0") and t != "-0.0" else t for t in number_texts(column)]
 
 

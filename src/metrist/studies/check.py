@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.meta.resample import pooled
@@ -47,7 +48,7 @@ def check(
         raise RunError("nothing to check: the run holds no outputs")
     verdicts, notes = _thresholds(results, chosen, minimum, maximum)
     if min_coverage is not None:
-        verdicts += [_coverage(standing, min_coverage) for standing in _standings(results, results.metrics, chosen)]
+        verdicts += [_coverage(results, m, system, min_coverage) for m in results.metrics for system in chosen]
     if against is not None:
         tested, remarks = regressions(results, opened(against, named), chosen, alpha, draws, seed)
         verdicts, notes = verdicts + tested, notes + remarks
@@ -81,15 +82,17 @@ class _Standing:
         return Number(self.score, decimals_of(self.metric, self.score))
 
 
-def _standings(results: Results, metrics: Sequence[Metric], systems: Sequence[str]) -> Iterator[_Standing]:
-    owners = np.array(results.systems, dtype=object)
-    for metric in metrics:
-        scores = results.scores[metric.text]
-        for system in systems:
-            mine = owners == system
-            scored = mine & ~np.isnan(scores.values)
-            value = float(pooled(scores.stats[scored][None], metric.pool)[0]) if scored.any() else math.nan
-            yield _Standing(metric, system, value, float(scored.sum() / mine.sum()))
+def _standing(results: Results, metric: Metric, system: str) -> _Standing:
+    scores = results.scores[metric.text]
+    mine, scored = _scored(results, metric, system)
+    value = float(pooled(scores.stats[scored][None], metric.pool)[0]) if scored.any() else math.nan
+    return _Standing(metric, system, value, float(scored.sum() / mine.sum()))
+
+
+def _scored(results: Results, metric: Metric, system: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which records are the system's, and which of those have a score."""
+    mine = np.fromiter((owner == system for owner in results.systems), dtype=np.bool_, count=len(results.systems))
+    return mine, mine & ~np.isnan(results.scores[metric.text].values)
 
 
 def _thresholds(
@@ -102,11 +105,11 @@ def _thresholds(
     ]
     for kind, name, threshold in wanted:
         metric = find_metric(results.metrics, name)
-        standings = list(_standings(results, [metric], systems))
+        standings = [_standing(results, metric, system) for system in systems]
         verdicts += [_threshold(standing, kind, threshold) for standing in standings]
         scores = [standing.score for standing in standings if not math.isnan(standing.score)]
         typical = float(np.median(scores)) if scores else math.nan
-        if note := scale_note(metric, f"a {kind}", threshold, typical):
+        if note := scale_note(metric, kind, threshold, typical):
             notes.append(note)
     return verdicts, notes
 
@@ -134,16 +137,18 @@ def _threshold(standing: _Standing, kind: Literal["minimum", "maximum"], thresho
     )
 
 
-def _coverage(standing: _Standing, least: float) -> Verdict:
-    passed = standing.coverage >= least and standing.coverage > 0
+def _coverage(results: Results, metric: Metric, system: str, least: float) -> Verdict:
+    mine, scored = _scored(results, metric, system)
+    coverage = float(scored.sum() / mine.sum())
+    passed = coverage >= least and coverage > 0
     return Verdict(
         kind="coverage",
-        system=standing.system,
-        metric=standing.metric.text,
+        system=system,
+        metric=metric.text,
         passed=passed,
         wanted=f">= {100 * least:g} % scored",
-        found=Share(standing.coverage),
-        coverage=standing.coverage,
-        why="" if passed else f"only {Share(standing.coverage)} of the outputs have a score",
-        value=standing.coverage,
+        found=Share(coverage),
+        coverage=coverage,
+        why="" if passed else f"only {Share(coverage)} of the outputs have a score",
+        value=coverage,
     )

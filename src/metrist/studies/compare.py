@@ -29,6 +29,8 @@ _TESTS: Mapping[str, tuple[Test, ...]] = {
     "bootstrap": ("bootstrap",),
     "randomisation": ("randomisation",),
 }
+_NAMES: Mapping[Test, str] = {"bootstrap": "the paired bootstrap", "randomisation": "approximate randomisation"}
+_HEADS: Mapping[Test, str] = {"bootstrap": "p boot", "randomisation": "p rand"}
 #: With fewer items than this a percentile bootstrap is too sure of itself.
 _FEW = 30
 
@@ -79,7 +81,7 @@ class Comparison:
         """One row per metric and pair."""
         sides = [Column("metric"), Column("A"), Column("B"), Column("items", "right")]
         figures = [Column(name, "right") for name in ("score A", "score B", "A - B")]
-        tests = [Column(f"p {test}", "right") for test in self.plan.tests]
+        tests = [Column(_HEADS[test], "right") for test in self.plan.tests]
         return Table(
             title="Which system is better",
             columns=[*sides, *figures, *tests, Column("better")],
@@ -250,9 +252,10 @@ def _row(contest: Contest, tests: Sequence[Test]) -> list[Any]:
 def _notes(comparison: Comparison) -> list[str]:
     plan, contests = comparison.plan, comparison.contests
     family = max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)
+    tests = " and ".join(_NAMES[test] for test in plan.tests)
     both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
     notes = [
-        f"A - B with its 95 % bootstrap interval; p-values are two-sided, from {plan.draws:,} draws, "
+        f"A - B with its 95 % bootstrap interval; p-values of {tests} are two-sided, from {plan.draws:,} draws, "
         f"Holm-corrected over the {family} pair{'s' * (family != 1)} of each metric.",
         f"A system is named as better when {both} at most {plan.alpha:g}.",
     ]
