@@ -21,6 +21,7 @@ from metrist.executors.processes import cores
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.records import Record
+from metrist.store.shards import Header
 
 Module = Callable[[str], ModuleType]
 
@@ -39,7 +40,8 @@ def tasks(count: int, metric: Metric, size: int = 3) -> Iterator[Task]:
         records = tuple(
             Record(item=f"{n}-{k}\ud800", system="s", output="o" * (n + k), references=("o",)) for k in range(size)
         )
-        yield Task(start=n * size, records=records, wanted={metric.text: "d" * 32})
+        header = Header(metric=metric.text, signature="mine", start=n * size, count=size, digest="d" * 32)
+        yield Task(start=n * size, records=records, wanted={metric.text: header})
 
 
 def outcome(executor: Executor, metric: Metric, count: int) -> list[tuple[int, bytes | None, list[float]]]:
@@ -126,6 +128,25 @@ def test_what_a_metric_raises_comes_back_with_its_traceback(module: Module) -> N
     assert "own_metrics.py" in caught.value.__notes__[0]
 
 
+def test_a_user_s_own_kind_of_error_comes_back_whatever_its_constructor(module: Module) -> None:
+    source = """
+from metrist.errors import MetristError
+class Odd(MetristError):
+    def __init__(self, a, b):
+        super().__init__(f"{a} and {b}")
+"""
+    metric = module(source + METRIC.format(body="raise Odd(1, 2)")).Mine()
+    with pytest.raises(RunError, match="Odd: 1 and 2"):
+        outcome(Processes(workers=2), metric, 2)
+
+
+def test_a_worker_that_cannot_be_started_is_told(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    metric = module(METRIC.format(body="")).Mine()
+    with pytest.raises(RunError, match=r"cannot start a worker process \(No such file .*\): use executor='serial'"):
+        outcome(Processes(workers=2), metric, 2)
+
+
 def test_a_metric_may_print_and_read_standard_input(module: Module, capfd: pytest.CaptureFixture[str]) -> None:
     metric = module(METRIC.format(body="import sys; print('hello'); os.write(1, b'raw'); assert not sys.stdin.read()"))
     assert len(outcome(Processes(workers=2), metric.Mine(), 3)) == 3
@@ -137,7 +158,12 @@ def test_workers_know_path_folder_and_use_one_thread_each(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    body = "assert os.getcwd() == self.folder and os.environ['OMP_NUM_THREADS'] == '1'"
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    body = """
+        assert os.getcwd() == self.folder
+        assert os.environ['OMP_NUM_THREADS'] == '1'
+        assert os.environ['PYTHONPATH'] == 'mine'
+"""
     metric = module(METRIC.format(body=body)).Mine(folder=os.getcwd())
     assert len(outcome(Processes(workers=2), metric, 3)) == 3
 

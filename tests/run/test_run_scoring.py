@@ -275,6 +275,12 @@ def test_nothing_is_written_flat_when_a_run_breaks(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_the_input_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"item": "1", "system": "s", "output": "o"}\n')
+    with pytest.raises(RunError, match=r"cannot write .*in\.jsonl: the records are read from it"):
+        score(tmp_path / "in.jsonl", ["length"], out=tmp_path / "in.jsonl")
+
+
 def test_shards_are_cut_by_number_and_by_text() -> None:
     def sized(size: int) -> Record:
         return Record(item="i", system="s", output="x" * size, references=("y" * size,))

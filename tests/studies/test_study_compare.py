@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 from made_runs import METRICS, make_run, noisy
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.significance import PairedTest
 
 import metrist
 from metrist.errors import RunError
@@ -183,3 +185,26 @@ def test_compare_reads_a_run_from_its_place(tmp_path) -> None:
     )
     run.write(path)
     assert compare(str(path), draws=50).to_dict() == compare(run, draws=50).to_dict()
+
+
+def test_a_whole_comparison_agrees_with_sacrebleu() -> None:
+    rng = np.random.default_rng(4)
+    words = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "log", "and", "then", "home", "away"]
+    references = [" ".join(rng.choice(words, size=rng.integers(6, 14))) for _ in range(60)]
+    outputs = {
+        system: [" ".join(np.where(rng.random(len(r.split())) < share, "zzz", r.split())) for r in references]
+        for system, share in (("a", 0.30), ("b", 0.36))
+    }
+    records = [
+        {"item": str(i), "system": system, "output": output, "references": [references[i]]}
+        for system, texts in outputs.items()
+        for i, output in enumerate(texts)
+    ]
+    ours = compare(metrist.score(records, ["bleu", "chrf", "ter"], executor="serial"), draws=1000, test="randomisation")
+    peers = {"bleu": BLEU(), "chrf": CHRF(), "ter": TER()}
+    _, theirs = PairedTest(list(outputs.items()), peers, [references], "ar", 1000)()
+    for contest, (first, second) in zip(ours.contests, list(theirs.values())[1:], strict=True):
+        assert contest.test.first == pytest.approx(first.score, abs=1e-9)
+        assert contest.test.difference == pytest.approx(first.score - second.score, abs=1e-9)
+        p = second.p_value
+        assert contest.test.p["randomisation"] == pytest.approx(p, abs=4 * math.sqrt(2 * p * (1 - p) / 1000) + 0.002)

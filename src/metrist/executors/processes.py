@@ -141,14 +141,7 @@ class _Worker:
 
     def __init__(self, greeting: bytes) -> None:
         self._greeting: bytes | None = greeting
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "metrist.executors.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=_environment(),
-            # Ctrl-C is for the run, which ends its workers itself.
-            start_new_session=True,
-        )
+        self._process = _started()
 
     def ask(self, message: bytes) -> Any:
         """The worker's answer, or `_Died`."""
@@ -181,9 +174,28 @@ class _Worker:
         return f"it ended with exit code {code}"
 
 
+def _started() -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "metrist.executors.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_environment(),
+            # Ctrl-C is for the run, which ends its workers itself.
+            start_new_session=True,
+        )
+    except OSError as fault:
+        raise RunError(f"cannot start a worker process ({fault.strerror}): use executor='serial'") from fault
+
+
 def _greeting(metrics: Sequence[Metric]) -> wire.Greeting:
     here = os.getcwd()
-    return wire.Greeting(path=[entry or here for entry in sys.path], folder=here, metrics=pickle.dumps(tuple(metrics)))
+    return wire.Greeting(
+        path=[entry or here for entry in sys.path],
+        python_path=os.environ.get("PYTHONPATH"),
+        folder=here,
+        metrics=pickle.dumps(tuple(metrics)),
+    )
 
 
 def _environment() -> dict[str, str]:

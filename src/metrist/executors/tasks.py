@@ -18,11 +18,11 @@ from metrist.store.shards import Header, encode
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """Records to be scored, with the position of the first in the input. `wanted` names the metrics by their text, each
-    with the digest of its shard file, or None where no file is asked for."""
+    with the first line of its shard file, or None where no file is asked for."""
 
     start: int
     records: tuple[Record, ...]
-    wanted: Mapping[str, str | None]
+    wanted: Mapping[str, Header | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,19 +51,12 @@ class Executor(Protocol):
 def perform(metrics: Mapping[str, Metric], task: Task) -> Done:
     """Score a task's records, here and now."""
     shard = Shard(task.records)
-    outcomes = {text: _outcome(metrics[text], shard, task, digest) for text, digest in task.wanted.items()}
+    outcomes = {text: _outcome(metrics[text], shard, header) for text, header in task.wanted.items()}
     return Done(start=task.start, outcomes=outcomes)
 
 
-def _outcome(metric: Metric, shard: Shard, task: Task, digest: str | None) -> Outcome:
+def _outcome(metric: Metric, shard: Shard, header: Header | None) -> Outcome:
     began = time.perf_counter()
     scores = score_one(metric, shard)
-    file = _file(metric, task, scores, digest) if digest is not None else None
+    file = encode(header, shard.records, scores) if header else None
     return Outcome(scores=scores, file=file, seconds=time.perf_counter() - began)
-
-
-def _file(metric: Metric, task: Task, scores: Scores, digest: str) -> bytes:
-    header = Header(
-        metric=metric.text, signature=metric.signature, start=task.start, count=len(task.records), digest=digest
-    )
-    return encode(header, task.records, scores)

@@ -13,6 +13,7 @@ class Greeting:
     """What a worker must know before its first task. The metrics are pickled apart, as reading them needs the path."""
 
     path: list[str]
+    python_path: str | None
     folder: str
     metrics: bytes
 

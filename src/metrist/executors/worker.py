@@ -53,6 +53,10 @@ def _fill(tasks: IO[bytes], inbox: SimpleQueue[bytes]) -> None:
 
 def _metrics(greeting: wire.Greeting) -> dict[str, Any]:
     sys.path[:] = greeting.path
+    # Ours was only to find metrist. A metric may start programs of other environments, which must not see it.
+    os.environ.pop("PYTHONPATH", None)
+    if greeting.python_path is not None:
+        os.environ["PYTHONPATH"] = greeting.python_path
     os.chdir(greeting.folder)
     return {metric.text: metric for metric in pickle.loads(greeting.metrics)}
 
@@ -76,7 +80,16 @@ def _attempt(metrics: dict[str, Any], task: Task) -> Done | MetristError:
         if fault.__cause__ is not None:
             # A cause does not travel with an exception; as a note, its traceback does.
             fault.add_note("".join(traceback.format_exception(fault.__cause__)))
-        return fault
+        return fault if _travels(fault) else RunError(f"{type(fault).__name__}: {fault}")
+
+
+def _travels(fault: MetristError) -> bool:
+    """Whether an exception can be read on the other side; one with a constructor of its own often cannot."""
+    try:
+        pickle.loads(pickle.dumps(fault))
+    except Exception:
+        return False
+    return True
 
 
 def _unreadable(what: str, fault: Exception) -> RunError:

@@ -27,7 +27,7 @@ from metrist.scores import Scores
 from metrist.spec import Spec
 from metrist.store.manifest import Listed, Manifest
 from metrist.store.metric_folder import folder_name
-from metrist.store.shards import content_hash
+from metrist.store.shards import Header, content_hash
 
 
 class Progress(Protocol):
@@ -57,6 +57,7 @@ def score(
     target = target_of(out)
     chosen, notes = choose(executor, asked)
     reader = read_records(records)
+    target.check_apart_from(reader.names)
     run = _Run(asked, target, shard_size, progress, _total(records))
     with closing(_each(chosen.map(asked, run.tasks(reader, reader.names)))) as finished:
         for done in finished:
@@ -127,17 +128,18 @@ class _Run:
             listed = (Listed(text=t, signature=s, folder=folder_name(t)) for t, s in self._signatures.items())
             self._target.folder.begin(Manifest(shard_size=self._shard_size, metrics=tuple(listed), input=note))
 
-    def _wanted(self, start: int, shard: Sequence[Record]) -> dict[str, str | None]:
+    def _wanted(self, start: int, shard: Sequence[Record]) -> dict[str, Header | None]:
         if not self._folders:
             return dict.fromkeys(self._signatures)
         content = content_hash(shard)
-        wanted: dict[str, str | None] = {}
+        wanted: dict[str, Header | None] = {}
         for text, folder in self._folders.items():
-            digest = folder.expect(start, content, self._signatures[text])
+            signature = self._signatures[text]
+            digest = folder.expect(start, content, signature)
             if found := folder.find(start):
                 self._collected.add_scores(text, start, found.scores)
             else:
-                wanted[text] = digest
+                wanted[text] = Header(metric=text, signature=signature, start=start, count=len(shard), digest=digest)
         return wanted
 
     def _advance(self, count: int) -> None:

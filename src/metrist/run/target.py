@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,12 @@ class Target:
 
     file: Path | None = None
     folder: RunFolder | None = None
+
+    def check_apart_from(self, inputs: Iterable[str]) -> None:
+        """Refuse to write over the file that is being read."""
+        for name in inputs:
+            if self.file and self.file.exists() and os.path.exists(name) and self.file.samefile(name):
+                raise RunError(f"cannot write {self.file}: the records are read from it")
 
 
 def target_of(out: str | os.PathLike[str] | None) -> Target:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quoted
@@ -75,6 +76,10 @@ def check_writable(path: Path) -> None:
         _pyarrow()
     if path.is_dir():
         raise RunError(f"cannot write {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise RunError(f"cannot write {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise RunError(f"cannot write {path}: the folder {path.parent} may not be written to")
 
 
 def write_flat(path: Path, flat: Flat) -> None:
