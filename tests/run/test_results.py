@@ -99,6 +99,18 @@ def test_the_table_has_a_row_a_system_and_a_column_a_metric(results: Results) ->
     assert "<table" in results._repr_html_()
 
 
+def test_a_metric_without_bounds_is_shown_with_decimals_that_fit_its_scores(
+    rows: Rows, module: Callable[[str], ModuleType]
+) -> None:
+    own = module("""
+@dataclass(frozen=True)
+class Share(Metric):
+    def score(self, shard):
+        return Scores.of(0.12345 for _ in shard.records)
+""")
+    assert "0.123 [0.123, 0.123]" in str(score(rows, [own.Share()]).table(draws=100))
+
+
 def test_a_grid_holds_larger_is_better(results: Results) -> None:
     assert np.array_equal(results.grid("chrf").values[0], results.scores["chrf"].values[::3])
     assert np.array_equal(results.grid(results.metrics[1]).values[0], -results.scores["ter"].values[::3])

@@ -47,6 +47,8 @@ __all__ = [
     "from_lists",
     "have_compiled",
     "lcs_lengths",
+    "pair_counts",
+    "pair_counts_grouped",
     "relabel",
     "scan",
     "scan_13a",
@@ -110,6 +112,27 @@ def union_lcs_hits(
     as often at most as the token occurs in either text. Which of several longest ones is taken follows rouge-score.
     """
     return _kernels.union_lcs_hits(tokens, line_starts, outputs, references)
+
+
+def pair_counts(
+    human: NDArray[np.float64], metric: NDArray[np.float64], weights: NDArray[np.float64], epsilon: float = 0.0
+) -> NDArray[np.int64]:
+    """For each draw, a row of `weights` (draws, outputs) in whole numbers: pairs of outputs that both columns order
+    alike, that they order the other way round, that are tied by humans only, by the metric only, by both. An output
+    of weight w is there w times. The metric ties two outputs whose values differ by at most `epsilon`."""
+    starts = np.array([0, len(human)], np.int64)
+    return _kernels.pair_counts_grouped(human, metric, weights, starts, epsilon)[:, 0]
+
+
+def pair_counts_grouped(
+    human: NDArray[np.float64],
+    metric: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    epsilon: float = 0.0,
+) -> NDArray[np.int64]:
+    """The same within groups, where group g is the outputs `starts[g]:starts[g + 1]`: (draws, groups, 5)."""
+    return _kernels.pair_counts_grouped(human, metric, weights, starts, epsilon)
 
 
 def ter_edits(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -29,4 +29,14 @@ def lcs_lengths(
 def union_lcs_hits(
     ids: _Numbers, starts: _Places, outputs: _Numbers, references: _Numbers, result: _Places, lines: _Places, /
 ) -> None: ...
+def pair_counts(
+    order: _Places,
+    levels: _Numbers,
+    lows: _Places,
+    starts: _Places,
+    weights: NDArray[np.float64],
+    result: _Places,
+    draws: int,
+    /,
+) -> None: ...
 def ter_edits(ids: _Numbers, starts: _Places, outputs: _Numbers, references: _Numbers, result: _Places, /) -> None: ...

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metrist.kernels import _native
+from metrist.kernels.arranging import arranged
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists
 from metrist.kernels.twin.scanning import SYMBOLS_13A, cleaned_13a
 
@@ -18,6 +19,7 @@ __all__ = [
     "clipped_matches_grouped",
     "from_lists",
     "lcs_lengths",
+    "pair_counts_grouped",
     "scan",
     "scan_13a",
     "scan_chrf_words",
@@ -79,6 +81,24 @@ def ter_edits(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np
     edits = np.zeros(len(outputs), np.int64)
     _native.ter_edits(*_pairs(tokens, outputs, references), edits)
     return edits
+
+
+def pair_counts_grouped(
+    human: NDArray[np.float64],
+    metric: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    epsilon: float = 0.0,
+) -> NDArray[np.int64]:
+    outputs = arranged(human, metric, starts, epsilon)
+    if weights.ndim != 2 or weights.shape[1] != len(outputs.order):
+        raise ValueError(f"weights must have a row per draw and a column per output, got {weights.shape}")
+    counts = np.zeros((len(weights), len(starts) - 1, 5), np.int64)
+    order, levels, lows, places = outputs
+    _native.pair_counts(
+        _places(order), levels, _places(lows), places, np.ascontiguousarray(weights, np.float64), counts, len(weights)
+    )
+    return counts
 
 
 _Pairs = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]

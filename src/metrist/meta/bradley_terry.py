@@ -48,11 +48,15 @@ class BradleyTerry:
 
 def bradley_terry(preferences: Preferences, prior: float = 0.0, names: Sequence[str] = ()) -> BradleyTerry:
     """The strengths that make the preferences most likely; `names` of the systems are for messages only."""
+    if prior < 0:
+        raise RunError(f"a prior is a number of imagined preferences, at least 0, got {prior}")
     counts = _counts(preferences, np.ones((1, preferences.items)), prior)
     problem = _problem(counts[0], names)
     if problem:
         raise RunError(f"Bradley-Terry strengths are not determined: {problem}; drop these systems or set a prior")
     strengths, log_tie = _fitted(counts)
+    if np.isnan(strengths).any():
+        raise RunError("Bradley-Terry strengths did not settle; set a prior")
     covariance = _covariance(counts, strengths, log_tie)[0]
     return BradleyTerry(
         strength=strengths[0],
@@ -85,9 +89,9 @@ def _counts(preferences: Preferences, weights: Floats, prior: float) -> Floats:
     cells, cell = np.unique((kind * systems + winner) * systems + loser, return_inverse=True)
     rows = np.zeros((preferences.items, len(cells)))
     np.add.at(rows, (preferences.item, cell.reshape(-1)), 1.0)
-    counts = np.zeros((len(weights), 2 * systems * systems))
-    counts[:, cells] = weights @ rows
-    counts = counts.reshape(-1, 2, systems, systems)
+    flat = np.zeros((len(weights), 2 * systems * systems))
+    flat[:, cells] = weights @ rows
+    counts = flat.reshape(-1, 2, systems, systems)
     counts[:, 1] += counts[:, 1].swapaxes(1, 2)
     return counts + prior / 3 * ~np.eye(systems, dtype=np.bool_)
 
@@ -128,18 +132,23 @@ def _more_wins_than_ties_in_a_loop(wins: NDArray[np.bool_], ties: NDArray[np.boo
 
 
 def _fitted(counts: Floats) -> tuple[Floats, Floats]:
-    """The maximum for each draw: strengths (draws, systems) and log tie parameters (draws,), -inf where nothing ties."""
+    """The maximum for each draw: strengths (draws, systems) and log tie parameters (draws,), -inf where nothing ties.
+
+    A draw that has not settled by the last step is NaN.
+    """
     with_ties = counts[:, 1].any(axis=(1, 2))
     strengths = np.zeros((len(counts), counts.shape[2]))
     log_tie = np.where(with_ties, 0.0, -np.inf)
     value = _likelihood(counts, strengths, log_tie)
     for _ in range(_STEPS):
         gradient, information = _slopes(counts, strengths, log_tie)
-        step = np.linalg.solve(information, gradient[..., None])[..., 0]
-        if np.abs(step).max() < _SETTLED:
-            return strengths - strengths.mean(axis=1, keepdims=True), log_tie
+        step: Floats = np.linalg.solve(information, gradient[..., None])[..., 0].astype(np.float64)
+        moving = np.abs(step).max(axis=1) >= _SETTLED
+        if not moving.any():
+            break
         strengths, log_tie, value = _uphill(counts, strengths, log_tie, step, value)
-    raise RunError("Bradley-Terry strengths did not settle; set a prior")
+    centred = strengths - strengths.mean(axis=1, keepdims=True)
+    return np.where(moving[:, None], np.nan, centred), log_tie
 
 
 def _uphill(
@@ -201,7 +210,7 @@ def _slopes(counts: Floats, strengths: Floats, log_tie: Floats) -> tuple[Floats,
     information = np.zeros((len(counts), size + 1, size + 1))
     information[:, :size, :size] = 1 - spread
     diagonal = np.arange(size)
-    information[:, diagonal, diagonal] = 1 + spread.sum(axis=2) - spread[:, diagonal, diagonal]
+    information[:, diagonal, diagonal] = 1 + spread.sum(axis=2)
     information[:, :size, size] = information[:, size, :size] = joint
     information[:, size, size] = np.where(np.isinf(log_tie), 1.0, (games * tie * (1 - tie)).sum(axis=(1, 2)) / 2)
     return np.concatenate([points, tied[:, None]], axis=1), information

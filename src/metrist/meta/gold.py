@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
-from metrist.meta.raters import Codes, Floats, Ratings
+from metrist.meta.raters import Codes, Floats, Ratings, divided, summed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,8 +34,8 @@ class Gold:
 def mean_gold(ratings: Ratings) -> Gold:
     """The mean of each output's ratings."""
     counts = ratings.counts()
-    sums = np.bincount(ratings.output, weights=ratings.value, minlength=ratings.outputs)
-    return Gold(value=_divided(sums, counts), ratings=counts)
+    sums = summed(ratings.value, ratings.output, ratings.outputs)
+    return Gold(value=divided(sums, counts), ratings=counts)
 
 
 def median_gold(ratings: Ratings) -> Gold:
@@ -50,7 +50,7 @@ def median_gold(ratings: Ratings) -> Gold:
 
 
 def majority_gold(ratings: Ratings, neutral: float | None = None) -> Gold:
-    """The vote of each output's raters; an undecided one falls back on `neutral`, or on the median where that is None."""
+    """The vote of each output's raters; where it is undecided, `neutral` or, if that is None, the median."""
     vote, decided = _votes(ratings)
     fallback = median_gold(ratings)
     undecided = fallback.value if neutral is None else np.where(fallback.ratings > 0, neutral, np.nan)
@@ -69,8 +69,8 @@ def z_gold(ratings: Ratings) -> Gold:
     kept = ratings.chosen(_varied(position, ratings.value)[position])
     position = np.searchsorted(kept.raters, kept.rater)
     many = np.bincount(position)
-    centred = kept.value - (np.bincount(position, weights=kept.value) / many)[position]
-    spread = np.sqrt(np.bincount(position, weights=centred**2) / many)
+    centred = kept.value - (summed(kept.value, position, len(many)) / many)[position]
+    spread = np.sqrt(summed(centred**2, position, len(many)) / many)
     return mean_gold(replace(kept, value=centred / spread[position]))
 
 
@@ -106,10 +106,6 @@ def _votes(ratings: Ratings) -> tuple[Floats, NDArray[np.bool_]]:
     vote = np.full(ratings.outputs, np.nan)
     vote[output[first][winners]] = value[first][winners]
     return vote, np.bincount(output[first][winners], minlength=ratings.outputs) == 1
-
-
-def _divided(sums: Floats, counts: Codes) -> Floats:
-    return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
 
 
 def _varied(position: Codes, value: Floats) -> NDArray[np.bool_]:

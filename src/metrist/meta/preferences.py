@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError
-from metrist.meta.raters import Codes, Floats
+from metrist.meta.raters import Codes, Floats, divided
 from metrist.meta.resample import bootstrap_scores, interval, pooled
 
 FIRST, SECOND, TIE = 1, -1, 0
@@ -76,8 +76,7 @@ def win_rows(preferences: Preferences) -> Floats:
 
 def win_rate(sums: Floats) -> Floats:
     """Points over preferences, along the last axis; NaN where there was none."""
-    points, games = sums[..., 0], sums[..., 1]
-    return np.divide(points, games, out=np.full(points.shape, np.nan), where=games > 0)
+    return divided(sums[..., 0], sums[..., 1])
 
 
 def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, confidence: float = 0.95) -> WinRates:

@@ -80,6 +80,17 @@ class Ratings:
         return cells
 
 
+def summed(values: Floats, codes: Codes, size: int) -> Floats:
+    """Sums of values by code."""
+    return np.bincount(codes, weights=values, minlength=size).astype(np.float64)
+
+
+def divided(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
+    """Sums over counts, NaN where the count is 0."""
+    quotient: Floats = np.divide(sums, counts, out=np.full(np.shape(sums), np.nan), where=counts > 0)
+    return quotient
+
+
 def _codes(column: ArrayLike) -> Codes:
     array: NDArray[Any] = np.asarray(column)
     if array.size and not np.issubdtype(array.dtype, np.integer):

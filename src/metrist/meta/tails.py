@@ -11,7 +11,7 @@ import math
 from statistics import NormalDist
 
 _TINY = 1e-300
-_CLOSE = 1e-15
+_CLOSE = 1e-14
 #: Coefficients of Stirling's remainder, in odd powers of 1/z.
 _REMAINDER = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 _SERIES_FROM = 16.0

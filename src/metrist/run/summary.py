@@ -108,7 +108,7 @@ def summary_table(
     rows: Sequence[SystemScore], metrics: Sequence[Metric], scores: Mapping[str, Scores], notes: Sequence[str]
 ) -> Table:
     """One row a system, one column a metric. Coverage is the least of the system's metrics."""
-    decimals = {metric.text: decimals_for(*metric.bounds) for metric in metrics}
+    decimals = {metric.text: _decimals(metric, rows) for metric in metrics}
     by_system: dict[str, list[SystemScore]] = {}
     for row in rows:
         by_system.setdefault(row.system, []).append(row)
@@ -129,6 +129,14 @@ def _cells(rows: Sequence[SystemScore], decimals: Mapping[str, int]) -> list[obj
     estimates = [Estimate(row.value, row.low, row.high, decimals[row.metric]) for row in rows]
     least = min(rows, key=lambda row: row.coverage)
     return [*estimates, Count(least.n), Share(least.coverage)]
+
+
+def _decimals(metric: Metric, rows: Sequence[SystemScore]) -> int:
+    """By the metric's bounds, or by its scores where it declares none."""
+    if np.isfinite(metric.bounds).all():
+        return decimals_for(*metric.bounds)
+    values = [row.value for row in rows if row.metric == metric.text and np.isfinite(row.value)]
+    return decimals_for(min(values, default=0.0), max(values, default=0.0))
 
 
 def _directions(metrics: Sequence[Metric]) -> list[str]:

@@ -30,9 +30,10 @@ struct Scanner {
 
 /* ---- Tokens found ---- */
 
-static inline int take_token(Scanner *s, const char *word, uint32_t length) {
+/* There is room for it: a text has no more tokens than bytes, for which take_all has seen to. */
+static int take_token(Scanner *s, const char *word, uint32_t length) {
     int32_t id = number_of(&s->vocabulary, word, length);
-    if (id < 0 || make_room((void **)&s->ids, &s->ids_room, s->ids_used + 1, sizeof(int32_t)) < 0) return -1;
+    if (id < 0) return -1;
     s->ids[s->ids_used++] = id;
     return 0;
 }
@@ -125,16 +126,14 @@ static int reserve(Scanner *s, int64_t bytes) {
     return make_room((void **)&s->singles, &s->singles_room, masks, sizeof(uint64_t));
 }
 
-static void lay_out_ascii(Scanner *s, const uint8_t *text, int64_t length) {
-    const uint8_t *classes = s->table->buf;
+static void lay_out_ascii(Scanner *s, const uint8_t *restrict text, int64_t length) {
+    const uint8_t *restrict classes = s->table->buf;
+    uint8_t *restrict letters = (uint8_t *)s->letters, *restrict kinds = s->kinds;
+    memcpy(letters, text, (size_t)length);
     if (s->lower) {
-        for (int64_t i = 0; i < length; i++) {
-            s->letters[i] = (char)(text[i] + (((unsigned)text[i] - 'A' < 26u) ? 32 : 0));
-        }
-    } else {
-        memcpy(s->letters, text, (size_t)length);
+        for (int64_t i = 0; i < length; i++) letters[i] |= (uint8_t)(((uint8_t)(text[i] - 'A') < 26) << 5);
     }
-    for (int64_t i = 0; i < length; i++) s->kinds[i] = classes[(uint8_t)s->letters[i]];
+    for (int64_t i = 0; i < length; i++) kinds[i] = classes[letters[i]];
 }
 
 static int put_utf8(char *out, Py_UCS4 c) {
@@ -163,13 +162,20 @@ static int64_t lay_out(Scanner *s, PyObject *text) {
     int64_t used = 0, length = PyUnicode_GET_LENGTH(text);
     int kind = PyUnicode_KIND(text);
     const void *data = PyUnicode_DATA(text);
+    char *letters = s->letters;
+    uint8_t *kinds = s->kinds;
     for (int64_t i = 0; i < length; i++) {
         Py_UCS4 c = PyUnicode_READ(kind, data, i);
         int class = class_of(s, c);
         if (class < 0) return -1;
-        int width = put_utf8(s->letters + used, c);
-        memset(s->kinds + used, class == SINGLE ? SEPARATOR : class, (size_t)width);
-        if (class == SINGLE) s->kinds[used] = SINGLE;
+        if (c < 0x80) {
+            letters[used] = (char)c;
+            kinds[used++] = (uint8_t)class;
+            continue;
+        }
+        int width = put_utf8(letters + used, c);
+        memset(kinds + used, class == SINGLE ? SEPARATOR : class, (size_t)width);
+        if (class == SINGLE) kinds[used] = SINGLE;
         used += width;
     }
     return used;
@@ -177,20 +183,30 @@ static int64_t lay_out(Scanner *s, PyObject *text) {
 
 /* ---- From masks to tokens ---- */
 
-/* Bit i of the result says whether byte i of eight is `kind`. */
-static inline uint64_t pack(const uint8_t *kinds, uint8_t kind) {
-    uint64_t mask = 0;
-    for (int i = 0; i < 8; i++) mask |= (uint64_t)(kinds[i] == kind) << i;
-    return mask;
+#define ONES 0x0101010101010101u
+
+static inline uint64_t eight(const uint8_t *bytes) {
+    uint64_t all;
+    memcpy(&all, bytes, 8);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    all = __builtin_bswap64(all);
+#endif
+    return all;
 }
 
+/* Eight bytes, each 0 or 1, as eight bits. */
+static inline uint64_t packed(uint64_t bytes) { return bytes * 0x0102040810204080u >> 56; }
+
+/* SEPARATOR is 01, WORD is 10 and SINGLE is 11: two bits of each class say all. */
 static void make_masks(Scanner *s, int64_t length) {
-    memset(s->kinds + length, SEPARATOR, 64);
+    uint8_t *restrict all = s->kinds;
+    memset(all + length, SEPARATOR, 64);
     for (int64_t at = 0; at <= length; at += 64) {
         uint64_t words = 0, singles = 0;
         for (int k = 0; k < 64; k += 8) {
-            words |= pack(s->kinds + at + k, WORD) << k;
-            singles |= pack(s->kinds + at + k, SINGLE) << k;
+            uint64_t kinds = eight(all + at + k), token = kinds >> 1 & ONES;
+            words |= packed(token & ~kinds) << k;
+            singles |= packed(token & kinds) << k;
         }
         s->words[at >> 6] = words;
         s->singles[at >> 6] = singles;
@@ -208,6 +224,7 @@ static int64_t end_of_word(const uint64_t *words, int64_t at) {
 static uint32_t bytes_of_character(uint8_t first) { return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4; }
 
 static int take_all(Scanner *s, int64_t length) {
+    if (make_room((void **)&s->ids, &s->ids_room, s->ids_used + length, sizeof(int32_t)) < 0) return -1;
     make_masks(s, length);
     int64_t at = 0, blocks = (length >> 6) + 1;
     for (int64_t block = 0; block < blocks; block++) {

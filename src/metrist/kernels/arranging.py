@@ -1,0 +1,93 @@
+"""Sorted once, weighed often: what counting pairs and ranks needs to know of two columns before any weights come.
+
+Outputs lie group after group: group g is `starts[g]:starts[g + 1]`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+
+class Levels(NamedTuple):
+    """The distinct values of each group, ascending. Level l is the outputs `order[runs[l]:runs[l + 1]]`; group g has
+    the levels `starts[g]:starts[g + 1]`; output i stands on level `level[i]`."""
+
+    order: Places
+    runs: Places
+    starts: Places
+    level: Places
+
+
+class Arranged(NamedTuple):
+    """Outputs in the order (group, metric). `levels` numbers the human values of each group from 0; all that lies in
+    the group before `lows[i]` has a metric value that is lower than i's by more than the tie threshold."""
+
+    order: Places
+    levels: NDArray[np.int32]
+    lows: Places
+    starts: Places
+
+
+def group_numbers(starts: Places) -> Places:
+    """The group of each output."""
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def levels_of(values: Floats, starts: Places) -> Levels:
+    order = sorted_within(values, starts)
+    ordered = values[order]
+    first = np.ones(len(values), dtype=bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    first[starts[:-1][starts[:-1] < len(values)]] = True
+    running = np.cumsum(first) - 1
+    level = np.empty(len(values), np.int64)
+    level[order] = running
+    runs = np.append(np.flatnonzero(first), len(values))
+    return Levels(order, runs, np.searchsorted(runs[:-1], starts), level)
+
+
+def arranged(human: Floats, metric: Floats, starts: Places, epsilon: float) -> Arranged:
+    human, metric = np.asarray(human, np.float64), np.asarray(metric, np.float64)
+    _check(human, metric, starts, epsilon)
+    ranked = levels_of(human, starts)
+    order = sorted_within(metric, starts)
+    within = ranked.level - ranked.starts[group_numbers(starts)]
+    lows = _lows(metric[order], starts, epsilon)
+    return Arranged(order, within[order].astype(np.int32), lows, np.asarray(starts, np.int64))
+
+
+def sorted_within(values: Floats, starts: Places) -> Places:
+    """The order that sorts each group by value and leaves the groups where they are."""
+    if len(starts) == 2:
+        return np.argsort(values, kind="stable")
+    return np.lexsort((values, group_numbers(starts)))
+
+
+def _lows(metric: Floats, starts: Places, epsilon: float) -> Places:
+    """By bisection on the rounded difference itself: it falls as the other value rises, so the answer is the same as
+    if every pair had been looked at, which `metric - epsilon` as a limit could not promise."""
+    high = np.arange(len(metric))
+    low = np.asarray(starts, np.int64)[group_numbers(starts)]
+    with np.errstate(over="ignore"):
+        while (low < high).any():
+            middle = (low + high) // 2
+            below = (metric - metric[middle] > epsilon) & (low < high)
+            low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
+    return low
+
+
+def _check(human: Floats, metric: Floats, starts: Places, epsilon: float) -> None:
+    if human.ndim != 1 or human.shape != metric.shape:
+        raise ValueError(f"one human and one metric value per output, got {human.shape} and {metric.shape}")
+    if not (np.isfinite(human).all() and np.isfinite(metric).all()):
+        raise ValueError("human and metric values must be finite")
+    if len(starts) < 1 or starts[0] != 0 or starts[-1] != len(human) or (np.diff(starts) < 0).any():
+        raise ValueError("starts must go from 0 to the number of outputs and never down")
+    if not epsilon >= 0:
+        raise ValueError(f"the tie threshold must be 0 or more, got {epsilon}")

@@ -1,0 +1,160 @@
+"""Pairs of outputs told apart by the gap between their scores.
+
+Outputs come group by group (`starts`), in a group by ascending score and, of equal scores, by descending human level.
+So the outputs within a gap of a later one lie side by side before it, and an earlier output on a lower level makes a
+concordant pair that no equal score can have. An output of weight w stands for w copies; copies of one output are not
+paired here. Gaps are differences as rounded by the machine, which keeps their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Levels = NDArray[np.int32]
+
+#: Pairs that are written out at once.
+_CHUNK = 1 << 20
+#: Prefix sums that are held at once.
+_PREFIXES = 1 << 21
+
+
+def window_counts(scores: Floats, levels: Levels, weights: Counts, starts: Counts, epsilons: Floats) -> Counts:
+    counts = np.zeros((len(epsilons), len(starts) - 1, 3), np.int64)
+    if not len(scores):
+        return counts
+    firsts = _firsts(starts)
+    total = np.concatenate([[0], np.cumsum(weights)])
+    for row, epsilon in zip(counts, epsilons.tolist(), strict=True):
+        left = _window_starts(scores, firsts, epsilon)
+        below, equal = _below_and_equal(levels, weights, left)
+        per_output = np.stack([equal, below, total[:-1] - total[left]], axis=1) * weights[:, None]
+        row[:] = np.add.reduceat(per_output, starts[:-1])
+    return counts
+
+
+def gap_histogram(
+    scores: Floats,
+    levels: Levels,
+    weights: Counts,
+    starts: Counts,
+    units: Counts,
+    low: float,
+    high: float,
+    scale: float,
+    buckets: int,
+) -> Counts:
+    table = np.zeros((buckets, 3), np.int64)
+    for pairs in _pairs_between(scores, levels, weights, starts, units, low, high):
+        bucket = _buckets(pairs.gaps, low, scale, buckets)
+        np.add.at(table[:, 0], bucket, np.maximum(pairs.gains, 0))
+        np.add.at(table[:, 1], bucket, np.maximum(-pairs.gains, 0))
+        table[:, 2] += np.bincount(bucket, minlength=buckets)
+    return table
+
+
+def gaps_kept(
+    scores: Floats,
+    levels: Levels,
+    weights: Counts,
+    starts: Counts,
+    units: Counts,
+    low: float,
+    high: float,
+    scale: float,
+    keep: NDArray[np.bool_],
+) -> tuple[Floats, Counts]:
+    gaps, gains = [np.empty(0)], [np.empty(0, np.int64)]
+    for pairs in _pairs_between(scores, levels, weights, starts, units, low, high):
+        kept = keep[_buckets(pairs.gaps, low, scale, len(keep))]
+        gaps.append(pairs.gaps[kept])
+        gains.append(pairs.gains[kept])
+    return np.concatenate(gaps), np.concatenate(gains)
+
+
+def best_prefixes(
+    gains: Floats, groups: NDArray[np.int32], lasts: NDArray[np.intp], weights: Floats
+) -> tuple[Floats, NDArray[np.intp]]:
+    best, at = np.zeros(len(weights)), np.full(len(weights), -1, np.intp)
+    step = max(1, _PREFIXES // max(1, len(gains)))
+    for start in range(0, len(weights) if len(lasts) else 0, step):
+        sums = np.cumsum(weights[start : start + step, groups] * gains, axis=1)[:, lasts]
+        chosen = sums.argmax(axis=1)
+        found = sums[np.arange(len(sums)), chosen]
+        best[start : start + step] = np.maximum(found, 0)
+        at[start : start + step] = np.where(found > 0, chosen, -1)
+    return best, at
+
+
+class _Pairs(NamedTuple):
+    gaps: Floats
+    gains: Counts
+
+
+def _firsts(starts: Counts) -> NDArray[np.int64]:
+    return np.repeat(starts[:-1], np.diff(starts))
+
+
+def _buckets(gaps: Floats, low: float, scale: float, buckets: int) -> NDArray[np.intp]:
+    return np.minimum((gaps - low) * scale, buckets - 1).astype(np.intp)
+
+
+def _window_starts(scores: Floats, firsts: NDArray[np.int64], epsilon: float) -> NDArray[np.int64]:
+    """For each output the first of its group that is at most epsilon below it: by halving, all outputs at once."""
+    low, high = firsts.copy(), np.arange(len(scores))
+    while (low < high).any():
+        middle = (low + high) // 2
+        near = scores - scores[middle] <= epsilon
+        high = np.where(near, middle, high)
+        low = np.where(near, low, middle + 1)
+    return low
+
+
+def _below_and_equal(levels: Levels, weights: Counts, left: NDArray[np.int64]) -> tuple[Counts, Counts]:
+    """Weight in each output's window of those on a lower level, and of those on its own.
+
+    A wavelet matrix: bit by bit from the highest, outputs are parted into those whose bit is 0 and those whose bit is
+    1, and each window narrows to the part that still agrees with its output's level.
+    """
+    low, high = left.copy(), np.arange(len(levels))
+    below = np.zeros(len(levels), np.int64)
+    keys, loads = levels, weights
+    for bit in reversed(range(int(levels.max()).bit_length())):
+        zero = (keys >> bit & 1) == 0
+        asks_one = (levels >> bit & 1) == 1
+        rank = np.concatenate([[0], np.cumsum(zero)])
+        load = np.concatenate([[0], np.cumsum(np.where(zero, loads, 0))])
+        below += np.where(asks_one, load[high] - load[low], 0)
+        low = np.where(asks_one, rank[-1] + low - rank[low], rank[low])
+        high = np.where(asks_one, rank[-1] + high - rank[high], rank[high])
+        parted = np.concatenate([np.flatnonzero(zero), np.flatnonzero(~zero)])
+        keys, loads = keys[parted], loads[parted]
+    load = np.concatenate([[0], np.cumsum(loads)])
+    return below, load[high] - load[low]
+
+
+def _pairs_between(
+    scores: Floats, levels: Levels, weights: Counts, starts: Counts, units: Counts, low: float, high: float
+) -> Iterator[_Pairs]:
+    """The pairs whose gap is above `low` and at most `high`, without the discordant ones, in chunks."""
+    firsts = _firsts(starts)
+    begin, end = _window_starts(scores, firsts, high), _window_starts(scores, firsts, low)
+    unit = np.repeat(units, np.diff(starts)) * weights
+    sizes = end - begin
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    row = 0
+    while row < len(sizes):
+        stop = max(row + 1, int(np.searchsorted(before, before[row] + _CHUNK, side="right")) - 1)
+        later = np.repeat(np.arange(row, stop), sizes[row:stop])
+        earlier = np.arange(before[row], before[stop]) - before[later] + begin[later]
+        sign = np.sign(levels[later] - levels[earlier])
+        agreeing = sign >= 0
+        later, earlier, tied = later[agreeing], earlier[agreeing], sign[agreeing] == 0
+        worth = unit[later] * weights[earlier]
+        yield _Pairs(scores[later] - scores[earlier], np.where(tied, worth, -worth))
+        row = stop

@@ -1,0 +1,138 @@
+"""Weighted sums and comoments of columns, group by group, for many weightings at once.
+
+Outputs lie group after group (group g is `starts[g]:starts[g + 1]`); weights are whole numbers (draws, outputs).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.kernels.arranging import group_numbers
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+_MANTISSA: Final = 53
+#: Weights may add up to this many bits more than one per output, and sums are still exact.
+_SPARE: Final = 6
+#: The exponent that columns are brought to before they are squared: squares and their sums stay finite, and values
+#: 300 orders of magnitude smaller keep theirs.
+_EXPONENT: Final = 480
+#: Where this little of a second moment is left after the mean was taken off, too many digits went with it.
+_DOUBTFUL: Final = 1e-3
+
+
+def comoments(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
+    """Weighted squares and products about each group's weighted mean: (draws, groups, 3), in the order human squared,
+    metric squared, product. A column that is constant in a draw has exactly 0.
+
+    The unit of each column is some power of two, the same for all groups and draws of one call.
+    """
+    x, y = (_centred(_scaled(values), starts) for values in (human, metric))
+    sums = group_sums(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1), weights, starts)
+    count, sx, sy, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    count = np.maximum(count, 1.0)
+    found = np.stack([xx - sx * sx / count, yy - sy * sy / count, xy - sx * sy / count], axis=-1)
+    doubtful = (found[..., :2] <= _DOUBTFUL * sums[..., 3:5]).any(axis=-1) & (sums[..., 3:5] > 0).all(axis=-1)
+    found[doubtful] = _two_passes(x, y, weights, starts, doubtful)
+    found[(sums[..., 3:5] == 0).any(axis=-1), 2] = 0.0
+    return found
+
+
+def correlation(squares_and_product: Floats) -> Floats:
+    """Comoments (..., 3) to correlations (...); NaN where either side does not vary."""
+    xx, yy, xy = np.moveaxis(squares_and_product, -1, 0)
+    varies = (xx > 0) & (yy > 0)
+    size = np.sqrt(np.where(varies, xx, 1.0)) * np.sqrt(np.where(varies, yy, 1.0))
+    return np.where(varies, np.clip(xy / size, -1.0, 1.0), np.nan)
+
+
+def group_means(values: Floats, weights: Floats, starts: Places) -> tuple[Floats, Floats]:
+    """Weighted means and the weights' sums, both (draws, groups); 0 where nothing was drawn. Groups whose values are
+    the same in another order have the same mean, to the last bit."""
+    scaled, shift = np.frexp(np.abs(values).max(initial=0.0))
+    small = np.ldexp(values, -shift) if scaled else values
+    sums = group_sums(np.stack([np.ones_like(small), small], axis=1), weights, starts)
+    return np.ldexp(sums[..., 1] / np.maximum(sums[..., 0], 1.0), shift), sums[..., 0]
+
+
+def group_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
+    """Weighted sums of columns (outputs, c): (draws, groups, c).
+
+    Each column is cut into a coarse and a fine part of whole numbers, so small that their sums are exact in any order;
+    so results do not depend on how draws are cut into chunks, nor on the BLAS.
+    """
+    group = group_numbers(starts)
+    room = _MANTISSA - _SPARE - np.frexp(np.diff(starts).astype(np.float64))[1][:, None]
+    shift = room - np.frexp(_peaks(np.abs(columns), starts))[1]
+    coarse = np.rint(np.ldexp(columns, shift[group]))
+    rest = columns - np.ldexp(coarse, -shift[group])
+    fine = np.rint(np.ldexp(rest, (shift + room)[group]))
+    sums = _whole_sums(np.concatenate([coarse, fine], axis=1), weights, starts)
+    width = columns.shape[1]
+    return np.ldexp(sums[..., :width], -shift) + np.ldexp(sums[..., width:], -(shift + room))
+
+
+def segment_sums(values: Floats, starts: Places) -> Floats:
+    """Sums of (..., n) over each group: (..., groups)."""
+    filled = np.flatnonzero(np.diff(starts))
+    sums = np.zeros((*values.shape[:-1], len(starts) - 1))
+    if len(filled):
+        sums[..., filled] = np.add.reduceat(values, starts[:-1][filled], axis=-1)
+    return sums
+
+
+def _whole_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
+    # Sums of whole numbers are the same on every path: which one is taken is a matter of speed alone.
+    if len(weights) == 1 and len(starts) > 2:
+        return segment_sums((weights.T * columns).T, starts).T[None]
+    sums = np.empty((len(weights), len(starts) - 1, columns.shape[1]))
+    for group, (start, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        np.matmul(weights[:, start:end], columns[start:end], out=sums[:, group])
+    return sums
+
+
+def _peaks(columns: Floats, starts: Places) -> Floats:
+    filled = np.flatnonzero(np.diff(starts))
+    peaks = np.zeros((len(starts) - 1, columns.shape[1]))
+    if len(filled):
+        peaks[filled] = np.maximum.reduceat(columns, starts[:-1][filled], axis=0)
+    return peaks
+
+
+def _scaled(values: Floats) -> Floats:
+    _, exponent = np.frexp(np.abs(values).max(initial=0.0))
+    # In two steps, for the shift of the smallest numbers is itself larger than a double can hold as a factor.
+    return np.ldexp(np.ldexp(values, -exponent), _EXPONENT)
+
+
+def _centred(values: Floats, starts: Places) -> Floats:
+    """Moved by about each group's mean, such that a constant group becomes exactly 0."""
+    group = group_numbers(starts)
+    filled = starts[:-1][np.diff(starts) > 0]
+    base = np.zeros(len(starts) - 1)
+    base[np.diff(starts) > 0] = values[filled]
+    moved = values - base[group]
+    return moved - (segment_sums(moved, starts) / np.maximum(np.diff(starts), 1))[group]
+
+
+def _two_passes(x: Floats, y: Floats, weights: Floats, starts: Places, chosen: NDArray[np.bool_]) -> Floats:
+    """Comoments (chosen, 3) of some draws of some groups, each about its own mean."""
+    draw, group = np.nonzero(chosen)
+    sizes = np.diff(starts)[group]
+    at = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - starts[group], sizes)
+    weight = weights[np.repeat(draw, sizes), at]
+    drawn = np.flatnonzero(weight)
+    owner = np.repeat(np.arange(len(group)), sizes)[drawn]
+    at, weight = at[drawn], weight[drawn]
+    ends = np.searchsorted(owner, np.arange(len(group) + 1))
+
+    def about_mean(values: Floats) -> Floats:
+        moved = values[at] - values[at[ends[:-1]]][owner]
+        return moved - (segment_sums(weight * moved, ends) / segment_sums(weight, ends))[owner]
+
+    dx, dy = about_mean(x), about_mean(y)
+    return np.stack([segment_sums(weight * a * b, ends) for a, b in ((dx, dx), (dy, dy), (dx, dy))], axis=-1)

@@ -1,0 +1,119 @@
+"""Measures that look at outputs two by two: does the metric order them as humans do?
+
+All of them pool one row of five counts: pairs ordered alike, ordered the other way round, tied by humans only, by the
+metric only, by both. Rows add up, so a row may be one group's, a resample's, or that of preferences between two
+outputs. Where a pool has nothing to divide by, its value is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist import kernels
+from metrist.kernels.arranging import Floats, Places, levels_of
+from metrist.meta.moments import segment_sums
+
+Pool = Callable[[Floats], Floats]
+
+
+def counted(epsilon: float = 0.0) -> Callable[[Floats, Floats, Floats, Places], Floats]:
+    """The function that makes rows, with the metric's values tied up to a difference of `epsilon`."""
+
+    def rows(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
+        return kernels.pair_counts_grouped(human, metric, weights, starts, epsilon).astype(np.float64)
+
+    return rows
+
+
+def kendall_a(counts: Floats) -> Floats:
+    """Ordered alike minus the other way round, of all pairs."""
+    alike, opposed, *_ = _columns(counts)
+    return _share(alike - opposed, counts.sum(axis=-1))
+
+
+def kendall_b(counts: Floats) -> Floats:
+    """As τ-a, with a divisor that leaves out, for each side, the pairs that side ties."""
+    alike, opposed, human_tied, metric_tied, _ = _columns(counts)
+    ordered = alike + opposed
+    return _share(alike - opposed, np.sqrt((ordered + metric_tied) * (ordered + human_tied)))
+
+
+def gamma(counts: Floats) -> Floats:
+    """Of the pairs that neither side ties (Goodman and Kruskal; WMT13's τ): ties of the metric cost nothing."""
+    alike, opposed, *_ = _columns(counts)
+    return _share(alike - opposed, alike + opposed)
+
+
+def darr_wmt14(counts: Floats) -> Floats:
+    """Of the pairs that humans order, where a tie of the metric is neither right nor wrong."""
+    alike, opposed, _, metric_tied, _ = _columns(counts)
+    return _share(alike - opposed, alike + opposed + metric_tied)
+
+
+def darr_wmt17(counts: Floats) -> Floats:
+    """Of the pairs that humans order, where a tie of the metric is wrong."""
+    alike, opposed, _, metric_tied, _ = _columns(counts)
+    return _share(alike - opposed - metric_tied, alike + opposed + metric_tied)
+
+
+def concordance(counts: Floats) -> Floats:
+    """The C-index: of the pairs that humans order, how many the metric orders alike, its ties counting half."""
+    alike, opposed, _, metric_tied, _ = _columns(counts)
+    return _share(alike + metric_tied / 2, alike + opposed + metric_tied)
+
+
+def pair_accuracy(counts: Floats) -> Floats:
+    """Of the pairs that humans order, how many the metric orders strictly alike."""
+    alike, opposed, _, metric_tied, _ = _columns(counts)
+    return _share(alike, alike + opposed + metric_tied)
+
+
+def acc_eq(counts: Floats) -> Floats:
+    """Of all pairs, how many the metric orders, or ties, as humans do (Deutsch et al. 2023)."""
+    alike, *_, both = _columns(counts)
+    return _share(alike + both, counts.sum(axis=-1))
+
+
+def at_random(counts: Floats) -> Floats:
+    """What to expect of the counts if the metric's order were drawn at random and never a tie."""
+    alike, opposed, human_tied, metric_tied, both = _columns(counts)
+    half, none = (alike + opposed + metric_tied) / 2, np.zeros_like(both)
+    return np.stack([half, half, human_tied + both, none, none], axis=-1)
+
+
+def all_tied(counts: Floats) -> Floats:
+    """The counts of a metric that gives every output the same score."""
+    alike, opposed, human_tied, metric_tied, both = _columns(counts)
+    none = np.zeros_like(both)
+    return np.stack([none, none, none, alike + opposed + metric_tied, human_tied + both], axis=-1)
+
+
+def stuart_rows(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
+    """Rows for Kendall's τ-c (Stuart 1953): ordered alike minus the other way round, and the most that this could be
+    for as many levels as the coarser side has."""
+    counts = kernels.pair_counts_grouped(human, metric, weights, starts)
+    levels = np.minimum(*(_levels_drawn(values, weights, starts) for values in (human, metric)))
+    size = segment_sums(weights, starts)
+    most = size * size * (levels - 1) / (2 * np.maximum(levels, 1))
+    return np.stack([counts[..., 0] - counts[..., 1], np.maximum(most, 0.0)], axis=-1)
+
+
+def kendall_c(rows: Floats) -> Floats:
+    return _share(rows[..., 0], rows[..., 1])
+
+
+def _levels_drawn(values: Floats, weights: Floats, starts: Places) -> Floats:
+    levels = levels_of(values, starts)
+    size = segment_sums(weights[:, levels.order], levels.runs)
+    return segment_sums((size > 0).astype(np.float64), levels.starts)
+
+
+def _columns(counts: Floats) -> NDArray[np.float64]:
+    return np.moveaxis(np.asarray(counts, np.float64), -1, 0)
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)

@@ -1,0 +1,241 @@
+"""The exact best tie threshold: of all gaps between two scores, and 0, the smallest that makes most pairs right.
+
+Raising ε over a gap ties its pairs: those that humans tie become right, concordant ones become wrong. Few pairs are
+sorted and tried one by one. Of many, the number right at any one threshold is still known in O(n log n), and with
+it a bound for all thresholds between two known ones: from the lower one they cannot gain more than what humans tie in
+between. Intervals that cannot reach the best are dropped and the others halved, at random gaps, until the pairs left
+are few enough to be counted in narrow buckets; only those in buckets that can still hold the best are sorted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.kernels import windows
+from metrist.meta.ties import Counts, Floats, Pairing
+
+#: Pairs that are sorted at once; fewer than this are sorted without further thought.
+_FEW = 1 << 12
+_SORTED = 1 << 21
+_BUCKETS = 1 << 17
+#: Random gaps at which intervals may be halved.
+_RUNGS = 1 << 16
+_FIRST_RUNGS = 17
+#: A threshold tried costs per output about as much as this many pairs put into buckets.
+_TRIAL = 100
+
+
+class Threshold(NamedTuple):
+    """A tie threshold and the units (see `Pairing`) that it makes right."""
+
+    epsilon: float
+    right: int
+
+
+def best_threshold(pairing: Pairing) -> Threshold:
+    """The threshold of the greatest accuracy, the smallest of equals. NaN where there is no pair."""
+    if not pairing.whole:
+        return Threshold(math.nan, 0)
+    search = _Search(pairing)
+    search.run()
+    return search.best
+
+
+class _Known(NamedTuple):
+    """Thresholds that were tried, ascending: their place on the ladder, units won and lost up to there, and pairs."""
+
+    at: NDArray[np.intp]
+    epsilons: Floats
+    won: Counts
+    lost: Counts
+    pairs: Counts
+
+    def merged(self, other: _Known) -> _Known:
+        order = np.argsort(np.concatenate([self.at, other.at]), kind="stable")
+        return _Known(*(np.concatenate([a, b])[order] for a, b in zip(self, other, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Thresholds above `low` and up to `high`, with the pairs between them and the units right at `low`."""
+
+    low: float
+    high: float
+    right: int
+    pairs: int
+
+
+class _Search:
+    def __init__(self, pairing: Pairing) -> None:
+        self._pairing = pairing
+        self._columns = (pairing.scores, pairing.levels, pairing.weights, pairing.starts)
+        right = int(pairing.at(0.0).right[0] @ pairing.units)
+        self._untied = right - int(pairing.windows(np.zeros(1))[0, :, 0] @ pairing.units)
+        self.best = Threshold(0.0, right)
+
+    def run(self) -> None:
+        pairs = _pair_count(self._pairing)
+        everything = _Stretch(0.0, math.inf, self.best.right, pairs)
+        for stretch in [everything] if pairs <= _FEW else self._narrowed():
+            self._exhaust(stretch)
+
+    def _offer(self, epsilons: Floats, right: Counts) -> None:
+        """Thresholds in ascending order: the first of the best is taken if it beats what is known."""
+        first = int(right.argmax())
+        found = Threshold(float(epsilons[first]), int(right[first]))
+        self.best = min(self.best, found, key=lambda threshold: (-threshold.right, threshold.epsilon))
+
+    def _hopeful(self, bounds: Counts, lows: Floats | float) -> NDArray[np.bool_]:
+        """Whether thresholds above `lows` can be better than the best, or as good and smaller."""
+        return bounds >= np.where(lows >= self.best.epsilon, self.best.right + 1, self.best.right)
+
+    # ---- few intervals out of many ----
+
+    def _narrowed(self) -> Iterator[_Stretch]:
+        ladder = _ladder(self._pairing)
+        known = self._tried(ladder, np.unique(np.linspace(0, len(ladder) - 1, _FIRST_RUNGS).astype(np.intp)))
+        while True:
+            hopeful = self._hopeful_intervals(known)
+            below = known.at[:-1][hopeful]
+            middles = (below + known.at[1:][hopeful]) // 2
+            middles = middles[middles > below]
+            left = int(np.diff(known.pairs)[hopeful].sum())
+            if not len(middles) or left <= _TRIAL * len(middles) * len(self._pairing.scores):
+                return self._stretches(known, hopeful)
+            known = known.merged(self._tried(ladder, middles))
+
+    def _tried(self, ladder: Floats, at: NDArray[np.intp]) -> _Known:
+        counts = self._pairing.windows(ladder[at])
+        won, lost = counts[:, :, 0] @ self._pairing.units, counts[:, :, 1] @ self._pairing.units
+        self._offer(ladder[at], self._untied + won - lost)
+        return _Known(at, ladder[at], won, lost, counts[:, :, 2].sum(axis=1))
+
+    def _hopeful_intervals(self, known: _Known) -> NDArray[np.bool_]:
+        right = self._untied + known.won - known.lost
+        bounds = right[:-1] + np.diff(known.won)
+        # Between two neighbouring numbers lies no third threshold.
+        roomy = known.epsilons[1:] > np.nextafter(known.epsilons[:-1], math.inf)
+        return self._hopeful(bounds, known.epsilons[:-1]) & roomy
+
+    def _stretches(self, known: _Known, hopeful: NDArray[np.bool_]) -> Iterator[_Stretch]:
+        """Hopeful intervals side by side as one."""
+        edges = np.diff(hopeful.astype(np.int8), prepend=0, append=0)
+        for first, last in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
+            right = self._untied + int(known.won[first]) - int(known.lost[first])
+            pairs = int(known.pairs[last] - known.pairs[first])
+            yield _Stretch(float(known.epsilons[first]), float(known.epsilons[last]), right, pairs)
+
+    # ---- every threshold of a stretch ----
+
+    def _exhaust(self, stretch: _Stretch) -> None:
+        buckets = 1 if stretch.pairs <= _FEW else min(_BUCKETS, 1 + stretch.pairs // 4)
+        scale = buckets / (stretch.high - stretch.low)
+        table = windows.gap_histogram(*self._columns, self._pairing.units, stretch.low, stretch.high, scale, buckets)
+        found = _Buckets(stretch, scale, *table.T)
+        keep = (found.sizes > 0) & self._hopeful(found.bounds(), stretch.low) & (found.bounds() >= found.after().max())
+        heavy = keep & (found.sizes > _SORTED)
+        for batch in _batches(found.sizes, keep & ~heavy):
+            self._sort(found, batch)
+        for bucket in np.flatnonzero(heavy).tolist():
+            self._divide(found, bucket)
+
+    def _sort(self, found: _Buckets, keep: NDArray[np.bool_]) -> None:
+        low, high = found.stretch.low, found.stretch.high
+        gaps, gains = windows.gaps_kept(*self._columns, self._pairing.units, low, high, found.scale, keep)
+        order = np.argsort(gaps)
+        gaps, right = gaps[order], np.cumsum(gains[order])
+        # The gains of buckets that were left out are missing from the sums.
+        missing = (found.after() - np.cumsum(np.where(keep, found.won - found.lost, 0)))[keep]
+        right += np.repeat(missing, found.sizes[keep])
+        # A threshold ties all pairs of one gap at once, so only the last of equal gaps counts.
+        last = np.append(gaps[1:] != gaps[:-1], True)
+        self._offer(gaps[last], right[last])
+
+    def _divide(self, found: _Buckets, bucket: int) -> None:
+        inner = found.inner(bucket)
+        if inner.high == np.nextafter(inner.low, math.inf):
+            self._offer(np.array([inner.high]), found.after()[[bucket]])
+        elif (inner.low, inner.high) == (found.stretch.low, found.stretch.high):
+            self._sort(found, np.arange(len(found.sizes)) == bucket)
+        else:
+            self._exhaust(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """The pairs of a stretch by their gap: units won and lost in each bucket, and its number of pairs."""
+
+    stretch: _Stretch
+    scale: float
+    won: Counts
+    lost: Counts
+    sizes: Counts
+
+    def after(self) -> Counts:
+        return self.stretch.right + np.cumsum(self.won - self.lost)
+
+    def bounds(self) -> Counts:
+        return self.after() + self.lost
+
+    def inner(self, bucket: int) -> _Stretch:
+        right = int(self.after()[bucket] - self.won[bucket] + self.lost[bucket])
+        return _Stretch(self._edge(bucket), self._edge(bucket + 1), right, int(self.sizes[bucket]))
+
+    def _edge(self, bucket: int) -> float:
+        """The greatest number below the bucket, found by halving among all numbers that the machine has."""
+        low, high = _as_bits(self.stretch.low), _as_bits(self.stretch.high)
+        if bucket in (0, len(self.sizes)):
+            return _from_bits(low if bucket == 0 else high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if (_from_bits(middle) - self.stretch.low) * self.scale < bucket:
+                low = middle
+            else:
+                high = middle
+        return _from_bits(low)
+
+
+def _as_bits(number: float) -> int:
+    return int(np.float64(number).view(np.int64))
+
+
+def _from_bits(bits: int) -> float:
+    return float(np.int64(bits).view(np.float64))
+
+
+def _batches(sizes: Counts, keep: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """Kept buckets, so many at a time as can be sorted at once."""
+    number = np.cumsum(np.where(keep, sizes, 0)) // _SORTED
+    for batch in np.unique(number[keep]).tolist():
+        yield keep & (number == batch)
+
+
+def _firsts(pairing: Pairing) -> Counts:
+    return np.repeat(pairing.starts[:-1], np.diff(pairing.starts))
+
+
+def _pair_count(pairing: Pairing) -> int:
+    return int((np.arange(len(pairing.scores)) - _firsts(pairing)).sum())
+
+
+def _ladder(pairing: Pairing) -> Floats:
+    """Gaps to try: 0, the greatest, and those of random pairs. They steer the search and do not change what it finds.
+
+    A gap that came up twice may be that of very many pairs, so the number just below it is a rung too.
+    """
+    scores, starts, firsts = pairing.scores, pairing.starts, _firsts(pairing)
+    earlier_ones = np.arange(len(scores)) - firsts
+    upto = np.cumsum(earlier_ones)
+    tickets = np.random.default_rng(0).integers(0, upto[-1], min(_RUNGS, int(upto[-1]) // 64))
+    later = np.searchsorted(upto, tickets, side="right")
+    earlier = firsts[later] + tickets - (upto[later] - earlier_ones[later])
+    gaps, times = np.unique(scores[later] - scores[earlier], return_counts=True)
+    repeated = gaps[(times > 1) & (gaps > 0)]
+    greatest = (scores[starts[1:] - 1] - scores[starts[:-1]]).max()
+    return np.unique(np.concatenate([[0.0, greatest], gaps, np.nextafter(repeated, 0.0)]))

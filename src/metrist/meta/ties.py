@@ -1,0 +1,210 @@
+"""Pairwise accuracy with ties (Deutsch, Foster and Freitag 2023): the share of pairs of outputs that a metric orders as
+humans do. The metric ties a pair whose scores differ by ε at most, so that equal scores are tied even at ε = 0; such a
+pair is right when humans tie it too.
+
+A `Pairing` says which outputs are paired and what each pair counts. All is counted in whole units, so that two
+thresholds are equally good exactly when their accuracies are equal on paper.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metrist.kernels import windows
+from metrist.errors import RunError
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Codes = NDArray[np.intp]
+#: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
+Average = Literal["macro", "micro"]
+
+#: Units that all pairs together may be worth: far enough from 2^63 that weighted sums stay exact.
+_WHOLE = 1 << 50
+
+
+class Tied(NamedTuple):
+    """What a threshold makes of each group's pairs, in (weighted) pairs."""
+
+    right: Counts
+    tied: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pairing:
+    """Outputs laid out group by group and by score, in groups that have at least one pair.
+
+    `order` are the outputs' positions in the columns that the pairing was made of; a pair of group g is worth
+    `units[g]`, and all pairs together `whole`. An output of weight w stands for w copies of itself, which everyone
+    ties with each other: a resample counts as the repeated data would.
+    """
+
+    order: NDArray[np.intp]
+    scores: Floats
+    levels: NDArray[np.int32]
+    weights: Counts
+    starts: Counts
+    pairs: Counts
+    units: Counts
+    skipped: int
+    _copies: Counts
+    _concordant: Counts
+
+    @property
+    def whole(self) -> int:
+        return int(self.units @ self.pairs)
+
+    def at(self, epsilons: ArrayLike) -> Tied:
+        """Right and tied pairs at each threshold: arrays (thresholds, groups)."""
+        wanted = np.atleast_1d(np.asarray(epsilons, np.float64))
+        ties, concordant, all_pairs = np.moveaxis(self.windows(wanted), 2, 0)
+        return Tied(ties - concordant + self._concordant + self._copies, all_pairs + self._copies)
+
+    def windows(self, epsilons: Floats) -> Counts:
+        """Per threshold and group: pairs within it that humans tie, that are concordant, and all of them."""
+        return windows.window_counts(self.scores, self.levels, self.weights, self.starts, epsilons)
+
+    def accuracy(self, epsilon: float) -> float:
+        return self.share(int(self.at(epsilon).right[0] @ self.units))
+
+    def tie_share(self, epsilon: float) -> float:
+        """How much of all pairs the metric ties, averaged as the accuracy is."""
+        return self.share(int(self.at(epsilon).tied[0] @ self.units))
+
+    def human_tie_share(self) -> float:
+        """How much of all pairs humans tie: the accuracy of calling everything a tie."""
+        return self.accuracy(math.inf)
+
+    def share(self, right: float) -> float:
+        return right / self.whole if self.whole else math.nan
+
+
+def pairing(
+    human: ArrayLike,
+    metric: ArrayLike,
+    groups: ArrayLike | None = None,
+    *,
+    slices: ArrayLike | None = None,
+    average: Average = "macro",
+    slice_average: Average = "macro",
+    weights: ArrayLike | None = None,
+) -> Pairing:
+    """The pairs of outputs that share group and slice. Groups with fewer than two outputs have no pair: they are left
+    out of every average and counted in `skipped`.
+
+    With slices, the accuracies of each slice's groups are averaged first (`average`), those of the slices then
+    (`slice_average`); micro over slices averages over all groups or pairs as if there were no slices.
+    """
+    ratings, scores = _column(human, "human"), _column(metric, "metric")
+    group, slice_of = _codes(groups, len(scores)), _codes(slices, len(scores))
+    weight = np.ones(len(scores), np.int64) if weights is None else np.asarray(weights, np.int64)
+    _same_length(ratings, scores, group, slice_of, weight)
+
+    block = slice_of * (group.max(initial=0) + 1) + group
+    present = np.flatnonzero(weight > 0)
+    order = present[np.lexsort((-ratings[present], scores[present], block[present]))]
+    starts = _starts(block[order])
+    size = _sums(weight[order], starts)
+    paired = np.repeat(size >= 2, np.diff(starts))
+    order = order[paired]
+    starts = _starts(block[order])
+    pairs = _pairs_of(_sums(weight[order], starts))
+    units = _units(pairs, slice_of[order[starts[:-1]]], average, slice_average)
+    levels = _levels(ratings[order], np.repeat(np.arange(len(pairs)), np.diff(starts)))
+    return _made(order, scores[order], levels, weight[order], starts, pairs, units, int(np.count_nonzero(size < 2)))
+
+
+def _made(
+    order: NDArray[np.intp],
+    scores: Floats,
+    levels: NDArray[np.int32],
+    weights: Counts,
+    starts: Counts,
+    pairs: Counts,
+    units: Counts,
+    skipped: int,
+) -> Pairing:
+    everything = windows.window_counts(scores, levels, weights, starts, np.array([math.inf]))
+    return Pairing(
+        order=order,
+        scores=scores,
+        levels=levels,
+        weights=weights,
+        starts=starts,
+        pairs=pairs,
+        units=units,
+        skipped=skipped,
+        _copies=_sums(_pairs_of(weights), starts),
+        _concordant=everything[0, :, 1],
+    )
+
+
+def _column(values: ArrayLike, name: str) -> Floats:
+    column = np.asarray(values, np.float64)
+    if not np.isfinite(column).all():
+        at = int(np.flatnonzero(~np.isfinite(column))[0])
+        raise RunError(
+            f"pairwise accuracy needs finite numbers, but the {name} value of output {at} is {column[at]}: "
+            "leave out outputs without a value"
+        )
+    return column
+
+
+def _codes(codes: ArrayLike | None, count: int) -> Codes:
+    if codes is None:
+        return np.zeros(count, np.intp)
+    # Any codes will do: they are made dense, so that two of them fit into one number.
+    return np.unique(np.asarray(codes), return_inverse=True)[1].reshape(-1).astype(np.intp)
+
+
+def _same_length(*columns: NDArray[np.generic]) -> None:
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise RunError(
+            "human, metric, groups, slices and weights must have one entry per output, "
+            f"got {', '.join(map(str, lengths))} entries"
+        )
+
+
+def _starts(blocks: Codes) -> Counts:
+    changes = np.flatnonzero(np.diff(blocks)) + 1
+    return np.concatenate([[0], changes, [len(blocks)]]).astype(np.int64) if len(blocks) else np.zeros(1, np.int64)
+
+
+def _sums(values: Counts, starts: Counts) -> Counts:
+    return np.add.reduceat(values, starts[:-1]) if len(values) else np.zeros(0, np.int64)
+
+
+def _pairs_of(sizes: Counts) -> Counts:
+    return sizes * (sizes - 1) // 2
+
+
+def _levels(ratings: Floats, group: Codes) -> NDArray[np.int32]:
+    """Ranks of the ratings among the distinct ones of their group."""
+    order = np.lexsort((ratings, group))
+    new_group = np.diff(group[order], prepend=-1) != 0
+    climbs = (np.diff(ratings[order], prepend=np.nan) != 0) & ~new_group
+    height = np.cumsum(climbs)
+    levels = np.empty(len(ratings), np.int32)
+    levels[order] = height - np.repeat(height[new_group], np.diff(np.flatnonzero(np.append(new_group, True))))
+    return levels
+
+
+def _units(pairs: Counts, slice_of: Codes, average: Average, slice_average: Average) -> Counts:
+    """What a pair of each group is worth: shares 1/d of the average as whole numbers, by a common multiple of all d
+    where that is small enough, else rounded at the fifteenth digit."""
+    slices = slice_of if slice_average == "macro" else np.zeros_like(slice_of)
+    sharing = np.bincount(slices)[slices] if average == "macro" else np.ones_like(pairs)
+    in_slice = np.zeros(slices.max(initial=0) + 1, np.int64)
+    np.add.at(in_slice, slices, pairs)
+    divisors = sharing * (pairs if average == "macro" else in_slice[slices])
+    multiple = math.lcm(*np.unique(divisors).tolist())
+    shares = float(np.sum(pairs / divisors))
+    if multiple * shares <= _WHOLE:
+        return np.int64(multiple) // divisors
+    return np.maximum(1, np.rint(_WHOLE / shares / divisors)).astype(np.int64)
