@@ -209,3 +209,14 @@ def test_names_are_the_files_that_are_read(write: Write) -> None:
     path = write([ROW])
     assert read_records([path]).names == (str(path),)
     assert read_records([ROW]).names == ()
+
+
+def test_the_share_read_grows_with_the_file_and_ends_at_one(tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    path.write_text("".join(f'{{"item": {i}, "output": "{"x" * 1000}"}}\n' for i in range(2000)))
+    reader = read_records(path)
+    shares = [reader.share_read for _ in reader]
+    assert 0 < shares[0] < 0.5
+    assert shares == sorted(shares)
+    assert reader.share_read == 1
+    assert read_records([{"item": "1", "output": "x"}]).share_read is None

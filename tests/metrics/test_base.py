@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -50,15 +50,6 @@ def test_a_signature_names_all_settings_the_version_the_facts_and_the_code():
     assert facts[3] == "alphabet latin"
 
 
-def test_code_that_cannot_be_read_is_said_to_be_unknown():
-    def made(body: str) -> type:
-        space: dict[str, type] = {"Metric": Metric}
-        exec(f"class Mine(Metric):\n    {body}", space)
-        return space["Mine"]
-
-    assert "code unknown" in made("pass")().signature
-
-
 def test_scores_are_pooled_to_their_mean_and_to_nan_when_nothing_was_scored():
     sums = np.array([[3.0, 4.0], [0.0, 0.0]])
     np.testing.assert_array_equal(Vowels().pool(sums), [0.75, np.nan])
@@ -95,3 +86,13 @@ def test_shared_work_is_done_once_per_shard_and_key():
         shard.once("key", lambda: made.append("key"))
     shard.once("other", lambda: made.append("other"))
     assert made == ["key", "other"]
+
+
+def test_a_metric_typed_at_a_prompt_changes_its_signature_with_its_code() -> None:
+    def typed(body: str) -> str:
+        names: dict[str, Any] = {"Metric": Metric, "__name__": "prompt"}
+        exec(f"class Mine(Metric):\n    def score(self, shard):\n        return {body}", names)
+        return names["Mine"]().signature
+
+    assert typed("1") == typed("1")
+    assert typed("1") != typed("2")

@@ -8,6 +8,7 @@ import lzma
 import os
 import sys
 import zlib
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import IO, Any
 
@@ -39,7 +40,14 @@ def display_name(path: str | os.PathLike[str]) -> str:
     return os.fspath(path).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def open_bytes(path: str | os.PathLike[str]) -> io.BufferedReader:
+@dataclass(slots=True)
+class Meter:
+    """How many bytes of a file, compressed as it lies there, have been taken in."""
+
+    taken: int = 0
+
+
+def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.BufferedReader:
     """The file's uncompressed bytes as a stream; `-` is standard input, whose first bytes tell how it is compressed."""
     name = display_name(path)
     if os.fspath(path) == STANDARD_INPUT:
@@ -49,7 +57,7 @@ def open_bytes(path: str | os.PathLike[str]) -> io.BufferedReader:
     else:
         suffix = compression_of(path)
         try:
-            raw = io.BufferedReader(io.FileIO(path), _CHUNK)
+            raw = io.BufferedReader(_Metered(path, meter or Meter()), _CHUNK)
         except OSError as error:
             raise InputError(f"{name}: cannot be read: {error.strerror}") from error
         except ValueError as error:  # a NUL in the name
@@ -63,6 +71,19 @@ def _decompressed(raw: IO[bytes], suffix: str) -> Any:
     if suffix == ".xz":
         return lzma.LZMAFile(raw, "rb")
     return _Zstandard(raw) if suffix == ".zst" else raw
+
+
+class _Metered(io.FileIO):
+    """A file that tells how far it was read."""
+
+    def __init__(self, path: str | os.PathLike[str], meter: Meter) -> None:
+        super().__init__(path)
+        self._meter = meter
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer)
+        self._meter.taken += count
+        return count
 
 
 class _Checked(io.RawIOBase):

@@ -9,7 +9,7 @@ from typing import IO
 
 from metrist.errors import InputError
 from metrist.files.cells import Cells
-from metrist.files.compression import compression_of, display_name, open_bytes, uncompressed_name
+from metrist.files.compression import Meter, compression_of, display_name, open_bytes, uncompressed_name
 from metrist.files.delimited import delimited_rows
 from metrist.files.json_lines import Row, json_line_rows
 from metrist.files.json_list import json_list_rows
@@ -27,7 +27,7 @@ FORMATS = {
 }
 
 
-def file_rows(path: str) -> Iterator[tuple[int, Row | Cells | Fault]]:
+def file_rows(path: str, meter: Meter | None = None) -> Iterator[tuple[int, Row | Cells | Fault]]:
     """The file's rows with the line each begins on (in Parquet: its number), or with what is wrong with them."""
     name = display_name(path)
     kind = FORMATS.get(PurePath(uncompressed_name(path)).suffix.lower(), "")
@@ -36,7 +36,7 @@ def file_rows(path: str) -> Iterator[tuple[int, Row | Cells | Fault]]:
             raise InputError(f"{name}: Parquet compresses its own columns; unpack the file first")
         yield from parquet_rows(path)
         return
-    with open_bytes(path) as stream:
+    with open_bytes(path, meter) as stream:
         # `.json` is used for one list as often as for an object a line.
         if kind in ("", "list or lines"):
             kind = _kind_by_first_bytes(stream, name)

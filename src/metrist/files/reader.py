@@ -85,6 +85,14 @@ class Reader:
         """The names of the files that are read; none for rows in memory."""
         return tuple(source.name for source in self._sources if source.name is not None)
 
+    @property
+    def share_read(self) -> float | None:
+        """How much of the files, by their bytes, has been read this time; None where that cannot be known."""
+        sizes = [source.size for source in self._sources]
+        total = sum(size for size in sizes if size is not None)
+        taken = sum(source.meter.taken for source in self._sources)
+        return taken / total if total and taken and None not in sizes else None
+
     def __iter__(self) -> Iterator[Record]:
         keys = Keys()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 from metrist.errors import InputError, did_you_mean
 from metrist.files.cells import Cells
-from metrist.files.compression import STANDARD_INPUT, display_name, uncompressed_name
+from metrist.files.compression import STANDARD_INPUT, Meter, display_name, uncompressed_name
 from metrist.files.formats import FORMATS, file_rows
 from metrist.files.frames import frame_rows, plain
 from metrist.files.json_lines import Row
@@ -24,11 +24,14 @@ UNNAMED = "unnamed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSource:
-    """Rows that can be gone over, and the system of those that name none."""
+    """Rows that can be gone over, and the system of those that name none. `size` is a file's bytes, where known, and
+    `meter` counts those that were read."""
 
     name: str | None
     system: str
     read: Callable[[], Numbered]
+    size: int | None = None
+    meter: Meter = field(default_factory=Meter)
 
     def place(self, line: int) -> Place:
         return Place(self.name, line)
@@ -90,11 +93,18 @@ def file_source(path: str | os.PathLike[str]) -> RowSource:
     """A file's rows. That it is there is checked at once; what it holds, when it is read."""
     text = os.fspath(path)
     if text == STANDARD_INPUT:
-        read = _read_once(file_rows(text), "the rows of standard input")
-        return RowSource(name=display_name(text), system=UNNAMED, read=read)
-    regular = _is_regular(text)
-    read = (lambda: file_rows(text)) if regular else _read_once(file_rows(text), f"the rows of {display_name(text)}")
-    return RowSource(name=display_name(text), system=_stem(text), read=read)
+        once = _read_once(file_rows(text), "the rows of standard input")
+        return RowSource(name=display_name(text), system=UNNAMED, read=once)
+    if not _is_regular(text):
+        once = _read_once(file_rows(text), f"the rows of {display_name(text)}")
+        return RowSource(name=display_name(text), system=_stem(text), read=once)
+    meter = Meter()
+
+    def read() -> Numbered:
+        meter.taken = 0
+        return file_rows(text, meter)
+
+    return RowSource(name=display_name(text), system=_stem(text), read=read, size=os.path.getsize(text), meter=meter)
 
 
 def _is_regular(path: str) -> bool:

@@ -49,6 +49,7 @@ __all__ = [
     "lcs_lengths",
     "pair_counts",
     "pair_counts_grouped",
+    "rank_comoments_grouped",
     "relabel",
     "scan",
     "scan_13a",
@@ -133,6 +134,15 @@ def pair_counts_grouped(
 ) -> NDArray[np.int64]:
     """The same within groups, where group g is the outputs `starts[g]:starts[g + 1]`: (draws, groups, 5)."""
     return _kernels.pair_counts_grouped(human, metric, weights, starts, epsilon)
+
+
+def rank_comoments_grouped(
+    human: NDArray[np.float64], metric: NDArray[np.float64], weights: NDArray[np.float64], starts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Within each group and for each draw (draws, groups, 5): the ranks' squares and product about their mean (human
+    squared, metric squared, product; in halves of a rank, so whole numbers, exact up to some 200,000 outputs), and how
+    many levels of either column were drawn."""
+    return _kernels.rank_comoments_grouped(human, metric, weights, starts)
 
 
 def ter_edits(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -39,4 +39,13 @@ def pair_counts(
     draws: int,
     /,
 ) -> None: ...
+def rank_comoments(
+    human: _Numbers,
+    metric: _Numbers,
+    starts: _Places,
+    weights: NDArray[np.float64],
+    result: NDArray[np.float64],
+    draws: int,
+    /,
+) -> None: ...
 def ter_edits(ids: _Numbers, starts: _Places, outputs: _Numbers, references: _Numbers, result: _Places, /) -> None: ...

@@ -55,11 +55,15 @@ def levels_of(values: Floats, starts: Places) -> Levels:
 def arranged(human: Floats, metric: Floats, starts: Places, epsilon: float) -> Arranged:
     human, metric = np.asarray(human, np.float64), np.asarray(metric, np.float64)
     _check(human, metric, starts, epsilon)
-    ranked = levels_of(human, starts)
     order = sorted_within(metric, starts)
-    within = ranked.level - ranked.starts[group_numbers(starts)]
     lows = _lows(metric[order], starts, epsilon)
-    return Arranged(order, within[order].astype(np.int32), lows, np.asarray(starts, np.int64))
+    return Arranged(order, levels_in_group(human, starts)[order], lows, np.asarray(starts, np.int64))
+
+
+def levels_in_group(values: Floats, starts: Places) -> NDArray[np.int32]:
+    """Each output's level, counted from 0 in its own group."""
+    levels = levels_of(values, starts)
+    return (levels.level - levels.starts[group_numbers(starts)]).astype(np.int32)
 
 
 def sorted_within(values: Floats, starts: Places) -> Places:
@@ -67,6 +71,15 @@ def sorted_within(values: Floats, starts: Places) -> Places:
     if len(starts) == 2:
         return np.argsort(values, kind="stable")
     return np.lexsort((values, group_numbers(starts)))
+
+
+def segment_sums(values: Floats, starts: Places) -> Floats:
+    """Sums of (..., n) over each group: (..., groups)."""
+    filled = np.flatnonzero(np.diff(starts))
+    sums = np.zeros((*values.shape[:-1], len(starts) - 1))
+    if len(filled):
+        sums[..., filled] = np.add.reduceat(values, starts[:-1][filled], axis=-1)
+    return sums
 
 
 def _lows(metric: Floats, starts: Places, epsilon: float) -> Places:
@@ -80,6 +93,11 @@ def _lows(metric: Floats, starts: Places, epsilon: float) -> Places:
             below = (metric - metric[middle] > epsilon) & (low < high)
             low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
     return low
+
+
+def check_weights(weights: Floats, outputs: int) -> None:
+    if weights.ndim != 2 or weights.shape[1] != outputs:
+        raise ValueError(f"weights must have a row per draw and a column per output, got {weights.shape}")
 
 
 def _check(human: Floats, metric: Floats, starts: Places, epsilon: float) -> None:

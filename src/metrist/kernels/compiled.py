@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metrist.kernels import _native
-from metrist.kernels.arranging import arranged
+from metrist.kernels.arranging import arranged, check_weights, levels_in_group
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists
 from metrist.kernels.twin.scanning import SYMBOLS_13A, cleaned_13a
 
@@ -20,6 +20,7 @@ __all__ = [
     "from_lists",
     "lcs_lengths",
     "pair_counts_grouped",
+    "rank_comoments_grouped",
     "scan",
     "scan_13a",
     "scan_chrf_words",
@@ -91,14 +92,23 @@ def pair_counts_grouped(
     epsilon: float = 0.0,
 ) -> NDArray[np.int64]:
     outputs = arranged(human, metric, starts, epsilon)
-    if weights.ndim != 2 or weights.shape[1] != len(outputs.order):
-        raise ValueError(f"weights must have a row per draw and a column per output, got {weights.shape}")
+    check_weights(weights, len(human))
     counts = np.zeros((len(weights), len(starts) - 1, 5), np.int64)
     order, levels, lows, places = outputs
     _native.pair_counts(
         _places(order), levels, _places(lows), places, np.ascontiguousarray(weights, np.float64), counts, len(weights)
     )
     return counts
+
+
+def rank_comoments_grouped(
+    human: NDArray[np.float64], metric: NDArray[np.float64], weights: NDArray[np.float64], starts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    check_weights(weights, len(human))
+    found = np.zeros((len(weights), len(starts) - 1, 5))
+    levels = levels_in_group(human, starts), levels_in_group(metric, starts)
+    _native.rank_comoments(*levels, _places(starts), np.ascontiguousarray(weights, np.float64), found, len(weights))
+    return found
 
 
 _Pairs = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]

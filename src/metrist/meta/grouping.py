@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
-from metrist.kernels.arranging import Floats, Places
+from metrist.kernels.arranging import Floats, Places, segment_sums
 from metrist.meta.measures import Measure
-from metrist.meta.moments import segment_sums
 from metrist.meta.sample import Codes, Draws, Sample
 from metrist.meta.system_level import system_level_values
 

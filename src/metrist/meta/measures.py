@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from metrist import kernels
 from metrist.errors import SpecError, did_you_mean
 from metrist.kernels.arranging import Floats, Places
 from metrist.meta import pair_measures as pairs
 from metrist.meta.moments import comoments, correlation
-from metrist.meta.ranks import rank_comoments
 from metrist.spec import Spec, parse
 
 Pool = Callable[[Floats], Floats]
@@ -84,6 +84,10 @@ def measure(text: str) -> Measure:
     return acc_eq(**spec.settings) if spec.settings else MEASURES[spec.name]
 
 
+def _rank_comoments(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
+    return kernels.rank_comoments_grouped(human, metric, weights, starts)[..., :3]
+
+
 def _pairwise(name: str, pool: Pool, bounds: tuple[float, float], rows: Rows) -> Measure:
     return Measure(
         name,
@@ -112,7 +116,7 @@ MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         made.name: made
         for made in (
             _correlation("pearson", comoments, correlation),
-            _correlation("spearman", rank_comoments, correlation),
+            _correlation("spearman", _rank_comoments, correlation),
             _pairwise("kendall_a", pairs.kendall_a, (-1.0, 1.0), _COUNTED),
             _pairwise("kendall_b", pairs.kendall_b, (-1.0, 1.0), _COUNTED),
             _correlation("kendall_c", pairs.stuart_rows, pairs.kendall_c),

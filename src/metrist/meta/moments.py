@@ -10,10 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.arranging import group_numbers
-
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
+from metrist.kernels.arranging import Floats, Places, group_numbers, segment_sums
 
 _MANTISSA: Final = 53
 #: Weights may add up to this many bits more than one per output, and sums are still exact.
@@ -74,15 +71,6 @@ def group_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
     sums = _whole_sums(np.concatenate([coarse, fine], axis=1), weights, starts)
     width = columns.shape[1]
     return np.ldexp(sums[..., :width], -shift) + np.ldexp(sums[..., width:], -(shift + room))
-
-
-def segment_sums(values: Floats, starts: Places) -> Floats:
-    """Sums of (..., n) over each group: (..., groups)."""
-    filled = np.flatnonzero(np.diff(starts))
-    sums = np.zeros((*values.shape[:-1], len(starts) - 1))
-    if len(filled):
-        sums[..., filled] = np.add.reduceat(values, starts[:-1][filled], axis=-1)
-    return sums
 
 
 def _whole_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist import kernels
-from metrist.kernels.arranging import Floats, Places, levels_of
-from metrist.meta.moments import segment_sums
+from metrist.kernels.arranging import Floats, Places, segment_sums
 
 Pool = Callable[[Floats], Floats]
 
@@ -95,7 +94,7 @@ def stuart_rows(human: Floats, metric: Floats, weights: Floats, starts: Places) 
     """Rows for Kendall's τ-c (Stuart 1953): ordered alike minus the other way round, and the most that this could be
     for as many levels as the coarser side has."""
     counts = kernels.pair_counts_grouped(human, metric, weights, starts)
-    levels = np.minimum(*(_levels_drawn(values, weights, starts) for values in (human, metric)))
+    levels = kernels.rank_comoments_grouped(human, metric, weights, starts)[..., 3:].min(axis=-1)
     size = segment_sums(weights, starts)
     most = size * size * (levels - 1) / (2 * np.maximum(levels, 1))
     return np.stack([counts[..., 0] - counts[..., 1], np.maximum(most, 0.0)], axis=-1)
@@ -103,12 +102,6 @@ def stuart_rows(human: Floats, metric: Floats, weights: Floats, starts: Places) 
 
 def kendall_c(rows: Floats) -> Floats:
     return _share(rows[..., 0], rows[..., 1])
-
-
-def _levels_drawn(values: Floats, weights: Floats, starts: Places) -> Floats:
-    levels = levels_of(values, starts)
-    size = segment_sums(weights[:, levels.order], levels.runs)
-    return segment_sums((size > 0).astype(np.float64), levels.starts)
 
 
 def _columns(counts: Floats) -> NDArray[np.float64]:

@@ -46,9 +46,7 @@ class Power:
         return f"about {_round(self.more):,} more items would separate these two"
 
 
-def power_of(
-    difference: float, standard_error: float, items: int, alpha: float = 0.05, power: float = 0.8
-) -> Power:
+def power_of(difference: float, standard_error: float, items: int, alpha: float = 0.05, power: float = 0.8) -> Power:
     """From a difference and its standard error over so many items (of a bootstrap over items, say)."""
     if not (0 < alpha < 1 and 0 < power < 1):
         raise RunError(f"alpha and power must lie between 0 and 1, got {alpha} and {power}")
@@ -74,9 +72,7 @@ def power_of_items(first: Floats, second: Floats, alpha: float = 0.05, power: fl
     return power_of(float(differences.mean()), standard_error, items, alpha, power)
 
 
-def power_of_draws(
-    difference: float, resampled: Floats, items: int, alpha: float = 0.05, power: float = 0.8
-) -> Power:
+def power_of_draws(difference: float, resampled: Floats, items: int, alpha: float = 0.05, power: float = 0.8) -> Power:
     """From the differences on resamples of the items (`certainty.resampled`, first less second)."""
     known = resampled[~np.isnan(resampled)]
     standard_error = float(known.std(ddof=1)) if len(known) >= 2 else math.nan

@@ -66,7 +66,9 @@ def average_ranks(values: Floats) -> Floats:
     return means
 
 
-def marks(values: Floats, p: Floats, families: Sequence[str], marked: Collection[str], alpha: float = 0.05) -> list[Mark]:
+def marks(
+    values: Floats, p: Floats, families: Sequence[str], marked: Collection[str], alpha: float = 0.05
+) -> list[Mark]:
     """The marks of the BARTScore paper (002, "Significance Tests"), for the metrics of the marked families.
 
     † : significantly better than every metric outside its own family;

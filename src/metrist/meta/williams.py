@@ -53,9 +53,7 @@ def _statistic(first: float, second: float, between: float, outputs: int) -> flo
     return (first - second) * math.sqrt((outputs - 1) * max(1 + between, 0.0) / spread)
 
 
-def williams_of(
-    human: Floats, first: Floats, second: Floats, alternative: Alternative = "two-sided"
-) -> Williams:
+def williams_of(human: Floats, first: Floats, second: Floats, alternative: Alternative = "two-sided") -> Williams:
     """The test on values: one per output from the humans and from either metric."""
     between_all = _correlations(np.stack([human, first, second]))
     return williams(between_all[0, 1], between_all[0, 2], between_all[1, 2], len(human), alternative)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import marshal
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -74,11 +75,17 @@ class Metric:
         """For metrics that metrist's version does not cover: a hash of the code; an edit makes another metric."""
         if type(self).__module__.split(".")[0] == "metrist":
             return {}
-        try:
-            source = inspect.getsource(type(self))
-        except (OSError, TypeError):
-            return {"code": "unknown"}
-        return {"code": hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:12]}
+        return {"code": hashlib.sha256(_code_of(type(self))).hexdigest()[:12]}
+
+
+def _code_of(cls: type) -> bytes:
+    """The class's source, or what Python made of it where there is no source to look up, as at a prompt."""
+    try:
+        return inspect.getsource(cls).encode("utf-8", "surrogatepass")
+    except (OSError, TypeError):
+        functions = sorted((name, f) for name, f in vars(cls).items() if inspect.isfunction(f))
+        # Version 2 writes nothing that depends on how often an object happens to be referred to.
+        return b"".join(marshal.dumps((name, f.__code__), 2) for name, f in functions)
 
 
 def check_choice(metric: Metric, setting: str, choices: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from metrist import __version__
 from metrist.errors import RunError
 from metrist.executors import Done, Executor, Outcome, Task, choose
 from metrist.executors.scoring import check_needs
-from metrist.files import read_records
+from metrist.files import Reader, read_records
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.records import Record
@@ -58,29 +58,44 @@ def score(
     chosen, notes = choose(executor, asked)
     reader = read_records(records)
     target.check_apart_from(reader.names)
-    run = _Run(asked, target, shard_size, progress, _total(records))
+    run = _Run(asked, target, shard_size, _Bar(progress, reader, _count(records)))
     with closing(_each(chosen.map(asked, run.tasks(reader, reader.names)))) as finished:
         for done in finished:
             run.keep(done)
     return run.finish(notes)
 
 
+class _Bar:
+    """Counts what was read and what is done. How many records a file will give is told from the part of it read."""
+
+    def __init__(self, progress: Progress | None, reader: Reader, count: int | None) -> None:
+        self._progress = progress
+        self._reader = reader
+        self._count = count
+        self._read = self._done = 0
+
+    def read(self, count: int) -> None:
+        self._read += count
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        if self._progress:
+            share = self._reader.share_read
+            self._progress(self._done, self._count or (round(self._read / share) if share else None))
+
+
 class _Run:
     """One call of `score`, from the first shard to the last."""
 
-    def __init__(
-        self, metrics: Sequence[Metric], target: Target, shard_size: int, progress: Progress | None, total: int | None
-    ) -> None:
+    def __init__(self, metrics: Sequence[Metric], target: Target, shard_size: int, bar: _Bar) -> None:
         self._metrics = metrics
         self._signatures = {metric.text: metric.signature for metric in metrics}
         self._target = target
         self._shard_size = shard_size
-        self._progress = progress
-        self._total = total
+        self._bar = bar
         self._collected = Collected(self._signatures)
         self._folders = {text: target.folder.metric(text) for text in self._signatures} if target.folder else {}
         self._began = datetime.now(UTC)
-        self._done = 0
         self._computed = 0
 
     def tasks(self, records: Iterable[Record], note: tuple[str, ...]) -> Iterator[Task]:
@@ -90,10 +105,12 @@ class _Run:
                 check_needs(self._metrics, shard)
                 self._begin(note)
             self._collected.add_records(shard)
+            self._bar.read(len(shard))
             wanted = self._wanted(start, shard)
             if wanted:
                 yield Task(start=start, records=shard, wanted=wanted)
-            self._advance(len(shard) if not wanted else 0)
+            else:
+                self._bar.advance(len(shard))
 
     def keep(self, done: Done) -> None:
         """Collect what an executor has done, and store it."""
@@ -103,7 +120,7 @@ class _Run:
                 self._folders[text].write(done.start, outcome.file, _timing(outcome))
         count = max(len(outcome.scores) for outcome in done.outcomes.values())
         self._computed += count
-        self._advance(count)
+        self._bar.advance(count)
 
     def finish(self, notes: Sequence[str]) -> Results:
         """Put the shards together, and say in the folder that all are there."""
@@ -141,11 +158,6 @@ class _Run:
             else:
                 wanted[text] = Header(metric=text, signature=signature, start=start, count=len(shard), digest=digest)
         return wanted
-
-    def _advance(self, count: int) -> None:
-        if count and self._progress:
-            self._done += count
-            self._progress(self._done, self._total)
 
     def _check_failures(self, scores: Mapping[str, Scores]) -> None:
         for text, block in scores.items():
@@ -188,7 +200,7 @@ def _timing(outcome: Outcome) -> dict[str, Any]:
     return {**timing, "usage": dict(outcome.scores.usages)} if outcome.scores.usages else timing
 
 
-def _total(records: Any) -> int | None:
+def _count(records: Any) -> int | None:
     """How many records there will be, for rows in memory; a file does not say."""
     paths = isinstance(records, str | os.PathLike) or (
         isinstance(records, list | tuple) and records and isinstance(records[0], str | os.PathLike)

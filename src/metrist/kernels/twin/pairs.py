@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.arranging import Arranged, Floats, Places, arranged, group_numbers
+from metrist.kernels.arranging import Arranged, Floats, Places, arranged, check_weights, group_numbers
 
 BAD_WEIGHTS: Final = "weights must be whole numbers, none negative, that add up to less than 2**31 in each draw"
 _AT_ONCE: Final = 1 << 19
@@ -30,8 +30,7 @@ def pair_counts_grouped(
 
 
 def _whole(weights: Floats, outputs: int) -> NDArray[np.int64]:
-    if weights.ndim != 2 or weights.shape[1] != outputs:
-        raise ValueError(f"weights must have a row per draw and a column per output, got {weights.shape}")
+    check_weights(weights, outputs)
     if not ((weights >= 0) & (weights < 2**31)).all() or (weights.sum(axis=1) >= 2**31).any():
         raise ValueError(BAD_WEIGHTS)
     whole = weights.astype(np.int64)

@@ -1,0 +1,290 @@
+"""Does one metric agree with humans better than another? Paired permutation tests (Deutsch, Dror and Roth 2021).
+
+Were two metrics interchangeable, exchanging their values by the toss of a coin would change nothing but chance. Values
+are standardised first, for metrics live on different scales. What is exchanged together is what the finding shall hold
+for: "items" (PERM-INPUTS: all outputs of an item), "systems" (PERM-SYSTEMS: all of a system), or "both" (PERM-BOTH, as
+in mt-metrics-eval: each output by itself).
+
+Wherever an exchange moves rows that add up, all pairs of metrics share one matrix product: Pearson's correlation over
+all outputs, and macro averages over the very groups that are exchanged. Else the two metrics are laid side by side and
+an exchange is a weighting of that doubled sample, zeros and ones: nothing is copied, and each column is sorted once.
+
+There, a test stops early (Besag and Clifford 1991) once it has seen so many draws as extreme as what was observed that
+it cannot become significant; p is then that number over the draws made, which is as valid as a p-value from all draws.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import RunError, did_you_mean
+from metrist.meta import resample
+from metrist.meta.grouping import Average, Grouping, estimate
+from metrist.meta.measures import Measure
+from metrist.meta.panel import Pairs, Panel, batches, grouped
+from metrist.meta.resample import (
+    Alternative,
+    Floats,
+    coin_tosses,
+    count_extreme,
+    exchanged_differences,
+    p_values,
+    pooled,
+    slack_of,
+)
+from metrist.meta.sample import Codes, Sample
+
+Exchange = Literal["items", "systems", "both"]
+EXCHANGES: tuple[Exchange, ...] = ("items", "systems", "both")
+#: Draws looked at before a test is asked whether it may stop; where it stops does not depend on it.
+_BLOCK = 128
+#: How far beyond the bound of significance a test must be before it stops: leaves p with 10 % error at 1,000 draws.
+_MARGIN = 2
+
+
+class PermutationTest(NamedTuple):
+    """The difference (first less second) on the `outputs` that both scored, its p-value, and the draws it took."""
+
+    difference: float
+    p: float
+    draws: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    measure: Measure
+    average: Average
+    exchange: Exchange
+    draws: int
+    alternative: Alternative
+    enough: int
+
+
+def permutation_tests(
+    measure: Measure,
+    panel: Panel,
+    pairs: Pairs,
+    grouping: Grouping | Codes = "none",
+    average: Average = "macro",
+    *,
+    exchange: Exchange = "both",
+    draws: int = 1000,
+    rng: np.random.Generator,
+    alternative: Alternative = "two-sided",
+    alpha: float | None = 0.05,
+) -> list[PermutationTest]:
+    """Test each pair of metrics. The draws are common to all, so a pair's numbers do not depend on the others.
+
+    A test that cannot reach `alpha` any more may stop early; None makes all draws for every pair. Whether p is at most
+    alpha is the same either way.
+    """
+    _check(measure, exchange, draws)
+    enough = draws + 1 if alpha is None else math.ceil(_MARGIN * alpha * (draws + 1))
+    plan = _Plan(
+        measure=measure, average=average, exchange=exchange, draws=draws, alternative=alternative, enough=enough
+    )
+    (source,) = rng.spawn(1)
+    found: dict[int, PermutationTest] = {}
+    for outputs, positions in batches(panel, pairs):
+        chosen = [pairs[position] for position in positions]
+        tests = _batch(plan, _standardised(panel.take(outputs)), chosen, grouped(grouping, outputs), deepcopy(source))
+        found.update(zip(positions, tests, strict=True))
+    return [found[position] for position in range(len(pairs))]
+
+
+def _check(measure: Measure, exchange: Exchange, draws: int) -> None:
+    if exchange not in EXCHANGES:
+        raise RunError(
+            f"no exchange of {exchange!r}; known are {', '.join(EXCHANGES)}{did_you_mean(exchange, EXCHANGES)}"
+        )
+    if draws < 1:
+        raise RunError(f"draws must be at least 1, got {draws}")
+    if "epsilon" in measure.name:
+        raise RunError(
+            f"{measure.name}: a tie threshold in a metric's own units does not survive the exchange of standardised "
+            "values; use the sign test of pairs (metrist.meta.pair_signs)"
+        )
+
+
+def _batch(
+    plan: _Plan, panel: Panel, pairs: Pairs, grouping: Grouping | Codes, rng: np.random.Generator
+) -> list[PermutationTest]:
+    """Pairs of metrics that have all scored every output of the panel."""
+    units, unit_of = _units(panel, plan.exchange)
+    if units < 2:
+        return [PermutationTest(*_undefined(plan, panel, pair, grouping), 0, len(panel.human)) for pair in pairs]
+    if isinstance(grouping, str) and grouping == "none" and plan.measure.name == "pearson":
+        rows = _pearson_rows(panel, unit_of, units)
+        return _linear(plan, rows, _pearson_pool(panel.human), pairs, len(panel.human), rng)
+    same = {"items": "item", "systems": "system"}.get(plan.exchange)
+    if isinstance(grouping, str) and grouping == same and plan.average == "macro":
+        return _linear(plan, _group_rows(plan.measure, panel, unit_of, units), _mean, pairs, len(panel.human), rng)
+    return _sequential(plan, panel, pairs, grouping, unit_of, units, rng)
+
+
+def _undefined(plan: _Plan, panel: Panel, pair: tuple[int, int], grouping: Grouping | Codes) -> tuple[float, float]:
+    if not len(panel.human):
+        return math.nan, math.nan
+    first, second = (estimate(plan.measure, panel.sample(m), grouping, average=plan.average).values[0] for m in pair)
+    return float(first - second), math.nan
+
+
+def _units(panel: Panel, exchange: Exchange) -> tuple[int, Codes]:
+    """How many coins are tossed, and which one decides about each output."""
+    if exchange == "both":
+        return len(panel.human), np.arange(len(panel.human))
+    present, unit_of = np.unique(panel.item if exchange == "items" else panel.system, return_inverse=True)
+    return len(present), unit_of.reshape(-1)
+
+
+def _standardised(panel: Panel) -> Panel:
+    with np.errstate(invalid="ignore"):
+        centred = panel.metrics - panel.metrics.mean(axis=1, keepdims=True) if panel.metrics.size else panel.metrics
+    spread = np.sqrt((centred**2).mean(axis=1, keepdims=True)) if centred.size else np.ones((len(centred), 1))
+    constant = (panel.metrics == panel.metrics[:, :1]).all(axis=1, keepdims=True)
+    # A constant metric stays constant: rounding must not make an order of it.
+    metrics = np.where(constant, 0.0, centred / np.where(constant | (spread == 0), 1.0, spread))
+    return Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
+
+
+# Where exchanged rows add up
+
+
+def _linear(
+    plan: _Plan, rows: Floats, pool: resample.Pool, pairs: Pairs, outputs: int, rng: np.random.Generator
+) -> list[PermutationTest]:
+    first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    values = pooled(rows, pool)
+    observed, slack = values[first] - values[second], slack_of(values[first], values[second])
+    chunks = exchanged_differences(rows, pairs, pool, plan.draws, rng)
+    extreme = np.sum([count_extreme(null, observed, plan.alternative, slack) for null in chunks], axis=0)
+    p = p_values(extreme, plan.draws, observed, rows.shape[1])
+    return [PermutationTest(float(d), float(q), plan.draws, outputs) for d, q in zip(observed, p, strict=True)]
+
+
+def _pearson_rows(panel: Panel, unit_of: Codes, units: int) -> Floats:
+    """(metrics, units, 3): sums of z, z squared and z times the human value."""
+    human = panel.human - panel.human.mean()
+    columns = np.stack([panel.metrics, panel.metrics**2, panel.metrics * human], axis=-1)
+    rows = np.zeros((len(columns), units, 3))
+    np.add.at(rows, (slice(None), unit_of), columns)
+    return rows
+
+
+def _pearson_pool(human: Floats) -> resample.Pool:
+    centred = human - human.mean()
+    outputs, human_sum, human_squares = len(human), float(centred.sum()), float((centred**2).sum())
+    constant = bool((human == human[0]).all())
+
+    def pool(sums: Floats) -> Floats:
+        z, squares, products = np.moveaxis(sums, -1, 0)
+        spread = squares - z * z / outputs
+        # Standardised values have squares that sum to n: what is far below that is a constant, rounded.
+        varies = (spread > 1e-9) & (not constant)
+        product = products - z * human_sum / outputs
+        return np.where(varies, product / np.sqrt(np.where(varies, spread, 1.0) * (human_squares or 1.0)), np.nan)
+
+    return pool
+
+
+def _group_rows(measure: Measure, panel: Panel, unit_of: Codes, units: int) -> Floats:
+    """(metrics, groups, 2): a group's value and 1, or twice 0 where the measure is not defined in it."""
+    order = np.argsort(unit_of, kind="stable")
+    starts = np.searchsorted(unit_of[order], np.arange(units + 1))
+    once = np.ones((1, len(order)))
+    values = [
+        measure.pool(measure.grouped_rows(panel.human[order], metric[order], once, starts))[0]
+        for metric in panel.metrics
+    ]
+    known = ~np.isnan(values)
+    return np.stack([np.where(known, values, 0.0), known.astype(np.float64)], axis=-1)
+
+
+def _mean(sums: Floats) -> Floats:
+    total, count = np.moveaxis(sums, -1, 0)
+    return np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
+
+
+# Where each exchange must be measured anew
+
+
+@dataclass(slots=True)
+class _Race:
+    """One pair of metrics on its way through the draws."""
+
+    doubled: Sample
+    observed: float
+    slack: float
+    extreme: int = 0
+    made: int = 0
+    stopped: bool = False
+
+    def watch(self, null: Floats, plan: _Plan) -> None:
+        """Count a block of draws, up to the one that is enough."""
+        observed, slack = np.array([self.observed]), np.array([self.slack])
+        reached = _reached(null, observed, plan.alternative, slack)
+        total = self.extreme + np.cumsum(reached)
+        self.stopped = bool(len(total) and total[-1] >= plan.enough)
+        used = int(np.argmax(total >= plan.enough)) + 1 if self.stopped else len(null)
+        self.made += used
+        self.extreme = int(total[used - 1])
+
+    def p(self) -> float:
+        if math.isnan(self.observed):
+            return math.nan
+        return self.extreme / self.made if self.stopped else (self.extreme + 1) / (self.made + 1)
+
+
+def _reached(null: Floats, observed: Floats, alternative: Alternative, slack: Floats) -> NDArray[np.intp]:
+    """1 for each draw at least as extreme as what was observed, else 0."""
+    return count_extreme(null[None, :], np.repeat(observed, len(null)), alternative, slack)
+
+
+def _sequential(
+    plan: _Plan,
+    panel: Panel,
+    pairs: Pairs,
+    grouping: Grouping | Codes,
+    unit_of: Codes,
+    units: int,
+    rng: np.random.Generator,
+) -> list[PermutationTest]:
+    races = [_race(plan, panel, pair, grouping) for pair in pairs]
+    doubled = grouping if isinstance(grouping, str) else np.concatenate([grouping, grouping])
+    rows = min(_BLOCK, max(1, resample.CHUNK // (4 * len(panel.human))))
+    for tosses in coin_tosses(units, plan.draws, rng, rows):
+        running = [race for race in races if not race.stopped and not math.isnan(race.observed)]
+        if not running:
+            break
+        weights = _exchanged(tosses.take(unit_of, axis=1))
+        for race in running:
+            values = estimate(plan.measure, race.doubled, doubled, weights, plan.average).values
+            race.watch(values[: len(tosses)] - values[len(tosses) :], plan)
+    return [PermutationTest(race.observed, race.p(), race.made, len(panel.human)) for race in races]
+
+
+def _race(plan: _Plan, panel: Panel, pair: tuple[int, int], grouping: Grouping | Codes) -> _Race:
+    first, second = (
+        np.array([estimate(plan.measure, panel.sample(metric), grouping, average=plan.average).values[0]])
+        for metric in pair
+    )
+    twice = Sample(
+        human=np.concatenate([panel.human, panel.human]),
+        metric=np.concatenate([panel.metrics[pair[0]], panel.metrics[pair[1]]]),
+        item=np.concatenate([panel.item, panel.item]),
+        system=np.concatenate([panel.system, panel.system]),
+    )
+    return _Race(twice, float(first[0] - second[0]), float(slack_of(first, second)[0]))
+
+
+def _exchanged(swapped: Floats) -> Floats:
+    """Weights (2 draws, 2 outputs) of the doubled sample: the first metric after the exchange, then the second."""
+    kept = 1.0 - swapped
+    return np.block([[kept, swapped], [swapped, kept]])

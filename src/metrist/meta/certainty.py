@@ -1,0 +1,221 @@
+"""How sure a measure of agreement is: percentile bootstrap intervals over items, systems or both.
+
+What is resampled is what the finding shall hold for: items, for other items and the same systems; systems, for other
+systems on the same items; both (independent draws, an output counting as often as its item times its system was drawn),
+for others of either kind (Deutsch, Dror and Roth 2021). A tie threshold is held at its value on all data.
+
+The rules on NaN, on too few items and on seeds are those of `resample`. The same generator gives the same draws to
+every metric, so two metrics' draws can be subtracted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from metrist.errors import RunError, did_you_mean
+from metrist.meta import resample
+from metrist.meta.grouping import Average, Grouping, estimate
+from metrist.meta.measures import Measure
+from metrist.meta.panel import Pairs, Panel, batches, grouped
+from metrist.meta.resample import Alternative, Floats, count_extreme, interval, p_values, resample_counts, slack_of
+from metrist.meta.sample import Codes, Draws, Sample
+
+Over = Literal["items", "systems", "both"]
+OVER: tuple[Over, ...] = ("items", "systems", "both")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A value with its interval and standard error; `groups` are those that it rests on, `undefined` those left out."""
+
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    outputs: int
+    groups: int
+    undefined: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """How far the first of two metrics lies above the second on the `outputs` that both scored. `p` is that of the
+    paired bootstrap: resampled differences, moved to centre on none, stand for the null hypothesis."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    standard_error: float
+    outputs: int
+    items: int
+
+
+def bootstrap(
+    measures: Measure | Sequence[Measure],
+    panel: Panel,
+    grouping: Grouping | Codes = "none",
+    average: Average = "macro",
+    *,
+    over: Over = "items",
+    draws: int = 1000,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+) -> list[Interval]:
+    """Each metric's interval, on the outputs that it scored. One measure for all, or one for each (its own epsilon)."""
+    own = _one_each(measures, panel)
+    (source,) = rng.spawn(1)
+    found: dict[int, Interval] = {}
+    for outputs, metrics in batches(panel, [(metric,) for metric in range(len(panel.metrics))]):
+        part, groups = panel.take(outputs), grouped(grouping, outputs)
+        resampled = _resampled(own, part, metrics, groups, average, over, draws, deepcopy(source))
+        for column, metric in enumerate(metrics):
+            plain = estimate(own[metric], part.sample(metric), groups, average=average)
+            low, high = _interval(float(plain.values[0]), resampled[:, column], confidence, _units(part, over))
+            found[metric] = Interval(
+                value=float(plain.values[0]),
+                low=low,
+                high=high,
+                standard_error=_standard_error(resampled[:, column], low),
+                outputs=len(part.human),
+                groups=int(plain.groups[0]),
+                undefined=int(plain.undefined[0]),
+            )
+    return [found[metric] for metric in range(len(panel.metrics))]
+
+
+def bootstrap_gaps(
+    measures: Measure | Sequence[Measure],
+    panel: Panel,
+    pairs: Pairs,
+    grouping: Grouping | Codes = "none",
+    average: Average = "macro",
+    *,
+    over: Over = "items",
+    draws: int = 1000,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+    alternative: Alternative = "two-sided",
+) -> list[Gap]:
+    """The difference between the metrics of each pair, with its interval; their draws are the same."""
+    own = _one_each(measures, panel)
+    (source,) = rng.spawn(1)
+    found: dict[int, Gap] = {}
+    for outputs, positions in batches(panel, pairs):
+        part, groups = panel.take(outputs), grouped(grouping, outputs)
+        metrics = sorted({metric for position in positions for metric in pairs[position]})
+        values = [float(estimate(own[m], part.sample(m), groups, average=average).values[0]) for m in metrics]
+        resampled = _resampled(own, part, metrics, groups, average, over, draws, deepcopy(source))
+        for position in positions:
+            a, b = (metrics.index(metric) for metric in pairs[position])
+            pair_values, pair_draws = np.array([values[a], values[b]]), resampled[:, [a, b]]
+            found[position] = _gap(pair_values, pair_draws, part, over, confidence, alternative)
+    return [found[position] for position in range(len(pairs))]
+
+
+def resampled_values(
+    measure: Measure,
+    sample: Sample,
+    grouping: Grouping | Codes = "none",
+    average: Average = "macro",
+    *,
+    over: Over = "items",
+    draws: int = 1000,
+    rng: np.random.Generator,
+) -> Floats:
+    """The measure on each resample, for whoever wants more than an interval of it."""
+    panel = Panel(human=sample.human, metrics=sample.metric[None], item=sample.item, system=sample.system)
+    (source,) = rng.spawn(1)
+    return _resampled([measure], panel, [0], grouping, average, over, draws, source)[:, 0]
+
+
+def drawn(item: Codes, system: Codes, over: Over, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Draws]:
+    """Resamples of the items and systems that these outputs have, at most `rows` draws at a time."""
+    if over not in OVER:
+        raise RunError(f"no resampling over {over!r}; known are {', '.join(OVER)}{did_you_mean(over, OVER)}")
+    # A generator for each side, so that neither's draws depend on how many of the other's were made before.
+    for_items, for_systems = rng.spawn(2)
+    items = _counts(item, draws, for_items, rows) if over != "systems" else None
+    systems = _counts(system, draws, for_systems, rows) if over != "items" else None
+    for _ in range(0, draws, rows):
+        yield Draws(items=next(items) if items else None, systems=next(systems) if systems else None)
+
+
+def _counts(codes: Codes, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
+    present = np.unique(codes)
+    for counts in resample_counts(len(present), draws, rng, rows):
+        spread = np.zeros((len(counts), int(codes.max(initial=-1)) + 1))
+        spread[:, present] = counts
+        yield spread
+
+
+def _resampled(
+    own: Sequence[Measure],
+    panel: Panel,
+    metrics: Sequence[int],
+    grouping: Grouping | Codes,
+    average: Average,
+    over: Over,
+    draws: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """Values (draws, metrics) on resamples that all metrics share."""
+    if not len(panel.human):
+        return np.full((draws, len(metrics)), np.nan)
+    values = np.empty((draws, len(metrics)))
+    samples = [panel.sample(metric) for metric in metrics]
+    start = 0
+    for chunk in drawn(panel.item, panel.system, over, draws, rng, max(1, resample.CHUNK // len(panel.human))):
+        size = len(chunk.items if chunk.items is not None else chunk.systems)
+        for column, (metric, sample) in enumerate(zip(metrics, samples, strict=True)):
+            values[start : start + size, column] = estimate(own[metric], sample, grouping, chunk, average).values
+        start += size
+    return values
+
+
+def _gap(
+    values: Floats, resampled: Floats, panel: Panel, over: Over, confidence: float, alternative: Alternative
+) -> Gap:
+    units = _units(panel, over)
+    observed = values[:1] - values[1:]
+    differences = resampled[:, :1] - resampled[:, 1:]
+    low, high = _interval(float(observed[0]), differences[:, 0], confidence, units)
+    extreme = count_extreme(differences - observed, observed, alternative, slack_of(values[:1], values[1:]))
+    return Gap(
+        value=float(observed[0]),
+        low=low,
+        high=high,
+        p=float(p_values(extreme, len(resampled), observed, units)[0]),
+        standard_error=_standard_error(differences[:, 0], low),
+        outputs=len(panel.human),
+        items=len(np.unique(panel.item)),
+    )
+
+
+def _interval(value: float, resampled: Floats, confidence: float, units: int) -> tuple[float, float]:
+    return (math.nan, math.nan) if math.isnan(value) else interval(resampled, confidence, units)
+
+
+def _standard_error(resampled: Floats, low: float) -> float:
+    """The spread of the draws, where there are enough of them for an interval."""
+    return math.nan if math.isnan(low) else float(np.nanstd(resampled, ddof=1))
+
+
+def _units(panel: Panel, over: Over) -> int:
+    """Of what is resampled, how many there are; of both, the fewer."""
+    items, systems = len(np.unique(panel.item)), len(np.unique(panel.system))
+    return {"items": items, "systems": systems, "both": min(items, systems)}[over]
+
+
+def _one_each(measures: Measure | Sequence[Measure], panel: Panel) -> Sequence[Measure]:
+    if isinstance(measures, Measure):
+        return [measures] * len(panel.metrics)
+    if len(measures) != len(panel.metrics):
+        raise RunError(f"one measure for all metrics or one for each, got {len(measures)} for {len(panel.metrics)}")
+    return measures
