@@ -8,6 +8,7 @@ from metrist.kernels.tokens import CharClasses
 _Scanned = tuple[bytearray, bytearray, list[str]]
 _Numbers = NDArray[np.int32]
 _Places = NDArray[np.int64]
+_Floats = NDArray[np.float64]
 
 def scan(texts: tuple[str, ...], classes: CharClasses, lower: bool, /) -> _Scanned: ...
 def scan_13a(texts: tuple[str, ...], classes: CharClasses, cleaned: Callable[[str], str], /) -> _Scanned: ...
@@ -49,3 +50,35 @@ def rank_comoments(
     /,
 ) -> None: ...
 def ter_edits(ids: _Numbers, starts: _Places, outputs: _Numbers, references: _Numbers, result: _Places, /) -> None: ...
+def beyond_counts(
+    scores: _Floats, levels: _Numbers, weights: _Places, starts: _Places, epsilons: _Floats, result: _Places, /
+) -> None: ...
+def gap_histogram(
+    scores: _Floats,
+    levels: _Numbers,
+    weights: _Places,
+    starts: _Places,
+    units: _Places,
+    low: float,
+    high: float,
+    scale: float,
+    result: _Places,
+    /,
+) -> None: ...
+def gaps_kept(
+    scores: _Floats,
+    levels: _Numbers,
+    weights: _Places,
+    starts: _Places,
+    units: _Places,
+    low: float,
+    high: float,
+    scale: float,
+    keep: NDArray[np.bool_],
+    gaps: _Floats,
+    gains: _Places,
+    /,
+) -> int: ...
+def best_prefixes(
+    gains: _Floats, groups: _Numbers, lasts: _Places, weights: _Floats, best: _Floats, at: _Places, /
+) -> None: ...

@@ -1,61 +1,82 @@
 """Pairs of scored outputs, told apart by the gap between their scores: counted, never listed as a whole.
 
 Outputs come group by group (`starts`: group g is `starts[g]:starts[g + 1]`, none empty), in a group by ascending score
-and, of equal scores, by descending human level. Only outputs of one group are paired. An output of weight w stands for
-w copies, which are not paired with each other here.
+and, of equal scores, by descending human level (from 0 in each group). Only outputs of one group are paired. An output
+of weight w stands for w copies, which are not paired with each other here. Compiled where the extension was built.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.twin import windows as _twin
+from metrist.kernels import have_compiled
+from metrist.kernels.twin import windows as twin
+from metrist.kernels.twin.windows import Counts, Floats, Levels
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-Levels = NDArray[np.int32]
-
-
-def window_counts(scores: Floats, levels: Levels, weights: Counts, starts: Counts, epsilons: Floats) -> Counts:
-    """Pairs whose gap is at most epsilon, per threshold and group: tied by humans, concordant, all of them."""
-    return _twin.window_counts(scores, levels, weights, starts, epsilons)
+if have_compiled:
+    from metrist.kernels import _native
 
 
-def gap_histogram(
-    scores: Floats,
-    levels: Levels,
-    weights: Counts,
-    starts: Counts,
-    units: Counts,
-    low: float,
-    high: float,
-    scale: float,
-    buckets: int,
-) -> Counts:
-    """Pairs with a gap above `low` and at most `high`, by bucket (gap - low) * scale: units (per group, times both
-    weights) that humans tie, units that are concordant, and the number of both. Discordant pairs are left out."""
-    return _twin.gap_histogram(scores, levels, weights, starts, units, low, high, scale, buckets)
+class Ranked(NamedTuple):
+    """The columns that all functions here look at."""
+
+    scores: Floats
+    levels: Levels
+    weights: Counts
+    starts: Counts
+
+
+class Stretch(NamedTuple):
+    """Gaps above `low` (at least 0) and up to `high`. One falls into bucket (gap - low) * scale, or into the last."""
+
+    low: float
+    high: float
+    scale: float
+
+
+def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
+    """Pairs whose gap is above epsilon, per threshold and group: tied by humans, concordant, and all of them."""
+    if not have_compiled:
+        return twin.beyond_counts(*ranked, epsilons)
+    counts = np.zeros((len(epsilons), len(ranked.starts) - 1, 3), np.int64)
+    _native.beyond_counts(*ranked, np.ascontiguousarray(epsilons), counts)
+    return counts
+
+
+def gap_histogram(ranked: Ranked, units: Counts, stretch: Stretch, buckets: int) -> Counts:
+    """The pairs of a stretch by bucket, in units of their group times both weights: tied by humans, concordant,
+    discordant; and as a plain number those that are not discordant."""
+    if not have_compiled:
+        return twin.gap_histogram(*ranked, units, *stretch, buckets)
+    table = np.zeros((buckets, 4), np.int64)
+    _native.gap_histogram(*ranked, units, *stretch, table)
+    return table
 
 
 def gaps_kept(
-    scores: Floats,
-    levels: Levels,
-    weights: Counts,
-    starts: Counts,
-    units: Counts,
-    low: float,
-    high: float,
-    scale: float,
-    keep: NDArray[np.bool_],
+    ranked: Ranked, units: Counts, stretch: Stretch, keep: NDArray[np.bool_], size: int
 ) -> tuple[Floats, Counts]:
-    """The gaps of those pairs whose bucket is kept, in no order, and their units: negative where concordant."""
-    return _twin.gaps_kept(scores, levels, weights, starts, units, low, high, scale, keep)
+    """The gaps, in no order, of the `size` pairs in kept buckets that are not discordant, and their units: negative
+    where concordant."""
+    if not have_compiled:
+        return twin.gaps_kept(*ranked, units, *stretch, keep)
+    gaps, gains = np.empty(size), np.empty(size, np.int64)
+    found = _native.gaps_kept(*ranked, units, *stretch, np.ascontiguousarray(keep), gaps, gains)
+    if found != size:
+        raise ValueError(f"kept {found} gaps where {size} were counted")
+    return gaps, gains
 
 
 def best_prefixes(
-    gains: Floats, groups: NDArray[np.int32], lasts: NDArray[np.intp], weights: Floats
-) -> tuple[Floats, NDArray[np.intp]]:
-    """For each row of group weights: the greatest weighted sum of gains from the first up to one of `lasts`, and the
-    first of `lasts` that reaches it; 0 and -1 where none is above 0."""
-    return _twin.best_prefixes(gains, groups, lasts, weights)
+    gains: Floats, groups: NDArray[np.int32], lasts: Counts, weights: Floats
+) -> tuple[Floats, NDArray[np.int64]]:
+    """For each row of group weights: the greatest weighted sum of gains from the first up to one of `lasts`, and which
+    of `lasts` is the first to reach it; 0 and -1 where none is above 0."""
+    if not have_compiled:
+        return twin.best_prefixes(gains, groups, lasts, weights)
+    best, at = np.empty(len(weights)), np.empty(len(weights), np.int64)
+    _native.best_prefixes(gains, groups, lasts, np.ascontiguousarray(weights), best, at)
+    return best, at

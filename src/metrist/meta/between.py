@@ -92,18 +92,17 @@ def permutation_tests(
     )
     (source,) = rng.spawn(1)
     found: dict[int, PermutationTest] = {}
-    for outputs, positions in batches(panel, pairs):
-        chosen = [pairs[position] for position in positions]
-        tests = _batch(plan, _standardised(panel.take(outputs)), chosen, grouped(grouping, outputs), deepcopy(source))
-        found.update(zip(positions, tests, strict=True))
+    for batch in batches(panel, pairs):
+        groups = grouped(grouping, batch.outputs)
+        tests = _batch(plan, _standardised(batch.panel), batch.pairs, groups, deepcopy(source))
+        found.update(zip(batch.positions, tests, strict=True))
     return [found[position] for position in range(len(pairs))]
 
 
 def _check(measure: Measure, exchange: Exchange, draws: int) -> None:
     if exchange not in EXCHANGES:
-        raise RunError(
-            f"no exchange of {exchange!r}; known are {', '.join(EXCHANGES)}{did_you_mean(exchange, EXCHANGES)}"
-        )
+        known = ", ".join(EXCHANGES)
+        raise RunError(f"no exchange of {exchange!r}; known are {known}{did_you_mean(exchange, EXCHANGES)}")
     if draws < 1:
         raise RunError(f"draws must be at least 1, got {draws}")
     if "epsilon" in measure.name:
@@ -145,12 +144,15 @@ def _units(panel: Panel, exchange: Exchange) -> tuple[int, Codes]:
 
 
 def _standardised(panel: Panel) -> Panel:
-    with np.errstate(invalid="ignore"):
-        centred = panel.metrics - panel.metrics.mean(axis=1, keepdims=True) if panel.metrics.size else panel.metrics
-    spread = np.sqrt((centred**2).mean(axis=1, keepdims=True)) if centred.size else np.ones((len(centred), 1))
+    if not panel.metrics.size:
+        return panel
+    # Brought to the size of 1 first: squares of very large or small values would not be finite, or not above 0.
+    scaled = panel.metrics / np.maximum(np.abs(panel.metrics).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    centred = scaled - scaled.mean(axis=1, keepdims=True)
+    spread = np.sqrt((centred**2).mean(axis=1, keepdims=True))
     constant = (panel.metrics == panel.metrics[:, :1]).all(axis=1, keepdims=True)
     # A constant metric stays constant: rounding must not make an order of it.
-    metrics = np.where(constant, 0.0, centred / np.where(constant | (spread == 0), 1.0, spread))
+    metrics = np.where(constant, 0.0, centred / np.where(constant, 1.0, spread))
     return Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
 
 
@@ -173,9 +175,9 @@ def _pearson_rows(panel: Panel, unit_of: Codes, units: int) -> Floats:
     """(metrics, units, 3): sums of z, z squared and z times the human value."""
     human = panel.human - panel.human.mean()
     columns = np.stack([panel.metrics, panel.metrics**2, panel.metrics * human], axis=-1)
-    rows = np.zeros((len(columns), units, 3))
-    np.add.at(rows, (slice(None), unit_of), columns)
-    return rows
+    order = np.argsort(unit_of, kind="stable")
+    starts = np.searchsorted(unit_of[order], np.arange(units))
+    return np.add.reduceat(columns[:, order], starts, axis=1)
 
 
 def _pearson_pool(human: Floats) -> resample.Pool:

@@ -20,7 +20,7 @@ import numpy as np
 
 from metrist.errors import RunError, did_you_mean
 from metrist.meta import resample
-from metrist.meta.grouping import Average, Grouping, estimate
+from metrist.meta.grouping import Average, Estimated, Grouping, estimate
 from metrist.meta.measures import Measure
 from metrist.meta.panel import Pairs, Panel, batches, grouped
 from metrist.meta.resample import Alternative, Floats, count_extreme, interval, p_values, resample_counts, slack_of
@@ -72,21 +72,12 @@ def bootstrap(
     own = _one_each(measures, panel)
     (source,) = rng.spawn(1)
     found: dict[int, Interval] = {}
-    for outputs, metrics in batches(panel, [(metric,) for metric in range(len(panel.metrics))]):
-        part, groups = panel.take(outputs), grouped(grouping, outputs)
-        resampled = _resampled(own, part, metrics, groups, average, over, draws, deepcopy(source))
-        for column, metric in enumerate(metrics):
-            plain = estimate(own[metric], part.sample(metric), groups, average=average)
-            low, high = _interval(float(plain.values[0]), resampled[:, column], confidence, _units(part, over))
-            found[metric] = Interval(
-                value=float(plain.values[0]),
-                low=low,
-                high=high,
-                standard_error=_standard_error(resampled[:, column], low),
-                outputs=len(part.human),
-                groups=int(plain.groups[0]),
-                undefined=int(plain.undefined[0]),
-            )
+    for batch in batches(panel, [(metric,) for metric in range(len(panel.metrics))]):
+        groups, chosen = grouped(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
+        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(chosen)]
+        resampled = _resampled(chosen, batch.panel, groups, average, over, draws, deepcopy(source))
+        for column, metric in enumerate(batch.metrics):
+            found[metric] = _interval(plain[column], resampled[:, column], batch.panel, over, confidence)
     return [found[metric] for metric in range(len(panel.metrics))]
 
 
@@ -107,15 +98,14 @@ def bootstrap_gaps(
     own = _one_each(measures, panel)
     (source,) = rng.spawn(1)
     found: dict[int, Gap] = {}
-    for outputs, positions in batches(panel, pairs):
-        part, groups = panel.take(outputs), grouped(grouping, outputs)
-        metrics = sorted({metric for position in positions for metric in pairs[position]})
-        values = [float(estimate(own[m], part.sample(m), groups, average=average).values[0]) for m in metrics]
-        resampled = _resampled(own, part, metrics, groups, average, over, draws, deepcopy(source))
-        for position in positions:
-            a, b = (metrics.index(metric) for metric in pairs[position])
-            pair_values, pair_draws = np.array([values[a], values[b]]), resampled[:, [a, b]]
-            found[position] = _gap(pair_values, pair_draws, part, over, confidence, alternative)
+    for batch in batches(panel, pairs):
+        groups, chosen = grouped(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
+        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(chosen)]
+        values = np.array([float(estimated.values[0]) for estimated in plain])
+        resampled = _resampled(chosen, batch.panel, groups, average, over, draws, deepcopy(source))
+        for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
+            both = [first, second]
+            found[position] = _gap(values[both], resampled[:, both], batch.panel, over, confidence, alternative)
     return [found[position] for position in range(len(pairs))]
 
 
@@ -132,7 +122,7 @@ def resampled_values(
     """The measure on each resample, for whoever wants more than an interval of it."""
     panel = Panel(human=sample.human, metrics=sample.metric[None], item=sample.item, system=sample.system)
     (source,) = rng.spawn(1)
-    return _resampled([measure], panel, [0], grouping, average, over, draws, source)[:, 0]
+    return _resampled([measure], panel, grouping, average, over, draws, source)[:, 0]
 
 
 def drawn(item: Codes, system: Codes, over: Over, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Draws]:
@@ -158,7 +148,6 @@ def _counts(codes: Codes, draws: int, rng: np.random.Generator, rows: int) -> It
 def _resampled(
     own: Sequence[Measure],
     panel: Panel,
-    metrics: Sequence[int],
     grouping: Grouping | Codes,
     average: Average,
     over: Over,
@@ -166,17 +155,27 @@ def _resampled(
     rng: np.random.Generator,
 ) -> Floats:
     """Values (draws, metrics) on resamples that all metrics share."""
-    if not len(panel.human):
-        return np.full((draws, len(metrics)), np.nan)
-    values = np.empty((draws, len(metrics)))
-    samples = [panel.sample(metric) for metric in metrics]
-    start = 0
-    for chunk in drawn(panel.item, panel.system, over, draws, rng, max(1, resample.CHUNK // len(panel.human))):
-        size = len(chunk.items if chunk.items is not None else chunk.systems)
-        for column, (metric, sample) in enumerate(zip(metrics, samples, strict=True)):
-            values[start : start + size, column] = estimate(own[metric], sample, grouping, chunk, average).values
-        start += size
-    return values
+    chunks = [np.empty((0, len(own)))]
+    samples = [panel.sample(metric) for metric in range(len(own))]
+    rows = max(1, resample.CHUNK // max(1, len(panel.human)))
+    for chunk in drawn(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
+        values = [estimate(m, s, grouping, chunk, average).values for m, s in zip(own, samples, strict=True)]
+        chunks.append(np.stack(values, axis=1))
+    return np.concatenate(chunks)
+
+
+def _interval(plain: Estimated, resampled: Floats, panel: Panel, over: Over, confidence: float) -> Interval:
+    value = float(plain.values[0])
+    low, high = _bounds(value, resampled, confidence, _units(panel, over))
+    return Interval(
+        value=value,
+        low=low,
+        high=high,
+        standard_error=_standard_error(resampled, low),
+        outputs=len(panel.human),
+        groups=int(plain.groups[0]),
+        undefined=int(plain.undefined[0]),
+    )
 
 
 def _gap(
@@ -185,7 +184,7 @@ def _gap(
     units = _units(panel, over)
     observed = values[:1] - values[1:]
     differences = resampled[:, :1] - resampled[:, 1:]
-    low, high = _interval(float(observed[0]), differences[:, 0], confidence, units)
+    low, high = _bounds(float(observed[0]), differences[:, 0], confidence, units)
     extreme = count_extreme(differences - observed, observed, alternative, slack_of(values[:1], values[1:]))
     return Gap(
         value=float(observed[0]),
@@ -198,7 +197,7 @@ def _gap(
     )
 
 
-def _interval(value: float, resampled: Floats, confidence: float, units: int) -> tuple[float, float]:
+def _bounds(value: float, resampled: Floats, confidence: float, units: int) -> tuple[float, float]:
     return (math.nan, math.nan) if math.isnan(value) else interval(resampled, confidence, units)
 
 

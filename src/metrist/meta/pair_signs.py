@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -122,7 +121,8 @@ def _correct(
     order = np.sign(human[left] - human[right])
     gaps = metrics[:, left] - metrics[:, right]
     said = np.where(np.abs(gaps) <= epsilons[:, None], 0.0, np.sign(gaps))
-    return (said == order).astype(np.float32)
+    correct: NDArray[np.float32] = (said == order).astype(np.float32)
+    return correct
 
 
 # The null: a sum of fair coins, weighted by class
@@ -181,20 +181,24 @@ def _tail(lead: int, weights: list[int], tosses: list[int], rng: np.random.Gener
 
 def _outcomes(classes: list[tuple[int, int]]) -> tuple[Counts, Floats] | None:
     """All sums of weight * (heads - tails) over the classes with their probabilities; None where they are too many."""
-    values, shares = np.zeros(1, dtype=np.int64), np.ones(1)
+    values: Counts = np.zeros(1, dtype=np.int64)
+    shares: Floats = np.ones(1)
     for weight, tosses in classes:
         heads, chances = _coin(tosses)
         if len(values) * len(heads) > _OUTCOMES:
             return None
         sums = (values[:, None] + weight * (2 * heads - tosses)[None, :]).ravel()
-        values, place = np.unique(sums, return_inverse=True)
-        shares = np.bincount(place.ravel(), weights=(shares[:, None] * chances[None, :]).ravel())
+        found, place = np.unique(sums, return_inverse=True)
+        values = found.astype(np.int64)
+        shares = np.bincount(place.ravel(), weights=(shares[:, None] * chances[None, :]).ravel()).astype(np.float64)
     return values, shares
 
 
 def _sampled_sums(classes: list[tuple[float, int]], rng: np.random.Generator) -> Floats:
-    draws = [weight * (2.0 * rng.binomial(tosses, 0.5, size=_DRAWS) - tosses) for weight, tosses in classes]
-    return reduce(np.add, draws)
+    total = np.zeros(_DRAWS)
+    for weight, tosses in classes:
+        total += weight * (2.0 * rng.binomial(tosses, 0.5, size=_DRAWS) - tosses)
+    return total
 
 
 class _TailTable:

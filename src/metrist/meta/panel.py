@@ -54,14 +54,15 @@ class Panel:
 
     def scored(self, metrics: Iterable[int]) -> Mask:
         """The outputs that all these metrics have scored."""
-        return ~np.isnan(self.metrics[list(metrics)]).any(axis=0)
+        return np.logical_not(np.isnan(self.metrics[list(metrics)]).any(axis=0))
 
-    def take(self, chosen: Mask) -> Panel:
+    def take(self, outputs: Mask, metrics: Sequence[int]) -> Panel:
+        """Some outputs, and some metrics in the order given."""
         return Panel(
-            human=self.human[chosen],
-            metrics=self.metrics[:, chosen],
-            item=self.item[chosen],
-            system=self.system[chosen],
+            human=self.human[outputs],
+            metrics=self.metrics[list(metrics)][:, outputs],
+            item=self.item[outputs],
+            system=self.system[outputs],
         )
 
     def sample(self, metric: int) -> Sample:
@@ -69,17 +70,42 @@ class Panel:
         return Sample(human=self.human, metric=self.metrics[metric], item=self.item, system=self.system)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Sets of metrics that have scored the same outputs: which outputs, which metrics, the panel of just these, the
+    sets' positions among all sets, and the sets by places in that panel."""
+
+    outputs: Mask
+    metrics: list[int]
+    panel: Panel
+    positions: list[int]
+    sets: list[tuple[int, ...]]
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        return [(first, second) for first, second in self.sets]
+
+
 def all_pairs(panel: Panel) -> list[tuple[int, int]]:
     return list(combinations(range(len(panel.metrics)), 2))
 
 
-def batches(panel: Panel, sets: Sequence[tuple[int, ...]]) -> Iterator[tuple[Mask, list[int]]]:
-    """The sets of metrics by the outputs that all of a set have scored: (outputs, positions in `sets`)."""
+def batches(panel: Panel, sets: Sequence[tuple[int, ...]]) -> Iterator[Batch]:
+    """The sets of metrics, by the outputs that all metrics of a set have scored."""
     found: dict[bytes, tuple[Mask, list[int]]] = {}
-    for position, metrics in enumerate(sets):
-        mask = panel.scored(metrics)
+    for position, members in enumerate(sets):
+        mask = panel.scored(members)
         found.setdefault(mask.tobytes(), (mask, []))[1].append(position)
-    yield from found.values()
+    for mask, positions in found.values():
+        metrics = sorted({metric for position in positions for metric in sets[position]})
+        place = {metric: number for number, metric in enumerate(metrics)}
+        yield Batch(
+            outputs=mask,
+            metrics=metrics,
+            panel=panel.take(mask, metrics),
+            positions=positions,
+            sets=[tuple(place[metric] for metric in sets[position]) for position in positions],
+        )
 
 
 def grouped(grouping: Grouping | Codes, outputs: Mask) -> Grouping | Codes:

@@ -103,5 +103,5 @@ def _needed(difference: float, standard_error: float, items: int, alpha: float, 
 
 def _round(count: int) -> int:
     """Two digits: more would promise what an approximation cannot keep."""
-    size = 10 ** max(0, len(str(count)) - 2)
+    size = int("1".ljust(len(str(count)) - 1, "0"))
     return math.ceil(count / size) * size

@@ -74,7 +74,7 @@ class _Stretch:
 class _Search:
     def __init__(self, pairing: Pairing) -> None:
         self._pairing = pairing
-        self._columns = (pairing.scores, pairing.levels, pairing.weights, pairing.starts)
+        self._columns = pairing.ranked, pairing.units
         right = int(pairing.at(0.0).right[0] @ pairing.units)
         self._untied = right - int(pairing.windows(np.zeros(1))[0, :, 0] @ pairing.units)
         self.best = Threshold(0.0, right)
@@ -106,7 +106,7 @@ class _Search:
             middles = (below + known.at[1:][hopeful]) // 2
             middles = middles[middles > below]
             left = int(np.diff(known.pairs)[hopeful].sum())
-            if not len(middles) or left <= _TRIAL * len(middles) * len(self._pairing.scores):
+            if not len(middles) or left <= _TRIAL * len(middles) * len(self._pairing.ranked.scores):
                 return self._stretches(known, hopeful)
             known = known.merged(self._tried(ladder, middles))
 
@@ -135,9 +135,9 @@ class _Search:
 
     def _exhaust(self, stretch: _Stretch) -> None:
         buckets = 1 if stretch.pairs <= _FEW else min(_BUCKETS, 1 + stretch.pairs // 4)
-        scale = buckets / (stretch.high - stretch.low)
-        table = windows.gap_histogram(*self._columns, self._pairing.units, stretch.low, stretch.high, scale, buckets)
-        found = _Buckets(stretch, scale, *table.T)
+        cut = windows.Stretch(stretch.low, stretch.high, buckets / (stretch.high - stretch.low))
+        won, lost, _, sizes = windows.gap_histogram(*self._columns, cut, buckets).T
+        found = _Buckets(cut, stretch.right, won, lost, sizes)
         keep = (found.sizes > 0) & self._hopeful(found.bounds(), stretch.low) & (found.bounds() >= found.after().max())
         heavy = keep & (found.sizes > _SORTED)
         for batch in _batches(found.sizes, keep & ~heavy):
@@ -146,8 +146,7 @@ class _Search:
             self._divide(found, bucket)
 
     def _sort(self, found: _Buckets, keep: NDArray[np.bool_]) -> None:
-        low, high = found.stretch.low, found.stretch.high
-        gaps, gains = windows.gaps_kept(*self._columns, self._pairing.units, low, high, found.scale, keep)
+        gaps, gains = windows.gaps_kept(*self._columns, found.cut, keep, int(found.sizes[keep].sum()))
         order = np.argsort(gaps)
         gaps, right = gaps[order], np.cumsum(gains[order])
         # The gains of buckets that were left out are missing from the sums.
@@ -161,7 +160,7 @@ class _Search:
         inner = found.inner(bucket)
         if inner.high == np.nextafter(inner.low, math.inf):
             self._offer(np.array([inner.high]), found.after()[[bucket]])
-        elif (inner.low, inner.high) == (found.stretch.low, found.stretch.high):
+        elif (inner.low, inner.high) == (found.cut.low, found.cut.high):
             self._sort(found, np.arange(len(found.sizes)) == bucket)
         else:
             self._exhaust(inner)
@@ -171,14 +170,14 @@ class _Search:
 class _Buckets:
     """The pairs of a stretch by their gap: units won and lost in each bucket, and its number of pairs."""
 
-    stretch: _Stretch
-    scale: float
+    cut: windows.Stretch
+    right: int
     won: Counts
     lost: Counts
     sizes: Counts
 
     def after(self) -> Counts:
-        return self.stretch.right + np.cumsum(self.won - self.lost)
+        return self.right + np.cumsum(self.won - self.lost)
 
     def bounds(self) -> Counts:
         return self.after() + self.lost
@@ -189,12 +188,12 @@ class _Buckets:
 
     def _edge(self, bucket: int) -> float:
         """The greatest number below the bucket, found by halving among all numbers that the machine has."""
-        low, high = _as_bits(self.stretch.low), _as_bits(self.stretch.high)
+        low, high = _as_bits(self.cut.low), _as_bits(self.cut.high)
         if bucket in (0, len(self.sizes)):
             return _from_bits(low if bucket == 0 else high)
         while high - low > 1:
             middle = (low + high) // 2
-            if (_from_bits(middle) - self.stretch.low) * self.scale < bucket:
+            if (_from_bits(middle) - self.cut.low) * self.cut.scale < bucket:
                 low = middle
             else:
                 high = middle
@@ -217,11 +216,11 @@ def _batches(sizes: Counts, keep: NDArray[np.bool_]) -> Iterator[NDArray[np.bool
 
 
 def _firsts(pairing: Pairing) -> Counts:
-    return np.repeat(pairing.starts[:-1], np.diff(pairing.starts))
+    return np.repeat(pairing.ranked.starts[:-1], np.diff(pairing.ranked.starts))
 
 
 def _pair_count(pairing: Pairing) -> int:
-    return int((np.arange(len(pairing.scores)) - _firsts(pairing)).sum())
+    return int((np.arange(len(pairing.ranked.scores)) - _firsts(pairing)).sum())
 
 
 def _ladder(pairing: Pairing) -> Floats:
@@ -229,7 +228,7 @@ def _ladder(pairing: Pairing) -> Floats:
 
     A gap that came up twice may be that of very many pairs, so the number just below it is a rung too.
     """
-    scores, starts, firsts = pairing.scores, pairing.starts, _firsts(pairing)
+    (scores, _, _, starts), firsts = pairing.ranked, _firsts(pairing)
     earlier_ones = np.arange(len(scores)) - firsts
     upto = np.cumsum(earlier_ones)
     tickets = np.random.default_rng(0).integers(0, upto[-1], min(_RUNGS, int(upto[-1]) // 64))

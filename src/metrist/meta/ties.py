@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metrist.kernels import windows
+from metrist.kernels.windows import Ranked, beyond_counts
 from metrist.errors import RunError
 
 Floats = NDArray[np.float64]
@@ -45,15 +45,12 @@ class Pairing:
     """
 
     order: NDArray[np.intp]
-    scores: Floats
-    levels: NDArray[np.int32]
-    weights: Counts
-    starts: Counts
+    ranked: Ranked
     pairs: Counts
     units: Counts
     skipped: int
     _copies: Counts
-    _concordant: Counts
+    _all: Counts
 
     @property
     def whole(self) -> int:
@@ -63,11 +60,11 @@ class Pairing:
         """Right and tied pairs at each threshold: arrays (thresholds, groups)."""
         wanted = np.atleast_1d(np.asarray(epsilons, np.float64))
         ties, concordant, all_pairs = np.moveaxis(self.windows(wanted), 2, 0)
-        return Tied(ties - concordant + self._concordant + self._copies, all_pairs + self._copies)
+        return Tied(ties - concordant + self._all[:, 1] + self._copies, all_pairs + self._copies)
 
     def windows(self, epsilons: Floats) -> Counts:
-        """Per threshold and group: pairs within it that humans tie, that are concordant, and all of them."""
-        return windows.window_counts(self.scores, self.levels, self.weights, self.starts, epsilons)
+        """Per threshold and group: pairs up to that gap that humans tie, that are concordant, and all of them."""
+        return self._all - beyond_counts(self.ranked, epsilons)
 
     def accuracy(self, epsilon: float) -> float:
         return self.share(int(self.at(epsilon).right[0] @ self.units))
@@ -116,31 +113,16 @@ def pairing(
     pairs = _pairs_of(_sums(weight[order], starts))
     units = _units(pairs, slice_of[order[starts[:-1]]], average, slice_average)
     levels = _levels(ratings[order], np.repeat(np.arange(len(pairs)), np.diff(starts)))
-    return _made(order, scores[order], levels, weight[order], starts, pairs, units, int(np.count_nonzero(size < 2)))
-
-
-def _made(
-    order: NDArray[np.intp],
-    scores: Floats,
-    levels: NDArray[np.int32],
-    weights: Counts,
-    starts: Counts,
-    pairs: Counts,
-    units: Counts,
-    skipped: int,
-) -> Pairing:
-    everything = windows.window_counts(scores, levels, weights, starts, np.array([math.inf]))
+    ranked = Ranked(scores[order], levels, weight[order], starts)
     return Pairing(
         order=order,
-        scores=scores,
-        levels=levels,
-        weights=weights,
-        starts=starts,
+        ranked=ranked,
         pairs=pairs,
         units=units,
-        skipped=skipped,
-        _copies=_sums(_pairs_of(weights), starts),
-        _concordant=everything[0, :, 1],
+        skipped=int(np.count_nonzero(size < 2)),
+        _copies=_sums(_pairs_of(ranked.weights), starts),
+        # No gap is below 0: above -1 are all.
+        _all=beyond_counts(ranked, np.array([-1.0]))[0],
     )
 
 

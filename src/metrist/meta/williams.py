@@ -67,4 +67,5 @@ def _correlations(rows: Floats) -> Floats:
     centred = rows - rows.mean(axis=1, keepdims=True)
     length = np.where(constant, np.nan, np.sqrt((centred**2).sum(axis=1)))
     unit = centred / length[:, None]
-    return np.clip(unit @ unit.T, -1.0, 1.0)
+    found: Floats = np.clip(unit @ unit.T, -1.0, 1.0)
+    return found

@@ -1,5 +1,6 @@
 /* metrist.kernels._native: checks what Python hands over, and runs the kernels without the GIL. */
 #include "kernels.h"
+#include "windows.h"
 #include "pairs.h"
 #include "ranks.h"
 
@@ -356,6 +357,10 @@ static PyMethodDef methods[] = {
     {"pair_counts", FAST(py_pair_counts), METH_FASTCALL, NULL},
     {"rank_comoments", FAST(py_rank_comoments), METH_FASTCALL, NULL},
     {"ter_edits", FAST(py_ter_edits), METH_FASTCALL, NULL},
+    {"beyond_counts", py_beyond_counts, METH_VARARGS, NULL},
+    {"gap_histogram", py_gap_histogram, METH_VARARGS, NULL},
+    {"gaps_kept", py_gaps_kept, METH_VARARGS, NULL},
+    {"best_prefixes", py_best_prefixes, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -28,7 +28,7 @@ static void count_group(const Ranked *ranked, int64_t group, int32_t levels, dou
     memset(passed->tree, 0, ((size_t)levels + 1) * sizeof(int64_t));
     memset(passed->level, 0, (size_t)levels * sizeof(int64_t));
     for (int64_t i = next; i < end; i++) {
-        for (; ranked->scores[i] - ranked->scores[next] > epsilon && next < i; next++) {
+        for (; next < i && ranked->scores[i] - ranked->scores[next] > epsilon; next++) {
             int64_t weight = ranked->weights[next];
             for (int32_t node = ranked->levels[next] + 1; node <= levels; node += node & -node) {
                 passed->tree[node] += weight;

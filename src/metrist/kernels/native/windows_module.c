@@ -137,11 +137,10 @@ PyObject *py_best_prefixes(PyObject *self, PyObject *args) {
     int64_t count = length(&views[0], sizeof(double)), draws = length(&views[4], sizeof(double));
     Prefixes prefixes = {views[0].buf, views[1].buf, count, views[2].buf, length(&views[2], sizeof(int64_t)),
                          views[3].buf, draws, draws ? length(&views[3], sizeof(double)) / draws : 0};
-    int failed = check_prefixes(&prefixes);
-    if (length(&views[1], sizeof(int32_t)) != count || length(&views[5], sizeof(int64_t)) != draws ||
-        length(&views[3], sizeof(double)) != draws * prefixes.width) {
-        failed = refuse("one group per gain, and one result per row of weights");
-    }
+    int failed = length(&views[1], sizeof(int32_t)) != count || length(&views[5], sizeof(int64_t)) != draws ||
+                         length(&views[3], sizeof(double)) != draws * prefixes.width
+                     ? refuse("one group per gain, and one result per row of weights")
+                     : check_prefixes(&prefixes);
     if (!failed) {
         Py_BEGIN_ALLOW_THREADS
         find_best_prefixes(&prefixes, views[4].buf, views[5].buf);

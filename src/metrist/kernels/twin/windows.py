@@ -24,16 +24,16 @@ _CHUNK = 1 << 20
 _PREFIXES = 1 << 21
 
 
-def window_counts(scores: Floats, levels: Levels, weights: Counts, starts: Counts, epsilons: Floats) -> Counts:
+def beyond_counts(scores: Floats, levels: Levels, weights: Counts, starts: Counts, epsilons: Floats) -> Counts:
     counts = np.zeros((len(epsilons), len(starts) - 1, 3), np.int64)
     if not len(scores):
         return counts
     firsts = _firsts(starts)
     total = np.concatenate([[0], np.cumsum(weights)])
     for row, epsilon in zip(counts, epsilons.tolist(), strict=True):
-        left = _window_starts(scores, firsts, epsilon)
-        below, equal = _below_and_equal(levels, weights, left)
-        per_output = np.stack([equal, below, total[:-1] - total[left]], axis=1) * weights[:, None]
+        ends = _window_starts(scores, firsts, epsilon)
+        below, equal = _below_and_equal(levels, weights, firsts, ends)
+        per_output = np.stack([equal, below, total[ends] - total[firsts]], axis=1) * weights[:, None]
         row[:] = np.add.reduceat(per_output, starts[:-1])
     return counts
 
@@ -49,12 +49,11 @@ def gap_histogram(
     scale: float,
     buckets: int,
 ) -> Counts:
-    table = np.zeros((buckets, 3), np.int64)
+    table = np.zeros((buckets, 4), np.int64)
     for pairs in _pairs_between(scores, levels, weights, starts, units, low, high):
         bucket = _buckets(pairs.gaps, low, scale, buckets)
-        np.add.at(table[:, 0], bucket, np.maximum(pairs.gains, 0))
-        np.add.at(table[:, 1], bucket, np.maximum(-pairs.gains, 0))
-        table[:, 2] += np.bincount(bucket, minlength=buckets)
+        np.add.at(table, (bucket, pairs.relation), pairs.worth)
+        table[:, 3] += np.bincount(bucket[pairs.relation < 2], minlength=buckets)
     return table
 
 
@@ -71,16 +70,14 @@ def gaps_kept(
 ) -> tuple[Floats, Counts]:
     gaps, gains = [np.empty(0)], [np.empty(0, np.int64)]
     for pairs in _pairs_between(scores, levels, weights, starts, units, low, high):
-        kept = keep[_buckets(pairs.gaps, low, scale, len(keep))]
+        kept = keep[_buckets(pairs.gaps, low, scale, len(keep))] & (pairs.relation < 2)
         gaps.append(pairs.gaps[kept])
-        gains.append(pairs.gains[kept])
+        gains.append(np.where(pairs.relation == 0, pairs.worth, -pairs.worth)[kept])
     return np.concatenate(gaps), np.concatenate(gains)
 
 
-def best_prefixes(
-    gains: Floats, groups: NDArray[np.int32], lasts: NDArray[np.intp], weights: Floats
-) -> tuple[Floats, NDArray[np.intp]]:
-    best, at = np.zeros(len(weights)), np.full(len(weights), -1, np.intp)
+def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weights: Floats) -> tuple[Floats, Counts]:
+    best, at = np.zeros(len(weights)), np.full(len(weights), -1, np.int64)
     step = max(1, _PREFIXES // max(1, len(gains)))
     for start in range(0, len(weights) if len(lasts) else 0, step):
         sums = np.cumsum(weights[start : start + step, groups] * gains, axis=1)[:, lasts]
@@ -92,8 +89,11 @@ def best_prefixes(
 
 
 class _Pairs(NamedTuple):
+    """Gap, relation (0 tied by humans, 1 concordant, 2 discordant) and units of some pairs."""
+
     gaps: Floats
-    gains: Counts
+    relation: NDArray[np.intp]
+    worth: Counts
 
 
 def _firsts(starts: Counts) -> NDArray[np.int64]:
@@ -106,22 +106,22 @@ def _buckets(gaps: Floats, low: float, scale: float, buckets: int) -> NDArray[np
 
 def _window_starts(scores: Floats, firsts: NDArray[np.int64], epsilon: float) -> NDArray[np.int64]:
     """For each output the first of its group that is at most epsilon below it: by halving, all outputs at once."""
-    low, high = firsts.copy(), np.arange(len(scores))
+    low, high = firsts, np.arange(len(scores))
     while (low < high).any():
         middle = (low + high) // 2
-        near = scores - scores[middle] <= epsilon
+        # Where the two have met, middle is that place and nothing changes any more.
+        near = (scores - scores[middle] <= epsilon) | (low == high)
         high = np.where(near, middle, high)
         low = np.where(near, low, middle + 1)
     return low
 
 
-def _below_and_equal(levels: Levels, weights: Counts, left: NDArray[np.int64]) -> tuple[Counts, Counts]:
-    """Weight in each output's window of those on a lower level, and of those on its own.
+def _below_and_equal(levels: Levels, weights: Counts, low: Counts, high: Counts) -> tuple[Counts, Counts]:
+    """Weight, from each output's `low` up to its `high`, of those on a lower level, and of those on its own.
 
     A wavelet matrix: bit by bit from the highest, outputs are parted into those whose bit is 0 and those whose bit is
-    1, and each window narrows to the part that still agrees with its output's level.
+    1, and each range narrows to the part that still agrees with its output's level.
     """
-    low, high = left.copy(), np.arange(len(levels))
     below = np.zeros(len(levels), np.int64)
     keys, loads = levels, weights
     for bit in reversed(range(int(levels.max()).bit_length())):
@@ -141,7 +141,7 @@ def _below_and_equal(levels: Levels, weights: Counts, left: NDArray[np.int64]) -
 def _pairs_between(
     scores: Floats, levels: Levels, weights: Counts, starts: Counts, units: Counts, low: float, high: float
 ) -> Iterator[_Pairs]:
-    """The pairs whose gap is above `low` and at most `high`, without the discordant ones, in chunks."""
+    """The pairs whose gap is above `low` and at most `high`, in chunks."""
     firsts = _firsts(starts)
     begin, end = _window_starts(scores, firsts, high), _window_starts(scores, firsts, low)
     unit = np.repeat(units, np.diff(starts)) * weights
@@ -152,9 +152,6 @@ def _pairs_between(
         stop = max(row + 1, int(np.searchsorted(before, before[row] + _CHUNK, side="right")) - 1)
         later = np.repeat(np.arange(row, stop), sizes[row:stop])
         earlier = np.arange(before[row], before[stop]) - before[later] + begin[later]
-        sign = np.sign(levels[later] - levels[earlier])
-        agreeing = sign >= 0
-        later, earlier, tied = later[agreeing], earlier[agreeing], sign[agreeing] == 0
-        worth = unit[later] * weights[earlier]
-        yield _Pairs(scores[later] - scores[earlier], np.where(tied, worth, -worth))
+        relation = np.sign(levels[later] - levels[earlier]) % 3
+        yield _Pairs(scores[later] - scores[earlier], relation, unit[later] * weights[earlier])
         row = stop

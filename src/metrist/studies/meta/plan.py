@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from metrist.errors import RunError, did_you_mean
 
+Correction = Literal["holm", "benjamini-hochberg", "none"]
 Average = Literal["macro", "micro"]
 Resample = Literal["items", "systems", "both"]
 
@@ -32,7 +33,8 @@ class Plan:
     seed: int = 0
     confidence: float = 0.95
     alpha: float = 0.05
-    correction: str = "holm"
+    correction: Correction = "holm"
+    test: str = "auto"
     metrics: tuple[str, ...] | None = None
     systems: tuple[str, ...] | None = None
     exclude_systems: tuple[str, ...] = ()

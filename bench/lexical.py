@@ -1,0 +1,203 @@
+"""Pairs a second, metrist beside each installed peer, on one core and on all: `python -m bench.lexical [--write]`.
+
+All on one core is measured in one process that is held to that core, all on all cores in another. One core is timed in
+CPU time (other work on the machine then counts less), all cores in wall-clock time. Best of three. On all cores metrist
+and the peers that know no threads get a pool of warm processes and shards of 1,024 pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bench.contenders import Contender, Scorer, contenders
+from bench.texts import SETS, TextPair
+
+REPEATS = 3
+SHARD = 1024
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+OPEN, CLOSE = "<!-- bench-lexical -->", "<!-- /bench-lexical -->"
+
+
+def main() -> None:
+    arguments = _arguments()
+    if arguments.cores:
+        _measure(arguments.cores, arguments.only)
+        return
+    one, every = (_in_child(cores, arguments.only) for cores in ("one", "all"))
+    report = "\n\n".join([_machine(), *(_table(name, one, every) for name in SETS)])
+    print(report)
+    if arguments.write:
+        _write(report)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.lexical", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {DOCUMENT.name}")
+    parser.add_argument("--only", default="", help="only metrics whose name holds this")
+    parser.add_argument("--cores", choices=("one", "all"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+# ---- Measuring: in a child process, one line of JSON per contender and set ----
+
+
+def _in_child(cores: str, only: str) -> dict[tuple[str, str, str], dict[str, Any]]:
+    threads = "1" if cores == "one" else str(os.cpu_count())
+    limits = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(limits, threads)}
+    command = [sys.executable, "-m", "bench.lexical", "--cores", cores, "--only", only]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        rows = [json.loads(line) for line in child.stdout]
+    if child.returncode:
+        sys.exit(child.returncode)
+    return {(row["set"], row["metric"], row["tool"]): row for row in rows}
+
+
+def _measure(cores: str, only: str) -> None:
+    if cores == "one" and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    for name, read in SETS.items():
+        pairs = read()
+        for number, contender in enumerate(contenders()):
+            if only.lower() not in contender.metric.lower():
+                continue
+            sample = _sample(pairs, contender.sample)
+            rate = _rate(cores, number, contender, sample)
+            row = {"set": name, "metric": contender.metric, "tool": contender.tool, "pairs": len(sample), "rate": rate}
+            print(json.dumps(row), flush=True)
+            print(f"{cores:4} {name:24} {contender.metric:28} {contender.tool:12} {rate}", file=sys.stderr)
+
+
+def _sample(pairs: list[TextPair], most: int | None) -> list[TextPair]:
+    """Pairs from all over the set, in order."""
+    return pairs if most is None or most >= len(pairs) else pairs[:: -(-len(pairs) // most)]
+
+
+def _rate(cores: str, number: int, contender: Contender, pairs: list[TextPair]) -> float | None:
+    """Pairs a second; None where the peer is not installed or lacks its data."""
+    try:
+        score = contender.ready()
+        score(pairs[:2])
+    except (ImportError, LookupError):
+        return None
+    if cores == "one":
+        return len(pairs) / _best(time.process_time, lambda: score(pairs))
+    if contender.threads:
+        return len(pairs) / _best(time.perf_counter, lambda: score(pairs))
+    return len(pairs) / _pooled(number, pairs)
+
+
+def _best(clock: Callable[[], float], work: Callable[[], Any]) -> float:
+    def once() -> float:
+        start = clock()
+        work()
+        return clock() - start
+
+    return min(once() for _ in range(REPEATS))
+
+
+_worker: Scorer
+
+
+def _start_worker(number: int) -> None:
+    global _worker  # noqa: PLW0603
+    _worker = contenders()[number].ready()
+
+
+def _work(pairs: Sequence[TextPair]) -> int:
+    _worker(pairs)
+    return len(pairs)
+
+
+def _pooled(number: int, pairs: list[TextPair]) -> float:
+    cores = os.cpu_count() or 1
+    size = min(SHARD, -(-len(pairs) // cores))
+    shards = [pairs[i : i + size] for i in range(0, len(pairs), size)]
+    with ProcessPoolExecutor(cores, initializer=_start_worker, initargs=(number,)) as pool:
+        list(pool.map(_work, [pairs[:1]] * cores * 4))
+        return _best(time.perf_counter, lambda: list(pool.map(_work, shards)))
+
+
+# ---- Telling ----
+
+Rows = dict[tuple[str, str, str], dict[str, Any]]
+
+
+def _table(name: str, one: Rows, every: Rows) -> str:
+    lines = [
+        f"### {name}",
+        "",
+        "| metric | tool | pairs timed | one core, pairs/s | metrist is | all cores, pairs/s |",
+        "|---|---|--:|--:|--:|--:|",
+        *_lines(name, one, every),
+    ]
+    return "\n".join(lines)
+
+
+def _lines(name: str, one: Rows, every: Rows) -> Iterator[str]:
+    for (where, metric, tool), row in one.items():
+        if where != name:
+            continue
+        if row["rate"] is None:
+            yield f"| {metric} | {tool} | – | not installed | | |"
+            continue
+        ratio = "" if tool == "metrist" else f"{one[name, metric, 'metrist']['rate'] / row['rate']:.1f}×"
+        rate, rate_all = _round(row["rate"]), _round(every[name, metric, tool]["rate"])
+        yield f"| {metric} | {_versioned(tool)} | {row['pairs']:,} | {rate} | {ratio} | {rate_all} |"
+
+
+def _round(rate: float) -> str:
+    """Three digits: more would be noise."""
+    return f"{float(f'{rate:.3g}'):,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
+def _versioned(tool: str) -> str:
+    try:
+        return f"{tool} {version(tool)}"
+    except PackageNotFoundError:
+        return tool
+
+
+def _machine() -> str:
+    from metrist.kernels import have_compiled
+
+    kernels = "compiled kernels" if have_compiled else "plain Python kernels"
+    return (
+        f"Measured by `make bench-lexical` on {os.cpu_count()} cores of {_processor()}, {platform.system()}, Python "
+        f"{platform.python_version()}, {kernels}. One core: CPU time; all cores: wall-clock time; best of {REPEATS}. "
+        "Each record has one output and one reference. Every run starts cold: texts are read, cut and counted anew."
+    )
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _write(report: str) -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, opened, rest = text.partition(OPEN)
+    _, closed, after = rest.partition(CLOSE)
+    if not (opened and closed):
+        sys.exit(f"{DOCUMENT} has no place for the tables: put {OPEN} and {CLOSE} where they belong")
+    DOCUMENT.write_text(f"{before}{OPEN}\n{report}\n{CLOSE}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

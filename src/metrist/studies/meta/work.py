@@ -1,0 +1,177 @@
+"""One aspect's figures in the making: gold, outputs, metrics, and the measures that each metric is judged by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from metrist.errors import RunError
+from metrist.meta import resample
+from metrist.meta.certainty import drawn
+from metrist.meta.grouping import Grouping, estimate
+from metrist.meta.measures import Measure, acc_eq, measure
+from metrist.meta.panel import Panel
+from metrist.meta.sample import Sample
+from metrist.studies.meta.calibration import Thresholds, fit, parts_of, thresholds
+from metrist.studies.meta.grouped import group_codes, grouping_of
+from metrist.studies.meta.judged import Codes, Floats, Judged, Scored
+from metrist.studies.meta.plan import Plan
+from metrist.studies.meta.samples import Taken, taken
+from metrist.studies.meta.slices import Slice
+
+CALIBRATED = "acc_eq"
+
+
+class Trial(NamedTuple):
+    """One measure of one sample under one grouping."""
+
+    measure: Measure
+    sample: Sample
+    grouping: Grouping | Codes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Laid:
+    """A slice laid out for one measure: the metrics side by side, the measure of each, and the thresholds used."""
+
+    slice: Slice
+    measure: str
+    panel: Panel
+    measures: tuple[Measure, ...]
+    grouping: Grouping | Codes
+    epsilons: Floats
+    outputs: Codes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Work:
+    """What all figures of one aspect share. `outputs` are those that take part."""
+
+    judged: Judged
+    plan: Plan
+    aspect: str
+    gold: Floats
+    outputs: Codes
+    metrics: tuple[Scored, ...]
+
+    @cached_property
+    def parts(self) -> Codes:
+        """Which outputs share a tie threshold."""
+        return parts_of(self.judged, self.plan, self.outputs)[0]
+
+    @cached_property
+    def thresholds(self) -> tuple[Thresholds, ...]:
+        """Each metric's tie thresholds over all outputs."""
+        return tuple(self._fitted(metric, self.outputs) for metric in self.metrics)
+
+    def laid(self, one: Slice, name: str) -> Laid:
+        """A slice made ready for one measure."""
+        rated = one.outputs[np.isfinite(self.gold[one.outputs])]
+        if name != CALIBRATED or self.plan.group == "system-level":
+            values = [metric.signed() for metric in self.metrics]
+            found = [measure(name)] * len(values)
+            return self._laid(one, name, rated, values, found, np.full(len(values), np.nan), self.plan.group)
+        used = self.thresholds
+        if self.plan.epsilon_over == "slice":
+            used = tuple(self._fitted(metric, one.outputs) for metric in self.metrics)
+        epsilons = [found.single(rated) for found in used]
+        if all(epsilon is not None for epsilon in epsilons):
+            known = np.array(epsilons, dtype=np.float64)
+            measures = [acc_eq(_usable(epsilon)) for epsilon in known]
+            values = [metric.signed() for metric in self.metrics]
+            return self._laid(one, name, rated, values, measures, known, self.plan.group)
+        scaled = [found.in_thresholds(metric.signed()) for found, metric in zip(used, self.metrics, strict=True)]
+        measures = [acc_eq(found.threshold) for found in used]
+        return self._laid(one, name, rated, scaled, measures, np.full(len(used), np.nan), self.parts)
+
+    def _laid(
+        self,
+        one: Slice,
+        name: str,
+        rated: Codes,
+        values: Sequence[Floats],
+        measures: Sequence[Measure],
+        epsilons: Floats,
+        grouping: str | Codes,
+    ) -> Laid:
+        part = taken(self.judged, self.gold, self.gold, rated)
+        metrics = np.stack([np.where(np.isfinite(column[rated]), column[rated], np.nan) for column in values])
+        panel = Panel(human=self.gold[rated], metrics=metrics, item=part.sample.item, system=part.sample.system)
+        return Laid(
+            slice=one,
+            measure=name,
+            panel=panel,
+            measures=tuple(measures),
+            grouping=self.grouping(part, grouping),
+            epsilons=epsilons,
+            outputs=rated,
+        )
+
+    def grouping(self, part: Taken, group: str | Codes) -> Grouping | Codes:
+        """The plan's grouping of these outputs; codes refine it, so that outputs with different ones are not paired."""
+        if isinstance(group, str):
+            return grouping_of(self.judged, group, part)
+        own = group_codes(self.judged, self.plan.group, part)
+        both = np.stack([own, group[part.outputs]])
+        refined: Codes = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1)
+        return refined
+
+    def ceiling_threshold(self, sample: Sample, outputs: Codes) -> float:
+        """The best threshold of a rater taken for a metric."""
+        values = np.full(len(self.judged), np.nan)
+        others = values.copy()
+        values[outputs], others[outputs] = sample.metric, sample.human
+        return _usable(fit(self.judged, self.plan.group, others, values, outputs, self.plan.group_average))
+
+    def joint_draws(self, trials: Sequence[Trial], outputs: Codes) -> Floats:
+        """Values (draws, trials) on resamples of these outputs' items or systems that all trials share."""
+        values = np.full((self.plan.draws, len(trials)), np.nan)
+        if not len(outputs) or not self.plan.draws:
+            return values
+        items, systems = self.judged.items.codes[outputs], self.judged.systems.codes[outputs]
+        rows = max(1, resample.CHUNK // len(outputs))
+        rng = np.random.default_rng(self.plan.seed)
+        start = 0
+        for chunk in drawn(items, systems, self.plan.resample, self.plan.draws, rng, rows):
+            size = min(rows, self.plan.draws - start)
+            for column, trial in enumerate(trials):
+                if len(trial.sample):
+                    found = estimate(trial.measure, trial.sample, trial.grouping, chunk, self.plan.group_average)
+                    values[start : start + size, column] = found.values
+            start += size
+        return values
+
+    def _fitted(self, metric: Scored, outputs: Codes) -> Thresholds:
+        return thresholds(self.judged, self.plan, self.gold, metric.signed(), outputs, self.parts)
+
+
+def check_groups(work: Work) -> None:
+    """Refuse a grouping that leaves nothing to compare."""
+    part = taken(work.judged, work.gold, work.gold, work.outputs)
+    systems = len(np.unique(part.sample.system))
+    if not len(part.outputs):
+        raise RunError(f"none of the {len(work.outputs):,} outputs that take part has a rating of {work.aspect!r}")
+    if work.plan.group == "system-level" and systems < 2:
+        name = work.judged.systems.names[int(part.sample.system[0])]
+        raise RunError(f"system-level agreement needs at least two systems with ratings, found only {name!r}")
+    codes = group_codes(work.judged, work.plan.group, part)
+    if np.bincount(np.unique(codes, return_inverse=True)[1].reshape(-1)).max(initial=0) < 2:
+        raise RunError(
+            f"grouped by {work.plan.group}, no group has two rated outputs to compare ({len(part.outputs):,} outputs, "
+            f"{systems} system{'s' * (systems != 1)}): try --group none"
+        )
+
+
+def narrowed(work: Work, outputs: Codes) -> Work:
+    """The same work on other outputs."""
+    return replace(work, outputs=outputs)
+
+
+def _usable(epsilon: float) -> float:
+    """A threshold that a measure takes: without any pair none was found, and any will do."""
+    return 0.0 if math.isnan(epsilon) else epsilon

@@ -1,0 +1,70 @@
+"""The page of reproduced tables: `reproduce` computes its sections, `as_markdown` writes them down."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from metrist.report.tables import Table
+from metrist.studies.reproduce import peers
+from metrist.studies.reproduce.figures import reproduced
+from metrist.studies.reproduce.material import Material, data_folder
+from metrist.studies.reproduce.printed import chosen, printed_table
+from metrist.studies.reproduce.tables import summary_of, table_of
+
+_HEAD = """\
+# Published tables, computed again
+
+<!-- Written by `metrist reproduce` (`make tables`) from data with human judgments; edit src/metrist/studies/reproduce. -->
+
+What papers print of metrics that need no neural model, beside what metrist computes from the same human judgments. The
+papers: 001 is TIGERScore (Jiang et al. 2023), 002 is BARTScore (Yuan et al. 2021). n counts outputs that both people and
+the metric judged, or pairs that people compared. The data sets are public and not part of metrist: `--data`, or the
+environment variable METRIST_TEST_DATA, names the folder that holds them.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Section:
+    """One table of the page. `caption` says how it was computed, `summary` how well it went."""
+
+    name: str
+    title: str
+    caption: str
+    summary: str
+    table: Table
+
+
+def reproduce(tables: Sequence[str] = (), data: str | os.PathLike[str] | None = None) -> Iterator[Section]:
+    """The tables of these names (all if none is given), one after the other as they are computed. What needs a data set
+    that is not in the folder says so."""
+    wanted = chosen(tables)
+    material = Material(data_folder(data))
+    return (_section(name, material) for name in wanted)
+
+
+def as_markdown(sections: Iterable[Section]) -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *map(_written, sections)])
+
+
+def _section(name: str, material: Material) -> Section:
+    if name == peers.NAME:
+        found = peers.peer_table(material)
+        return Section(name=name, title=found.title, caption=found.caption, summary=found.summary, table=found.table)
+    printed = printed_table(name)
+    figures = [figure for block in printed.blocks for figure in reproduced(block, material, printed.scale)]
+    return Section(
+        name=name,
+        title=printed.title,
+        caption=printed.caption.strip(),
+        summary=summary_of(figures),
+        table=table_of(printed, figures),
+    )
+
+
+def _written(section: Section) -> str:
+    command = f"`metrist reproduce --table {section.name}`"
+    opening = f"{section.caption} {section.summary}".strip()
+    return f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n"
