@@ -175,20 +175,20 @@ def coverage(measure, truth: float, trials: int, sampled, **settings) -> float:
     return covered / trials
 
 
-def normal_pairs(rng: np.random.Generator, items: int = 300, rho: float = 0.6) -> Panel:
+def normal_pairs(rng: np.random.Generator, items: int = 200, rho: float = 0.6) -> Panel:
     human, noise = rng.normal(size=(2, items))
     metric = rho * human + math.sqrt(1 - rho**2) * noise
     return Panel(human=human, metrics=metric[None], item=np.arange(items), system=np.zeros(items, np.intp))
 
 
 def test_intervals_of_pearson_cover_as_often_as_they_say() -> None:
-    assert 0.93 <= coverage(PEARSON, 0.6, 1200, normal_pairs, draws=400) <= 0.97
+    assert 0.93 <= coverage(PEARSON, 0.6, 600, normal_pairs, draws=250) <= 0.97
 
 
 def test_intervals_of_kendall_cover_as_often_as_they_say() -> None:
     # Of a bivariate normal with correlation rho, Kendall's tau is 2/pi * asin(rho).
     truth = 2 / math.pi * math.asin(0.6)
-    assert 0.93 <= coverage(KENDALL, truth, 800, normal_pairs, draws=400) <= 0.97
+    assert 0.93 <= coverage(KENDALL, truth, 500, normal_pairs, draws=250) <= 0.97
 
 
 def crossed(rng: np.random.Generator, items: int, systems: int, spread: float) -> Panel:
@@ -205,7 +205,7 @@ def crossed(rng: np.random.Generator, items: int, systems: int, spread: float) -
 
 def test_intervals_over_items_cover_though_outputs_of_an_item_are_alike() -> None:
     truth = 1 / math.sqrt(2)
-    found = coverage(PEARSON, truth, 600, lambda rng: crossed(rng, 120, 6, 0.0), draws=300)
+    found = coverage(PEARSON, truth, 500, lambda rng: crossed(rng, 60, 5, 0.0), draws=200)
     assert 0.93 <= found <= 0.97
 
 
@@ -215,18 +215,18 @@ def test_intervals_over_both_cover_at_least_as_often_as_they_say() -> None:
     truth = 1 / math.sqrt(2)
 
     def sampled(rng: np.random.Generator) -> Panel:
-        return crossed(rng, 60, 40, 1.0)
+        return crossed(rng, 30, 25, 1.0)
 
-    assert 0.93 <= coverage(PEARSON, truth, 250, sampled, over="both", draws=200) <= 1.0
-    assert coverage(PEARSON, truth, 250, sampled, over="items", draws=200) < 0.9
+    assert 0.93 <= coverage(PEARSON, truth, 200, sampled, over="both", draws=150) <= 1.0
+    assert coverage(PEARSON, truth, 100, sampled, over="items", draws=100) < 0.9
 
 
 def test_the_paired_bootstrap_rejects_a_true_null_about_as_often_as_it_says() -> None:
     rejected = 0
-    for trial in range(1000):
+    for trial in range(600):
         rng = seeded(5000 + trial)
-        human = rng.normal(size=200)
-        metrics = human + rng.normal(size=(2, 200))
-        panel = Panel(human=human, metrics=metrics, item=np.arange(200), system=np.zeros(200, np.intp))
+        human = rng.normal(size=100)
+        metrics = human + rng.normal(size=(2, 100))
+        panel = Panel(human=human, metrics=metrics, item=np.arange(100), system=np.zeros(100, np.intp))
         rejected += bootstrap_gaps(PEARSON, panel, [(0, 1)], draws=199, rng=seeded(trial))[0].p <= 0.05
-    assert 0.035 <= rejected / 1000 <= 0.065
+    assert 0.035 <= rejected / 600 <= 0.065

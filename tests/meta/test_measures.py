@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import brute_force
 import numpy as np
@@ -116,7 +116,7 @@ def test_grouped_rows_are_the_rows_of_each_group() -> None:
     starts = np.array([0, 1, 20, 20, 60])
     for made in MEASURES.values():
         found = made.pool(made.grouped_rows(human, metric, weights, starts))
-        for group, (a, b) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        for group, (a, b) in enumerate(pairwise(starts)):
             alone = made.pool(made.rows(human[a:b], metric[a:b], weights[:, a:b]))
             assert np.allclose(found[:, group], alone, rtol=0, atol=1e-14, equal_nan=True)
 
@@ -125,8 +125,9 @@ def test_group_sums_are_the_same_in_any_order() -> None:
     rng = np.random.default_rng(5)
     values = rng.normal(size=500) * 10.0 ** rng.integers(-8, 8, 500)
     order = rng.permutation(500)
-    sums = [group_sums(some[:, None], np.ones((1, 500)), np.array([0, 500]))[0, 0, 0] for some in (values, values[order])]
-    assert sums[0] == sums[1] == math.fsum(values)
+    weights, ends = np.ones((1, 500)), np.array([0, 500])
+    for some in (values, values[order]):
+        assert group_sums(some[:, None], weights, ends).item() == math.fsum(values)
 
 
 def test_group_means_of_huge_values_stay_finite() -> None:

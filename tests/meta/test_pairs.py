@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import ModuleType
 
 import brute_force
@@ -33,7 +34,7 @@ def weighted(draw):
 
 def groups_of(human, metric, weights, starts):
     for draw, row in enumerate(weights):
-        for group, (a, b) in enumerate(zip(starts, starts[1:], strict=False)):
+        for group, (a, b) in enumerate(pairwise(starts)):
             yield draw, group, *(brute_force.repeated(column[a:b], row[a:b]) for column in (human, metric))
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ ROWS = st.lists(
     min_size=1,
     max_size=30,
 )
+
+FAR = 9
 
 # Games won in the American League's eastern division, 1987; A. Agresti, Categorical Data Analysis (1990), section 10.6.
 TEAMS = ("Milwaukee", "Detroit", "Toronto", "New York", "Boston", "Cleveland", "Baltimore")
@@ -57,12 +60,14 @@ def likelihood(rows: Sequence[Row], strengths: Sequence[float], tie: float) -> f
 
 
 def climbed(height: Callable[[list[float]], float], size: int) -> list[float]:
-    """The top of a concave hill, by steps along the axes that are halved where none leads up."""
+    """The top of a concave hill, by steps along axes and diagonals that are halved where none leads up. Where the hill
+    has no top, a place far out."""
     at, step = [0.0] * size, 1.0
     top = height(at)
-    while step > 1e-7:
-        for axis, sign in [(a, s) for a in range(size) for s in (1, -1)]:
-            there = [x + sign * step * (i == axis) for i, x in enumerate(at)]
+    ways = [way for way in product((1, 0, -1), repeat=size) if any(way)]
+    while step > 1e-7 and max(map(abs, at)) < FAR:
+        for way in ways:
+            there = [x + step * along for x, along in zip(at, way, strict=True)]
             if (reached := height(there)) > top:
                 at, top = there, reached
                 break

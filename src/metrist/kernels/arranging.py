@@ -54,7 +54,9 @@ def levels_of(values: Floats, starts: Places) -> Levels:
 
 def arranged(human: Floats, metric: Floats, starts: Places, epsilon: float) -> Arranged:
     human, metric = np.asarray(human, np.float64), np.asarray(metric, np.float64)
-    _check(human, metric, starts, epsilon)
+    check_columns(human, metric, starts)
+    if not epsilon >= 0:
+        raise ValueError(f"the tie threshold must be 0 or more, got {epsilon}")
     order = sorted_within(metric, starts)
     lows = _lows(metric[order], starts, epsilon)
     return Arranged(order, levels_in_group(human, starts)[order], lows, np.asarray(starts, np.int64))
@@ -100,12 +102,10 @@ def check_weights(weights: Floats, outputs: int) -> None:
         raise ValueError(f"weights must have a row per draw and a column per output, got {weights.shape}")
 
 
-def _check(human: Floats, metric: Floats, starts: Places, epsilon: float) -> None:
+def check_columns(human: Floats, metric: Floats, starts: Places) -> None:
     if human.ndim != 1 or human.shape != metric.shape:
         raise ValueError(f"one human and one metric value per output, got {human.shape} and {metric.shape}")
     if not (np.isfinite(human).all() and np.isfinite(metric).all()):
         raise ValueError("human and metric values must be finite")
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != len(human) or (np.diff(starts) < 0).any():
         raise ValueError("starts must go from 0 to the number of outputs and never down")
-    if not epsilon >= 0:
-        raise ValueError(f"the tie threshold must be 0 or more, got {epsilon}")

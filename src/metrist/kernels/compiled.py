@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metrist.kernels import _native
-from metrist.kernels.arranging import arranged, check_weights, levels_in_group
+from metrist.kernels.arranging import arranged, check_columns, check_weights, levels_in_group
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists
 from metrist.kernels.twin.scanning import SYMBOLS_13A, cleaned_13a
 
@@ -104,6 +104,7 @@ def pair_counts_grouped(
 def rank_comoments_grouped(
     human: NDArray[np.float64], metric: NDArray[np.float64], weights: NDArray[np.float64], starts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
+    check_columns(human, metric, starts)
     check_weights(weights, len(human))
     found = np.zeros((len(weights), len(starts) - 1, 5))
     levels = levels_in_group(human, starts), levels_in_group(metric, starts)

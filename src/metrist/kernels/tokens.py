@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEPARATOR, WORD, SINGLE = 1, 2, 3
+#: Added to the class of a character, other than A to Z, that lower-casing changes: texts without one need no copy.
+CHANGES = 4
 _CODE_POINTS = 0x110000
 _PAGE = 256
 
@@ -68,19 +70,23 @@ class CharClasses:
 
     @cached_property
     def table(self) -> bytearray:
-        """One byte per code point: its class, or 0 where `fill` was not asked yet."""
+        """One byte per code point: its class, CHANGES added where it does, or 0 where `fill` was not asked yet."""
         return bytearray(_CODE_POINTS)
 
     def fill(self, code_point: int) -> None:
         """Classify a character and its neighbours."""
         first = code_point - code_point % _PAGE
-        page = bytes(self._class_of(chr(c)) for c in range(first, first + _PAGE))
+        page = bytes(self._class_of(chr(c)) + self._change_of(chr(c)) for c in range(first, first + _PAGE))
         self.table[first : first + _PAGE] = page
 
     def __getitem__(self, code_point: int) -> int:
         if not self.table[code_point]:
             self.fill(code_point)
-        return self.table[code_point]
+        return self.table[code_point] & ~CHANGES
+
+    def _change_of(self, character: str) -> int:
+        changes = self.case == "lower" and not character.isascii() and character.lower() != character
+        return CHANGES if changes else 0
 
     def _class_of(self, character: str) -> int:
         if character == " ":

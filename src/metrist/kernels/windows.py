@@ -36,6 +36,9 @@ class Stretch(NamedTuple):
     high: float
     scale: float
 
+    def buckets_of(self, gaps: Floats, buckets: int) -> NDArray[np.intp]:
+        return twin.buckets_of(gaps, self.low, self.scale, buckets)
+
 
 def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
     """Pairs whose gap is above epsilon, per threshold and group: tied by humans, concordant, and all of them."""
@@ -48,26 +51,24 @@ def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
 
 def gap_histogram(ranked: Ranked, units: Counts, stretch: Stretch, buckets: int) -> Counts:
     """The pairs of a stretch by bucket, in units of their group times both weights: tied by humans, concordant,
-    discordant; and as a plain number those that are not discordant."""
+    discordant."""
     if not have_compiled:
         return twin.gap_histogram(*ranked, units, *stretch, buckets)
-    table = np.zeros((buckets, 4), np.int64)
+    table = np.zeros((buckets, 3), np.int64)
     _native.gap_histogram(*ranked, units, *stretch, table)
     return table
 
 
 def gaps_kept(
-    ranked: Ranked, units: Counts, stretch: Stretch, keep: NDArray[np.bool_], size: int
-) -> tuple[Floats, Counts]:
-    """The gaps, in no order, of the `size` pairs in kept buckets that are not discordant, and their units: negative
-    where concordant."""
+    ranked: Ranked, units: Counts, stretch: Stretch, keep: NDArray[np.bool_], room: int
+) -> tuple[Floats, Counts] | None:
+    """The gaps, in no order, of pairs in kept buckets that are not discordant, and their units: negative where
+    concordant. Equal gaps may come as one. None where they would be more than `room`."""
     if not have_compiled:
-        return twin.gaps_kept(*ranked, units, *stretch, keep)
-    gaps, gains = np.empty(size), np.empty(size, np.int64)
+        return twin.gaps_kept(*ranked, units, *stretch, keep, room)
+    gaps, gains = np.empty(room), np.empty(room, np.int64)
     found = _native.gaps_kept(*ranked, units, *stretch, np.ascontiguousarray(keep), gaps, gains)
-    if found != size:
-        raise ValueError(f"kept {found} gaps where {size} were counted")
-    return gaps, gains
+    return (gaps[:found], gains[:found]) if found <= room else None
 
 
 def best_prefixes(

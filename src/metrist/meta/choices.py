@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
 from metrist.kernels.arranging import Floats
@@ -51,7 +50,8 @@ def confusion(human: Codes, metric: Codes, weights: Floats | None = None) -> Flo
         raise RunError(f"as many human choices as the metric's, got {len(human)} and {len(metric)}")
     weights = np.ones((1, len(human))) if weights is None else weights
     cells = (human * 3 + metric)[:, None] == np.arange(9)
-    return (weights @ cells.astype(np.float64)).reshape(-1, 3, 3)
+    counts: Floats = weights @ cells.astype(np.float64)
+    return counts.reshape(-1, 3, 3)
 
 
 def accuracy(tables: Floats) -> Floats:
@@ -94,5 +94,6 @@ def pair_counts(tables: Floats) -> Floats:
     return np.stack([alike, opposed, human_tied, metric_tied, tables[..., TIE, TIE]], axis=-1)
 
 
-def _share(part: Floats, whole: Floats) -> NDArray[np.float64]:
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+def _share(part: Floats, whole: Floats) -> Floats:
+    shares: Floats = np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+    return shares

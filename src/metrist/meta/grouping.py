@@ -63,15 +63,11 @@ def estimate(
 
 
 def _column(sample: Sample, grouping: Grouping | Codes) -> Codes:
-    match grouping:
-        case "none":
-            return np.zeros(len(sample), np.intp)
-        case "item":
-            return sample.item
-        case "system":
-            return sample.system
-        case str():
+    if isinstance(grouping, str):
+        known = {"none": np.zeros(len(sample), np.intp), "item": sample.item, "system": sample.system}
+        if grouping not in known:
             raise RunError(f"no grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}")
+        return known[grouping]
     if len(grouping) != len(sample):
         raise RunError(f"a column to group by needs one entry per output, got {len(grouping)} for {len(sample)}")
     return np.asarray(grouping)

@@ -5,12 +5,15 @@ Outputs lie group after group (group g is `starts[g]:starts[g + 1]`); weights ar
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels.arranging import Floats, Places, group_numbers, segment_sums
+
+Marks = NDArray[np.bool_]
 
 _MANTISSA: Final = 53
 #: Weights may add up to this many bits more than one per output, and sums are still exact.
@@ -28,14 +31,14 @@ def comoments(human: Floats, metric: Floats, weights: Floats, starts: Places) ->
 
     The unit of each column is some power of two, the same for all groups and draws of one call.
     """
-    x, y = (_centred(_scaled(values), starts) for values in (human, metric))
+    x, y = (_centred(_scaled(values)[0], starts) for values in (human, metric))
     sums = group_sums(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1), weights, starts)
     count, sx, sy, xx, yy, xy = np.moveaxis(sums, -1, 0)
     count = np.maximum(count, 1.0)
     found = np.stack([xx - sx * sx / count, yy - sy * sy / count, xy - sx * sy / count], axis=-1)
-    doubtful = (found[..., :2] <= _DOUBTFUL * sums[..., 3:5]).any(axis=-1) & (sums[..., 3:5] > 0).all(axis=-1)
+    squares = sums[..., 3:5]
+    doubtful = np.any((found[..., :2] <= _DOUBTFUL * squares) & (squares > 0), axis=-1)
     found[doubtful] = _two_passes(x, y, weights, starts, doubtful)
-    found[(sums[..., 3:5] == 0).any(axis=-1), 2] = 0.0
     return found
 
 
@@ -50,10 +53,9 @@ def correlation(squares_and_product: Floats) -> Floats:
 def group_means(values: Floats, weights: Floats, starts: Places) -> tuple[Floats, Floats]:
     """Weighted means and the weights' sums, both (draws, groups); 0 where nothing was drawn. Groups whose values are
     the same in another order have the same mean, to the last bit."""
-    scaled, shift = np.frexp(np.abs(values).max(initial=0.0))
-    small = np.ldexp(values, -shift) if scaled else values
-    sums = group_sums(np.stack([np.ones_like(small), small], axis=1), weights, starts)
-    return np.ldexp(sums[..., 1] / np.maximum(sums[..., 0], 1.0), shift), sums[..., 0]
+    scaled, shift = _scaled(values)
+    sums = group_sums(np.stack([np.ones_like(scaled), scaled], axis=1), weights, starts)
+    return np.ldexp(sums[..., 1] / np.maximum(sums[..., 0], 1.0), -shift), sums[..., 0]
 
 
 def group_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
@@ -70,7 +72,8 @@ def group_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
     fine = np.rint(np.ldexp(rest, (shift + room)[group]))
     sums = _whole_sums(np.concatenate([coarse, fine], axis=1), weights, starts)
     width = columns.shape[1]
-    return np.ldexp(sums[..., :width], -shift) + np.ldexp(sums[..., width:], -(shift + room))
+    total: Floats = np.ldexp(sums[..., :width], -shift) + np.ldexp(sums[..., width:], -(shift + room))
+    return total
 
 
 def _whole_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
@@ -78,7 +81,7 @@ def _whole_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
     if len(weights) == 1 and len(starts) > 2:
         return segment_sums((weights.T * columns).T, starts).T[None]
     sums = np.empty((len(weights), len(starts) - 1, columns.shape[1]))
-    for group, (start, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for group, (start, end) in enumerate(pairwise(starts)):
         np.matmul(weights[:, start:end], columns[start:end], out=sums[:, group])
     return sums
 
@@ -91,23 +94,22 @@ def _peaks(columns: Floats, starts: Places) -> Floats:
     return peaks
 
 
-def _scaled(values: Floats) -> Floats:
+def _scaled(values: Floats) -> tuple[Floats, int]:
+    """Values times a power of two that makes them large but safe to square, and the exponent of that power."""
     _, exponent = np.frexp(np.abs(values).max(initial=0.0))
-    # In two steps, for the shift of the smallest numbers is itself larger than a double can hold as a factor.
-    return np.ldexp(np.ldexp(values, -exponent), _EXPONENT)
+    shift = _EXPONENT - int(exponent)
+    return np.ldexp(values, shift), shift
 
 
 def _centred(values: Floats, starts: Places) -> Floats:
     """Moved by about each group's mean, such that a constant group becomes exactly 0."""
     group = group_numbers(starts)
-    filled = starts[:-1][np.diff(starts) > 0]
-    base = np.zeros(len(starts) - 1)
-    base[np.diff(starts) > 0] = values[filled]
-    moved = values - base[group]
-    return moved - (segment_sums(moved, starts) / np.maximum(np.diff(starts), 1))[group]
+    moved = values - values[starts[group]]
+    centred: Floats = moved - (segment_sums(moved, starts) / np.maximum(np.diff(starts), 1))[group]
+    return centred
 
 
-def _two_passes(x: Floats, y: Floats, weights: Floats, starts: Places, chosen: NDArray[np.bool_]) -> Floats:
+def _two_passes(x: Floats, y: Floats, weights: Floats, starts: Places, chosen: Marks) -> Floats:
     """Comoments (chosen, 3) of some draws of some groups, each about its own mean."""
     draw, group = np.nonzero(chosen)
     sizes = np.diff(starts)[group]
@@ -120,7 +122,8 @@ def _two_passes(x: Floats, y: Floats, weights: Floats, starts: Places, chosen: N
 
     def about_mean(values: Floats) -> Floats:
         moved = values[at] - values[at[ends[:-1]]][owner]
-        return moved - (segment_sums(weight * moved, ends) / segment_sums(weight, ends))[owner]
+        centred: Floats = moved - (segment_sums(weight * moved, ends) / segment_sums(weight, ends))[owner]
+        return centred
 
     dx, dy = about_mean(x), about_mean(y)
     return np.stack([segment_sums(weight * a * b, ends) for a, b in ((dx, dx), (dy, dy), (dx, dy))], axis=-1)

@@ -109,4 +109,5 @@ def _columns(counts: Floats) -> NDArray[np.float64]:
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+    shares: Floats = np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+    return shares

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ def reduction_shares(scores: ArrayLike) -> ReductionShares:
     given = np.asarray(scores, np.float64).ravel()
     known = given[~np.isnan(given)]
 
-    def share(kept: np.ndarray) -> float:
+    def share(kept: NDArray[np.bool_]) -> float:
         return float(kept.mean()) if len(kept) else float("nan")
 
     return ReductionShares(

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.kernels.arranging import Floats
+from metrist.kernels.arranging import Floats, Places
 from metrist.meta.measures import MEASURES, Measure
 from metrist.meta.moments import group_means
 from metrist.meta.resample import coin_tosses
-from metrist.meta.sample import Draws, Sample
+from metrist.meta.sample import Codes, Draws, Sample
 
 #: Sums that were rounded on different paths differ by less than this share of their size.
 _SLACK: Final = 1e-12
@@ -38,7 +39,8 @@ def system_level_values(measure: Measure, sample: Sample, weights: Draws | Float
     # Means change from draw to draw: each draw is a group of its own, all weighed once.
     ends = np.arange(len(human) + 1) * len(systems)
     stats = measure.grouped_rows(human.ravel(), metric.ravel(), np.ascontiguousarray(present).reshape(1, -1), ends)
-    return measure.pool(stats)[0]
+    per_draw: Floats = measure.pool(stats)[0]
+    return per_draw
 
 
 def system_pair_accuracy(sample: Sample, weights: Draws | None = None) -> Floats:
@@ -47,9 +49,7 @@ def system_pair_accuracy(sample: Sample, weights: Draws | None = None) -> Floats
     return system_level_values(MEASURES["acc_eq"], sample, weights)
 
 
-def _weights(
-    sample: Sample, weights: Draws | Floats | None, order: np.ndarray, systems: np.ndarray
-) -> tuple[Floats, Floats]:
+def _weights(sample: Sample, weights: Draws | Floats | None, order: Places, systems: Codes) -> tuple[Floats, Floats]:
     """How often outputs and systems were drawn: (draws, outputs) and (draws, systems)."""
     every = np.ones((1, len(systems)))
     if weights is None:
@@ -112,10 +112,11 @@ def superiority_p_values(values: Floats, tosses: Floats) -> Floats:
     equals the observed one counts half, so that p[a, b] + p[b, a] = 1 and the order of systems does not matter.
     """
     present = ~np.isnan(values)
-    filled = np.where(present, values, 0.0)
+    filled = _near_one(np.where(present, values, 0.0))
     counts = np.zeros((len(values), len(values)))
     observed = _differences(np.ones((1, values.shape[1])), filled, present)[0]
-    slack = _SLACK * (np.abs(filled) @ present.T + (np.abs(filled) @ present.T).T)
+    size = np.abs(filled) @ present.T
+    slack = _SLACK * (size + size.T)
     rows = max(1, _AT_ONCE // max(1, len(values) ** 2))
     for start in range(0, len(tosses), rows):
         gap = _differences(1.0 - 2.0 * tosses[start : start + rows], filled, present) - observed
@@ -124,13 +125,21 @@ def superiority_p_values(values: Floats, tosses: Floats) -> Floats:
     return np.where(shared & ~np.eye(len(values), dtype=bool), counts / max(len(tosses), 1), np.nan)
 
 
-def _differences(signs: Floats, filled: Floats, present: np.ndarray) -> Floats:
+def _differences(signs: Floats, filled: Floats, present: NDArray[np.bool_]) -> Floats:
     """Sums over shared items of sign times difference: (draws, systems, systems)."""
     if present.all():
         sums = signs @ filled.T
         return sums[:, :, None] - sums[:, None, :]
     shared = np.stack([signs @ (row[:, None] * present.T) for row in filled], axis=1)
-    return shared - shared.transpose(0, 2, 1)
+    differences: Floats = shared - shared.transpose(0, 2, 1)
+    return differences
+
+
+def _near_one(values: Floats) -> Floats:
+    """Times a power of two, so that no sum overflows."""
+    _, exponent = np.frexp(np.abs(values).max(initial=0.0))
+    scaled: Floats = np.ldexp(values, -exponent)
+    return scaled
 
 
 def _items(sample: Sample) -> int:

@@ -22,13 +22,13 @@ from metrist.meta.ties import Counts, Floats, Pairing
 
 #: Pairs that are sorted at once; fewer than this are sorted without further thought.
 _FEW = 1 << 12
-_SORTED = 1 << 21
-_BUCKETS = 1 << 17
+_SORTED = 1 << 20
+_BUCKETS = 1 << 16
 #: Random gaps at which intervals may be halved.
 _RUNGS = 1 << 16
 _FIRST_RUNGS = 17
 #: A threshold tried costs per output about as much as this many pairs put into buckets.
-_TRIAL = 100
+_TRIAL = 6
 
 
 class Threshold(NamedTuple):
@@ -136,45 +136,50 @@ class _Search:
     def _exhaust(self, stretch: _Stretch) -> None:
         buckets = 1 if stretch.pairs <= _FEW else min(_BUCKETS, 1 + stretch.pairs // 4)
         cut = windows.Stretch(stretch.low, stretch.high, buckets / (stretch.high - stretch.low))
-        won, lost, _, sizes = windows.gap_histogram(*self._columns, cut, buckets).T
-        found = _Buckets(cut, stretch.right, won, lost, sizes)
-        keep = (found.sizes > 0) & self._hopeful(found.bounds(), stretch.low) & (found.bounds() >= found.after().max())
-        heavy = keep & (found.sizes > _SORTED)
-        for batch in _batches(found.sizes, keep & ~heavy):
-            self._sort(found, batch)
-        for bucket in np.flatnonzero(heavy).tolist():
-            self._divide(found, bucket)
+        won, lost, _ = windows.gap_histogram(*self._columns, cut, buckets).T
+        found = _Buckets(cut, stretch.right, won, lost)
+        hopeful = self._hopeful(found.bounds(), stretch.low) & (found.bounds() >= found.after().max())
+        self._sort(found, hopeful & (won + lost > 0))
 
-    def _sort(self, found: _Buckets, keep: NDArray[np.bool_]) -> None:
-        gaps, gains = windows.gaps_kept(*self._columns, found.cut, keep, int(found.sizes[keep].sum()))
-        order = np.argsort(gaps)
-        gaps, right = gaps[order], np.cumsum(gains[order])
-        # The gains of buckets that were left out are missing from the sums.
-        missing = (found.after() - np.cumsum(np.where(keep, found.won - found.lost, 0)))[keep]
-        right += np.repeat(missing, found.sizes[keep])
+    def _sort(self, found: _Buckets, keep: NDArray[np.bool_], room: int = _SORTED) -> None:
+        if not keep.any():
+            return
+        kept = windows.gaps_kept(*self._columns, found.cut, keep, room)
+        if kept is None:
+            self._divide(found, np.flatnonzero(keep))
+            return
+        order = np.argsort(kept[0])
+        gaps, right = kept[0][order], np.cumsum(kept[1][order])
+        # What the buckets that were left out win and lose is missing from these sums.
+        missing = found.after() - np.cumsum(np.where(keep, found.won - found.lost, 0))
+        right += missing[found.cut.buckets_of(gaps, len(keep))]
         # A threshold ties all pairs of one gap at once, so only the last of equal gaps counts.
         last = np.append(gaps[1:] != gaps[:-1], True)
         self._offer(gaps[last], right[last])
 
-    def _divide(self, found: _Buckets, bucket: int) -> None:
-        inner = found.inner(bucket)
-        if inner.high == np.nextafter(inner.low, math.inf):
-            self._offer(np.array([inner.high]), found.after()[[bucket]])
-        elif (inner.low, inner.high) == (found.cut.low, found.cut.high):
-            self._sort(found, np.arange(len(found.sizes)) == bucket)
-        else:
+    def _divide(self, found: _Buckets, kept: NDArray[np.intp]) -> None:
+        """Too many gaps to be sorted at once: half of the buckets, then the others; or the one bucket, in buckets."""
+        halves = np.array_split(kept, 2) if len(kept) > 1 else [kept]
+        masks = [np.isin(np.arange(len(found.won)), half) for half in halves]
+        inner = found.inner(int(kept[0]))
+        if len(kept) > 1:
+            self._sort(found, masks[0])
+            self._sort(found, masks[1])
+        elif (inner.low, inner.high) != (found.cut.low, found.cut.high):
             self._exhaust(inner)
+        else:
+            # Only numbers next to the smallest that there are cannot be told apart by buckets.
+            self._sort(found, masks[0], room=inner.pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Buckets:
-    """The pairs of a stretch by their gap: units won and lost in each bucket, and its number of pairs."""
+    """The pairs of a stretch by their gap: units won and lost in each bucket."""
 
     cut: windows.Stretch
     right: int
     won: Counts
     lost: Counts
-    sizes: Counts
 
     def after(self) -> Counts:
         return self.right + np.cumsum(self.won - self.lost)
@@ -184,12 +189,12 @@ class _Buckets:
 
     def inner(self, bucket: int) -> _Stretch:
         right = int(self.after()[bucket] - self.won[bucket] + self.lost[bucket])
-        return _Stretch(self._edge(bucket), self._edge(bucket + 1), right, int(self.sizes[bucket]))
+        return _Stretch(self._edge(bucket), self._edge(bucket + 1), right, int(self.won[bucket] + self.lost[bucket]))
 
     def _edge(self, bucket: int) -> float:
         """The greatest number below the bucket, found by halving among all numbers that the machine has."""
         low, high = _as_bits(self.cut.low), _as_bits(self.cut.high)
-        if bucket in (0, len(self.sizes)):
+        if bucket in (0, len(self.won)):
             return _from_bits(low if bucket == 0 else high)
         while high - low > 1:
             middle = (low + high) // 2
@@ -206,13 +211,6 @@ def _as_bits(number: float) -> int:
 
 def _from_bits(bits: int) -> float:
     return float(np.int64(bits).view(np.float64))
-
-
-def _batches(sizes: Counts, keep: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
-    """Kept buckets, so many at a time as can be sorted at once."""
-    number = np.cumsum(np.where(keep, sizes, 0)) // _SORTED
-    for batch in np.unique(number[keep]).tolist():
-        yield keep & (number == batch)
 
 
 def _firsts(pairing: Pairing) -> Counts:

@@ -1,8 +1,7 @@
 /* metrist.kernels._native: checks what Python hands over, and runs the kernels without the GIL. */
 #include "kernels.h"
 #include "windows.h"
-#include "pairs.h"
-#include "ranks.h"
+#include "outputs.h"
 
 /* ---- Arrays from Python ---- */
 
@@ -179,114 +178,6 @@ end:
     return answer;
 }
 
-/* ---- Pairs of outputs ---- */
-
-enum { ORDER, LEVELS, LOWS, GROUPS, WEIGHTS, COUNTS, PAIR_ARRAYS };
-
-static const Py_ssize_t PAIR_ITEM[PAIR_ARRAYS] = {8, 4, 8, 8, 8, 8};
-
-/* Every place in the order names an output, a level is less than its group is large, windows begin in their group. */
-static int check_arranged(const PairWork *work) {
-    for (int64_t group = 0; group < work->groups; group++) {
-        int64_t start = work->starts[group], end = work->starts[group + 1];
-        for (int64_t i = start; i < end; i++) {
-            if (work->order[i] < 0 || work->order[i] >= work->outputs) return refuse("the order names an output that is not there");
-            if (work->levels[i] < 0 || work->levels[i] >= end - start) return refuse("a level must be less than its group is large");
-            if (work->lows[i] < start || work->lows[i] > i) return refuse("a window must begin in its group, not after its output");
-        }
-    }
-    return 0;
-}
-
-static int fill_pairs(PairWork *work, Array *arrays, PyObject *draws) {
-    int64_t outputs = arrays[ORDER].count;
-    *work = (PairWork){arrays[ORDER].view.buf,  arrays[LEVELS].view.buf,   arrays[LOWS].view.buf,
-                       arrays[GROUPS].view.buf, arrays[GROUPS].count - 1,  outputs,
-                       arrays[WEIGHTS].view.buf, PyLong_AsLongLong(draws), arrays[COUNTS].view.buf};
-    if (PyErr_Occurred() || check_starts(work->starts, arrays[GROUPS].count, outputs) < 0) return -1;
-    if (arrays[LEVELS].count != outputs || arrays[LOWS].count != outputs || work->draws < 0) {
-        return refuse("each output needs a level and a window");
-    }
-    if ((outputs ? arrays[WEIGHTS].count / outputs : work->draws) != work->draws) return refuse("a weight per draw and output");
-    if (arrays[COUNTS].count != work->draws * work->groups * 5) return refuse("five counts per draw and group");
-    return check_arranged(work);
-}
-
-static PyObject *py_pair_counts(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    (void)self;
-    if (!wants(count, PAIR_ARRAYS + 1)) return NULL;
-    Array arrays[PAIR_ARRAYS] = {0};
-    PairWork work;
-    PyObject *answer = NULL;
-    for (int i = 0; i < PAIR_ARRAYS; i++) {
-        if (open_array(args[i], &arrays[i], PAIR_ITEM[i], i == COUNTS ? PyBUF_WRITABLE : 0) < 0) goto end;
-    }
-    if (fill_pairs(&work, arrays, args[PAIR_ARRAYS]) < 0) goto end;
-    int failed;
-    Py_BEGIN_ALLOW_THREADS
-    failed = count_pairs(&work);
-    Py_END_ALLOW_THREADS
-    if (failed == -2) {
-        refuse("weights must be whole numbers, none negative, that add up to less than 2**31 in each draw");
-        goto end;
-    }
-    answer = done(failed);
-end:
-    close_arrays(arrays, PAIR_ARRAYS);
-    return answer;
-}
-
-enum { HUMAN, METRIC, RANK_GROUPS, RANK_WEIGHTS, RANKS, RANK_ARRAYS };
-
-static const Py_ssize_t RANK_ITEM[RANK_ARRAYS] = {4, 4, 8, 8, 8};
-
-static int check_levels(const RankWork *work) {
-    for (int64_t group = 0; group < work->groups; group++) {
-        int32_t size = (int32_t)(work->starts[group + 1] - work->starts[group]);
-        for (int64_t i = work->starts[group]; i < work->starts[group + 1]; i++) {
-            int32_t human = work->levels[HUMAN][i], metric = work->levels[METRIC][i];
-            if (human < 0 || metric < 0 || human >= size || metric >= size) {
-                return refuse("a level must be less than its group is large");
-            }
-        }
-    }
-    return 0;
-}
-
-static int fill_ranks(RankWork *work, Array *arrays, PyObject *draws) {
-    int64_t outputs = arrays[HUMAN].count;
-    *work = (RankWork){{arrays[HUMAN].view.buf, arrays[METRIC].view.buf}, arrays[RANK_GROUPS].view.buf,
-                       arrays[RANK_GROUPS].count - 1, outputs, arrays[RANK_WEIGHTS].view.buf,
-                       PyLong_AsLongLong(draws), arrays[RANKS].view.buf};
-    if (PyErr_Occurred() || check_starts(work->starts, arrays[RANK_GROUPS].count, outputs) < 0) return -1;
-    if (arrays[METRIC].count != outputs || outputs > INT32_MAX || work->draws < 0) {
-        return refuse("each output needs a human and a metric level");
-    }
-    if ((outputs ? arrays[RANK_WEIGHTS].count / outputs : work->draws) != work->draws) return refuse("a weight per draw and output");
-    if (arrays[RANKS].count != work->draws * work->groups * 5) return refuse("five numbers per draw and group");
-    return check_levels(work);
-}
-
-static PyObject *py_rank_comoments(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    (void)self;
-    if (!wants(count, RANK_ARRAYS + 1)) return NULL;
-    Array arrays[RANK_ARRAYS] = {0};
-    RankWork work;
-    PyObject *answer = NULL;
-    for (int i = 0; i < RANK_ARRAYS; i++) {
-        if (open_array(args[i], &arrays[i], RANK_ITEM[i], i == RANKS ? PyBUF_WRITABLE : 0) < 0) goto end;
-    }
-    if (fill_ranks(&work, arrays, args[RANK_ARRAYS]) < 0) goto end;
-    int failed;
-    Py_BEGIN_ALLOW_THREADS
-    failed = multiply_all_ranks(&work);
-    Py_END_ALLOW_THREADS
-    answer = done(failed);
-end:
-    close_arrays(arrays, RANK_ARRAYS);
-    return answer;
-}
-
 /* ---- Scanning ---- */
 
 /* The table of a CharClasses. Its first page must be filled, which the caller in Python sees to. */
@@ -354,8 +245,8 @@ static PyMethodDef methods[] = {
     {"clipped_matches", FAST(py_clipped_matches), METH_FASTCALL, NULL},
     {"lcs_lengths", FAST(py_lcs_lengths), METH_FASTCALL, NULL},
     {"union_lcs_hits", FAST(py_union_lcs_hits), METH_FASTCALL, NULL},
-    {"pair_counts", FAST(py_pair_counts), METH_FASTCALL, NULL},
-    {"rank_comoments", FAST(py_rank_comoments), METH_FASTCALL, NULL},
+    {"pair_counts", py_pair_counts, METH_VARARGS, NULL},
+    {"rank_comoments", py_rank_comoments, METH_VARARGS, NULL},
     {"ter_edits", FAST(py_ter_edits), METH_FASTCALL, NULL},
     {"beyond_counts", py_beyond_counts, METH_VARARGS, NULL},
     {"gap_histogram", py_gap_histogram, METH_VARARGS, NULL},

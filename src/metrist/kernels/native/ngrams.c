@@ -90,9 +90,9 @@ static void empty_table(Counting *c) {
     }
 }
 
-/* Room for n-grams of `tokens` tokens at half load. A small table in a large allocation stays small. */
+/* Room for n-grams of `tokens` tokens at a quarter's load, half for long texts. A small table in a large allocation stays small. */
 static int size_table(Counting *c, int64_t tokens) {
-    int64_t size = (int64_t)power_above((uint64_t)tokens * 2 + 2);
+    int64_t size = (int64_t)power_above((uint64_t)tokens * (tokens < 512 ? 4 : 2) + 2);
     if (size > (int64_t)1 << 32) return -1;
     if (size > c->slots_room) {
         free(c->slots);

@@ -1,14 +1,11 @@
 /* Pairs of outputs, counted by how two columns order them, for many weightings at once.
  *
- * Outputs come sorted by the metric. A Fenwick tree over the human levels holds the weight of all outputs that lie below
- * the present one's tie window; how much of it is of lower, the same, or higher level says how many pairs are ordered
- * alike, tied by humans, or ordered the other way round. Which nodes are touched does not depend on the weights, so one
- * walk serves LANES draws side by side. */
-#include "pairs.h"
+ * Outputs come sorted by the metric. A Fenwick tree over the human levels holds the weight of all outputs that lie
+ * below the present one's tie window; how much of it is of lower, the same, or higher level says how many pairs are
+ * ordered alike, tied by humans, or ordered the other way round. */
+#include "outputs.h"
 
 #include <string.h>
-
-enum { LANES = 16 };
 
 typedef struct {
     uint32_t *weight; /* [output][lane], in the metric's order */
@@ -23,16 +20,16 @@ typedef struct {
 
 /* Reads `lanes` draws' weights of one group, as far as there are such draws. -2: not whole, negative, or too many. */
 static inline int read_weights(const PairWork *work, int64_t group, int64_t draw, const int lanes, Scratch *scratch) {
-    int64_t start = work->starts[group], size = work->starts[group + 1] - start;
-    int64_t present = work->draws - draw < lanes ? work->draws - draw : lanes;
+    int64_t start = work->of.starts[group], size = work->of.starts[group + 1] - start;
+    int64_t present = work->of.draws - draw < lanes ? work->of.draws - draw : lanes;
     double total[LANES] = {0};
     int bad = 0;
     if (present < lanes) memset(scratch->weight, 0, (size_t)size * (size_t)lanes * sizeof(uint32_t));
     for (int64_t i = 0; i < size; i++) {
-        const double *column = work->weights + draw * work->outputs + work->order[start + i];
+        const double *column = work->of.weights + draw * work->of.outputs + work->order[start + i];
         uint32_t *weight = scratch->weight + i * lanes;
         for (int64_t lane = 0; lane < present; lane++) {
-            double given = column[lane * work->outputs];
+            double given = column[lane * work->of.outputs];
             if (!(given >= 0 && given < 2147483648.0)) return -2;
             int32_t whole = (int32_t)given;
             bad |= (double)whole != given;
@@ -76,12 +73,13 @@ static inline uint64_t pairs_among(uint64_t count) { return count ? count * (cou
 
 static inline void write_counts(const PairWork *work, int64_t group, int64_t draw, const Scratch *scratch,
                                 const Tally *tally, int32_t levels, const int lanes) {
-    for (int lane = 0; lane < lanes && draw + lane < work->draws; lane++) {
+    for (int lane = 0; lane < lanes && draw + lane < work->of.draws; lane++) {
         uint64_t tied = 0;
-        for (int32_t level = 0; level < levels; level++) tied += pairs_among(scratch->level[(int64_t)level * lanes + lane]);
+        const uint32_t *weight = scratch->level + lane;
+        for (int64_t level = 0; level < levels; level++) tied += pairs_among(weight[level * lanes]);
         uint64_t both = tied - tally->human_tied[lane];
         uint64_t rest = tally->alike[lane] + tally->opposed[lane] + tied;
-        int64_t *counts = work->counts + ((draw + lane) * work->groups + group) * 5;
+        int64_t *counts = work->counts + ((draw + lane) * work->of.groups + group) * 5;
         counts[0] = (int64_t)tally->alike[lane];
         counts[1] = (int64_t)tally->opposed[lane];
         counts[2] = (int64_t)tally->human_tied[lane];
@@ -91,7 +89,7 @@ static inline void write_counts(const PairWork *work, int64_t group, int64_t dra
 }
 
 static inline int count_group(const PairWork *work, int64_t group, int64_t draw, const int lanes, Scratch *scratch) {
-    int64_t start = work->starts[group], size = work->starts[group + 1] - start;
+    int64_t start = work->of.starts[group], size = work->of.starts[group + 1] - start;
     int failed = read_weights(work, group, draw, lanes, scratch);
     if (failed) return failed;
     int32_t levels = 0;
@@ -115,23 +113,14 @@ static inline int count_group(const PairWork *work, int64_t group, int64_t draw,
     return 0;
 }
 
-static int64_t largest_group(const PairWork *work) {
-    int64_t largest = 0;
-    for (int64_t group = 0; group < work->groups; group++) {
-        int64_t size = work->starts[group + 1] - work->starts[group];
-        if (size > largest) largest = size;
-    }
-    return largest;
-}
-
 int count_pairs(const PairWork *work) {
-    int64_t size = largest_group(work), lanes = work->draws == 1 ? 1 : LANES;
+    int64_t size = largest_group(&work->of), lanes = work->of.draws == 1 ? 1 : LANES;
     Scratch scratch = {.weight = room(size * lanes, sizeof(uint32_t)),
                        .tree = room((size + 1) * lanes, sizeof(uint32_t)),
                        .level = room((size + 1) * lanes, sizeof(uint32_t))};
     int failed = scratch.weight == NULL || scratch.tree == NULL || scratch.level == NULL ? -1 : 0;
-    for (int64_t draw = 0; draw < work->draws && !failed; draw += lanes) {
-        for (int64_t group = 0; group < work->groups && !failed; group++) {
+    for (int64_t draw = 0; draw < work->of.draws && !failed; draw += lanes) {
+        for (int64_t group = 0; group < work->of.groups && !failed; group++) {
             /* Constants, so that the compiler makes one function of each width. */
             if (lanes == 1) failed = count_group(work, group, draw, 1, &scratch);
             else failed = count_group(work, group, draw, LANES, &scratch);

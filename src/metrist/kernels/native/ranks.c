@@ -1,12 +1,12 @@
 /* Comoments of weighted midranks, for many weightings at once.
  *
- * An output of weight w is there w times, tied with itself. What a level's rank is follows from the weights of the levels
- * below it; which outputs stand on which level does not depend on the weights, so one walk serves LANES draws. */
-#include "ranks.h"
+ * An output of weight w is there w times, tied with itself; so what a level's rank is follows from the weights of the
+ * levels below it. */
+#include "outputs.h"
 
 #include <string.h>
 
-enum { LANES = 16, HUMAN = 0, METRIC = 1, SIDES = 2 };
+enum { HUMAN, METRIC, SIDES };
 
 typedef struct {
     double *weight;      /* [output][lane] */
@@ -19,11 +19,11 @@ typedef struct {
 
 static inline void read_weights(const RankWork *work, int64_t group, int64_t draw, const int lanes, Scratch *scratch,
                                 Tally *tally) {
-    int64_t start = work->starts[group], size = work->starts[group + 1] - start;
-    int64_t present = work->draws - draw < lanes ? work->draws - draw : lanes;
+    int64_t start = work->of.starts[group], size = work->of.starts[group + 1] - start;
+    int64_t present = work->of.draws - draw < lanes ? work->of.draws - draw : lanes;
     if (present < lanes) memset(scratch->weight, 0, (size_t)size * (size_t)lanes * sizeof(double));
     for (int64_t lane = 0; lane < present; lane++) {
-        const double *row = work->weights + (draw + lane) * work->outputs + start;
+        const double *row = work->of.weights + (draw + lane) * work->of.outputs + start;
         for (int64_t i = 0; i < size; i++) {
             scratch->weight[i * lanes + lane] = row[i];
             tally->total[lane] += row[i];
@@ -33,7 +33,7 @@ static inline void read_weights(const RankWork *work, int64_t group, int64_t dra
 
 static inline void rank_levels(const RankWork *work, int64_t group, int side, const int lanes, Scratch *scratch,
                                Tally *tally) {
-    int64_t start = work->starts[group], size = work->starts[group + 1] - start;
+    int64_t start = work->of.starts[group], size = work->of.starts[group + 1] - start;
     const int32_t *level = work->levels[side] + start;
     double *rank = scratch->rank[side];
     int32_t levels = 0;
@@ -56,9 +56,9 @@ static inline void rank_levels(const RankWork *work, int64_t group, int side, co
     }
 }
 
-static inline void multiply_ranks(const RankWork *work, int64_t group, const int lanes, const Scratch *scratch,
+static inline void add_products(const RankWork *work, int64_t group, const int lanes, const Scratch *scratch,
                                   Tally *tally) {
-    int64_t start = work->starts[group], size = work->starts[group + 1] - start;
+    int64_t start = work->of.starts[group], size = work->of.starts[group + 1] - start;
     for (int64_t i = 0; i < size; i++) {
         const double *human = scratch->rank[HUMAN] + (int64_t)work->levels[HUMAN][start + i] * lanes;
         const double *metric = scratch->rank[METRIC] + (int64_t)work->levels[METRIC][start + i] * lanes;
@@ -71,9 +71,9 @@ static inline void rank_group(const RankWork *work, int64_t group, int64_t draw,
     Tally tally = {0};
     read_weights(work, group, draw, lanes, scratch, &tally);
     for (int side = 0; side < SIDES; side++) rank_levels(work, group, side, lanes, scratch, &tally);
-    multiply_ranks(work, group, lanes, scratch, &tally);
-    for (int lane = 0; lane < lanes && draw + lane < work->draws; lane++) {
-        double *result = work->result + ((draw + lane) * work->groups + group) * 5;
+    add_products(work, group, lanes, scratch, &tally);
+    for (int lane = 0; lane < lanes && draw + lane < work->of.draws; lane++) {
+        double *result = work->result + ((draw + lane) * work->of.groups + group) * 5;
         result[0] = tally.squares[HUMAN][lane];
         result[1] = tally.squares[METRIC][lane];
         result[2] = tally.product[lane];
@@ -82,21 +82,12 @@ static inline void rank_group(const RankWork *work, int64_t group, int64_t draw,
     }
 }
 
-static int64_t largest_group(const RankWork *work) {
-    int64_t largest = 0;
-    for (int64_t group = 0; group < work->groups; group++) {
-        int64_t size = work->starts[group + 1] - work->starts[group];
-        if (size > largest) largest = size;
-    }
-    return largest;
-}
-
-int multiply_all_ranks(const RankWork *work) {
-    int64_t lanes = work->draws == 1 ? 1 : LANES, size = largest_group(work) * lanes;
+int multiply_ranks(const RankWork *work) {
+    int64_t lanes = work->of.draws == 1 ? 1 : LANES, size = largest_group(&work->of) * lanes;
     Scratch scratch = {room(size, sizeof(double)), {room(size, sizeof(double)), room(size, sizeof(double))}};
     int failed = scratch.weight == NULL || scratch.rank[HUMAN] == NULL || scratch.rank[METRIC] == NULL ? -1 : 0;
-    for (int64_t draw = 0; draw < work->draws && !failed; draw += lanes) {
-        for (int64_t group = 0; group < work->groups; group++) {
+    for (int64_t draw = 0; draw < work->of.draws && !failed; draw += lanes) {
+        for (int64_t group = 0; group < work->of.groups; group++) {
             /* Constants, so that the compiler makes one function of each width. */
             if (lanes == 1) rank_group(work, group, draw, 1, &scratch);
             else rank_group(work, group, draw, LANES, &scratch);

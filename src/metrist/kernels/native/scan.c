@@ -4,9 +4,8 @@
  * its class). The classes are packed into bit masks, in which words are runs of ones: finding them takes no branch per
  * character. */
 #include "vocabulary.h"
-#include <string.h>
 
-enum { UNKNOWN, SEPARATOR, WORD, SINGLE };
+enum { UNKNOWN, SEPARATOR, WORD, SINGLE, CHANGES };
 
 typedef struct Scanner Scanner;
 typedef int (*Taker)(Scanner *scanner, const char *word, uint32_t length);
@@ -14,12 +13,13 @@ typedef int (*Taker)(Scanner *scanner, const char *word, uint32_t length);
 struct Scanner {
     PyObject *classes;
     Py_buffer *table; /* by code point */
-    int lower;
+    int lower; /* whether letters are lower-cased on the way */
     PyObject *cleaned; /* for 13a: what to call for texts with markup or line breaks */
     Taker take;        /* what becomes of a run of WORD characters */
     Vocabulary vocabulary;
-    int32_t *ids;
-    int64_t ids_used, ids_room;
+    PyObject *numbers; /* a bytearray, larger than needed */
+    int32_t *ids;      /* what it holds */
+    int64_t ids_used;
     char *letters;
     uint8_t *kinds;
     uint64_t *words, *singles; /* bit masks over letters */
@@ -30,7 +30,7 @@ struct Scanner {
 
 /* ---- Tokens found ---- */
 
-/* There is room for it: a text has no more tokens than bytes, for which take_all has seen to. */
+/* There is room for it: a text has no more tokens than characters, for which scan_prepared has seen to. */
 static int take_token(Scanner *s, const char *word, uint32_t length) {
     int32_t id = number_of(&s->vocabulary, word, length);
     if (id < 0) return -1;
@@ -126,11 +126,11 @@ static int reserve(Scanner *s, int64_t bytes) {
     return make_room((void **)&s->singles, &s->singles_room, masks, sizeof(uint64_t));
 }
 
-static void lay_out_ascii(Scanner *s, const uint8_t *restrict text, int64_t length) {
+static void lay_out_ascii(Scanner *s, const uint8_t *restrict text, int64_t length, int lower) {
     const uint8_t *restrict classes = s->table->buf;
     uint8_t *restrict letters = (uint8_t *)s->letters, *restrict kinds = s->kinds;
     memcpy(letters, text, (size_t)length);
-    if (s->lower) {
+    if (lower) {
         for (int64_t i = 0; i < length; i++) letters[i] |= (uint8_t)(((uint8_t)(text[i] - 'A') < 26) << 5);
     }
     for (int64_t i = 0; i < length; i++) kinds[i] = classes[letters[i]];
@@ -157,8 +157,11 @@ static int class_of(Scanner *s, Py_UCS4 c) {
     return classes[c];
 }
 
-/* Any text. A single character is marked by its first byte, the rest of it is skipped as if it were a separator. */
-static int64_t lay_out(Scanner *s, PyObject *text) {
+#define MUST_BE_LOWERED (-2)
+
+/* Any text. A single character is marked by its first byte, the rest of it is skipped as if it were a separator. A text
+ * with a letter beyond A to Z that has a lower case is left to Python, which knows the rules. */
+static int64_t lay_out(Scanner *s, PyObject *text, int lower) {
     int64_t used = 0, length = PyUnicode_GET_LENGTH(text);
     int kind = PyUnicode_KIND(text);
     const void *data = PyUnicode_DATA(text);
@@ -166,6 +169,7 @@ static int64_t lay_out(Scanner *s, PyObject *text) {
     uint8_t *kinds = s->kinds;
     for (int64_t i = 0; i < length; i++) {
         Py_UCS4 c = PyUnicode_READ(kind, data, i);
+        if (lower && c - 'A' < 26) c += 32;
         int class = class_of(s, c);
         if (class < 0) return -1;
         if (c < 0x80) {
@@ -173,6 +177,8 @@ static int64_t lay_out(Scanner *s, PyObject *text) {
             kinds[used++] = (uint8_t)class;
             continue;
         }
+        if (class & CHANGES && lower) return MUST_BE_LOWERED;
+        class &= ~CHANGES;
         int width = put_utf8(letters + used, c);
         memset(kinds + used, class == SINGLE ? SEPARATOR : class, (size_t)width);
         if (class == SINGLE) kinds[used] = SINGLE;
@@ -224,7 +230,6 @@ static int64_t end_of_word(const uint64_t *words, int64_t at) {
 static uint32_t bytes_of_character(uint8_t first) { return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4; }
 
 static int take_all(Scanner *s, int64_t length) {
-    if (make_room((void **)&s->ids, &s->ids_room, s->ids_used + length, sizeof(int32_t)) < 0) return -1;
     make_masks(s, length);
     int64_t at = 0, blocks = (length >> 6) + 1;
     for (int64_t block = 0; block < blocks; block++) {
@@ -253,7 +258,7 @@ static int needs_cleaning(const char *letters, int64_t length) {
 }
 
 /* Returns the text's bytes in scratch, or -1 with a Python error set. */
-static int64_t lay_out_any(Scanner *s, PyObject *text) {
+static int64_t lay_out_any(Scanner *s, PyObject *text, int lower) {
     int64_t length = PyUnicode_GET_LENGTH(text);
     int ascii = PyUnicode_IS_ASCII(text);
     if (length > INT32_MAX / 4) {
@@ -264,28 +269,32 @@ static int64_t lay_out_any(Scanner *s, PyObject *text) {
         PyErr_NoMemory();
         return -1;
     }
-    if (!ascii) return lay_out(s, text);
-    lay_out_ascii(s, PyUnicode_DATA(text), length);
+    if (!ascii) return lay_out(s, text, lower);
+    lay_out_ascii(s, PyUnicode_DATA(text), length, lower);
     return length;
 }
 
-/* A new reference to the text as it is to be scanned. */
-static PyObject *prepared(Scanner *s, PyObject *text) {
-    if (s->lower && !PyUnicode_IS_ASCII(text)) return PyObject_CallMethod(text, "lower", NULL);
-    Py_INCREF(text);
-    return text;
+static int64_t lay_out_changed(Scanner *s, PyObject *changed) {
+    if (changed == NULL) return -1;
+    int64_t length = lay_out_any(s, changed, 0);
+    Py_DECREF(changed);
+    return length;
 }
 
-static int scan_prepared(Scanner *s, PyObject *text) {
-    int64_t length = lay_out_any(s, text);
-    if (length < 0) return -1;
-    if (s->cleaned != NULL && needs_cleaning(s->letters, length)) {
-        PyObject *clean = PyObject_CallOneArg(s->cleaned, text);
-        if (clean == NULL) return -1;
-        length = lay_out_any(s, clean);
-        Py_DECREF(clean);
-        if (length < 0) return -1;
+static int make_room_for_ids(Scanner *s, int64_t more) {
+    int64_t bytes = (s->ids_used + more) * (int64_t)sizeof(int32_t);
+    if (bytes > PyByteArray_GET_SIZE(s->numbers) && PyByteArray_Resize(s->numbers, bytes + bytes / 2) < 0) return -1;
+    s->ids = (int32_t *)PyByteArray_AS_STRING(s->numbers);
+    return 0;
+}
+
+static int scan_one(Scanner *s, PyObject *text) {
+    int64_t length = lay_out_any(s, text, s->lower);
+    if (length == MUST_BE_LOWERED) length = lay_out_changed(s, PyObject_CallMethod(text, "lower", NULL));
+    if (length >= 0 && s->cleaned != NULL && needs_cleaning(s->letters, length)) {
+        length = lay_out_changed(s, PyObject_CallOneArg(s->cleaned, text));
     }
+    if (length < 0 || make_room_for_ids(s, length) < 0) return -1;
     if (take_all(s, length) == 0) return 0;
     PyErr_NoMemory();
     return -1;
@@ -303,39 +312,47 @@ static int is_text(PyObject *text) {
 #endif
 }
 
-static int scan_one(Scanner *s, PyObject *text) {
-    if (!is_text(text)) return -1;
-    PyObject *ready = prepared(s, text);
-    if (ready == NULL) return -1;
-    int failed = scan_prepared(s, ready);
-    Py_DECREF(ready);
-    return failed;
-}
-
-static PyObject *result(const int32_t *ids, int64_t used, const int64_t *starts, int64_t texts, PyObject *words) {
-    if (words == NULL) return NULL;
-    PyObject *a = PyByteArray_FromStringAndSize((const char *)ids, used * (int64_t)sizeof(int32_t));
-    PyObject *b = PyByteArray_FromStringAndSize((const char *)starts, (texts + 1) * (int64_t)sizeof(int64_t));
-    PyObject *all = a == NULL || b == NULL ? NULL : PyTuple_Pack(3, a, b, words);
-    Py_XDECREF(a);
-    Py_XDECREF(b);
-    Py_DECREF(words);
+static PyObject *result(PyObject *ids, const int64_t *starts, int64_t texts, PyObject *words) {
+    PyObject *places = PyByteArray_FromStringAndSize((const char *)starts, (texts + 1) * (int64_t)sizeof(int64_t));
+    PyObject *all = places == NULL || words == NULL ? NULL : PyTuple_Pack(3, ids, places, words);
+    Py_XDECREF(places);
+    Py_XDECREF(words);
     return all;
 }
 
-static PyObject *scan_sequence(Scanner *s, PyObject *texts) {
-    int64_t count = PyTuple_GET_SIZE(texts), done = 0;
-    int64_t *starts = room(count + 1, sizeof(int64_t));
-    PyObject *found = NULL;
-    if (starts == NULL || open_vocabulary(&s->vocabulary) < 0) {
-        free(starts);
-        return PyErr_NoMemory();
+/* How many characters the texts have, or -1 where one is no text. */
+static int64_t characters_of(PyObject *texts) {
+    int64_t total = 0;
+    for (int64_t t = 0; t < PyTuple_GET_SIZE(texts); t++) {
+        if (!is_text(PyTuple_GET_ITEM(texts, t))) return -1;
+        total += PyUnicode_GET_LENGTH(PyTuple_GET_ITEM(texts, t));
     }
+    return total;
+}
+
+static PyObject *scan_all(Scanner *s, PyObject *texts, int64_t *starts) {
+    int64_t count = PyTuple_GET_SIZE(texts);
     starts[0] = 0;
-    for (; done < count && scan_one(s, PyTuple_GET_ITEM(texts, done)) == 0; done++) starts[done + 1] = s->ids_used;
-    if (done == count) found = result(s->ids, s->ids_used, starts, count, list_words(&s->vocabulary));
+    for (int64_t t = 0; t < count; t++) {
+        if (scan_one(s, PyTuple_GET_ITEM(texts, t)) < 0) return NULL;
+        starts[t + 1] = s->ids_used;
+    }
+    if (PyByteArray_Resize(s->numbers, s->ids_used * (int64_t)sizeof(int32_t)) < 0) return NULL;
+    return result(s->numbers, starts, count, list_words(&s->vocabulary));
+}
+
+static PyObject *scan_sequence(Scanner *s, PyObject *texts) {
+    int64_t characters = characters_of(texts);
+    if (characters < 0) return NULL;
+    int64_t *starts = room(PyTuple_GET_SIZE(texts) + 1, sizeof(int64_t));
+    PyObject *found = NULL;
+    /* More than enough, unless lower-casing makes texts longer; pages that are not written to cost nothing. */
+    s->numbers = PyByteArray_FromStringAndSize(NULL, characters * (int64_t)sizeof(int32_t));
+    if (s->numbers == NULL || starts == NULL || open_vocabulary(&s->vocabulary) < 0) PyErr_NoMemory();
+    else found = scan_all(s, texts, starts);
+    Py_XDECREF(s->numbers);
     close_vocabulary(&s->vocabulary);
-    free(starts), free(s->ids), free(s->letters), free(s->kinds), free(s->words), free(s->singles), free(s->spaced);
+    free(starts), free(s->letters), free(s->kinds), free(s->words), free(s->singles), free(s->spaced);
     return found;
 }
 
@@ -369,24 +386,24 @@ static int64_t read_text(PyObject *text, int32_t *out) {
 }
 
 PyObject *read_characters(PyObject *texts) {
-    int64_t count = PyTuple_GET_SIZE(texts), total = 0, used = 0;
-    for (int64_t t = 0; t < count; t++) {
-        if (!is_text(PyTuple_GET_ITEM(texts, t))) return NULL;
-        total += PyUnicode_GET_LENGTH(PyTuple_GET_ITEM(texts, t));
-    }
-    int32_t *ids = room(total, sizeof(int32_t));
+    int64_t count = PyTuple_GET_SIZE(texts), total = characters_of(texts), used = 0;
+    if (total < 0) return NULL;
+    PyObject *numbers = PyByteArray_FromStringAndSize(NULL, total * (int64_t)sizeof(int32_t)), *found = NULL;
     int64_t *starts = room(count + 1, sizeof(int64_t));
-    PyObject *found = NULL;
-    if (ids != NULL && starts != NULL) {
+    if (numbers == NULL || starts == NULL) {
+        PyErr_NoMemory();
+    } else {
+        int32_t *ids = (int32_t *)PyByteArray_AS_STRING(numbers);
         starts[0] = 0;
         for (int64_t t = 0; t < count; t++) {
             used += read_text(PyTuple_GET_ITEM(texts, t), ids + used);
             starts[t + 1] = used;
         }
-        found = result(ids, used, starts, count, PyList_New(0));
-    } else {
-        PyErr_NoMemory();
+        if (PyByteArray_Resize(numbers, used * (int64_t)sizeof(int32_t)) == 0) {
+            found = result(numbers, starts, count, PyList_New(0));
+        }
     }
-    free(ids), free(starts);
+    Py_XDECREF(numbers);
+    free(starts);
     return found;
 }

@@ -8,29 +8,36 @@
 
 /* ---- How many pairs lie further apart than a threshold ---- */
 
+/* Tables of at most this many places (64 MiB), and only for so many thresholds that filling one pays. */
+enum { TABLE = 1 << 24, WORTH_A_TABLE = 4 };
+
 typedef struct {
-    int64_t *tree;  /* Fenwick tree over levels + 1: weight of the outputs before the window */
-    int64_t *level; /* the same by level */
+    int64_t *tree;   /* Fenwick tree over levels + 1: weight of the outputs before the window */
+    int64_t *level;  /* the same by level */
+    uint32_t *below; /* [place][level]: weight before that place of the group on lower levels; NULL where too large */
 } Passed;
 
-static int32_t count_levels(const Ranked *ranked, int64_t group) {
-    int32_t greatest = -1;
-    for (int64_t i = ranked->starts[group]; i < ranked->starts[group + 1]; i++) {
-        if (ranked->levels[i] > greatest) greatest = ranked->levels[i];
+typedef struct {
+    int64_t start, end;
+    int32_t levels;
+} Group;
+
+static Group group_of(const Ranked *ranked, int64_t number) {
+    Group group = {ranked->starts[number], ranked->starts[number + 1], 0};
+    for (int64_t i = group.start; i < group.end; i++) {
+        if (ranked->levels[i] >= group.levels) group.levels = ranked->levels[i] + 1;
     }
-    return greatest + 1;
+    return group;
 }
 
-static void count_group(const Ranked *ranked, int64_t group, int32_t levels, double epsilon, Passed *passed,
-                        int64_t *counts) {
-    int64_t next = ranked->starts[group], end = ranked->starts[group + 1];
-    int64_t tied = 0, concordant = 0, all = 0, weight_passed = 0;
-    memset(passed->tree, 0, ((size_t)levels + 1) * sizeof(int64_t));
-    memset(passed->level, 0, (size_t)levels * sizeof(int64_t));
-    for (int64_t i = next; i < end; i++) {
+static void count_by_tree(const Ranked *ranked, Group group, double epsilon, Passed *passed, int64_t *counts) {
+    int64_t tied = 0, concordant = 0, all = 0, weight_passed = 0, next = group.start;
+    memset(passed->tree, 0, ((size_t)group.levels + 1) * sizeof(int64_t));
+    memset(passed->level, 0, (size_t)group.levels * sizeof(int64_t));
+    for (int64_t i = group.start; i < group.end; i++) {
         for (; next < i && ranked->scores[i] - ranked->scores[next] > epsilon; next++) {
             int64_t weight = ranked->weights[next];
-            for (int32_t node = ranked->levels[next] + 1; node <= levels; node += node & -node) {
+            for (int32_t node = ranked->levels[next] + 1; node <= group.levels; node += node & -node) {
                 passed->tree[node] += weight;
             }
             passed->level[ranked->levels[next]] += weight;
@@ -45,16 +52,60 @@ static void count_group(const Ranked *ranked, int64_t group, int32_t levels, dou
     counts[0] = tied, counts[1] = concordant, counts[2] = all;
 }
 
-int count_beyond(const Ranked *ranked, const double *epsilons, int64_t count, int64_t *counts) {
-    Passed passed = {.tree = room(ranked->outputs + 1, sizeof(int64_t)), .level = room(ranked->outputs, sizeof(int64_t))};
-    int failed = ranked->outputs && (passed.tree == NULL || passed.level == NULL) ? -1 : 0;
-    for (int64_t group = 0; group < ranked->groups && !failed; group++) {
-        int32_t levels = count_levels(ranked, group);
-        for (int64_t e = 0; e < count; e++) {
-            count_group(ranked, group, levels, epsilons[e], &passed, counts + (e * ranked->groups + group) * 3);
+/* 0 where the group and its levels are too many, or its weight is too great, for the table. */
+static int fill_table(const Ranked *ranked, Group group, uint32_t *below) {
+    int64_t width = group.levels + 1, total = 0;
+    if (below == NULL || (group.end - group.start + 1) > TABLE / width) return 0;
+    for (int64_t i = group.start; i < group.end; i++) total += ranked->weights[i];
+    if (total > UINT32_MAX) return 0;
+    memset(below, 0, (size_t)width * sizeof(uint32_t));
+    for (int64_t i = group.start; i < group.end; i++, below += width) {
+        memcpy(below + width, below, (size_t)width * sizeof(uint32_t));
+        for (int32_t level = ranked->levels[i] + 1; level < width; level++) {
+            below[width + level] += (uint32_t)ranked->weights[i];
         }
     }
-    free(passed.tree), free(passed.level);
+    return 1;
+}
+
+static void count_by_table(const Ranked *ranked, Group group, double epsilon, const uint32_t *below, int64_t *counts) {
+    int64_t tied = 0, concordant = 0, all = 0, next = group.start, width = group.levels + 1;
+    for (int64_t i = group.start; i < group.end; i++) {
+        while (next < i && ranked->scores[i] - ranked->scores[next] > epsilon) next++;
+        const uint32_t *row = below + (next - group.start) * width;
+        int32_t level = ranked->levels[i];
+        tied += ranked->weights[i] * (int64_t)(row[level + 1] - row[level]);
+        concordant += ranked->weights[i] * (int64_t)row[level];
+        all += ranked->weights[i] * (int64_t)row[group.levels];
+    }
+    counts[0] = tied, counts[1] = concordant, counts[2] = all;
+}
+
+static uint32_t *room_for_tables(const Ranked *ranked) {
+    int64_t most = 0;
+    for (int64_t number = 0; number < ranked->groups; number++) {
+        Group group = group_of(ranked, number);
+        int64_t height = group.end - group.start + 1, width = group.levels + 1;
+        if (height <= TABLE / width && height * width > most) most = height * width;
+    }
+    return most ? room(most, sizeof(uint32_t)) : NULL;
+}
+
+int count_beyond(const Ranked *ranked, const double *epsilons, int64_t count, int64_t *counts) {
+    Passed passed = {.tree = room(ranked->outputs + 1, sizeof(int64_t)),
+                     .level = room(ranked->outputs + 1, sizeof(int64_t)),
+                     .below = count < WORTH_A_TABLE ? NULL : room_for_tables(ranked)};
+    int failed = passed.tree == NULL || passed.level == NULL ? -1 : 0;
+    for (int64_t number = 0; number < ranked->groups && !failed; number++) {
+        Group group = group_of(ranked, number);
+        int table = fill_table(ranked, group, passed.below);
+        for (int64_t e = 0; e < count; e++) {
+            int64_t *cells = counts + (e * ranked->groups + number) * 3;
+            if (table) count_by_table(ranked, group, epsilons[e], passed.below, cells);
+            else count_by_tree(ranked, group, epsilons[e], &passed, cells);
+        }
+    }
+    free(passed.tree), free(passed.level), free(passed.below);
     return failed;
 }
 
@@ -90,21 +141,47 @@ void fill_buckets(const Ranked *ranked, const int64_t *units, const Stretch *str
             for (int64_t i = row.first; i < row.end; i++) {
                 /* 0 tied, 1 concordant, 2 discordant: without a branch, for no one could foretell it. */
                 int relation = (ranked->levels[i] < level) + 2 * (ranked->levels[i] > level);
-                int64_t *cells = table + 4 * bucket_of(stretch, score - ranked->scores[i]);
-                cells[relation] += row.worth * ranked->weights[i];
-                cells[3] += relation < 2;
+                int64_t bucket = bucket_of(stretch, score - ranked->scores[i]);
+                table[3 * bucket + relation] += row.worth * ranked->weights[i];
             }
         }
     }
 }
 
-int64_t keep_gaps(const Ranked *ranked, const int64_t *units, const Stretch *stretch, const uint8_t *keep, double *gaps,
-                  int64_t *gains, int64_t room_for) {
-    int64_t kept = 0;
-    for (int64_t group = 0; group < ranked->groups; group++) {
+/* Pairs of one gap come near each other, and scores with few digits have few gaps: equal ones are added up in a small
+ * table, each in the one slot that its bits choose, until another gap wants that slot. */
+enum { SLOT_BITS = 12 };
+
+typedef struct {
+    double gaps[1 << SLOT_BITS]; /* 0 where free: no gap of a stretch is 0 */
+    int64_t gains[1 << SLOT_BITS];
+    Kept *kept;
+} Slots;
+
+static void put_out(Kept *kept, double gap, int64_t gain) {
+    if (kept->count < kept->room) kept->gaps[kept->count] = gap, kept->gains[kept->count] = gain;
+    kept->count++;
+}
+
+static inline void add_gap(Slots *slots, double gap, int64_t gain) {
+    uint64_t bits;
+    memcpy(&bits, &gap, sizeof bits);
+    uint64_t slot = bits * 0x9E3779B97F4A7C15u >> (64 - SLOT_BITS);
+    if (slots->gaps[slot] != gap) {
+        if (slots->gaps[slot] != 0) put_out(slots->kept, slots->gaps[slot], slots->gains[slot]);
+        slots->gaps[slot] = gap, slots->gains[slot] = 0;
+    }
+    slots->gains[slot] += gain;
+}
+
+int keep_gaps(const Ranked *ranked, const int64_t *units, const Stretch *stretch, const uint8_t *keep, Kept *kept) {
+    Slots *slots = zeroed_room(1, sizeof(Slots));
+    if (slots == NULL) return -1;
+    slots->kept = kept;
+    for (int64_t group = 0; group < ranked->groups && kept->count <= kept->room; group++) {
         int64_t start = ranked->starts[group];
         Row row = {.first = start, .end = start};
-        for (row.later = start; row.later < ranked->starts[group + 1]; row.later++) {
+        for (row.later = start; row.later < ranked->starts[group + 1] && kept->count <= kept->room; row.later++) {
             next_row(ranked, stretch, &row);
             double score = ranked->scores[row.later];
             int32_t level = ranked->levels[row.later];
@@ -112,16 +189,16 @@ int64_t keep_gaps(const Ranked *ranked, const int64_t *units, const Stretch *str
             for (int64_t i = row.first; i < row.end; i++) {
                 double gap = score - ranked->scores[i];
                 if (!keep[bucket_of(stretch, gap)] || ranked->levels[i] > level) continue;
-                if (kept < room_for) {
-                    int64_t worth = row.worth * ranked->weights[i];
-                    gaps[kept] = gap;
-                    gains[kept] = ranked->levels[i] == level ? worth : -worth;
-                }
-                kept++;
+                int64_t worth = row.worth * ranked->weights[i];
+                add_gap(slots, gap, ranked->levels[i] == level ? worth : -worth);
             }
         }
     }
-    return kept;
+    for (int slot = 0; slot < 1 << SLOT_BITS; slot++) {
+        if (slots->gaps[slot] != 0) put_out(kept, slots->gaps[slot], slots->gains[slot]);
+    }
+    free(slots);
+    return 0;
 }
 
 /* ---- The best threshold of many draws ---- */

@@ -21,9 +21,14 @@ typedef struct {
 
 int count_beyond(const Ranked *ranked, const double *epsilons, int64_t count, int64_t *counts);
 void fill_buckets(const Ranked *ranked, const int64_t *units, const Stretch *stretch, int64_t *table);
-/* The number of gaps written; more than `room_for` are not. */
-int64_t keep_gaps(const Ranked *ranked, const int64_t *units, const Stretch *stretch, const uint8_t *keep, double *gaps,
-                  int64_t *gains, int64_t room_for);
+
+typedef struct {
+    double *gaps;
+    int64_t *gains;
+    int64_t room, count; /* count goes above room where there was too little of it */
+} Kept;
+
+int keep_gaps(const Ranked *ranked, const int64_t *units, const Stretch *stretch, const uint8_t *keep, Kept *kept);
 
 typedef struct {
     const double *gains;

@@ -84,7 +84,7 @@ PyObject *py_gap_histogram(PyObject *self, PyObject *args) {
         return NULL;
     }
     Ranked ranked;
-    stretch.buckets = length(&views[5], 4 * sizeof(int64_t));
+    stretch.buckets = length(&views[5], 3 * sizeof(int64_t));
     int failed = open_ranked(views, &ranked) || check_stretch(&ranked, &views[4], &stretch);
     if (!failed) {
         Py_BEGIN_ALLOW_THREADS
@@ -106,16 +106,17 @@ PyObject *py_gaps_kept(PyObject *self, PyObject *args) {
     }
     Ranked ranked;
     stretch.buckets = length(&views[5], 1);
-    int64_t kept = 0, room_for = length(&views[6], sizeof(double));
+    Kept kept = {views[6].buf, views[7].buf, length(&views[6], sizeof(double)), 0};
     int failed = open_ranked(views, &ranked) || check_stretch(&ranked, &views[4], &stretch);
-    if (!failed && length(&views[7], sizeof(int64_t)) != room_for) failed = refuse("as many gains as gaps");
+    if (!failed && length(&views[7], sizeof(int64_t)) != kept.room) failed = refuse("as many gains as gaps");
     if (!failed) {
         Py_BEGIN_ALLOW_THREADS
-        kept = keep_gaps(&ranked, views[4].buf, &stretch, views[5].buf, views[6].buf, views[7].buf, room_for);
+        failed = keep_gaps(&ranked, views[4].buf, &stretch, views[5].buf, &kept);
         Py_END_ALLOW_THREADS
+        if (failed) PyErr_NoMemory();
     }
     release(views, COLUMNS + 4);
-    return failed ? NULL : PyLong_FromLongLong(kept);
+    return failed ? NULL : PyLong_FromLongLong(kept.count);
 }
 
 static int check_prefixes(const Prefixes *prefixes) {

@@ -6,13 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from metrist.kernels.arranging import Floats, Levels, Places, check_weights, levels_of, segment_sums
+from metrist.kernels.arranging import Floats, Levels, Places, check_columns, check_weights, levels_of, segment_sums
 
 #: Numbers worked on at once, few enough to stay in a core's cache; results do not depend on it.
 _AT_ONCE: Final = 1 << 15
 
 
 def rank_comoments_grouped(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
+    check_columns(human, metric, starts)
     check_weights(weights, len(human))
     levels = levels_of(human, starts), levels_of(metric, starts)
     found = np.empty((len(weights), len(starts) - 1, 5))
@@ -30,8 +31,8 @@ def _block(levels: tuple[Levels, Levels], weights: Floats, starts: Places) -> Fl
         segment_sums(x_weight * x * x, levels[0].starts),
         segment_sums(y_weight * y * y, levels[1].starts),
         segment_sums(products, starts),
-        segment_sums((x_weight > 0) * 1.0, levels[0].starts),
-        segment_sums((y_weight > 0) * 1.0, levels[1].starts),
+        segment_sums((x_weight > 0).astype(np.float64), levels[0].starts),
+        segment_sums((y_weight > 0).astype(np.float64), levels[1].starts),
     ]
     return np.stack(columns, axis=-1)
 

@@ -49,11 +49,10 @@ def gap_histogram(
     scale: float,
     buckets: int,
 ) -> Counts:
-    table = np.zeros((buckets, 4), np.int64)
+    table = np.zeros((buckets, 3), np.int64)
     for pairs in _pairs_between(scores, levels, weights, starts, units, low, high):
-        bucket = _buckets(pairs.gaps, low, scale, buckets)
+        bucket = buckets_of(pairs.gaps, low, scale, buckets)
         np.add.at(table, (bucket, pairs.relation), pairs.worth)
-        table[:, 3] += np.bincount(bucket[pairs.relation < 2], minlength=buckets)
     return table
 
 
@@ -67,13 +66,16 @@ def gaps_kept(
     high: float,
     scale: float,
     keep: NDArray[np.bool_],
-) -> tuple[Floats, Counts]:
-    gaps, gains = [np.empty(0)], [np.empty(0, np.int64)]
+    room: int,
+) -> tuple[Floats, Counts] | None:
+    gaps, gains = np.empty(0), np.empty(0, np.int64)
     for pairs in _pairs_between(scores, levels, weights, starts, units, low, high):
-        kept = keep[_buckets(pairs.gaps, low, scale, len(keep))] & (pairs.relation < 2)
-        gaps.append(pairs.gaps[kept])
-        gains.append(np.where(pairs.relation == 0, pairs.worth, -pairs.worth)[kept])
-    return np.concatenate(gaps), np.concatenate(gains)
+        kept = keep[buckets_of(pairs.gaps, low, scale, len(keep))] & (pairs.relation < 2)
+        changes = np.where(pairs.relation == 0, pairs.worth, -pairs.worth)[kept]
+        gaps, gains = _added_up(np.concatenate([gaps, pairs.gaps[kept]]), np.concatenate([gains, changes]))
+        if len(gaps) > room:
+            return None
+    return gaps, gains
 
 
 def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weights: Floats) -> tuple[Floats, Counts]:
@@ -88,6 +90,10 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
     return best, at
 
 
+def buckets_of(gaps: Floats, low: float, scale: float, buckets: int) -> NDArray[np.intp]:
+    return np.minimum((gaps - low) * scale, buckets - 1).astype(np.intp)
+
+
 class _Pairs(NamedTuple):
     """Gap, relation (0 tied by humans, 1 concordant, 2 discordant) and units of some pairs."""
 
@@ -96,12 +102,15 @@ class _Pairs(NamedTuple):
     worth: Counts
 
 
+def _added_up(gaps: Floats, gains: Counts) -> tuple[Floats, Counts]:
+    distinct, which = np.unique(gaps, return_inverse=True)
+    sums = np.zeros(len(distinct), np.int64)
+    np.add.at(sums, which, gains)
+    return distinct, sums
+
+
 def _firsts(starts: Counts) -> NDArray[np.int64]:
     return np.repeat(starts[:-1], np.diff(starts))
-
-
-def _buckets(gaps: Floats, low: float, scale: float, buckets: int) -> NDArray[np.intp]:
-    return np.minimum((gaps - low) * scale, buckets - 1).astype(np.intp)
 
 
 def _window_starts(scores: Floats, firsts: NDArray[np.int64], epsilon: float) -> NDArray[np.int64]:

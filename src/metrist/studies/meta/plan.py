@@ -13,6 +13,7 @@ Resample = Literal["items", "systems", "both"]
 
 GROUPS = ("item", "none", "system", "system-level")
 EPSILON_OVER = ("all", "slice", "crossfit")
+TESTS = ("auto", "permutation", "bootstrap", "sign", "williams", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +40,14 @@ class Plan:
     systems: tuple[str, ...] | None = None
     exclude_systems: tuple[str, ...] = ()
     top_k: int | None = None
-    parts: tuple[str, ...] = ()
     marked: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         one_of("average", self.average, get_args(Average))
         one_of("average", self.group_average, get_args(Average))
         one_of("resampling", self.resample, get_args(Resample))
+        one_of("correction", self.correction, get_args(Correction))
+        one_of("test", self.test, TESTS)
         if self.draws < 0 or not 0 < self.confidence < 1 or not 0 < self.alpha < 1:
             raise RunError(
                 "wanted draws of at least 0, and confidence and alpha between 0 and 1, got "

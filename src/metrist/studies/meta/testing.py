@@ -12,6 +12,7 @@ none          no tests
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -27,11 +28,12 @@ from metrist.meta.resample import count_extreme, exchanged_differences, p_values
 from metrist.meta.williams import williams_of
 from metrist.studies.meta.grouped import group_codes
 from metrist.studies.meta.judged import Codes, Floats
+from metrist.studies.meta.plan import Plan
 from metrist.studies.meta.result import Tests
 from metrist.studies.meta.samples import taken
 from metrist.studies.meta.work import CALIBRATED, Laid, Work
 
-TESTS = ("auto", "permutation", "bootstrap", "sign", "williams", "none")
+_MOST_DRAWS = 100_000
 _UNITS = {"items": "item", "systems": "system"}
 
 
@@ -64,7 +66,8 @@ def _p_values(work: Work, laid: Laid, pairs: Pairs) -> tuple[str, Floats]:
             return "no tests", np.empty(0)
         case "exchange":
             codes = laid.panel.item if plan.group == "item" else laid.panel.system
-            return f"permutation of whole {plan.resample}", _exchange(laid, pairs, codes, plan.draws, rng)
+            draws = enough_draws(plan, len(pairs))
+            return f"permutation of whole {plan.resample} ({draws:,} draws)", _exchange(laid, pairs, codes, draws, rng)
         case "sign":
             return "exact sign test of pairs of outputs", _signs(work, laid, pairs, rng)
         case "williams":
@@ -88,6 +91,12 @@ def _p_values(work: Work, laid: Laid, pairs: Pairs) -> tuple[str, Floats]:
     return f"permutation of {_drawn(plan.resample)}", np.array([test.p for test in found])
 
 
+def enough_draws(plan: Plan, pairs: int) -> int:
+    """As many draws as let the smallest p-value pass Holm's bound for this many pairs, where draws cost next to nothing;
+    more draws than that change no verdict but one at the very bound."""
+    return max(plan.draws, min(_MOST_DRAWS, math.ceil(2 * pairs / plan.alpha)))
+
+
 def _kind(work: Work, laid: Laid) -> str:
     plan = work.plan
     whole = isinstance(laid.grouping, str) and laid.grouping == _UNITS.get(plan.resample)
@@ -98,8 +107,8 @@ def _kind(work: Work, laid: Laid) -> str:
         return "permutation" if linear else "bootstrap"
     if plan.test == "sign" and laid.measure != CALIBRATED:
         raise RunError(f"the sign test is of pairwise accuracy with ties (acc_eq), not of {laid.measure}")
-    if plan.test == "williams" and (laid.measure != "pearson" or plan.group not in ("none", "system-level")):
-        raise RunError("Williams' test is of Pearson correlations: --measure pearson with --group none or system-level")
+    if plan.test == "williams" and (laid.measure != "pearson" or plan.group != "none"):
+        raise RunError("Williams' test is of Pearson correlations over all outputs: --measure pearson --group none")
     return plan.test
 
 
@@ -108,29 +117,28 @@ def _exchange(laid: Laid, pairs: Pairs, codes: Codes, draws: int, rng: np.random
     found = np.full(len(pairs), np.nan)
     (source,) = rng.spawn(1)
     state = source.bit_generator.state
-    for outputs, positions in batches(laid.panel, pairs):
+    for batch in batches(laid.panel, pairs):
         source.bit_generator.state = state
-        chosen = [pairs[position] for position in positions]
-        rows = _rows(laid.panel.take(outputs), laid.measures, codes[outputs])
-        first, second = np.array(chosen, dtype=np.intp).T
+        rows = _rows(batch.panel, [laid.measures[metric] for metric in batch.metrics], codes[batch.outputs])
+        first, second = np.array(batch.pairs, dtype=np.intp).T
         values = pooled(rows, _mean)
         observed, slack = values[first] - values[second], slack_of(values[first], values[second])
-        chunks = exchanged_differences(rows, chosen, _mean, draws, source)
+        chunks = exchanged_differences(rows, batch.pairs, _mean, draws, source)
         extreme = np.sum([count_extreme(null, observed, "two-sided", slack) for null in chunks], axis=0)
-        found[positions] = p_values(extreme, draws, observed, rows.shape[1])
+        found[batch.positions] = p_values(extreme, draws, observed, rows.shape[1])
     return found
 
 
-def _rows(panel: Panel, measures: tuple[Measure, ...], codes: Codes) -> Floats:
+def _rows(panel: Panel, measures: Sequence[Measure], codes: Codes) -> Floats:
     """(metrics, groups, 2): a group's value and 1, or twice 0 where the measure is undefined in it."""
     order = np.argsort(codes, kind="stable")
     present = np.unique(codes)
     starts = np.append(np.searchsorted(codes[order], present), len(codes))
     once = np.ones((1, len(order)))
-    values = np.full((len(measures), len(present)), np.nan)
-    for number, (own, column) in enumerate(zip(measures, panel.metrics, strict=True)):
-        if not np.isnan(column).any():
-            values[number] = own.pool(own.grouped_rows(panel.human[order], column[order], once, starts))[0]
+    values = [
+        own.pool(own.grouped_rows(panel.human[order], column[order], once, starts))[0]
+        for own, column in zip(measures, panel.metrics, strict=True)
+    ]
     known = ~np.isnan(values)
     return np.stack([np.where(known, values, 0.0), known.astype(np.float64)], axis=-1)
 
@@ -144,21 +152,16 @@ def _signs(work: Work, laid: Laid, pairs: Pairs, rng: np.random.Generator) -> Fl
     part = taken(work.judged, work.gold, work.gold, laid.outputs)
     groups = group_codes(work.judged, work.plan.group, part) if isinstance(laid.grouping, str) else laid.grouping
     epsilons = np.where(np.isnan(laid.epsilons), work.thresholds[0].threshold, laid.epsilons)
-    for outputs, positions in batches(laid.panel, pairs):
-        used = sorted({metric for position in positions for metric in pairs[position]})
-        scored = laid.panel.take(outputs)
-        wins = pair_wins(scored.human, scored.metrics[used], epsilons[used], groups[outputs])
-        for position in positions:
-            first, second = (used.index(metric) for metric in pairs[position])
+    for batch in batches(laid.panel, pairs):
+        wins = pair_wins(batch.panel.human, batch.panel.metrics, epsilons[batch.metrics], groups[batch.outputs])
+        for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
             found[position] = sign_test(wins, first, second, rng).p
     return found
 
 
 def _williams(panel: Panel, first: int, second: int) -> float:
-    scored = panel.take(panel.scored((first, second)))
-    if len(scored.human) < 4:
-        return math.nan
-    return williams_of(scored.human, scored.metrics[first], scored.metrics[second]).p
+    scored = panel.take(panel.scored((first, second)), [first, second])
+    return williams_of(scored.human, scored.metrics[0], scored.metrics[1]).p
 
 
 def _drawn(what: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from metrist.files import read_records
 from metrist.records import Record
 from metrist.run import Results, score
 from metrist.studies.meta.join import join
-from metrist.studies.meta.judged import Floats, Judged
+from metrist.studies.meta.judged import Floats, Judged, Labels
 from metrist.studies.reproduce.printed import Block, Lines, References
 from metrist.studies.reproduce.sentences import by_sentence
 
@@ -98,9 +97,9 @@ def _compared_with(record: Record, references: References) -> tuple[str, ...]:
 def _in_order(judged: Judged, results: Results, values: Floats) -> Floats:
     """Scores in the order of the judged outputs; NaN where there is none."""
     place = {key: number for number, key in enumerate(zip(results.items, results.systems, strict=True))}
-    keys = zip(_names(judged.items.names, judged.items.codes), _names(judged.systems.names, judged.systems.codes))
+    keys = zip(_written_out(judged.items), _written_out(judged.systems), strict=True)
     return np.append(values, np.nan)[[place.get(key, -1) for key in keys]]
 
 
-def _names(names: Sequence[str], codes: Sequence[int] | np.ndarray) -> list[str]:
-    return [names[code] for code in codes]
+def _written_out(labels: Labels) -> list[str]:
+    return [labels.names[code] for code in labels.codes]

@@ -16,10 +16,10 @@ from metrist.studies.reproduce.tables import summary_of, table_of
 _HEAD = """\
 # Published tables, computed again
 
-<!-- Written by `metrist reproduce` (`make tables`) from data with human judgments; edit src/metrist/studies/reproduce. -->
+<!-- Written by `metrist reproduce` (`make tables`); edit src/metrist/studies/reproduce, not this page. -->
 
 What papers print of metrics that need no neural model, beside what metrist computes from the same human judgments. The
-papers: 001 is TIGERScore (Jiang et al. 2023), 002 is BARTScore (Yuan et al. 2021). n counts outputs that both people and
+papers: 001 is TIGERScore, 002 is BARTScore (Yuan, Neubig and Liu 2021). n counts outputs that both people and
 the metric judged, or pairs that people compared. The data sets are public and not part of metrist: `--data`, or the
 environment variable METRIST_TEST_DATA, names the folder that holds them.
 """

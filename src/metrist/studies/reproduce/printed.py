@@ -32,6 +32,7 @@ References = Literal["all", "first", "source"]
 Lines = Literal["whole", "sentences"]
 Group = Literal["none", "item"]
 
+_SHARED = frozenset({"references", "group", "measures"})
 #: The aspect that stands for all aspects of a data set.
 MEAN = "mean"
 
@@ -88,7 +89,7 @@ def facts(name: str) -> dict[str, Any]:
 def printed_table(name: str) -> PrintedTable:
     """The table of that name."""
     found = facts(name)
-    shared = {key: found[key] for key in ("references", "group", "measures") if key in found}
+    shared = {key: value for key, value in found.items() if key in _SHARED}
     return PrintedTable(
         name=name,
         title=found["title"],
@@ -106,7 +107,7 @@ def _block(block: dict[str, Any]) -> Block:
         for data, aspects in block.pop("printed").items()
     }
     known = {field.name for field in fields(Block)}
-    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in block.items()}
+    settings: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in block.items()}
     if unknown := settings.keys() - known:
         raise ValueError(f"a block of a printed table has no field {min(unknown)!r}")
     return Block(printed=printed, **settings)

@@ -1,0 +1,182 @@
+"""`meta_evaluate`: how far each metric can be trusted, on which slice, with what certainty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metrist.errors import RunError
+from metrist.meta.measures import measure
+from metrist.studies.meta.figures import SOFT, ceiling_figure, has_ceiling, mean_figures, slice_figures
+from metrist.studies.meta.join import join
+from metrist.studies.meta.judged import Judged, Scored, chosen
+from metrist.studies.meta.notes import direction_notes, missing_notes, plan_notes, skew_notes
+from metrist.studies.meta.plan import EPSILON_OVER, GROUPS, Average, Correction, Plan, Resample, names
+from metrist.studies.meta.preferring import evaluate_preferences
+from metrist.studies.meta.result import Figure, MetaEvaluation, Tests
+from metrist.studies.meta.samples import gold_of
+from metrist.studies.meta.slices import chosen_outputs, column_of, slices_of, top_systems
+from metrist.studies.meta.work import Work, check_groups
+
+
+def meta_evaluate(
+    data: Any,
+    aspects: str | Sequence[str] = (),
+    measures: str | Sequence[str] = ("acc_eq",),
+    *,
+    group: str = "item",
+    slices: str | Sequence[str] = (),
+    gold: str = "mean",
+    preferences: bool = False,
+    epsilon_over: str = "all",
+    average: Average = "macro",
+    group_average: Average = "macro",
+    resample: Resample = "items",
+    draws: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+    alpha: float = 0.05,
+    correction: Correction = "holm",
+    test: str = "auto",
+    part: str | Sequence[str] = (),
+    metrics: str | Sequence[str] | None = None,
+    systems: Sequence[str] | None = None,
+    exclude_systems: str | Sequence[str] = (),
+    top_k: int | None = None,
+    lower_is_better: str | Sequence[str] = (),
+    marked: str | Sequence[str] = (),
+    item_key: Sequence[str] = (),
+    fields: Mapping[str, str] | None = None,
+    skip_bad: bool = False,
+    system: str | None = None,
+) -> MetaEvaluation:
+    """How well metrics agree with human judgments.
+
+    `data` is a file of records with `ratings` and `scores`, a run folder, results, rows, or a list of such sources,
+    which are joined by item and system. `aspects` are the ratings to agree with (the only one, where there is one);
+    with `preferences` they are choices between two outputs. The other settings are explained in docs/meta.md.
+    """
+    judged = join(
+        data,
+        item_key=item_key,
+        fields=fields,
+        skip_bad=skip_bad,
+        system=system,
+        parts=names(part),
+        lower_is_better=names(lower_is_better),
+    )
+    plan = Plan(
+        aspects=names(aspects),
+        measures=names(measures),
+        group=group,
+        slices=names(slices),
+        gold=gold,
+        preferences=preferences,
+        epsilon_over=epsilon_over,
+        average=average,
+        group_average=group_average,
+        resample=resample,
+        draws=draws,
+        seed=seed,
+        confidence=confidence,
+        alpha=alpha,
+        correction=correction,
+        test=test,
+        metrics=None if metrics is None else names(metrics),
+        systems=None if systems is None else names(list(systems)),
+        exclude_systems=names(exclude_systems),
+        top_k=top_k,
+        marked=names(marked),
+    )
+    return evaluate(judged, plan)
+
+
+def evaluate(judged: Judged, plan: Plan) -> MetaEvaluation:
+    """The evaluation that the plan describes."""
+    if plan.preferences:
+        return evaluate_preferences(judged, plan)
+    _check(judged, plan)
+    metrics = chosen_metrics(judged, plan.metrics)
+    works = [_work(judged, plan, aspect, metrics) for aspect in _aspects(judged, plan)]
+    figures: list[Figure] = []
+    tests: list[Tests] = []
+    notes: list[str] = []
+    for work in works:
+        check_groups(work)
+        made, tested = _aspect_figures(work)
+        figures, tests = figures + made, tests + tested
+        notes += [*missing_notes(work), *skew_notes(work, made)]
+    about = [*plan_notes(plan, figures, tests), *notes, *direction_notes(judged, metrics, figures), *judged.notes]
+    return MetaEvaluation(
+        judged=judged,
+        plan=plan,
+        figures=tuple(figures),
+        tests=tuple(tests),
+        golds={work.aspect: work.gold for work in works},
+        outputs={work.aspect: work.outputs for work in works},
+        notes=tuple(dict.fromkeys(about)),
+    )
+
+
+def chosen_metrics(judged: Judged, wanted: Sequence[str] | None) -> tuple[Scored, ...]:
+    """The metrics to be judged: those asked for, by name, or all."""
+    known = list(judged.scores)
+    if not known:
+        raise RunError(
+            "the data hold no scores to judge: give records with 'scores', or the run folder that `metrist score` wrote"
+        )
+    return tuple(judged.scores[name] for name in (known if wanted is None else chosen("metric", wanted, known)))
+
+
+def _check(judged: Judged, plan: Plan) -> None:
+    """Refuse what could only fail later: unknown measures and columns."""
+    for name in plan.measures:
+        if name != SOFT:
+            measure(name)
+    everything = np.arange(len(judged))
+    columns = [*([plan.group] if plan.group not in GROUPS else []), *plan.slices]
+    columns += [plan.epsilon_over] if plan.epsilon_over not in EPSILON_OVER else []
+    for column in columns:
+        column_of(judged, column, everything)
+
+
+def _aspects(judged: Judged, plan: Plan) -> list[str]:
+    known = list(judged.ratings)
+    if plan.aspects:
+        return chosen("aspect", plan.aspects, known)
+    if len(known) == 1:
+        return known
+    if not known:
+        hint = "; they hold preferences: --preferences" if judged.preferences else ""
+        raise RunError(f"the data hold no ratings to agree with{hint}")
+    raise RunError(f"say which aspect to agree with: --aspect {' or --aspect '.join(known)}")
+
+
+def _work(judged: Judged, plan: Plan, aspect: str, metrics: tuple[Scored, ...]) -> Work:
+    gold = gold_of(judged, aspect, plan.gold)
+    outputs = chosen_outputs(judged, systems=plan.systems, exclude_systems=plan.exclude_systems)
+    if plan.top_k is not None:
+        outputs = top_systems(judged, gold, outputs, plan.top_k)
+    return Work(judged=judged, plan=plan, aspect=aspect, gold=gold, outputs=outputs, metrics=metrics)
+
+
+def _aspect_figures(work: Work) -> tuple[list[Figure], list[Tests]]:
+    figures: list[Figure] = []
+    tests: list[Tests] = []
+    slices = slices_of(work.judged, work.plan.slices, work.outputs)
+    with_humans = has_ceiling(work)
+    for name in work.plan.measures:
+        by_column: dict[str, list[Figure]] = {}
+        for one in slices:
+            made, tested = slice_figures(work, one, name)
+            by_column.setdefault(one.column, []).extend(made)
+            human = ceiling_figure(work, one, name) if with_humans else None
+            figures += [*made, *([human] if human else [])]
+            tests += [tested] if tested else []
+        for column in work.plan.slices:
+            if name != SOFT:
+                parts = [one for one in slices if one.column == column]
+                figures += mean_figures(work, parts, name, by_column[column])
+    return figures, tests

@@ -1,0 +1,139 @@
+"""What a reader of the figures must know: what was left out, what the numbers rest on, and what to be wary of."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from metrist.studies.meta.join import looks_lower
+from metrist.studies.meta.judged import Judged, Scored
+from metrist.studies.meta.plan import Plan
+from metrist.studies.meta.result import HUMANS, Figure, Tests
+from metrist.studies.meta.work import Work
+
+#: Where calling everything a tie is right this often, accuracies say little about a metric.
+_SKEWED = 0.75
+_LISTED = 5
+
+
+def plan_notes(plan: Plan, figures: Sequence[Figure], tests: Sequence[Tests]) -> list[str]:
+    """How the intervals, thresholds and ranks were made."""
+    notes = []
+    drawn = {"items": "items", "systems": "systems", "both": "items and systems"}[plan.resample]
+    if plan.draws:
+        notes.append(f"{plan.confidence:.0%} intervals: {plan.draws:,} bootstrap resamples of {drawn}, seed {plan.seed}.")
+    if any(not math.isnan(figure.epsilon) for figure in figures):
+        notes.append(_EPSILON.get(plan.epsilon_over, f"ε is each metric's best tie threshold per {plan.epsilon_over}."))
+    hows = Counter(made.how for made in tests if made.how != "no tests")
+    if hows:
+        notes.append(
+            f"Rank: significance clusters at {plan.alpha:g}; {' or '.join(hows)}, "
+            f"{_CORRECTIONS[plan.correction]} over all pairs of metrics."
+        )
+    pairs = max((len(made.metrics) * (len(made.metrics) - 1) // 2 for made in tests), default=0)
+    if any("bootstrap" in how for how in hows) and plan.correction == "holm" and pairs / (plan.draws + 1) > plan.alpha:
+        notes.append(
+            f"With {pairs:,} pairs of metrics, {plan.draws:,} draws cannot reach {plan.alpha:g}: ask for more --draws."
+        )
+    if any(figure.mark for figure in figures):
+        notes.append("†: significantly better than every metric of another family; ‡: than every other metric.")
+    if any(figure.metric == HUMANS for figure in figures):
+        notes.append(f"{HUMANS}: each rater in turn judged by the gold of the others; the mean over raters.")
+    return notes
+
+
+_EPSILON = {
+    "all": "ε: the metric's best tie threshold over all outputs (chosen on the data it is judged on: a little too good).",
+    "slice": "ε: the metric's best tie threshold on each slice (chosen on the data it is judged on: too good on small "
+    "slices).",
+    "crossfit": "ε: chosen on held-out items (5 folds), so that no threshold is judged on the data it was chosen on.",
+}
+_CORRECTIONS = {
+    "holm": "Holm-corrected",
+    "benjamini-hochberg": "Benjamini-Hochberg-corrected",
+    "none": "not corrected",
+}
+
+
+def missing_notes(work: Work) -> list[str]:
+    """How many outputs lack a rating or a score."""
+    rated = np.isfinite(work.gold[work.outputs])
+    notes = []
+    if not rated.all():
+        notes.append(
+            f"{np.count_nonzero(~rated):,} of {len(rated):,} outputs have no {work.aspect} rating: they are left out."
+        )
+    lacking = {
+        metric.name: int(np.count_nonzero(~np.isfinite(metric.values[work.outputs][rated]))) for metric in work.metrics
+    }
+    short = {name: count for name, count in lacking.items() if count}
+    if short:
+        listed = ", ".join(f"{name} {count:,}" for name, count in list(short.items())[:_LISTED])
+        more = f" and {len(short) - _LISTED} more metrics" * (len(short) > _LISTED)
+        notes.append(f"Rated outputs without a score, left out for that metric: {listed}{more}.")
+    return notes
+
+
+def skew_notes(work: Work, figures: Sequence[Figure]) -> list[str]:
+    """Warnings where ratings are nearly constant, or a measure is undefined for that reason."""
+    notes = []
+    values = work.gold[work.outputs][np.isfinite(work.gold[work.outputs])]
+    distinct, counts = np.unique(values, return_counts=True)
+    if len(distinct) == 1:
+        notes.append(f"Warning: humans give all {len(values):,} outputs the same {work.aspect}, {distinct[0]:g}.")
+    elif counts.max() >= 0.9 * len(values):
+        notes.append(
+            f"Warning: {work.aspect} is nearly constant: {counts.max() / len(values):.0%} of the outputs have "
+            f"{distinct[np.argmax(counts)]:g}."
+        )
+    ties = {figure.slice: figure.all_ties for figure in figures if figure.all_ties >= _SKEWED and figure.metric != HUMANS}
+    for name, share in list(ties.items())[:_LISTED]:
+        notes.append(
+            f"Warning: on {name}, calling every pair a tie is right in {share:.1%} of all pairs; read accuracies "
+            "beside that."
+        )
+    return notes + _undefined_notes(figures)
+
+
+def _undefined_notes(figures: Sequence[Figure]) -> list[str]:
+    notes = []
+    for figure in figures:
+        if figure.undefined and figure.metric != HUMANS and figure.group != "system-level":
+            notes.append(
+                f"{figure.measure} is undefined in {figure.undefined:,} of {figure.groups + figure.undefined:,} groups "
+                f"({figure.slice}, {figure.metric}: one output, or one value for all): they are left out of the mean."
+            )
+    return notes[:1] + [f"The same holds, in part, for {len(notes) - 1} more figures."] * (len(notes) > 1)
+
+
+def direction_notes(judged: Judged, metrics: Sequence[Scored], figures: Sequence[Figure]) -> list[str]:
+    """Which metrics were taken as higher is better without anyone saying so, where that looks wrong."""
+    unsaid = {metric.name for metric in metrics if metric.higher_is_better is None and metric.name in judged.scores}
+    notes = []
+    suspicious = sorted(name for name in unsaid if looks_lower(name))
+    if suspicious:
+        listed = ", ".join(suspicious[:_LISTED])
+        notes.append(
+            f"Nobody says whether higher is better for {listed}; it was taken so, though the name suggests otherwise: "
+            f"--lower-is-better {suspicious[0]} turns it round."
+        )
+    opposed = dict.fromkeys(
+        figure.metric
+        for figure in figures
+        if figure.metric in unsaid and figure.slice == "all" and figure.high < _neutral(figure)
+    )
+    against = [name for name in opposed if name not in suspicious]
+    if against:
+        notes.append(
+            f"Orders outputs against humans, beyond chance: {', '.join(against[:_LISTED])}. If lower is better there, "
+            f"say --lower-is-better {against[0]}."
+        )
+    return notes
+
+
+def _neutral(figure: Figure) -> float:
+    """What a metric without any relation to humans would reach."""
+    return figure.chance if math.isnan(figure.all_ties) else min(figure.chance, figure.all_ties)

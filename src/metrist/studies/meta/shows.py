@@ -1,0 +1,45 @@
+"""Analyses by name: what `--show NAME` adds to the main table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+
+from metrist.errors import RunError, did_you_mean
+from metrist.report.tables import Table
+from metrist.studies.meta.result import MetaEvaluation
+
+_HOME = "metrist.studies.meta"
+#: Per name, the function that makes its tables and what they show in a few words.
+SHOWS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "matrix": ("analyses.between_metrics:matrix_tables", "metric by slice, with mean ranks"),
+        "tests": ("analyses.between_metrics:test_tables", "every pair of metrics with its p-values"),
+        "power": ("analyses.between_metrics:power_tables", "how many more items would separate neighbours"),
+        "top-k": ("analyses.between_metrics:top_k_tables", "agreement on ever fewer, ever better systems"),
+        "metrics": ("analyses.between_metrics:correlation_tables", "correlation between metrics"),
+        "bias": ("analyses.systems:bias_tables", "rank by humans minus rank by the metric, per system and group"),
+        "systems": ("analyses.systems:level_tables", "mean level per system, human beside metric, with the gap"),
+        "levels": ("analyses.levels:level_agreement_tables", "agreement at each human level"),
+        "inflation": ("analyses.levels:inflation_tables", "what the outputs that humans rate lowest earn"),
+        "ties": ("analyses.ties:tie_tables", "how often humans and metrics tie"),
+        "curve": ("analyses.ties:curve_tables", "accuracy by tie threshold"),
+        "agreement": ("analyses.raters:agreement_tables", "agreement among raters"),
+        "errors": ("analyses.errors:error_tables", "do metrics' errors lie where humans mark theirs"),
+        "reductions": ("analyses.errors:reduction_tables", "how much is taken off, per system"),
+        "confusion": ("analyses.preferred:confusion_tables", "preferences: choices of humans by choices of metrics"),
+        "strengths": ("analyses.preferred:strength_tables", "preferences: win rates and Bradley-Terry strengths"),
+        "cost": ("analyses.cost:cost_tables", "agreement beside seconds and money per output"),
+        "advice": ("recommend:advice_tables", "which metric to trust where, in words"),
+    }
+)
+
+
+def shown(name: str, evaluation: MetaEvaluation) -> list[Table]:
+    """The tables of one analysis."""
+    if name not in SHOWS:
+        raise RunError(f"nothing to show named {name!r}; known are {', '.join(SHOWS)}{did_you_mean(name, SHOWS)}")
+    module, _, function = SHOWS[name][0].partition(":")
+    tables: list[Table] = getattr(import_module(f"{_HOME}.{module}"), function)(evaluation)
+    return tables

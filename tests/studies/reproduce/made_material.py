@@ -1,0 +1,29 @@
+"""Small data sets under the names of real ones, for tests that must run without those."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+
+def write_data(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / f"{name}.jsonl.xz").write_bytes(lzma.compress(text.encode()))
+
+
+def factual(item: str, system: str, output: str, fact: int) -> dict[str, Any]:
+    """A row as Rank19 has them."""
+    return {"item": item, "system": system, "source": "a b c d", "output": output, "ratings": {"fact": [fact]}}
+
+
+def compared(item: str, first: str, second: str) -> dict[str, Any]:
+    """A row as WMT19's rankings have them: the first output is better."""
+    return {
+        "item": item,
+        "systems": [f"x.{item}", f"y.{item}"],
+        "references": ["the cat sat on the mat"],
+        "outputs": [first, second],
+        "ratings": {"better": [1]},
+    }

@@ -1,0 +1,136 @@
+"""Our figures beside the papers': by hand on made data, within the bars set for this project on the real data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_material import compared, factual, write_data
+
+from metrist.studies.reproduce.figures import Reproduced, reproduced
+from metrist.studies.reproduce.material import Material
+from metrist.studies.reproduce.printed import Block, printed_table
+from metrist.studies.reproduce.tables import is_off, summary_of
+
+RANK19 = Block(
+    label="ROUGE-1",
+    metric="rouge1",
+    references="source",
+    group="item",
+    measures=("pair_accuracy",),
+    printed={"rank19": {"fact": [0.5]}},
+)
+DARR = Block(
+    label="chrF",
+    metric="chrf",
+    measures=("darr_wmt17", "darr_wmt14"),
+    printed={"wmt19-darr.lt-en": {"better": [0.1, math.nan]}},
+)
+
+
+def test_rank19_counts_pairs_whose_factual_output_scores_strictly_higher(tmp_path: Path) -> None:
+    rows = [
+        *(factual("1", "correct", "a b c d", 1), factual("1", "incorrect", "a b x y", 0)),
+        *(factual("2", "correct", "a b c d", 1), factual("2", "incorrect", "d c b a", 0)),
+        *(factual("3", "correct", "x", 1), factual("3", "incorrect", "a", 0)),
+        *(factual("4", "correct", "a b", 1), factual("4", "incorrect", "x", 0)),
+    ]
+    write_data(tmp_path, "rank19", rows)
+    (found,) = reproduced(RANK19, Material(tmp_path))
+    assert (found.ours, found.n, found.difference) == (0.5, 8, 0.0)  # A tie (item 2) is wrong.
+
+
+def test_a_tie_of_the_metric_is_wrong_in_one_form_of_tau_and_neutral_in_the_other(tmp_path: Path) -> None:
+    rows = [
+        compared("1", "the cat sat on the mat", "a dog"),
+        compared("2", "the cat sat on a mat", "nothing"),
+        compared("3", "zzz", "the cat sat"),
+        compared("4", "zzz", "yyy"),
+    ]
+    write_data(tmp_path, "wmt19-darr.lt-en", rows)
+    strict, neutral = reproduced(DARR, Material(tmp_path))
+    assert strict.ours == pytest.approx((2 - 1 - 1) / 4)
+    assert neutral.ours == pytest.approx((2 - 1) / 4)
+    assert math.isnan(neutral.difference)
+
+
+def test_excluded_systems_and_other_parts_of_a_score_are_heeded(tmp_path: Path) -> None:
+    rows = [
+        factual(item, system, output, fact)
+        for item in ("1", "2")
+        for system, output, fact in (("a", "a", 1), ("b", "a b c d x x x", 0), ("human", "a b c d", 0))
+    ]
+    write_data(tmp_path, "rank19", rows)
+    by_recall = replace(RANK19, part="recall", exclude=("human",))
+    by_precision = replace(by_recall, part="precision")
+    assert [f.ours for f in reproduced(by_recall, Material(tmp_path))] == [0.0]
+    assert [(f.ours, f.n) for f in reproduced(by_precision, Material(tmp_path))] == [(1.0, 4)]
+
+
+def test_absent_data_gives_no_figure_and_no_error(tmp_path: Path) -> None:
+    (found,) = reproduced(RANK19, Material(tmp_path))
+    assert not found.at_hand
+    assert math.isnan(found.ours)
+    assert summary_of([found]) == "0 of 0 figures are the paper's within .005, for 1 the data is not at hand."
+
+
+# ---- the real data ----
+
+
+@pytest.fixture(scope="module")
+def material(data: Callable[[str], Path]) -> Material:
+    return Material(data("summeval").parent)
+
+
+def figures_of(material: Material, table: str, sets: Iterable[str]) -> list[Reproduced]:
+    """All figures of a table on these data sets; a skip where one of them is absent."""
+    if absent := [name for name in sets if not material.has(name)]:
+        pytest.skip(f"not in the data folder: {', '.join(absent)}")
+    printed = printed_table(table)
+    blocks = [
+        replace(block, printed={name: block.printed[name] for name in sets if name in block.printed})
+        for block in printed.blocks
+    ]
+    return [figure for block in blocks for figure in reproduced(block, material, printed.scale)]
+
+
+def worst(figures: Iterable[Reproduced]) -> float:
+    return max(abs(figure.difference) / figure.scale for figure in figures)
+
+
+def test_summary_level_rouge_is_that_of_bartscores_table_4(material: Material) -> None:
+    figures = figures_of(material, "002-table-4", ["realsumm", "summeval"])
+    assert len([f for f in figures if f.block.label in ("ROUGE-1", "ROUGE-2")]) == 10
+    assert worst(f for f in figures if f.block.label in ("ROUGE-1", "ROUGE-2", "ROUGE-L by sentence")) <= 0.005
+
+
+def test_newsroom_is_that_of_bartscores_table_4_or_explained(material: Material) -> None:
+    figures = figures_of(material, "002-table-4", ["newsroom", "realsumm-scored"])
+    assert not [f for f in figures if is_off(f) and not f.block.note]
+
+
+def test_factuality_is_that_of_bartscores_table_5(material: Material) -> None:
+    figures = figures_of(material, "002-table-5", ["rank19", "qags-cnn", "qags-xsum"])
+    assert worst(f for f in figures if f.data == "rank19") <= 0.0005
+    assert worst(f for f in figures if f.block.label != "ROUGE-L, whole text") <= 0.01
+
+
+def test_data_to_text_is_that_of_bartscores_table_6(material: Material) -> None:
+    figures = figures_of(material, "002-table-6", ["bagel", "sfres", "sfhot"])
+    assert worst(f for f in figures if f.block.metric) <= 0.002
+
+
+def test_bleu_and_rouge_are_those_of_tigerscores_tables(material: Material) -> None:
+    figures = figures_of(material, "001-tables-18-20", ["summeval", "openmeva-roc"])
+    assert worst(f for f in figures if f.block.metric) <= 0.001
+    assert not [f for f in figures if is_off(f) and not f.block.note]
+
+
+def test_chrf_on_wmt19_is_that_of_bartscores_table_3(material: Material) -> None:
+    figures = figures_of(material, "002-table-3", ["wmt19-darr.kk-en"])
+    strict = [f for f in figures if f.measure == "darr_wmt17"]
+    assert worst(f for f in strict if f.block.label == "chrF") <= 0.001
+    assert worst(f for f in strict if f.block.label == "BLEU") <= 0.01

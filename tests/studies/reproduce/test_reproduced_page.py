@@ -1,0 +1,101 @@
+"""The page of tables, and the command that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from made_material import factual, write_data
+from typer.testing import CliRunner
+
+from metrist.cli.reproduce import reproduce as reproduce_verb
+from metrist.errors import RunError
+from metrist.studies.reproduce import peers
+from metrist.studies.reproduce.material import Material, data_folder
+from metrist.studies.reproduce.page import as_markdown, reproduce
+from metrist.studies.reproduce.printed import names
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a made Rank19 of one pair, and nothing else."""
+    rows = [factual("1", "correct", "a b c d", 1), factual("1", "incorrect", "x", 0)]
+    write_data(tmp_path, "rank19", rows)
+    return tmp_path
+
+
+def test_a_table_shows_the_printed_number_ours_and_the_difference(folder: Path) -> None:
+    (section,) = reproduce(["002-table-5"], folder)
+    rows = section.table.to_dict()["rows"]
+    first = {key: rows[0][key] for key in ("metric", "data", "n", "paper", "ours", "computed as")}
+    assert first == {
+        "metric": "ROUGE-1",
+        "data": "rank19",
+        "n": 2,
+        "paper": 0.568,
+        "ours": 1.0,
+        "computed as": "rouge1(stem=True, tokenizer='rouge-score'), source as reference",
+    }
+    assert rows[0]["difference"]["value"] == pytest.approx(0.432)
+
+
+def test_rows_without_data_say_so(folder: Path) -> None:
+    (section,) = reproduce(["002-table-5"], folder)
+    absent = [row for row in section.table.to_dict()["rows"] if row["data"] == "qags-cnn"]
+    assert len(absent) == 4
+    assert {row["ours"] for row in absent} == {"data not at hand"}
+    assert section.summary.endswith("for 8 the data is not at hand.")
+
+
+def test_the_peers_table_says_so_where_its_data_is_absent(folder: Path) -> None:
+    (section,) = reproduce([peers.NAME], folder)
+    assert section.summary == "The data is not at hand."
+    assert {row["acc_eq"] for row in section.table.to_dict()["rows"]} == {"data not at hand"}
+
+
+def test_the_page_has_a_heading_a_caption_and_a_command_for_each_table(folder: Path) -> None:
+    page = as_markdown(reproduce((), folder))
+    for name in names():
+        assert f"Command: `metrist reproduce --table {name}`." in page
+    assert page.count("\n## ") == len(names())
+
+
+def test_the_command_writes_the_page_and_tells_how_it_went(folder: Path) -> None:
+    done = _run("--data", str(folder), "--table", "002-table-5", "-o", str(folder / "tables.md"))
+    assert done.exit_code == 0
+    assert "metrist: 002-table-5: 0 of 3 figures are the paper's within .005" in done.stderr
+    assert (folder / "tables.md").read_text().startswith("# Published tables, computed again\n")
+
+
+def test_without_a_file_the_page_is_printed(folder: Path) -> None:
+    assert "## BARTScore (002), Table 6" in _run("--data", str(folder), "--table", "002-table-6").stdout
+
+
+def test_an_absent_folder_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunError, match=r"nowhere: no such folder; --data, or the environment variable METRIST_TEST_DA"):
+        reproduce((), tmp_path / "nowhere")
+    monkeypatch.setenv("METRIST_TEST_DATA", str(tmp_path))
+    assert data_folder() == tmp_path
+
+
+def test_wmt23s_metrics_reach_the_values_known_from_mt_metrics_eval(data: Callable[[str], Path]) -> None:
+    # XCOMET-Ensemble-refA .6040 … chrF-refA .5192: mt-metrics-eval at sample_rate 1.0 on the same scores.
+    found = peers.peer_table(Material(data("wmt23.en-de").parent), draws=0)
+    assert len(found.figures) == 43
+    assert found.summary == "6 of the 6 values known from mt-metrics-eval are met within 0.0001."
+
+
+def test_the_page_in_the_docs_has_all_tables() -> None:
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    assert all(f"`metrist reproduce --table {name}`" in page for name in names())
+    assert "data not at hand" not in page
+
+
+def _run(*arguments: str) -> typer.testing.Result:
+    app = typer.Typer()
+    app.command()(reproduce_verb)
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
