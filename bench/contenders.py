@@ -1,7 +1,6 @@
 """Who is timed: metrist through its metrics, and each peer that is installed through its own front door.
 
-A contender makes ready once (imports, scorer objects) and is then a function from pairs to numbers. Every call starts
-cold: metrist gets a new shard, and what peers remember of texts is forgotten.
+Every run starts cold: metrist gets a new shard, what peers remember of texts is forgotten, and texts are new strings.
 """
 
 from __future__ import annotations
@@ -13,78 +12,82 @@ from typing import Any
 
 from bench.texts import TextPair
 
-Scorer = Callable[[Sequence[TextPair]], Any]
+#: A run that is ready to be timed.
+Run = Callable[[], Any]
+Prepare = Callable[[Sequence[TextPair]], Run]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """`sample` bounds how many pairs are timed, where all would take minutes. `threads`: uses all cores by itself."""
+    """`start` imports and builds scorers once; what it returns lays pairs out in the form that the tool takes.
+
+    `sample` bounds how many pairs are timed, where all would take minutes. `threads`: uses all cores by itself.
+    """
 
     metric: str
     tool: str
-    ready: Callable[[], Scorer]
+    start: Callable[[], Prepare]
     sample: int | None = None
     threads: bool = False
 
 
-def metrist(*specs: str) -> Callable[[], Scorer]:
-    def ready() -> Scorer:
+def metrist(*specs: str) -> Callable[[], Prepare]:
+    def start() -> Prepare:
+        from metrist.metrics import porter
         from metrist.metrics.catalog import build
         from metrist.metrics.shard import Shard
         from metrist.records import Record
 
         metrics = [build(spec) for spec in specs]
 
-        def score(pairs: Sequence[TextPair]) -> Any:
-            _forget_stems()
-            shard = Shard([Record(item="", system="", output=o, references=(r,)) for o, r in pairs])
-            return [metric.score(shard).values for metric in metrics]
+        def prepare(pairs: Sequence[TextPair]) -> Run:
+            records = [Record(item="", system="", output=o, references=(r,)) for o, r in pairs]
+            porter._remembered.cache_clear()
 
-        return score
+            def run() -> Any:
+                shard = Shard(records)
+                return [metric.score(shard).values for metric in metrics]
 
-    return ready
+            return run
 
+        return prepare
 
-def _forget_stems() -> None:
-    from metrist.metrics import porter
-
-    forget = getattr(porter.stem, "cache_clear", None)
-    if forget is not None:
-        forget()
+    return start
 
 
-def rouge_score(types: list[str], stem: bool) -> Callable[[], Scorer]:
-    def ready() -> Scorer:
+def rouge_score(types: list[str], stem: bool) -> Callable[[], Prepare]:
+    def start() -> Prepare:
         from rouge_score.rouge_scorer import RougeScorer
 
         scorer = RougeScorer(types, use_stemmer=stem)
-        return lambda pairs: [scorer.score(reference, output) for output, reference in pairs]
+        return lambda pairs: lambda: [scorer.score(reference, output) for output, reference in pairs]
 
-    return ready
+    return start
 
 
-def rouge_rust() -> Scorer:
+def rouge_rust() -> Prepare:
     import fast_rouge
 
-    def score(pairs: Sequence[TextPair]) -> Any:
-        return fast_rouge.score_batch_flat([r for _, r in pairs], [o for o, _ in pairs])
+    def prepare(pairs: Sequence[TextPair]) -> Run:
+        outputs, references = ([*side] for side in zip(*pairs, strict=True))
+        return lambda: fast_rouge.score_batch_flat(references, outputs)
 
-    return score
+    return prepare
 
 
-def sacrebleu(name: str, **settings: Any) -> Callable[[], Scorer]:
-    def ready() -> Scorer:
+def sacrebleu(name: str, **settings: Any) -> Callable[[], Prepare]:
+    def start() -> Prepare:
         import sacrebleu.metrics
 
         metric = getattr(sacrebleu.metrics, name)(**settings)
 
-        def score(pairs: Sequence[TextPair]) -> Any:
+        def prepare(pairs: Sequence[TextPair]) -> Run:
             _forget_tokens()
-            return [metric.sentence_score(output, [reference]).score for output, reference in pairs]
+            return lambda: [metric.sentence_score(output, [reference]).score for output, reference in pairs]
 
-        return score
+        return prepare
 
-    return ready
+    return start
 
 
 def _forget_tokens() -> None:
@@ -96,17 +99,21 @@ def _forget_tokens() -> None:
         tokenizer.__call__.cache_clear()
 
 
-def fastchrf() -> Scorer:
+def fastchrf() -> Prepare:
     import fastchrf as peer
 
-    return lambda pairs: peer.pairwise_chrf([[output] for output, _ in pairs], [[reference] for _, reference in pairs])
+    def prepare(pairs: Sequence[TextPair]) -> Run:
+        outputs, references = ([[text] for text in side] for side in zip(*pairs, strict=True))
+        return lambda: peer.pairwise_chrf(outputs, references)
+
+    return prepare
 
 
-def nltk_meteor() -> Scorer:
+def nltk_meteor() -> Prepare:
     from nltk.translate.meteor_score import single_meteor_score
 
     single_meteor_score(["a"], ["b"])  # Raises LookupError where WordNet is not installed.
-    return lambda pairs: [single_meteor_score(reference.split(), output.split()) for output, reference in pairs]
+    return lambda pairs: lambda: [single_meteor_score(r.split(), o.split()) for o, r in pairs]
 
 
 @cache

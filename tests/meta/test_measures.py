@@ -131,9 +131,18 @@ def test_group_sums_are_the_same_in_any_order() -> None:
 
 
 def test_group_means_of_huge_values_stay_finite() -> None:
-    means, sizes = group_means(np.array([1.7e308, 1.7e308, -1.0]), np.array([[1.0, 1.0, 0.0]]), np.array([0, 2, 3]))
-    assert means.tolist() == [[1.7e308, 0.0]]
+    huge, small = np.array([1.7e308, 1.7e308, -1.0]), np.array([0.1, 0.3, 0.2])
+    means, sizes = group_means((huge, small), np.array([[1.0, 1.0, 0.0]]), np.array([0, 2, 3]))
+    assert means.tolist() == [[[1.7e308, 0.2], [0.0, 0.0]]]
     assert sizes.tolist() == [[2.0, 0.0]]
+
+
+@pytest.mark.parametrize("shared", [7, 1000])
+def test_outputs_may_share_weights(shared: int) -> None:
+    rng = np.random.default_rng(7)
+    columns, starts = rng.normal(size=(20, 2)), np.array([0, 8, 8, 20])
+    weights, at = rng.integers(0, 3, (4, shared)) * 1.0, rng.integers(0, shared, 20)
+    assert np.array_equal(group_sums(columns, weights, starts, at), group_sums(columns, weights[:, at], starts))
 
 
 def test_the_epsilon_of_acc_eq_ties_near_scores() -> None:

@@ -16,6 +16,7 @@ it cannot become significant; p is then that number over the draws made, which i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -27,7 +28,7 @@ from metrist.errors import RunError, did_you_mean
 from metrist.meta import resample
 from metrist.meta.grouping import Average, Grouping, estimate
 from metrist.meta.measures import Measure
-from metrist.meta.panel import Pairs, Panel, batches, grouped
+from metrist.meta.panel import Pairs, Panel, batches, grouped, one_each
 from metrist.meta.resample import (
     Alternative,
     Floats,
@@ -59,7 +60,6 @@ class PermutationTest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    measure: Measure
     average: Average
     exchange: Exchange
     draws: int
@@ -68,7 +68,7 @@ class _Plan:
 
 
 def permutation_tests(
-    measure: Measure,
+    measures: Measure | Sequence[Measure],
     panel: Panel,
     pairs: Pairs,
     grouping: Grouping | Codes = "none",
@@ -83,56 +83,66 @@ def permutation_tests(
     """Test each pair of metrics. The draws are common to all, so a pair's numbers do not depend on the others.
 
     A test that cannot reach `alpha` any more may stop early; None makes all draws for every pair. Whether p is at most
-    alpha is the same either way.
+    alpha is the same either way. Metrics may have measures of their own only where whole groups are exchanged.
     """
-    _check(measure, exchange, draws)
+    _check(exchange, draws)
     enough = draws + 1 if alpha is None else math.ceil(_MARGIN * alpha * (draws + 1))
-    plan = _Plan(
-        measure=measure, average=average, exchange=exchange, draws=draws, alternative=alternative, enough=enough
-    )
+    plan = _Plan(average=average, exchange=exchange, draws=draws, alternative=alternative, enough=enough)
+    own = one_each(measures, panel)
     (source,) = rng.spawn(1)
     found: dict[int, PermutationTest] = {}
     for batch in batches(panel, pairs):
-        groups = grouped(grouping, batch.outputs)
-        tests = _batch(plan, _standardised(batch.panel), batch.pairs, groups, deepcopy(source))
+        groups, chosen = grouped(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
+        tests = _batch(plan, chosen, batch.panel, batch.pairs, groups, deepcopy(source))
         found.update(zip(batch.positions, tests, strict=True))
     return [found[position] for position in range(len(pairs))]
 
 
-def _check(measure: Measure, exchange: Exchange, draws: int) -> None:
+def _check(exchange: Exchange, draws: int) -> None:
     if exchange not in EXCHANGES:
         known = ", ".join(EXCHANGES)
         raise RunError(f"no exchange of {exchange!r}; known are {known}{did_you_mean(exchange, EXCHANGES)}")
     if draws < 1:
         raise RunError(f"draws must be at least 1, got {draws}")
-    if "epsilon" in measure.name:
-        raise RunError(
-            f"{measure.name}: a tie threshold in a metric's own units does not survive the exchange of standardised "
-            "values; use the sign test of pairs (metrist.meta.pair_signs)"
-        )
 
 
 def _batch(
-    plan: _Plan, panel: Panel, pairs: Pairs, grouping: Grouping | Codes, rng: np.random.Generator
+    plan: _Plan,
+    own: Sequence[Measure],
+    panel: Panel,
+    pairs: Pairs,
+    grouping: Grouping | Codes,
+    rng: np.random.Generator,
 ) -> list[PermutationTest]:
     """Pairs of metrics that have all scored every output of the panel."""
     units, unit_of = _units(panel, plan.exchange)
+    outputs = len(panel.human)
     if units < 2:
-        return [PermutationTest(*_undefined(plan, panel, pair, grouping), 0, len(panel.human)) for pair in pairs]
-    if isinstance(grouping, str) and grouping == "none" and plan.measure.name == "pearson":
-        rows = _pearson_rows(panel, unit_of, units)
-        return _linear(plan, rows, _pearson_pool(panel.human), pairs, len(panel.human), rng)
+        values = [estimate(m, panel.sample(i), grouping, average=plan.average).values[0] for i, m in enumerate(own)]
+        return [PermutationTest(float(values[a] - values[b]), math.nan, 0, outputs) for a, b in pairs]
+    if _moves_whole_groups(plan, grouping):
+        return _linear(plan, _group_rows(own, panel, unit_of, units), _mean, pairs, outputs, rng)
+    measure, panel = _shared(own), _standardised(panel)
+    if isinstance(grouping, str) and grouping == "none" and measure.name == "pearson":
+        return _linear(plan, _pearson_rows(panel, unit_of, units), _pearson_pool(panel.human), pairs, outputs, rng)
+    return _sequential(plan, measure, panel, pairs, grouping, unit_of, units, rng)
+
+
+def _moves_whole_groups(plan: _Plan, grouping: Grouping | Codes) -> bool:
     same = {"items": "item", "systems": "system"}.get(plan.exchange)
-    if isinstance(grouping, str) and grouping == same and plan.average == "macro":
-        return _linear(plan, _group_rows(plan.measure, panel, unit_of, units), _mean, pairs, len(panel.human), rng)
-    return _sequential(plan, panel, pairs, grouping, unit_of, units, rng)
+    return isinstance(grouping, str) and grouping == same and plan.average == "macro"
 
 
-def _undefined(plan: _Plan, panel: Panel, pair: tuple[int, int], grouping: Grouping | Codes) -> tuple[float, float]:
-    if not len(panel.human):
-        return math.nan, math.nan
-    first, second = (estimate(plan.measure, panel.sample(m), grouping, average=plan.average).values[0] for m in pair)
-    return float(first - second), math.nan
+def _shared(own: Sequence[Measure]) -> Measure:
+    """The measure of all metrics, of which nothing may depend on a metric's scale."""
+    for measure in own:
+        if measure.name != own[0].name or "epsilon" in measure.name:
+            raise RunError(
+                f"{measure.name}: a tie threshold in a metric's own units does not survive the exchange of "
+                "standardised values; exchange whole groups (items by item, systems by system, macro), or use the "
+                "sign test of pairs (metrist.meta.pair_signs)"
+            )
+    return own[0]
 
 
 def _units(panel: Panel, exchange: Exchange) -> tuple[int, Codes]:
@@ -196,14 +206,14 @@ def _pearson_pool(human: Floats) -> resample.Pool:
     return pool
 
 
-def _group_rows(measure: Measure, panel: Panel, unit_of: Codes, units: int) -> Floats:
+def _group_rows(own: Sequence[Measure], panel: Panel, unit_of: Codes, units: int) -> Floats:
     """(metrics, groups, 2): a group's value and 1, or twice 0 where the measure is not defined in it."""
     order = np.argsort(unit_of, kind="stable")
     starts = np.searchsorted(unit_of[order], np.arange(units + 1))
     once = np.ones((1, len(order)))
     values = [
         measure.pool(measure.grouped_rows(panel.human[order], metric[order], once, starts))[0]
-        for metric in panel.metrics
+        for measure, metric in zip(own, panel.metrics, strict=True)
     ]
     known = ~np.isnan(values)
     return np.stack([np.where(known, values, 0.0), known.astype(np.float64)], axis=-1)
@@ -251,6 +261,7 @@ def _reached(null: Floats, observed: Floats, alternative: Alternative, slack: Fl
 
 def _sequential(
     plan: _Plan,
+    measure: Measure,
     panel: Panel,
     pairs: Pairs,
     grouping: Grouping | Codes,
@@ -258,7 +269,7 @@ def _sequential(
     units: int,
     rng: np.random.Generator,
 ) -> list[PermutationTest]:
-    races = [_race(plan, panel, pair, grouping) for pair in pairs]
+    races = [_race(plan, measure, panel, pair, grouping) for pair in pairs]
     doubled = grouping if isinstance(grouping, str) else np.concatenate([grouping, grouping])
     rows = min(_BLOCK, max(1, resample.CHUNK // (4 * len(panel.human))))
     for tosses in coin_tosses(units, plan.draws, rng, rows):
@@ -267,15 +278,14 @@ def _sequential(
             break
         weights = _exchanged(tosses.take(unit_of, axis=1))
         for race in running:
-            values = estimate(plan.measure, race.doubled, doubled, weights, plan.average).values
+            values = estimate(measure, race.doubled, doubled, weights, plan.average).values
             race.watch(values[: len(tosses)] - values[len(tosses) :], plan)
     return [PermutationTest(race.observed, race.p(), race.made, len(panel.human)) for race in races]
 
 
-def _race(plan: _Plan, panel: Panel, pair: tuple[int, int], grouping: Grouping | Codes) -> _Race:
+def _race(plan: _Plan, measure: Measure, panel: Panel, pair: tuple[int, int], grouping: Grouping | Codes) -> _Race:
     first, second = (
-        np.array([estimate(plan.measure, panel.sample(metric), grouping, average=plan.average).values[0]])
-        for metric in pair
+        np.array([estimate(measure, panel.sample(metric), grouping, average=plan.average).values[0]]) for metric in pair
     )
     twice = Sample(
         human=np.concatenate([panel.human, panel.human]),

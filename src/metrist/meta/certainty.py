@@ -22,7 +22,7 @@ from metrist.errors import RunError, did_you_mean
 from metrist.meta import resample
 from metrist.meta.grouping import Average, Estimated, Grouping, estimate
 from metrist.meta.measures import Measure
-from metrist.meta.panel import Pairs, Panel, batches, grouped
+from metrist.meta.panel import Pairs, Panel, batches, grouped, one_each
 from metrist.meta.resample import Alternative, Floats, count_extreme, interval, p_values, resample_counts, slack_of
 from metrist.meta.sample import Codes, Draws, Sample
 
@@ -69,7 +69,7 @@ def bootstrap(
     confidence: float = 0.95,
 ) -> list[Interval]:
     """Each metric's interval, on the outputs that it scored. One measure for all, or one for each (its own epsilon)."""
-    own = _one_each(measures, panel)
+    own = one_each(measures, panel)
     (source,) = rng.spawn(1)
     found: dict[int, Interval] = {}
     for batch in batches(panel, [(metric,) for metric in range(len(panel.metrics))]):
@@ -95,7 +95,7 @@ def bootstrap_gaps(
     alternative: Alternative = "two-sided",
 ) -> list[Gap]:
     """The difference between the metrics of each pair, with its interval; their draws are the same."""
-    own = _one_each(measures, panel)
+    own = one_each(measures, panel)
     (source,) = rng.spawn(1)
     found: dict[int, Gap] = {}
     for batch in batches(panel, pairs):
@@ -210,11 +210,3 @@ def _units(panel: Panel, over: Over) -> int:
     """Of what is resampled, how many there are; of both, the fewer."""
     items, systems = len(np.unique(panel.item)), len(np.unique(panel.system))
     return {"items": items, "systems": systems, "both": min(items, systems)}[over]
-
-
-def _one_each(measures: Measure | Sequence[Measure], panel: Panel) -> Sequence[Measure]:
-    if isinstance(measures, Measure):
-        return [measures] * len(panel.metrics)
-    if len(measures) != len(panel.metrics):
-        raise RunError(f"one measure for all metrics or one for each, got {len(measures)} for {len(panel.metrics)}")
-    return measures

@@ -23,6 +23,8 @@ _SPARE: Final = 6
 _EXPONENT: Final = 480
 #: Where this little of a second moment is left after the mean was taken off, too many digits went with it.
 _DOUBTFUL: Final = 1e-3
+#: A table of shared weights by groups may have this many times as many cells as there are outputs.
+_THINNEST: Final = 4
 
 
 def comoments(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
@@ -31,14 +33,15 @@ def comoments(human: Floats, metric: Floats, weights: Floats, starts: Places) ->
 
     The unit of each column is some power of two, the same for all groups and draws of one call.
     """
-    x, y = (_centred(_scaled(values)[0], starts) for values in (human, metric))
+    columns = _scaled(human)[0], _scaled(metric)[0]
+    x, y = (_centred(values, starts) for values in columns)
     sums = group_sums(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1), weights, starts)
     count, sx, sy, xx, yy, xy = np.moveaxis(sums, -1, 0)
     count = np.maximum(count, 1.0)
     found = np.stack([xx - sx * sx / count, yy - sy * sy / count, xy - sx * sy / count], axis=-1)
     squares = sums[..., 3:5]
     doubtful = np.any((found[..., :2] <= _DOUBTFUL * squares) & (squares > 0), axis=-1)
-    found[doubtful] = _two_passes(x, y, weights, starts, doubtful)
+    found[doubtful] = _two_passes(columns, weights, starts, doubtful)
     return found
 
 
@@ -50,16 +53,20 @@ def correlation(squares_and_product: Floats) -> Floats:
     return np.where(varies, np.clip(xy / size, -1.0, 1.0), np.nan)
 
 
-def group_means(values: Floats, weights: Floats, starts: Places) -> tuple[Floats, Floats]:
-    """Weighted means and the weights' sums, both (draws, groups); 0 where nothing was drawn. Groups whose values are
-    the same in another order have the same mean, to the last bit."""
-    scaled, shift = _scaled(values)
-    sums = group_sums(np.stack([np.ones_like(scaled), scaled], axis=1), weights, starts)
-    return np.ldexp(sums[..., 1] / np.maximum(sums[..., 0], 1.0), -shift), sums[..., 0]
+def group_means(
+    columns: tuple[Floats, ...], weights: Floats, starts: Places, at: Places | None = None
+) -> tuple[Floats, Floats]:
+    """Weighted means of columns (draws, groups, c), and the weights' sums (draws, groups); 0 where nothing was drawn.
+    Groups whose values are the same in another order have the same mean, to the last bit."""
+    scaled = [_scaled(values) for values in columns]
+    sums = group_sums(np.stack([np.ones(len(columns[0])), *(s for s, _ in scaled)], axis=1), weights, starts, at)
+    means = sums[..., 1:] / np.maximum(sums[..., :1], 1.0)
+    return np.ldexp(means, -np.array([shift for _, shift in scaled])), sums[..., 0]
 
 
-def group_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
-    """Weighted sums of columns (outputs, c): (draws, groups, c).
+def group_sums(columns: Floats, weights: Floats, starts: Places, at: Places | None = None) -> Floats:
+    """Weighted sums of columns (outputs, c): (draws, groups, c). Output i has the weight in column i, or in column
+    `at[i]` where outputs share weights.
 
     Each column is cut into a coarse and a fine part of whole numbers, so small that their sums are exact in any order;
     so results do not depend on how draws are cut into chunks, nor on the BLAS.
@@ -70,17 +77,24 @@ def group_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
     coarse = np.rint(np.ldexp(columns, shift[group]))
     rest = columns - np.ldexp(coarse, -shift[group])
     fine = np.rint(np.ldexp(rest, (shift + room)[group]))
-    sums = _whole_sums(np.concatenate([coarse, fine], axis=1), weights, starts)
+    sums = _whole_sums(np.concatenate([coarse, fine], axis=1), weights, starts, at)
     width = columns.shape[1]
     total: Floats = np.ldexp(sums[..., :width], -shift) + np.ldexp(sums[..., width:], -(shift + room))
     return total
 
 
-def _whole_sums(columns: Floats, weights: Floats, starts: Places) -> Floats:
+def _whole_sums(columns: Floats, weights: Floats, starts: Places, at: Places | None) -> Floats:
     # Sums of whole numbers are the same on every path: which one is taken is a matter of speed alone.
-    if len(weights) == 1 and len(starts) > 2:
+    groups, width = len(starts) - 1, columns.shape[1]
+    if at is not None and weights.shape[1] * groups <= _THINNEST * len(columns):
+        table = np.zeros((weights.shape[1], groups, width))
+        np.add.at(table, (at, group_numbers(starts)), columns)
+        product: Floats = weights @ table.reshape(len(table), groups * width)
+        return product.reshape(len(weights), groups, width)
+    weights = weights if at is None else weights.take(at, axis=1)
+    if len(weights) == 1 and groups > 1:
         return segment_sums((weights.T * columns).T, starts).T[None]
-    sums = np.empty((len(weights), len(starts) - 1, columns.shape[1]))
+    sums = np.empty((len(weights), groups, width))
     for group, (start, end) in enumerate(pairwise(starts)):
         np.matmul(weights[:, start:end], columns[start:end], out=sums[:, group])
     return sums
@@ -109,7 +123,7 @@ def _centred(values: Floats, starts: Places) -> Floats:
     return centred
 
 
-def _two_passes(x: Floats, y: Floats, weights: Floats, starts: Places, chosen: Marks) -> Floats:
+def _two_passes(columns: tuple[Floats, Floats], weights: Floats, starts: Places, chosen: Marks) -> Floats:
     """Comoments (chosen, 3) of some draws of some groups, each about its own mean."""
     draw, group = np.nonzero(chosen)
     sizes = np.diff(starts)[group]
@@ -125,5 +139,5 @@ def _two_passes(x: Floats, y: Floats, weights: Floats, starts: Places, chosen: M
         centred: Floats = moved - (segment_sums(weight * moved, ends) / segment_sums(weight, ends))[owner]
         return centred
 
-    dx, dy = about_mean(x), about_mean(y)
+    dx, dy = map(about_mean, columns)
     return np.stack([segment_sums(weight * a * b, ends) for a, b in ((dx, dx), (dy, dy), (dx, dy))], axis=-1)

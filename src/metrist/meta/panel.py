@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.meta.grouping import Grouping
+from metrist.meta.measures import Measure
 from metrist.meta.resample import Floats
 from metrist.meta.sample import Codes, Sample
 
@@ -84,6 +85,15 @@ class Batch:
     @property
     def pairs(self) -> list[tuple[int, int]]:
         return [(first, second) for first, second in self.sets]
+
+
+def one_each(measures: Measure | Sequence[Measure], panel: Panel) -> Sequence[Measure]:
+    """A measure per metric: the same for all, or their own (accuracies with thresholds of their own)."""
+    if isinstance(measures, Measure):
+        return [measures] * len(panel.metrics)
+    if len(measures) != len(panel.metrics):
+        raise RunError(f"one measure for all metrics or one for each, got {len(measures)} for {len(panel.metrics)}")
+    return measures
 
 
 def all_pairs(panel: Panel) -> list[tuple[int, int]]:

@@ -68,6 +68,11 @@ class Draws:
         if self.items is not None and self.systems is not None and len(self.items) != len(self.systems):
             raise RunError(f"as many draws of items as of systems, got {len(self.items)} and {len(self.systems)}")
 
+    def items_at(self, sample: Sample) -> Codes:
+        """The column of `items` that weighs each output."""
+        _check_reach(self.items, sample.item, "item")
+        return sample.item
+
     def of_items(self, sample: Sample) -> Floats:
         """How often each output's item was drawn, (draws, outputs); one row of ones where items were kept."""
         return _picked(self.items, sample.item, "item")
@@ -94,10 +99,14 @@ def codes(names: Sequence[Hashable]) -> Codes:
 def _picked(counts: Floats | None, numbers: Codes, what: str) -> Floats:
     if counts is None:
         return np.ones((1, len(numbers)))
-    if len(numbers) and numbers.max() >= counts.shape[1]:
-        raise RunError(f"draws of {counts.shape[1]} {what}s do not reach {what} number {numbers.max()}")
+    _check_reach(counts, numbers, what)
     # A row of indices into each draw is several times faster through take than through counts[:, numbers].
     return counts.take(numbers, axis=1)
+
+
+def _check_reach(counts: Floats | None, numbers: Codes, what: str) -> None:
+    if counts is not None and len(numbers) and numbers.max() >= counts.shape[1]:
+        raise RunError(f"draws of {counts.shape[1]} {what}s do not reach {what} number {numbers.max()}")
 
 
 def _check_finite(name: str, values: Floats) -> None:

@@ -124,7 +124,8 @@ def error_agreement(
     units, unit = np.unique(origin, return_inverse=True)
     stats = np.zeros((len(tables), len(units), 4))
     np.add.at(stats.swapaxes(0, 1), unit.reshape(-1), np.stack(tables, axis=1))
-    values, resampled = pooled(stats, figures), bootstrap_scores(stats, figures, draws, rng)
+    values = pooled(stats, figures)
+    resampled = bootstrap_scores(stats, figures, draws, rng).reshape(draws, len(tables), 3)
 
     def estimates(table: int) -> Figures:
         limits = [interval(resampled[:, table, column], confidence, len(units)) for column in range(3)]

@@ -30,9 +30,9 @@ def system_level_values(measure: Measure, sample: Sample, weights: Draws | Float
     ordered = sample.take(order)
     systems, starts = np.unique(ordered.system, return_index=True)
     starts = np.append(starts, len(ordered))
-    outputs, picked = _weights(ordered, weights, order, systems)
-    human, size = group_means(ordered.human, outputs, starts)
-    metric, _ = group_means(ordered.metric, outputs, starts)
+    drawn, at, picked = _weights(ordered, weights, order, systems)
+    means, size = group_means((ordered.human, ordered.metric), drawn, starts, at)
+    human, metric = means[..., 0], means[..., 1]
     present = picked * (size > 0)
     if len(human) == 1:
         return measure.pool(measure.rows(human[0], metric[0], present))
@@ -49,15 +49,19 @@ def system_pair_accuracy(sample: Sample, weights: Draws | None = None) -> Floats
     return system_level_values(MEASURES["acc_eq"], sample, weights)
 
 
-def _weights(sample: Sample, weights: Draws | Floats | None, order: Places, systems: Codes) -> tuple[Floats, Floats]:
-    """How often outputs and systems were drawn: (draws, outputs) and (draws, systems)."""
+def _weights(
+    sample: Sample, weights: Draws | Floats | None, order: Places, systems: Codes
+) -> tuple[Floats, Places | None, Floats]:
+    """How often outputs, or items and so the outputs at them, were drawn, and how often each system was."""
     every = np.ones((1, len(systems)))
     if weights is None:
-        return np.ones((1, len(sample))), every
+        return np.ones((1, len(sample))), None, every
     if not isinstance(weights, Draws):
-        return weights.take(order, axis=1), every
+        return weights.take(order, axis=1), None, every
     picked = every if weights.systems is None else weights.systems.take(systems, axis=1)
-    return weights.of_items(sample), picked
+    if weights.items is None:
+        return np.ones((1, len(sample))), None, picked
+    return weights.items, weights.items_at(sample), picked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels import windows
+from metrist.meta.gaps import count_gaps, greatest_gap, some_gaps
 from metrist.meta.ties import Counts, Floats, Pairing
 
 #: Pairs that are sorted at once; fewer than this are sorted without further thought.
 _FEW = 1 << 12
 _SORTED = 1 << 20
-_BUCKETS = 1 << 16
+#: Buckets in a stretch of many pairs, and of few.
+_BUCKETS, _FEWEST = 1 << 16, 1 << 10
 #: Random gaps at which intervals may be halved.
 _RUNGS = 1 << 16
 _FIRST_RUNGS = 17
@@ -80,7 +82,7 @@ class _Search:
         self.best = Threshold(0.0, right)
 
     def run(self) -> None:
-        pairs = _pair_count(self._pairing)
+        pairs = count_gaps(self._pairing)
         everything = _Stretch(0.0, math.inf, self.best.right, pairs)
         for stretch in [everything] if pairs <= _FEW else self._narrowed():
             self._exhaust(stretch)
@@ -134,14 +136,14 @@ class _Search:
     # ---- every threshold of a stretch ----
 
     def _exhaust(self, stretch: _Stretch) -> None:
-        buckets = 1 if stretch.pairs <= _FEW else min(_BUCKETS, 1 + stretch.pairs // 4)
+        buckets = 1 if stretch.pairs <= _FEW else min(_BUCKETS, max(_FEWEST, stretch.pairs // 4))
         cut = windows.Stretch(stretch.low, stretch.high, buckets / (stretch.high - stretch.low))
         won, lost, _ = windows.gap_histogram(*self._columns, cut, buckets).T
         found = _Buckets(cut, stretch.right, won, lost)
         hopeful = self._hopeful(found.bounds(), stretch.low) & (found.bounds() >= found.after().max())
-        self._sort(found, hopeful & (won + lost > 0))
+        self._sort(found, hopeful & (won + lost > 0), _SORTED)
 
-    def _sort(self, found: _Buckets, keep: NDArray[np.bool_], room: int = _SORTED) -> None:
+    def _sort(self, found: _Buckets, keep: NDArray[np.bool_], room: int) -> None:
         if not keep.any():
             return
         kept = windows.gaps_kept(*self._columns, found.cut, keep, room)
@@ -159,17 +161,16 @@ class _Search:
 
     def _divide(self, found: _Buckets, kept: NDArray[np.intp]) -> None:
         """Too many gaps to be sorted at once: half of the buckets, then the others; or the one bucket, in buckets."""
-        halves = np.array_split(kept, 2) if len(kept) > 1 else [kept]
-        masks = [np.isin(np.arange(len(found.won)), half) for half in halves]
+        masks = [np.isin(np.arange(len(found.won)), half) for half in np.array_split(kept, 2)]
         inner = found.inner(int(kept[0]))
         if len(kept) > 1:
-            self._sort(found, masks[0])
-            self._sort(found, masks[1])
+            self._sort(found, masks[0], _SORTED)
+            self._sort(found, masks[1], _SORTED)
         elif (inner.low, inner.high) != (found.cut.low, found.cut.high):
             self._exhaust(inner)
         else:
-            # Only numbers next to the smallest that there are cannot be told apart by buckets.
-            self._sort(found, masks[0], room=inner.pairs)
+            # Only gaps among the smallest numbers that there are cannot be told apart by buckets.
+            self._sort(found, masks[0], count_gaps(self._pairing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,26 +214,11 @@ def _from_bits(bits: int) -> float:
     return float(np.int64(bits).view(np.float64))
 
 
-def _firsts(pairing: Pairing) -> Counts:
-    return np.repeat(pairing.ranked.starts[:-1], np.diff(pairing.ranked.starts))
-
-
-def _pair_count(pairing: Pairing) -> int:
-    return int((np.arange(len(pairing.ranked.scores)) - _firsts(pairing)).sum())
-
-
 def _ladder(pairing: Pairing) -> Floats:
     """Gaps to try: 0, the greatest, and those of random pairs. They steer the search and do not change what it finds.
 
     A gap that came up twice may be that of very many pairs, so the number just below it is a rung too.
     """
-    (scores, _, _, starts), firsts = pairing.ranked, _firsts(pairing)
-    earlier_ones = np.arange(len(scores)) - firsts
-    upto = np.cumsum(earlier_ones)
-    tickets = np.random.default_rng(0).integers(0, upto[-1], min(_RUNGS, int(upto[-1]) // 64))
-    later = np.searchsorted(upto, tickets, side="right")
-    earlier = firsts[later] + tickets - (upto[later] - earlier_ones[later])
-    gaps, times = np.unique(scores[later] - scores[earlier], return_counts=True)
+    gaps, times = np.unique(some_gaps(pairing, min(_RUNGS, count_gaps(pairing) // 64)), return_counts=True)
     repeated = gaps[(times > 1) & (gaps > 0)]
-    greatest = (scores[starts[1:] - 1] - scores[starts[:-1]]).max()
-    return np.unique(np.concatenate([[0.0, greatest], gaps, np.nextafter(repeated, 0.0)]))
+    return np.unique(np.concatenate([[0.0, greatest_gap(pairing)], gaps, np.nextafter(repeated, 0.0)]))

@@ -15,12 +15,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metrist.errors import RunError, did_you_mean
 from metrist.kernels.windows import Ranked, beyond_counts
-from metrist.errors import RunError
+from metrist.meta.grouping import GROUPINGS, Grouping
+from metrist.meta.sample import Codes, Sample
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
-Codes = NDArray[np.intp]
 #: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
 Average = Literal["macro", "micro"]
 
@@ -124,6 +125,24 @@ def pairing(
         # No gap is below 0: above -1 are all.
         _all=beyond_counts(ranked, np.array([-1.0]))[0],
     )
+
+
+def groups_of(sample: Sample, grouping: Grouping | Codes) -> Codes:
+    """The group of each output, whose outputs are paired with each other."""
+    if not isinstance(grouping, str):
+        if len(grouping) != len(sample):
+            raise RunError(f"a column to group by needs one entry per output, got {len(grouping)} for {len(sample)}")
+        return np.asarray(grouping)
+    match grouping:
+        case "none":
+            return np.zeros(len(sample), np.intp)
+        case "item":
+            return sample.item
+        case "system":
+            return sample.system
+        case "system-level":
+            raise RunError("ties among outputs cannot be calibrated at system level, which has one value per system")
+    raise RunError(f"no grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}")
 
 
 def _column(values: ArrayLike, name: str) -> Floats:

@@ -48,7 +48,7 @@ def test_rows_without_data_say_so(folder: Path) -> None:
     absent = [row for row in section.table.to_dict()["rows"] if row["data"] == "qags-cnn"]
     assert len(absent) == 4
     assert {row["ours"] for row in absent} == {"data not at hand"}
-    assert section.summary.endswith("for 8 the data is not at hand.")
+    assert section.summary.endswith("The data is not at hand for 8.")
 
 
 def test_the_peers_table_says_so_where_its_data_is_absent(folder: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_page_has_a_heading_a_caption_and_a_command_for_each_table(folder: P
 def test_the_command_writes_the_page_and_tells_how_it_went(folder: Path) -> None:
     done = _run("--data", str(folder), "--table", "002-table-5", "-o", str(folder / "tables.md"))
     assert done.exit_code == 0
-    assert "metrist: 002-table-5: 0 of 3 figures are the paper's within .005" in done.stderr
+    assert "metrist: 002-table-5: Of 3 figures computed here, 0 within .005 of the paper's, 3 further" in done.stderr
     assert (folder / "tables.md").read_text().startswith("# Published tables, computed again\n")
 
 

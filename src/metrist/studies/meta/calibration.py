@@ -1,9 +1,10 @@
 """Where a metric's tie threshold is chosen, and on which outputs it is then used.
 
-all        one threshold per metric, the best over all outputs that take part
+all        one threshold per metric, the best over all outputs that take part; for the slices of a column, one that is
+           best for the average of these slices (as paper 004 does over its tasks)
 slice      one per metric and slice, the best on that slice
-crossfit   outputs are dealt into folds by item; each fold is judged at the threshold that is best on the others, so that
-           no threshold is chosen on the data it is judged on
+crossfit   items are dealt into folds; each fold is judged at the threshold that is best on the others, so that no
+           threshold is chosen on the data it is judged on
 COLUMN     one per metric and value of the column (a language, as in paper 004)
 
 Under the last two a metric has several thresholds. Only outputs that share one are then paired, and scores are counted
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from metrist.meta.grouping import Average
 from metrist.meta.threshold_search import best_threshold
 from metrist.meta.ties import pairing
 from metrist.studies.meta.grouped import group_codes
@@ -27,8 +27,9 @@ from metrist.studies.meta.samples import taken
 from metrist.studies.meta.slices import column_of
 
 FOLDS = 5
-#: A threshold is itself the gap of some pair, which must stay a tie though both were divided by it.
-_JUST_ABOVE_ONE = 1 + 1e-12
+#: What is a tie among scores counted in thresholds: a little more than 1, for a threshold is itself the gap of some
+#: pair, which must stay a tie though both were divided.
+TIE = 1 + 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,11 +49,6 @@ class Thresholds:
         unit = np.array([_unit(values[self.part == code], e) for code, e in enumerate(self.epsilon)])
         return np.where(self.part >= 0, values / np.append(unit, 1.0)[self.part], np.nan)
 
-    @property
-    def threshold(self) -> float:
-        """What is a tie among scores counted in thresholds."""
-        return _JUST_ABOVE_ONE
-
 
 def parts_of(judged: Judged, plan: Plan, outputs: Codes) -> tuple[Codes, tuple[str, ...]]:
     """Which outputs share a threshold: a code for each output of the data, and the codes' names."""
@@ -66,25 +62,40 @@ def parts_of(judged: Judged, plan: Plan, outputs: Codes) -> tuple[Codes, tuple[s
 
 
 def thresholds(
-    judged: Judged, plan: Plan, human: Floats, metric: Floats, outputs: Codes, parts: Codes
+    judged: Judged,
+    plan: Plan,
+    human: Floats,
+    metric: Floats,
+    outputs: Codes,
+    parts: Codes,
+    slices: Codes | None = None,
 ) -> Thresholds:
-    """The thresholds of one metric over these outputs; NaN for a part without a pair."""
+    """The thresholds of one metric over these outputs; NaN for a part without a pair. With slices (a code for each
+    output of the data) outputs are paired within them, and it is their average that a threshold is best for."""
     count = int(parts[outputs].max(initial=0)) + 1
     fitted = np.full(count, np.nan)
     for code in range(count):
         inside = parts[outputs] == code
         used = outputs[~inside & (parts[outputs] >= 0)] if plan.epsilon_over == "crossfit" else outputs[inside]
-        fitted[code] = fit(judged, plan.group, human, metric, used, plan.group_average)
+        fitted[code] = fit(judged, plan, human, metric, used, slices)
     return Thresholds(part=parts, epsilon=fitted)
 
 
-def fit(judged: Judged, group: str, human: Floats, metric: Floats, outputs: Codes, average: Average) -> float:
+def fit(
+    judged: Judged, plan: Plan, human: Floats, metric: Floats, outputs: Codes, slices: Codes | None = None
+) -> float:
     """The best threshold on these outputs; NaN where they form no pair."""
-    part = taken(judged, human, metric, outputs)
-    if group == "system-level":
-        return 0.0
-    groups = group_codes(judged, group, part)
-    return best_threshold(pairing(part.sample.human, part.sample.metric, groups, average=average)).epsilon
+    kept = outputs if slices is None else outputs[slices[outputs] >= 0]
+    part = taken(judged, human, metric, kept)
+    found = pairing(
+        part.sample.human,
+        part.sample.metric,
+        group_codes(judged, plan.group, part),
+        slices=None if slices is None else slices[part.outputs],
+        average=plan.group_average,
+        slice_average=plan.average,
+    )
+    return best_threshold(found).epsilon
 
 
 def _folds(judged: Judged, plan: Plan, outputs: Codes) -> Codes:

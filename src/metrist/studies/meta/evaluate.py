@@ -24,7 +24,7 @@ from metrist.studies.meta.work import Work, check_groups
 def meta_evaluate(
     data: Any,
     aspects: str | Sequence[str] = (),
-    measures: str | Sequence[str] = ("acc_eq",),
+    measures: str | Sequence[str] = (),
     *,
     group: str = "item",
     slices: str | Sequence[str] = (),
@@ -56,7 +56,8 @@ def meta_evaluate(
 
     `data` is a file of records with `ratings` and `scores`, a run folder, results, rows, or a list of such sources,
     which are joined by item and system. `aspects` are the ratings to agree with (the only one, where there is one);
-    with `preferences` they are choices between two outputs. The other settings are explained in docs/meta.md.
+    with `preferences` they are choices between two outputs. `measures` are acc_eq where none is named, on preferences
+    accuracy and f1. The other settings are explained in docs/meta.md.
     """
     judged = join(
         data,
@@ -69,7 +70,7 @@ def meta_evaluate(
     )
     plan = Plan(
         aspects=names(aspects),
-        measures=names(measures),
+        measures=names(measures) or (("accuracy", "f1") if preferences else ("acc_eq",)),
         group=group,
         slices=names(slices),
         gold=gold,
@@ -144,13 +145,13 @@ def _check(judged: Judged, plan: Plan) -> None:
 
 def _aspects(judged: Judged, plan: Plan) -> list[str]:
     known = list(judged.ratings)
-    if plan.aspects:
+    if known and plan.aspects:
         return chosen("aspect", plan.aspects, known)
     if len(known) == 1:
         return known
     if not known:
         hint = "; they hold preferences: --preferences" if judged.preferences else ""
-        raise RunError(f"the data hold no ratings to agree with{hint}")
+        raise RunError(f"the data hold no ratings to agree with: give the file that has them too{hint}")
     raise RunError(f"say which aspect to agree with: --aspect {' or --aspect '.join(known)}")
 
 

@@ -17,6 +17,7 @@ from metrist.meta.ranking import clusters, marks
 from metrist.meta.resample import interval
 from metrist.meta.system_level import soft_pairwise_accuracy
 from metrist.studies.meta.analyses.raters import are_named
+from metrist.studies.meta.distinct import distinct
 from metrist.studies.meta.judged import Floats, Mask
 from metrist.studies.meta.result import HUMANS, Figure, Tests
 from metrist.studies.meta.samples import Taken, taken
@@ -45,7 +46,9 @@ def slice_figures(work: Work, one: Slice, name: str) -> tuple[list[Figure], Test
     )
     values = np.array([one.value for one in found])
     tests = tests_between(work, laid, values)
-    rank = clusters(values, tests.adjusted, work.plan.alpha) if not np.isnan(tests.adjusted).all() else [0] * len(values)
+    rank = (
+        clusters(values, tests.adjusted, work.plan.alpha) if not np.isnan(tests.adjusted).all() else [0] * len(values)
+    )
     mark = _marks(work, values, tests.adjusted)
     figures = [
         replace(_figure(work, laid, number, estimated), rank=int(rank[number]), mark=mark[number])
@@ -168,7 +171,8 @@ def _weighted(values: Floats, weights: Floats) -> Floats:
     known = ~np.isnan(values) & (weights > 0)
     total = np.where(known, weights, 0.0).sum(axis=-1)
     sums = np.where(known, np.nan_to_num(values) * weights, 0.0).sum(axis=-1)
-    return np.divide(sums, total, out=np.full(np.shape(total), np.nan), where=total > 0)
+    means: Floats = np.divide(sums, total, out=np.full(np.shape(total), np.nan), where=total > 0)
+    return means
 
 
 def _share(figures: Sequence[Figure]) -> float:
@@ -215,7 +219,7 @@ def _rater_trial(work: Work, rater: LeftOut, inside: Mask, name: str) -> Trial:
     kept = np.flatnonzero(inside[rater.outputs])
     sample, outputs = rater.sample.take(kept), rater.outputs[kept]
     part = Taken(sample=sample, outputs=outputs, rated=len(outputs), scored=len(outputs))
-    own = measure(name)
+    own = distinct(measure(name))
     if name == CALIBRATED and work.plan.group != "system-level":
-        own = acc_eq(work.ceiling_threshold(sample, outputs))
+        own = distinct(acc_eq(work.ceiling_threshold(sample, outputs)))
     return Trial(own, sample, work.grouping(part, work.plan.group))

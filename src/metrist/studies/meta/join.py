@@ -22,7 +22,9 @@ from metrist.studies.meta.judged import Cost, Floats, Judged, Scored, Spans, cho
 
 _RESULT_FIELDS = {"item", "system", "metric", "value", "signature"}
 #: Words in a metric's name that say "fewer is better" to a reader; they only ever cause a note.
-_LOWER_WORDS = frozenset("ter wer cer hter perplexity ppl loss error errors distance levenshtein edits penalty".split())
+_LOWER_WORDS = frozenset(
+    {"ter", "wer", "cer", "hter", "perplexity", "ppl", "loss", "error", "errors", "distance", "edits"}
+)
 
 
 def join(
@@ -62,7 +64,7 @@ def join(
         choices=gathering.choices(),
         errors=gathering.errors(),
         metric_errors=errors,
-        notes=tuple([*notes, *(note for _, results in runs for note in results.notes)]),
+        notes=(*notes, *(note for _, results in runs for note in results.notes)),
     )
     return _turned(judged, lower_is_better)
 
@@ -126,7 +128,11 @@ def _from_runs(
                 column[at] = values
                 direction = metric.higher_is_better
                 made = Scored(
-                    name=label, values=column, higher_is_better=direction, origin=name, cost=costs.get(metric.text, Cost())
+                    name=label,
+                    values=column,
+                    higher_is_better=direction,
+                    origin=name,
+                    cost=costs.get(metric.text, Cost()),
                 )
                 scores.append(made)
             if found.errors:
@@ -156,9 +162,7 @@ def _check_parts(runs: Sequence[tuple[str, Results]], wanted: Sequence[str]) -> 
 
 def _padded(scores: Iterable[Scored], outputs: int) -> list[Scored]:
     """The columns made as long as the last source made the list of outputs."""
-    return [
-        replace(one, values=np.append(one.values, np.full(outputs - len(one.values), np.nan))) for one in scores
-    ]
+    return [replace(one, values=np.append(one.values, np.full(outputs - len(one.values), np.nan))) for one in scores]
 
 
 def _merged(stored: Sequence[Scored], from_runs: Sequence[Scored], gathering: Gathering) -> dict[str, Scored]:
@@ -175,7 +179,7 @@ def _merged(stored: Sequence[Scored], from_runs: Sequence[Scored], gathering: Ga
             item, system = list(gathering.outputs)[differ[0]]
             raise InputError(
                 f"{one.name} is in {other.origin} and in {one.origin} with different scores: item {item!r} of system "
-                f"{system!r} has {other.values[differ[0]]:g} and {one.values[differ[0]]:g}; leave one of the sources out"
+                f"{system!r} has {other.values[differ[0]]:g} and {one.values[differ[0]]:g}; leave one of the two out"
             )
         direction = other.higher_is_better if one.higher_is_better is None else one.higher_is_better
         values = np.where(np.isnan(other.values), one.values, other.values)

@@ -24,8 +24,10 @@ def plan_notes(plan: Plan, figures: Sequence[Figure], tests: Sequence[Tests]) ->
     notes = []
     drawn = {"items": "items", "systems": "systems", "both": "items and systems"}[plan.resample]
     if plan.draws:
-        notes.append(f"{plan.confidence:.0%} intervals: {plan.draws:,} bootstrap resamples of {drawn}, seed {plan.seed}.")
-    if any(not math.isnan(figure.epsilon) for figure in figures):
+        notes.append(
+            f"{plan.confidence:.0%} intervals: {plan.draws:,} bootstrap resamples of {drawn}, seed {plan.seed}."
+        )
+    if any(figure.measure == "acc_eq" and figure.group != "system-level" for figure in figures):
         notes.append(_EPSILON.get(plan.epsilon_over, f"ε is each metric's best tie threshold per {plan.epsilon_over}."))
     hows = Counter(made.how for made in tests if made.how != "no tests")
     if hows:
@@ -46,9 +48,8 @@ def plan_notes(plan: Plan, figures: Sequence[Figure], tests: Sequence[Tests]) ->
 
 
 _EPSILON = {
-    "all": "ε: the metric's best tie threshold over all outputs (chosen on the data it is judged on: a little too good).",
-    "slice": "ε: the metric's best tie threshold on each slice (chosen on the data it is judged on: too good on small "
-    "slices).",
+    "all": "ε: the metric's best tie threshold over all outputs (chosen on what it is judged on: a little too good).",
+    "slice": "ε: the metric's best tie threshold on each slice (chosen on what it is judged on: too good).",
     "crossfit": "ε: chosen on held-out items (5 folds), so that no threshold is judged on the data it was chosen on.",
 }
 _CORRECTIONS = {
@@ -89,7 +90,9 @@ def skew_notes(work: Work, figures: Sequence[Figure]) -> list[str]:
             f"Warning: {work.aspect} is nearly constant: {counts.max() / len(values):.0%} of the outputs have "
             f"{distinct[np.argmax(counts)]:g}."
         )
-    ties = {figure.slice: figure.all_ties for figure in figures if figure.all_ties >= _SKEWED and figure.metric != HUMANS}
+    ties = {
+        figure.slice: figure.all_ties for figure in figures if figure.all_ties >= _SKEWED and figure.metric != HUMANS
+    }
     for name, share in list(ties.items())[:_LISTED]:
         notes.append(
             f"Warning: on {name}, calling every pair a tie is right in {share:.1%} of all pairs; read accuracies "
@@ -113,13 +116,15 @@ def direction_notes(judged: Judged, metrics: Sequence[Scored], figures: Sequence
     """Which metrics were taken as higher is better without anyone saying so, where that looks wrong."""
     unsaid = {metric.name for metric in metrics if metric.higher_is_better is None and metric.name in judged.scores}
     notes = []
+    if unsaid:
+        notes.append(
+            f"Higher is taken as better for {len(unsaid)} metric{'s' * (len(unsaid) != 1)} of which nobody says so "
+            "(--lower-is-better NAME turns one round)."
+        )
     suspicious = sorted(name for name in unsaid if looks_lower(name))
     if suspicious:
         listed = ", ".join(suspicious[:_LISTED])
-        notes.append(
-            f"Nobody says whether higher is better for {listed}; it was taken so, though the name suggests otherwise: "
-            f"--lower-is-better {suspicious[0]} turns it round."
-        )
+        notes.append(f"The name suggests that lower is better: {listed}. If so, say --lower-is-better {suspicious[0]}.")
     opposed = dict.fromkeys(
         figure.metric
         for figure in figures

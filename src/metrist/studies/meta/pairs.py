@@ -78,7 +78,10 @@ def _chooser(judged: Judged, pairs: ChosenPairs, name: str) -> Chooser:
 def _of_rater(compared: Compared, rater: int) -> Compared:
     mask = compared.rater == rater
     return Compared(
-        first=compared.first[mask], second=compared.second[mask], rater=compared.rater[mask], choice=compared.choice[mask]
+        first=compared.first[mask],
+        second=compared.second[mask],
+        rater=compared.rater[mask],
+        choice=compared.choice[mask],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -67,6 +68,6 @@ def one_of(what: str, name: str, known: tuple[str, ...]) -> None:
         raise RunError(f"no {what} {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
 
 
-def names(value: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
+def names(value: str | Iterable[str]) -> tuple[str, ...]:
     """One name, or several, as several."""
     return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))

@@ -59,7 +59,8 @@ def _tabled(pool: Pool) -> Pool:
 def _tie_share(tables: Floats) -> Floats:
     total = tables.sum(axis=(-2, -1))
     part = tables[..., choices.TIE, :].sum(axis=-1)
-    return np.divide(part, total, out=np.full(np.shape(total), np.nan), where=total > 0)
+    shares: Floats = np.divide(part, total, out=np.full(np.shape(total), np.nan), where=total > 0)
+    return shares
 
 
 def _pairwise(name: str) -> _Measure:
@@ -90,9 +91,13 @@ def evaluate_preferences(judged: Judged, plan: Plan) -> MetaEvaluation:
     for name in plan.measures:
         if name not in PREFERENCE_MEASURES:
             known = ", ".join(PREFERENCE_MEASURES)
-            raise SpecError(f"no measure of preferences {name!r}{did_you_mean(name, PREFERENCE_MEASURES)} (known: {known})")
+            raise SpecError(
+                f"no measure of preferences {name!r}{did_you_mean(name, PREFERENCE_MEASURES)} (known: {known})"
+            )
     if plan.epsilon_over not in ("all", "slice"):
-        raise RunError(f"on preferences a tie threshold is chosen over all or per slice, not over {plan.epsilon_over!r}")
+        raise RunError(
+            f"on preferences a tie threshold is chosen over all or per slice, not over {plan.epsilon_over!r}"
+        )
     aspects = _aspects(judged, plan)
     figures: list[Figure] = []
     tests: list[Tests] = []
@@ -109,14 +114,19 @@ def evaluate_preferences(judged: Judged, plan: Plan) -> MetaEvaluation:
         notes += _notes(pairs, found, aspect)
     about = [*plan_notes(plan, figures, tests), *notes, *direction_notes(judged, list(judged.scores.values()), figures)]
     return MetaEvaluation(
-        judged=judged, plan=plan, figures=tuple(figures), tests=tuple(tests), notes=(*dict.fromkeys(about), *judged.notes)
+        judged=judged,
+        plan=plan,
+        figures=tuple(figures),
+        tests=tuple(tests),
+        notes=(*dict.fromkeys(about), *judged.notes),
     )
 
 
 def choice_table(human: Floats, leaning: Floats, epsilon: float = 0.0) -> Floats:
     """The confusion table (3, 3), humans by metric in the order first, second, tie, of pairs where both chose."""
     known = ~np.isnan(leaning)
-    return choices.confusion(_codes(human[known]), choices.chosen(leaning[known], epsilon))[0]
+    table: Floats = choices.confusion(_codes(human[known]), choices.chosen(leaning[known], epsilon))[0]
+    return table
 
 
 def best_epsilon(human: Floats, leaning: Floats) -> float:
@@ -137,7 +147,9 @@ def best_epsilon(human: Floats, leaning: Floats) -> float:
 def _aspects(judged: Judged, plan: Plan) -> list[str]:
     known = list(judged.preferences)
     if not known:
-        raise RunError("the data hold no preferences: rows with 'systems' and 'outputs' of two, and 'ratings' of 1, 2 or 0")
+        raise RunError(
+            "the data hold no preferences: rows with 'systems' and 'outputs' of two, and 'ratings' of 1, 2 or 0"
+        )
     return chosen("aspect of preferences", plan.aspects, known) if plan.aspects else known
 
 
@@ -169,7 +181,7 @@ def _figures(
     values = pooled(stats, measure.pool)
     resampled = bootstrap_scores(stats, measure.pool, plan.draws, np.random.default_rng(plan.seed))
     tests = _tests(plan, aspect, one, name, found, stats, values)
-    rank = clusters(values, tests.adjusted, plan.alpha) if not np.isnan(tests.adjusted).all() else [0] * len(values)
+    rank = clusters(values, tests.adjusted, plan.alpha) * bool(np.isfinite(tests.adjusted).any())
     figures = []
     for number, chooser in enumerate(found):
         low, high = interval(resampled[:, number], plan.confidence, len(items))
@@ -263,4 +275,6 @@ def _notes(pairs: ChosenPairs, found: Sequence[Chooser], aspect: str) -> list[st
         notes.append(f"Warning: humans choose {most!r} in {count / total:.0%} of the pairs of {aspect}.")
     missing = {chooser.name: int(np.isnan(chooser.leaning).sum()) for chooser in found}
     short = ", ".join(f"{name} {count:,}" for name, count in list(missing.items())[:5] if count)
-    return notes + ([f"Pairs without a choice or without both scores, left out for that metric: {short}."] if short else [])
+    return notes + (
+        [f"Pairs without a choice or without both scores, left out for that metric: {short}."] if short else []
+    )

@@ -25,7 +25,7 @@ HUMANS = "(one rater)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """How well one metric agrees with humans. `rank` is its significance cluster, 1 for the best, 0 where none was made;
+    """How well one metric agrees with humans. `rank` is its significance cluster, 1 for the best, 0 for none;
     `n` counts outputs (for preferences, pairs of them) that both sides judged, `coverage` is their share of those that
     humans judged. NaN where a number does not exist."""
 
@@ -106,13 +106,13 @@ class MetaEvaluation:
         """One plain row per metric, aspect, measure and slice."""
         return [figure.row() for figure in self.figures]
 
-    def figure(self, metric: str, *, aspect: str = "", measure: str = "", slice: str = "all") -> Figure:  # noqa: A002
+    def figure(self, metric: str, *, aspect: str = "", measure: str = "", on: str = "all") -> Figure:
         """The first figure that fits."""
         for one in self.figures:
-            fits = one.metric == metric and one.slice == slice
+            fits = one.metric == metric and one.slice == on
             if fits and aspect in ("", one.aspect) and measure in ("", one.measure):
                 return one
-        raise RunError(f"no figure of {metric!r} on slice {slice!r}; metrics are {', '.join(self.metrics())}")
+        raise RunError(f"no figure of {metric!r} on {on!r}; metrics are {', '.join(self.metrics())}")
 
     def metrics(self) -> list[str]:
         """The metrics that have figures, in the order of the data."""
@@ -145,6 +145,10 @@ class MetaEvaluation:
             "notes": list(self.notes),
         }
 
+    def to_json(self, tables: Sequence[Table] = ()) -> str:
+        """The same as JSON, with the tables of some analyses."""
+        return json.dumps({**self.to_dict(), "tables": [table.to_dict() for table in tables]}, indent=1)
+
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame."""
         try:
@@ -153,10 +157,10 @@ class MetaEvaluation:
             raise RunError("to_pandas() needs pandas: pip install pandas") from None
         return pandas.DataFrame(self.rows())
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_dict()` as JSON, whole or not at all."""
+    def write(self, path: str | os.PathLike[str], tables: Sequence[Table] = ()) -> None:
+        """Write `to_json()`, whole or not at all."""
         with whole(Path(path)) as file:
-            file.write(json.dumps(self.to_dict(), indent=1) + "\n")
+            file.write(self.to_json(tables) + "\n")
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

@@ -15,7 +15,7 @@ _HOME = "metrist.studies.meta"
 SHOWS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "matrix": ("analyses.between_metrics:matrix_tables", "metric by slice, with mean ranks"),
-        "tests": ("analyses.between_metrics:test_tables", "every pair of metrics with its p-values"),
+        "tests": ("analyses.between_metrics:tested_tables", "every pair of metrics with its p-values"),
         "power": ("analyses.between_metrics:power_tables", "how many more items would separate neighbours"),
         "top-k": ("analyses.between_metrics:top_k_tables", "agreement on ever fewer, ever better systems"),
         "metrics": ("analyses.between_metrics:correlation_tables", "correlation between metrics"),
@@ -42,4 +42,6 @@ def shown(name: str, evaluation: MetaEvaluation) -> list[Table]:
         raise RunError(f"nothing to show named {name!r}; known are {', '.join(SHOWS)}{did_you_mean(name, SHOWS)}")
     module, _, function = SHOWS[name][0].partition(":")
     tables: list[Table] = getattr(import_module(f"{_HOME}.{module}"), function)(evaluation)
+    if not tables:
+        raise RunError(f"{name} is of ratings, and this evaluation is of preferences: try confusion or strengths")
     return tables

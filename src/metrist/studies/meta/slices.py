@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -78,7 +79,7 @@ def _classes(numbers: Floats, limits: Sequence[float]) -> Labels:
 
 def _class_names(limits: Sequence[float]) -> tuple[str, ...]:
     shown = [f"{limit:g}" for limit in limits]
-    between = [f"{low}–{high}" for low, high in zip(shown, shown[1:], strict=False)]
+    between = [f"{low}–{high}" for low, high in pairwise(shown)]
     return (f"≤{shown[0]}", *(f">{pair}" for pair in between), f">{shown[-1]}")
 
 
@@ -100,7 +101,9 @@ def top_systems(judged: Judged, gold: Floats, outputs: Codes, count: int) -> Cod
     means = system_means(judged, gold, outputs)
     ranked = [code for code in np.argsort(-means, kind="stable") if not np.isnan(means[code])]
     if not 1 <= count <= len(ranked):
-        raise RunError(f"--top-k {count}: humans rated {len(ranked)} systems, so between 1 and {len(ranked)} are wanted")
+        raise RunError(
+            f"--top-k {count}: humans rated {len(ranked)} systems, so between 1 and {len(ranked)} are wanted"
+        )
     return outputs[np.isin(judged.systems.codes[outputs], ranked[:count])]
 
 
@@ -110,4 +113,5 @@ def system_means(judged: Judged, values: Floats, outputs: Codes) -> Floats:
     size = len(judged.systems.names)
     counts = np.bincount(judged.systems.codes[there], minlength=size)
     sums = np.bincount(judged.systems.codes[there], weights=values[there], minlength=size)
-    return np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
+    means: Floats = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
+    return means

@@ -26,6 +26,7 @@ from metrist.meta.pair_signs import pair_wins, sign_test
 from metrist.meta.panel import Pairs, Panel, batches
 from metrist.meta.resample import count_extreme, exchanged_differences, p_values, pooled, slack_of
 from metrist.meta.williams import williams_of
+from metrist.studies.meta.calibration import TIE
 from metrist.studies.meta.grouped import group_codes
 from metrist.studies.meta.judged import Codes, Floats
 from metrist.studies.meta.plan import Plan
@@ -74,7 +75,14 @@ def _p_values(work: Work, laid: Laid, pairs: Pairs) -> tuple[str, Floats]:
             return "Williams' test", np.array([_williams(laid.panel, a, b) for a, b in pairs])
         case "bootstrap":
             gaps = bootstrap_gaps(
-                laid.measures, laid.panel, pairs, laid.grouping, plan.group_average, over=plan.resample, draws=plan.draws, rng=rng
+                laid.measures,
+                laid.panel,
+                pairs,
+                laid.grouping,
+                plan.group_average,
+                over=plan.resample,
+                draws=plan.draws,
+                rng=rng,
             )
             return f"paired bootstrap of {_drawn(plan.resample)}", np.array([gap.p for gap in gaps])
     found = permutation_tests(
@@ -92,8 +100,8 @@ def _p_values(work: Work, laid: Laid, pairs: Pairs) -> tuple[str, Floats]:
 
 
 def enough_draws(plan: Plan, pairs: int) -> int:
-    """As many draws as let the smallest p-value pass Holm's bound for this many pairs, where draws cost next to nothing;
-    more draws than that change no verdict but one at the very bound."""
+    """As many draws as let the smallest p-value pass Holm's bound for this many pairs; for tests where draws cost next
+    to nothing."""
     return max(plan.draws, min(_MOST_DRAWS, math.ceil(2 * pairs / plan.alpha)))
 
 
@@ -110,6 +118,20 @@ def _kind(work: Work, laid: Laid) -> str:
     if plan.test == "williams" and (laid.measure != "pearson" or plan.group != "none"):
         raise RunError("Williams' test is of Pearson correlations over all outputs: --measure pearson --group none")
     return plan.test
+
+
+def _bootstrap(plan: Plan, laid: Laid, pairs: Pairs, rng: np.random.Generator) -> Floats:
+    gaps = bootstrap_gaps(
+        laid.measures,
+        laid.panel,
+        pairs,
+        laid.grouping,
+        plan.group_average,
+        over=plan.resample,
+        draws=plan.draws,
+        rng=rng,
+    )
+    return np.array([gap.p for gap in gaps])
 
 
 def _exchange(laid: Laid, pairs: Pairs, codes: Codes, draws: int, rng: np.random.Generator) -> Floats:
@@ -144,14 +166,16 @@ def _rows(panel: Panel, measures: Sequence[Measure], codes: Codes) -> Floats:
 
 
 def _mean(sums: Floats) -> Floats:
-    return np.divide(sums[..., 0], sums[..., 1], out=np.full(sums.shape[:-1], np.nan), where=sums[..., 1] > 0)
+    total, count = sums[..., 0], sums[..., 1]
+    means: Floats = np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
+    return means
 
 
 def _signs(work: Work, laid: Laid, pairs: Pairs, rng: np.random.Generator) -> Floats:
     found = np.full(len(pairs), np.nan)
     part = taken(work.judged, work.gold, work.gold, laid.outputs)
     groups = group_codes(work.judged, work.plan.group, part) if isinstance(laid.grouping, str) else laid.grouping
-    epsilons = np.where(np.isnan(laid.epsilons), work.thresholds[0].threshold, laid.epsilons)
+    epsilons = np.where(np.isnan(laid.epsilons), TIE, laid.epsilons)
     for batch in batches(laid.panel, pairs):
         wins = pair_wins(batch.panel.human, batch.panel.metrics, epsilons[batch.metrics], groups[batch.outputs])
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):

@@ -17,12 +17,13 @@ from metrist.meta.grouping import Grouping, estimate
 from metrist.meta.measures import Measure, acc_eq, measure
 from metrist.meta.panel import Panel
 from metrist.meta.sample import Sample
-from metrist.studies.meta.calibration import Thresholds, fit, parts_of, thresholds
+from metrist.studies.meta.calibration import TIE, Thresholds, fit, parts_of, thresholds
+from metrist.studies.meta.distinct import distinct
 from metrist.studies.meta.grouped import group_codes, grouping_of
 from metrist.studies.meta.judged import Codes, Floats, Judged, Scored
-from metrist.studies.meta.plan import Plan
+from metrist.studies.meta.plan import GROUPS, Plan
 from metrist.studies.meta.samples import Taken, taken
-from metrist.studies.meta.slices import Slice
+from metrist.studies.meta.slices import Slice, column_of
 
 CALIBRATED = "acc_eq"
 
@@ -65,29 +66,40 @@ class Work:
         return parts_of(self.judged, self.plan, self.outputs)[0]
 
     @cached_property
-    def thresholds(self) -> tuple[Thresholds, ...]:
-        """Each metric's tie thresholds over all outputs."""
-        return tuple(self._fitted(metric, self.outputs) for metric in self.metrics)
+    def _thresholds(self) -> dict[str, tuple[Thresholds, ...]]:
+        return {}
+
+    def thresholds(self, column: str = "") -> tuple[Thresholds, ...]:
+        """Each metric's tie thresholds over all outputs, best for the average of the slices of a column where one is
+        named."""
+        if column not in self._thresholds:
+            slices = column_of(self.judged, column, self.outputs).codes if column else None
+            self._thresholds[column] = tuple(self._fitted(metric, self.outputs, slices) for metric in self.metrics)
+        return self._thresholds[column]
 
     def laid(self, one: Slice, name: str) -> Laid:
         """A slice made ready for one measure."""
         rated = one.outputs[np.isfinite(self.gold[one.outputs])]
         if name != CALIBRATED or self.plan.group == "system-level":
             values = [metric.signed() for metric in self.metrics]
-            found = [measure(name)] * len(values)
+            found = [distinct(measure(name))] * len(values)
             return self._laid(one, name, rated, values, found, np.full(len(values), np.nan), self.plan.group)
-        used = self.thresholds
         if self.plan.epsilon_over == "slice":
-            used = tuple(self._fitted(metric, one.outputs) for metric in self.metrics)
+            used = tuple(self._fitted(metric, one.outputs, None) for metric in self.metrics)
+        else:
+            used = self.thresholds(one.column)
         epsilons = [found.single(rated) for found in used]
         if all(epsilon is not None for epsilon in epsilons):
             known = np.array(epsilons, dtype=np.float64)
-            measures = [acc_eq(_usable(epsilon)) for epsilon in known]
+            measures = [distinct(acc_eq(_usable(epsilon))) for epsilon in known]
             values = [metric.signed() for metric in self.metrics]
             return self._laid(one, name, rated, values, measures, known, self.plan.group)
         scaled = [found.in_thresholds(metric.signed()) for found, metric in zip(used, self.metrics, strict=True)]
-        measures = [acc_eq(found.threshold) for found in used]
-        return self._laid(one, name, rated, scaled, measures, np.full(len(used), np.nan), self.parts)
+        measures = [distinct(acc_eq(TIE))] * len(used)
+        # Of several folds' thresholds the median is shown; thresholds of several languages have no common number.
+        middle = np.median if self.plan.epsilon_over == "crossfit" else _nothing
+        shown = np.array([middle(found.epsilon) for found in used])
+        return self._laid(one, name, rated, scaled, measures, shown, self.parts)
 
     def _laid(
         self,
@@ -118,15 +130,19 @@ class Work:
             return grouping_of(self.judged, group, part)
         own = group_codes(self.judged, self.plan.group, part)
         both = np.stack([own, group[part.outputs]])
-        refined: Codes = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1)
-        return refined
+        pairs, refined = np.unique(both, axis=1, return_inverse=True)
+        # Whole items are what is resampled: they must not be taken for mere codes where no threshold parts them.
+        if self.plan.group in GROUPS and pairs.shape[1] == len(np.unique(own)):
+            return grouping_of(self.judged, self.plan.group, part)
+        codes: Codes = refined.reshape(-1)
+        return codes
 
     def ceiling_threshold(self, sample: Sample, outputs: Codes) -> float:
         """The best threshold of a rater taken for a metric."""
         values = np.full(len(self.judged), np.nan)
         others = values.copy()
         values[outputs], others[outputs] = sample.metric, sample.human
-        return _usable(fit(self.judged, self.plan.group, others, values, outputs, self.plan.group_average))
+        return _usable(fit(self.judged, self.plan, others, values, outputs))
 
     def joint_draws(self, trials: Sequence[Trial], outputs: Codes) -> Floats:
         """Values (draws, trials) on resamples of these outputs' items or systems that all trials share."""
@@ -146,8 +162,8 @@ class Work:
             start += size
         return values
 
-    def _fitted(self, metric: Scored, outputs: Codes) -> Thresholds:
-        return thresholds(self.judged, self.plan, self.gold, metric.signed(), outputs, self.parts)
+    def _fitted(self, metric: Scored, outputs: Codes, slices: Codes | None) -> Thresholds:
+        return thresholds(self.judged, self.plan, self.gold, metric.signed(), outputs, self.parts, slices)
 
 
 def check_groups(work: Work) -> None:
@@ -170,6 +186,10 @@ def check_groups(work: Work) -> None:
 def narrowed(work: Work, outputs: Codes) -> Work:
     """The same work on other outputs."""
     return replace(work, outputs=outputs)
+
+
+def _nothing(_: Floats) -> float:
+    return math.nan
 
 
 def _usable(epsilon: float) -> float:

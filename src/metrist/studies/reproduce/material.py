@@ -67,7 +67,9 @@ class Material:
     def _scored(self, data: str, block: Block) -> Results:
         key = (data, block.references, block.lines, block.metric)
         if key not in self._results:
-            self._results[key] = score(self._read(data, block.references, block.lines), block.metric)
+            records = self._read(data, block.references, block.lines)
+            # A lexical metric needs less time for a data set than worker processes need to start.
+            self._results[key] = score(records, block.metric, executor="serial")
         return self._results[key]
 
     def _read(self, data: str, references: References, lines: Lines) -> list[Record]:

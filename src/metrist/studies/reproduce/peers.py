@@ -22,7 +22,7 @@ _DECIMALS = 4
 _COLUMNS = (
     Column("rank", "right"),
     Column("metric"),
-    *(Column(name, "right") for name in ("acc_eq", "ε", "chance", "n", "mt-metrics-eval", "difference")),
+    *(Column(name, "right") for name in ("acc_eq", "ε", "chance", "all ties", "n", "mt-metrics-eval", "difference")),
 )
 
 
@@ -56,8 +56,9 @@ class PeerTable:
             Count(figure.rank) if figure.rank else "",
             figure.metric,
             Estimate(figure.value, figure.low, figure.high, _DECIMALS),
-            Number(figure.epsilon, _DECIMALS),
+            Number(figure.epsilon, 6),
             Number(figure.chance, _DECIMALS),
+            Number(figure.all_ties, _DECIMALS),
             Count(figure.n),
             Number(self.printed.get(figure.metric, math.nan), _DECIMALS),
             Change(_gap(figure, self.printed), decimals=_DECIMALS),
@@ -65,7 +66,8 @@ class PeerTable:
 
     def _absent(self, metric: str) -> list[Any]:
         nothing = Number(math.nan)
-        return ["", metric, ABSENT, nothing, nothing, Count(0), Number(self.printed[metric], _DECIMALS), nothing]
+        known = Number(self.printed[metric], _DECIMALS)
+        return ["", metric, ABSENT, nothing, nothing, nothing, Count(0), known, nothing]
 
 
 def peer_table(material: Material, draws: int = 1000) -> PeerTable:

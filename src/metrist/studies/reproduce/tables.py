@@ -33,21 +33,29 @@ def table_of(printed: PrintedTable, figures: Sequence[Reproduced]) -> Table:
 
 def summary_of(figures: Sequence[Reproduced]) -> str:
     """How many figures agree with the printed ones, in words."""
-    gaps = [abs(figure.difference) / figure.scale for figure in figures]
-    compared = [gap for gap in gaps if not math.isnan(gap)]
-    same = sum(gap <= SAME for gap in compared)
-    off = sum(gap > EXPLAINED_ABOVE for gap in compared)
+    own = [figure for figure in figures if not figure.block.stored]
+    stored = [figure for figure in figures if figure.block.stored]
+    said = [_tally("computed here", own), _tally("of scores stored with the data", stored)]
     absent = sum(not figure.at_hand for figure in figures)
-    said = [f"{same} of {len(compared)} figures are the paper's within {_short(SAME)}"]
-    said += [f"{len(compared) - same - off} within {_short(EXPLAINED_ABOVE)}"] if same + off < len(compared) else []
-    said += [f"{off} are further off, for the reason that the note gives"] if off else []
-    said += [f"for {absent} the data is not at hand"] if absent else []
-    return ", ".join(said) + "."
+    said += [f"The data is not at hand for {absent}."] if absent else []
+    return " ".join(filter(None, said))
 
 
 def is_off(figure: Reproduced) -> bool:
     """Whether a figure is so far from the printed one that a reader must be told why."""
     return abs(figure.difference) > EXPLAINED_ABOVE * figure.scale
+
+
+def _tally(what: str, figures: Sequence[Reproduced]) -> str:
+    gaps = [abs(figure.difference) / figure.scale for figure in figures if not math.isnan(figure.difference)]
+    if not gaps:
+        return ""
+    same, off = sum(gap <= SAME for gap in gaps), sum(gap > EXPLAINED_ABOVE for gap in gaps)
+    near = len(gaps) - same - off
+    counts = [f"{same} within {_short(SAME)} of the paper's"]
+    counts += [f"{near} within {_short(EXPLAINED_ABOVE)}"] if near else []
+    counts += [f"{off} further off (see the notes)"] if off else []
+    return f"Of {len(gaps)} figures {what}, {', '.join(counts)}."
 
 
 def _row(figure: Reproduced, printed: PrintedTable) -> list[Any]:

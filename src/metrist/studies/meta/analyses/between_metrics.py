@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,8 @@ def _matrix(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
 
 
 def top_k_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect and measure: each metric's figure on the outputs of the k best systems, for falling k (paper 002, Figure
-    2a). Agreement that falls with k comes from telling good systems from bad ones."""
+    """Per aspect and measure: each metric's figure on the outputs of the k best systems, for falling k (paper 002,
+    Figure 2a). Agreement that falls with k comes from telling good systems from bad ones."""
     from metrist.studies.meta.evaluate import evaluate
 
     systems = min(_rated_systems(evaluation, aspect) for aspect in evaluation.golds) if evaluation.golds else 0
@@ -89,7 +90,7 @@ def correlation_tables(evaluation: MetaEvaluation) -> list[Table]:
     return [Table(title="Spearman's correlation between metrics", columns=head, rows=rows)]
 
 
-def test_tables(evaluation: MetaEvaluation) -> list[Table]:
+def tested_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Every pair of metrics that was tested: difference, p-value, and p-value corrected for all pairs."""
     rows: list[list[Any]] = []
     for tests in evaluation.tests:
@@ -134,7 +135,7 @@ def _power_rows(evaluation: MetaEvaluation, aspect: str, name: str) -> list[list
     laid = work.laid(Slice(name=ALL, outputs=outputs), name)
     values = np.array([evaluation.figure(m.name, aspect=aspect, measure=name).value for m in metrics])
     order = best_first(values)
-    neighbours = list(zip(order, order[1:], strict=False))
+    neighbours = list(pairwise(order))
     if not neighbours or not plan.draws:
         return []
     gaps = bootstrap_gaps(

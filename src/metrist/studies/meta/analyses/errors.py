@@ -28,10 +28,14 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
         raise RunError("no metric reports errors: give the run folder of a metric that does")
     outputs = chosen_outputs(judged, systems=plan.systems, exclude_systems=plan.exclude_systems)
     rows = [row for name, spans in judged.metric_errors.items() for row in _rows(evaluation, name, spans, outputs)]
-    head = [Column("metric"), Column("severity"), *(Column(n, "right") for n in ("precision", "recall", "F1", "outputs"))]
+    head = [
+        Column("metric"),
+        Column("severity"),
+        *(Column(n, "right") for n in ("precision", "recall", "F1", "outputs")),
+    ]
     notes = [
-        "By characters of the output, over all outputs that the metric scored and humans looked at (they marked an error "
-        "in it, rated it, or are named as its raters); a character of another severity earns half."
+        "By characters of the output, over all outputs that the metric scored and humans looked at (they marked an "
+        "error in it or rated it); a character of another severity earns half."
     ]
     return [Table(title="agreement on errors", columns=head, rows=rows, notes=notes)]
 
@@ -54,10 +58,10 @@ def _rows(evaluation: MetaEvaluation, metric: str, spans: Spans, outputs: Codes)
     found = error_agreement(
         _errors(judged.errors, kept, len(judged)),
         _errors(spans, kept, len(judged)),
-        len(kept),
+        judged.items.codes[kept],
         plan.draws,
         np.random.default_rng(plan.seed),
-        cluster=judged.items.codes[kept],
+        confidence=plan.confidence,
     )
     rows = [[metric, "all", *_cells(found.overall), Count(len(kept))]]
     rows += [[metric, SEVERITIES[code], *_cells(one), Count(len(kept))] for code, one in found.by_severity.items()]
@@ -75,7 +79,11 @@ def _errors(spans: Spans, kept: Codes, outputs: int) -> Errors:
     here = np.flatnonzero((place[spans.output] >= 0) & spans.on_output)
     code = np.array([SEVERITIES.index(n) if n in SEVERITIES else UNSTATED for n in spans.severity.names] + [UNSTATED])
     return Errors.of(
-        place[spans.output[here]], spans.start[here], spans.end[here], code[spans.severity.codes[here]], spans.rater[here]
+        place[spans.output[here]],
+        spans.start[here],
+        spans.end[here],
+        code[spans.severity.codes[here]],
+        spans.rater[here],
     )
 
 

@@ -78,15 +78,18 @@ def _inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
             except RunError:  # one rating for all outputs of the slice, or no score
                 continue
             levels = f"{found.lowest_level:g} and {found.highest_level:g}"
-            rows.append([one.name, metric, levels, Number(found.wrong), Number(found.right), Number(found.inflation, 2)])
+            rows.append(
+                [one.name, metric, levels, Number(found.wrong), Number(found.right), Number(found.inflation, 2)]
+            )
     if not rows:
-        raise RunError(f"humans give all outputs the same {aspect}: there are no wrong answers to set beside right ones")
-    right = "right"
+        raise RunError(
+            f"humans give all outputs the same {aspect}: there are no wrong answers to set beside right ones"
+        )
     return Table(
         title=f"what the outputs that humans rate lowest by {aspect} earn",
         columns=[
-            *(Column("slice"), Column("metric"), Column("levels", right)),
-            *(Column("mean at lowest", right), Column("mean at highest", right), Column("ratio", right)),
+            *(Column("slice"), Column("metric")),
+            *(Column(name, "right") for name in ("levels", "mean at lowest", "mean at highest", "ratio")),
         ],
         rows=rows,
     )

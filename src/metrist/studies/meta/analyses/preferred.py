@@ -30,7 +30,8 @@ def confusion_tables(evaluation: MetaEvaluation) -> list[Table]:
         for chooser in choosers(judged, pairs, plan.metrics):
             table = choice_table(pairs.human, chooser.leaning)
             rows += [
-                [aspect, chooser.name, name, *(Count(int(count)) for count in table[i])] for i, name in enumerate(_CHOICES)
+                [aspect, chooser.name, name, *(Count(int(count)) for count in table[i])]
+                for i, name in enumerate(_CHOICES)
             ]
     head = [Column("aspect"), Column("metric"), Column("humans chose")]
     head += [Column(f"metric {name}", "right") for name in _CHOICES]

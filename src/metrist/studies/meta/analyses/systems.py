@@ -1,4 +1,4 @@
-"""Does a metric treat some systems better than humans do? Ranks and mean levels, system by system and group by group."""
+"""Does a metric treat some systems better than humans do? Ranks and mean levels, by system and by group."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def _group_rows(evaluation: MetaEvaluation, differences: Floats, human: Floats, 
             known = [code for code in members if not np.isnan(human[code])]
             if known:
                 means = np.nanmean(differences[known], axis=0)
-                rows.append([f"{column}={name}", Number(human[known].mean(), 1), *(Change(d, decimals=1) for d in means)])
+                rows.append(
+                    [f"{column}={name}", Number(human[known].mean(), 1), *(Change(d, decimals=1) for d in means)]
+                )
     return rows
 
 

@@ -22,8 +22,8 @@ _STEPS = 12
 
 
 def tie_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect: the share of output pairs that humans and each metric tie (at its ε), over all outputs, or as mean and
-    standard deviation over the slices (paper 004, Table 1)."""
+    """Per aspect: the share of output pairs that humans and each metric tie (at its ε), over all outputs, or as mean
+    and standard deviation over the slices (paper 004, Table 1)."""
     return [_tie_table(evaluation, aspect) for aspect in evaluation.golds]
 
 
@@ -65,10 +65,12 @@ def curve_tables(evaluation: MetaEvaluation) -> list[Table]:
     return [_curve_table(evaluation, aspect) for aspect in evaluation.golds]
 
 
-def accuracy_curve(human: Floats, metric: Floats, groups: Codes, steps: int = _STEPS) -> list[tuple[float, float, float]]:
+def accuracy_curve(
+    human: Floats, metric: Floats, groups: Codes, steps: int = _STEPS
+) -> list[tuple[float, float, float]]:
     """(ε, accuracy, tie share) at thresholds from 0 up, spaced so that each step ties about as many more pairs."""
     pairs = pairing(human, metric, groups)
-    gaps = np.abs(np.diff(pairs.scores))
+    gaps = np.abs(np.diff(np.sort(metric)))
     widest = float(np.ptp(metric)) if len(metric) else 0.0
     inner = np.quantile(gaps, np.linspace(0, 1, steps // 2)) if len(gaps) else np.zeros(1)
     wanted = np.unique(np.concatenate([[0.0], inner, np.linspace(0, widest, steps - len(inner))]))
