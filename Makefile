@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help demo test check format test-browser torture bench-lexical bench-start kernels docs clean
+.PHONY: help demo test check format test-browser torture bench-lexical bench-meta bench-start tables docs clean
 
 help:  ## show the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -49,8 +49,14 @@ test-browser: $(VENV)/.tests  ## pages in a real Chromium
 docs: $(VENV)/.core  ## write the generated pages
 	$(BIN)/python docs/build.py
 
+tables: $(VENV)/.core  ## published tables, computed again beside the papers' figures
+	$(BIN)/metrist reproduce -o docs/tables.md
+
 bench-lexical: $(VENV)/.bench  ## lexical metrics beside their peers, pairs a second
 	$(BIN)/python -m bench.lexical
+
+bench-meta: $(VENV)/.bench  ## meta-evaluation beside mt-metrics-eval's and scipy's loops
+	$(BIN)/python -m bench.meta
 
 bench-start: $(VENV)/.bench  ## what an import and a --help cost
 	$(BIN)/python -m bench.start

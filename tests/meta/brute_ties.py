@@ -25,9 +25,7 @@ def right(human: Sequence[float], metric: Sequence[float], pair: tuple[int, int]
 def accuracy(
     human: Sequence[float], metric: Sequence[float], groups: Sequence[int], epsilon: float, average: str
 ) -> Fraction | None:
-    per_group = [
-        [right(human, metric, pair, epsilon) for pair in pairs] for pairs in pairs_within(groups).values()
-    ]
+    per_group = [[right(human, metric, pair, epsilon) for pair in pairs] for pairs in pairs_within(groups).values()]
     if not per_group:
         return None
     if average == "macro":

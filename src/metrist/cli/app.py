@@ -16,6 +16,7 @@ from metrist.cli.explain_metric import explain_metric
 from metrist.cli.export import export
 from metrist.cli.list_metrics import list_metrics
 from metrist.cli.output import remark
+from metrist.cli.reproduce import reproduce
 from metrist.cli.run import run
 from metrist.cli.score import score
 from metrist.errors import MetristError
@@ -32,6 +33,7 @@ app.command("score")(score)
 app.command("compare")(compare)
 app.command("check")(check)
 app.command("run")(run)
+app.command("reproduce")(reproduce)
 app.command("export")(export)
 app.command("convert")(convert)
 app.command("list")(list_metrics)

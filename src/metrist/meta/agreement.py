@@ -27,6 +27,7 @@ from metrist.meta.krippendorff import Statistic, alpha
 from metrist.meta.measures import measure
 from metrist.meta.raters import Codes, Floats, Ratings, divided
 from metrist.meta.resample import CHUNK, interval, resample_counts
+from metrist.meta.tallies import level_totals
 from metrist.meta.tie_shares import tie_shares
 
 #: One coefficient of two raters' values (n,), for each row of weights (draws, n).
@@ -108,8 +109,10 @@ def rater_pairs(ratings: Ratings, compare: Comparison, purpose: str) -> list[Sta
 
     def compared(first: int, second: int) -> Statistic:
         shared = np.flatnonzero(~np.isnan(table[:, first] + table[:, second]))
-        one, two = table[shared, first], table[shared, second]
-        return lambda weights: compare(one, two, weights[:, shared])
+        # Outputs on which the two say the same things are one output that counts so many times.
+        cells, cell = np.unique(table[shared][:, [first, second]], axis=0, return_inverse=True)
+        one, two = cells.T
+        return lambda weights: compare(one, two, level_totals(weights, shared, cell.reshape(-1), len(cells)))
 
     return [compared(first, second) for first, second in combinations(range(table.shape[1]), 2)]
 
@@ -120,7 +123,7 @@ def rater_ties(ratings: Ratings) -> list[Statistic]:
 
     def ties(values: Floats) -> Statistic:
         given = np.flatnonzero(~np.isnan(values))
-        return lambda weights: tie_shares(values[given], weights[:, given])
+        return lambda weights: tie_shares(values[given], weights.take(given, axis=1))
 
     return [ties(values) for values in table.T]
 

@@ -25,8 +25,8 @@ Counts = NDArray[np.int64]
 #: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
 Average = Literal["macro", "micro"]
 
-#: Units that all pairs together may be worth: far enough from 2^63 that weighted sums stay exact.
-_WHOLE = 1 << 50
+#: Units that all pairs together may be worth: far enough from 2^63 for groups that are drawn more than once.
+_WHOLE = 1 << 59
 
 
 class Tied(NamedTuple):
@@ -198,7 +198,7 @@ def _levels(ratings: Floats, group: Codes) -> NDArray[np.int32]:
 
 def _units(pairs: Counts, slice_of: Codes, average: Average, slice_average: Average) -> Counts:
     """What a pair of each group is worth: shares 1/d of the average as whole numbers, by a common multiple of all d
-    where that is small enough, else rounded at the fifteenth digit."""
+    where that is small enough, else rounded, to nine digits even among a thousand million pairs."""
     slices = slice_of if slice_average == "macro" else np.zeros_like(slice_of)
     sharing = np.bincount(slices)[slices] if average == "macro" else np.ones_like(pairs)
     in_slice = np.zeros(slices.max(initial=0) + 1, np.int64)

@@ -10,9 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from metrist.kernels.arranging import Floats, Places
+from metrist.kernels.arranging import Floats, Places, segment_sums
 from metrist.meta.measures import Measure
-from metrist.meta.moments import segment_sums
 
 #: Where a row of pair counts has the pairs that both sides tie.
 _BOTH = 4

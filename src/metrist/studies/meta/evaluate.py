@@ -12,7 +12,7 @@ from metrist.meta.measures import measure
 from metrist.studies.meta.figures import SOFT, ceiling_figure, has_ceiling, mean_figures, slice_figures
 from metrist.studies.meta.join import join
 from metrist.studies.meta.judged import Judged, Scored, chosen
-from metrist.studies.meta.notes import direction_notes, missing_notes, plan_notes, skew_notes
+from metrist.studies.meta.notes import direction_notes, missing_notes, opposed_metrics, plan_notes, skew_notes
 from metrist.studies.meta.plan import EPSILON_OVER, GROUPS, Average, Correction, Plan, Resample, names
 from metrist.studies.meta.preferring import evaluate_preferences
 from metrist.studies.meta.result import Figure, MetaEvaluation, Tests
@@ -109,7 +109,8 @@ def evaluate(judged: Judged, plan: Plan) -> MetaEvaluation:
         made, tested = _aspect_figures(work)
         figures, tests = figures + made, tests + tested
         notes += [*missing_notes(work), *skew_notes(work, made)]
-    about = [*plan_notes(plan, figures, tests), *notes, *direction_notes(judged, metrics, figures), *judged.notes]
+    opposed = [name for work in works for name in opposed_metrics(work)]
+    about = [*plan_notes(plan, figures, tests), *notes, *direction_notes(metrics, opposed), *judged.notes]
     return MetaEvaluation(
         judged=judged,
         plan=plan,

@@ -109,7 +109,10 @@ def _readers(sources: Sequence[Any], **options: Any) -> Iterator[Reader]:
 
 def _skipped(reader: Reader) -> list[str]:
     count = reader.skipped.count
-    return [f"{count:,} bad rows were left out; the first: {reader.skipped.messages[0]}"] if count else []
+    if not count:
+        return []
+    rows = "1 bad row was" if count == 1 else f"{count:,} bad rows were"
+    return [f"{rows} left out; the first: {reader.skipped.messages[0]}"]
 
 
 def _from_runs(

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from metrist.meta.measures import measure
 from metrist.studies.meta.join import looks_lower
-from metrist.studies.meta.judged import Judged, Scored
+from metrist.studies.meta.judged import Scored
 from metrist.studies.meta.plan import Plan
 from metrist.studies.meta.result import HUMANS, Figure, Tests
+from metrist.studies.meta.samples import taken
 from metrist.studies.meta.work import Work
 
 #: Where calling everything a tie is right this often, accuracies say little about a metric.
@@ -112,9 +114,10 @@ def _undefined_notes(figures: Sequence[Figure]) -> list[str]:
     return notes[:1] + [f"The same holds, in part, for {len(notes) - 1} more figures."] * (len(notes) > 1)
 
 
-def direction_notes(judged: Judged, metrics: Sequence[Scored], figures: Sequence[Figure]) -> list[str]:
-    """Which metrics were taken as higher is better without anyone saying so, where that looks wrong."""
-    unsaid = {metric.name for metric in metrics if metric.higher_is_better is None and metric.name in judged.scores}
+def direction_notes(metrics: Sequence[Scored], opposed: Sequence[str] = ()) -> list[str]:
+    """Which metrics were taken as higher is better without anyone saying so, and where that looks wrong; `opposed` are
+    those that go against humans."""
+    unsaid = {metric.name for metric in metrics if metric.higher_is_better is None}
     notes = []
     if unsaid:
         notes.append(
@@ -125,20 +128,22 @@ def direction_notes(judged: Judged, metrics: Sequence[Scored], figures: Sequence
     if suspicious:
         listed = ", ".join(suspicious[:_LISTED])
         notes.append(f"The name suggests that lower is better: {listed}. If so, say --lower-is-better {suspicious[0]}.")
-    opposed = dict.fromkeys(
-        figure.metric
-        for figure in figures
-        if figure.metric in unsaid and figure.slice == "all" and figure.high < _neutral(figure)
-    )
-    against = [name for name in opposed if name not in suspicious]
+    against = [name for name in dict.fromkeys(opposed) if name in unsaid and name not in suspicious]
     if against:
+        listed = ", ".join(against[:_LISTED])
         notes.append(
-            f"Orders outputs against humans, beyond chance: {', '.join(against[:_LISTED])}. If lower is better there, "
-            f"say --lower-is-better {against[0]}."
+            f"Scores fall where ratings rise: {listed}. If lower is better, say --lower-is-better {against[0]}."
         )
     return notes
 
 
-def _neutral(figure: Figure) -> float:
-    """What a metric without any relation to humans would reach."""
-    return figure.chance if math.isnan(figure.all_ties) else min(figure.chance, figure.all_ties)
+def opposed_metrics(work: Work) -> list[str]:
+    """The metrics whose scores fall, beyond chance, where ratings rise: a correlation over all outputs that is
+    more than three standard errors below 0."""
+    found = []
+    pearson = measure("pearson")
+    for metric in work.metrics:
+        sample = taken(work.judged, work.gold, metric.signed(), work.outputs).sample
+        if len(sample) > 3 and pearson.value(sample.human, sample.metric) < -3 / math.sqrt(len(sample)):
+            found.append(metric.name)
+    return found

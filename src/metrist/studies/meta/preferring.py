@@ -112,7 +112,7 @@ def evaluate_preferences(judged: Judged, plan: Plan) -> MetaEvaluation:
                 made, tested = _figures(judged, plan, aspect, pairs, found, one, name)
                 figures, tests = figures + made, [*tests, tested]
         notes += _notes(pairs, found, aspect)
-    about = [*plan_notes(plan, figures, tests), *notes, *direction_notes(judged, list(judged.scores.values()), figures)]
+    about = [*plan_notes(plan, figures, tests), *notes, *direction_notes(list(judged.scores.values()))]
     return MetaEvaluation(
         judged=judged,
         plan=plan,

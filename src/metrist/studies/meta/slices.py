@@ -101,9 +101,7 @@ def top_systems(judged: Judged, gold: Floats, outputs: Codes, count: int) -> Cod
     means = system_means(judged, gold, outputs)
     ranked = [code for code in np.argsort(-means, kind="stable") if not np.isnan(means[code])]
     if not 1 <= count <= len(ranked):
-        raise RunError(
-            f"--top-k {count}: humans rated {len(ranked)} systems, so between 1 and {len(ranked)} are wanted"
-        )
+        raise RunError(f"--top-k {count}: humans rated {len(ranked)} systems; wanted a number from 1 to {len(ranked)}")
     return outputs[np.isin(judged.systems.codes[outputs], ranked[:count])]
 
 

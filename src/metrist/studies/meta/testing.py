@@ -26,7 +26,6 @@ from metrist.meta.pair_signs import pair_wins, sign_test
 from metrist.meta.panel import Pairs, Panel, batches
 from metrist.meta.resample import count_extreme, exchanged_differences, p_values, pooled, slack_of
 from metrist.meta.williams import williams_of
-from metrist.studies.meta.calibration import TIE
 from metrist.studies.meta.grouped import group_codes
 from metrist.studies.meta.judged import Codes, Floats
 from metrist.studies.meta.plan import Plan
@@ -175,9 +174,8 @@ def _signs(work: Work, laid: Laid, pairs: Pairs, rng: np.random.Generator) -> Fl
     found = np.full(len(pairs), np.nan)
     part = taken(work.judged, work.gold, work.gold, laid.outputs)
     groups = group_codes(work.judged, work.plan.group, part) if isinstance(laid.grouping, str) else laid.grouping
-    epsilons = np.where(np.isnan(laid.epsilons), TIE, laid.epsilons)
     for batch in batches(laid.panel, pairs):
-        wins = pair_wins(batch.panel.human, batch.panel.metrics, epsilons[batch.metrics], groups[batch.outputs])
+        wins = pair_wins(batch.panel.human, batch.panel.metrics, laid.ties[batch.metrics], groups[batch.outputs])
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
             found[position] = sign_test(wins, first, second, rng).p
     return found

@@ -38,7 +38,8 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laid:
-    """A slice laid out for one measure: the metrics side by side, the measure of each, and the thresholds used."""
+    """A slice laid out for one measure: the metrics side by side, and the measure of each. `epsilons` are the tie
+    thresholds to show, in the metrics' own units; `ties` the same in the panel's units."""
 
     slice: Slice
     measure: str
@@ -46,6 +47,7 @@ class Laid:
     measures: tuple[Measure, ...]
     grouping: Grouping | Codes
     epsilons: Floats
+    ties: Floats
     outputs: Codes
 
 
@@ -121,6 +123,7 @@ class Work:
             measures=tuple(measures),
             grouping=self.grouping(part, grouping),
             epsilons=epsilons,
+            ties=epsilons if isinstance(grouping, str) else np.full(len(epsilons), TIE),
             outputs=rated,
         )
 

@@ -1,0 +1,120 @@
+"""`metrist meta`, called as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def rated(tmp_path: Path) -> Path:
+    """Three systems on 12 items with ratings by two people and the scores of two metrics."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for item in range(12):
+        for quality, system in enumerate(("bad", "fair", "good")):
+            truth = quality + rng.normal(0, 0.4)
+            row = {
+                "item": str(item),
+                "system": system,
+                "output": f"the answer {item} {system}",
+                "references": [f"the answer {item}"],
+                "task": "long" if item % 2 else "short",
+                "ratings": {"quality": [round(truth), round(truth + rng.normal(0, 0.3))]},
+                "raters": ["r1", "r2"],
+                "scores": {"close": truth, "random": rng.normal()},
+            }
+            lines.append(json.dumps(row) + "\n")
+    path = tmp_path / "rated.jsonl"
+    path.write_text("".join(lines))
+    return path
+
+
+def test_meta_works_on_inline_ratings_and_scores_alone(metrist: Command, rated: Path) -> None:
+    answer = metrist("meta", rated, "--aspect", "quality", "--draws", 100)
+    assert answer.code == 0
+    assert answer.out.startswith("acc_eq with humans' quality, grouped by item\n")
+    assert answer.out.index("close") < answer.out.index("random")
+    assert "(one rater)" in answer.out
+
+
+def test_meta_joins_a_run_with_the_ratings(metrist: Command, rated: Path, tmp_path: Path) -> None:
+    assert metrist("score", rated, "-m", "rouge1", "-m", "ter", "-o", tmp_path / "run").code == 0
+    answer = metrist(
+        "meta", tmp_path / "run", rated, "-a", "quality", "--part", "recall", "--slice", "task", "--draws", 50
+    )
+    assert answer.code == 0
+    assert "rouge1:recall" in answer.out
+    assert "task=long" in answer.out
+    assert "task: macro mean" in answer.out
+
+
+def test_meta_writes_all_figures_as_json(metrist: Command, rated: Path, tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    answer = metrist("meta", rated, "--json", out, "--draws", 50, "--show", "matrix", "--format", "markdown")
+    assert answer.code == 0
+    assert "| metric |" in answer.out
+    written = json.loads(out.read_text())
+    wanted = {"metric", "aspect", "measure", "group", "slice", "value", "low", "high", "n", "coverage", "epsilon"}
+    wanted |= {"chance", "all_ties"}
+    assert wanted <= set(written["rows"][0])
+    assert written["tables"][0]["title"] == "acc_eq with quality, metric by slice"
+    printed = json.loads(metrist("meta", rated, "--draws", 50, "--format", "json").out)
+    assert printed["rows"] == written["rows"]
+
+
+def test_meta_shows_what_is_asked_for(metrist: Command, rated: Path) -> None:
+    answer = metrist(
+        "meta", rated, "--draws", 50, "--show", "advice", "--agreement", "--show", "bias", "--format", "latex"
+    )
+    assert answer.code == 0
+    for title in ("which metric to trust", "agreement among raters", "bias by quality"):
+        assert title in answer.out
+
+
+def test_meta_judges_choices_between_outputs(metrist: Command, tmp_path: Path) -> None:
+    rows = [
+        {
+            "item": str(i),
+            "systems": ["a", "b"],
+            "outputs": ["x", "y"],
+            "ratings": {"preference": [1, 1, 2]},
+            "scores": {"judge": 1 if i % 4 else 2},
+        }
+        for i in range(20)
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    answer = metrist("meta", path, "--preferences", "--draws", 50, "--format", "json", "--show", "confusion")
+    figures = {row["measure"]: row for row in json.loads(answer.out)["rows"]}
+    assert figures["accuracy"]["value"] == 0.75
+    assert set(figures) == {"accuracy", "f1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-a", "qualty"], "no aspect 'qualty' in the data, which has 'quality'; did you mean 'quality'?"),
+        (["--measure", "kendal_b"], "no measure named 'kendal_b'; did you mean 'kendall_b'"),
+        (
+            ["--exclude-system", "god"],
+            "no system 'god' in the data, which has 'bad', 'fair', 'good'; did you mean 'good'?",
+        ),
+        (["--slice", "tasks"], "no column 'tasks' in the data"),
+        (["--show", "biass"], "nothing to show named 'biass'"),
+        (["--preferences"], "the data hold no preferences"),
+        (["--part", "recall"], "parts are kept in runs"),
+    ],
+)
+def test_meta_says_what_is_wrong_in_one_line(metrist: Command, rated: Path, arguments: list[str], message: str) -> None:
+    answer = metrist("meta", rated, *arguments)
+    assert answer.code == 2
+    assert message in answer.err
+    assert answer.err.count("\n") == 1

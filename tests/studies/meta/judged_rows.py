@@ -1,0 +1,56 @@
+"""Rows with ratings and scores, made up: what the tests of meta-evaluation read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Row = dict[str, Any]
+SYSTEMS = ("a", "b", "c", "d")
+TASKS = ("qa", "summary")
+
+
+def made_rows(items: int = 24, seed: int = 1, levels: int = 5, raters: int = 3) -> list[Row]:
+    """Four systems on some items. `near` follows the truth closely, `far` loosely, `noise` not at all, `judge` gives
+    the rating's own level; every third item is of another language."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for item in range(items):
+        for number, system in enumerate(SYSTEMS):
+            truth = number * 0.6 + rng.normal()
+            given = [int(np.clip(np.rint(3 + truth + rng.normal(0, 0.5)), 1, levels)) for _ in range(raters)]
+            rows.append(
+                {
+                    "item": f"i{item}",
+                    "system": system,
+                    "output": "x" * (5 + (7 * item + number) % 40),
+                    "references": ["y" * (10 + item)],
+                    "task": TASKS[item % 2],
+                    "language": "sv" if item % 3 == 0 else "en",
+                    "kind": "extractive" if number < 2 else "abstractive",
+                    "ratings": {"quality": given},
+                    "raters": [f"r{i}" for i in range(raters)],
+                    "scores": {
+                        "near": truth + rng.normal(0, 0.3),
+                        "far": truth + rng.normal(0, 2),
+                        "noise": rng.normal(),
+                        "judge": float(np.clip(np.rint(3 + truth), 1, levels)),
+                    },
+                }
+            )
+    return rows
+
+
+def written(path: Path, rows: Iterable[Row]) -> Path:
+    """The rows as a file of lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def without(rows: Iterable[Row], *fields: str) -> list[Row]:
+    """The rows, less some fields."""
+    return [{name: value for name, value in row.items() if name not in fields} for row in rows]

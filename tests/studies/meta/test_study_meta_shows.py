@@ -1,0 +1,197 @@
+"""Analyses beside the figures, and the advice that is drawn from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from judged_rows import made_rows, without, written
+
+import metrist
+from metrist.errors import RunError
+from metrist.ratings import Error
+from metrist.report.tables import Table
+from metrist.run import Results
+from metrist.run.stored_metric import metric_of
+from metrist.scores import Score, Scores
+from metrist.studies.meta import SHOWS, advice, meta_evaluate
+from metrist.studies.meta.analyses.cost import pareto_front
+from metrist.studies.meta.shows import shown
+
+ROWS = made_rows()
+
+
+@pytest.fixture(scope="module")
+def evaluation() -> Any:
+    return meta_evaluate(ROWS, "quality", slices=["task", "kind"], draws=60, gold="median", group="item")
+
+
+def cell(table: Table, row: str, column: str) -> Any:
+    at = [one.name for one in table.columns].index(column)
+    return next(line[at] for line in table.rows if line[0] == row)
+
+
+def test_every_analysis_is_listed_and_known(evaluation: Any) -> None:
+    with pytest.raises(RunError, match=r"nothing to show named 'matrx'; known are .*; did you mean 'matrix'\?"):
+        shown("matrx", evaluation)
+    plain = {
+        "matrix",
+        "tests",
+        "power",
+        "top-k",
+        "metrics",
+        "bias",
+        "systems",
+        "levels",
+        "inflation",
+        "ties",
+        "agreement",
+    }
+    for name in sorted((plain | {"curve", "advice"}) & set(SHOWS)):
+        for table in shown(name, evaluation):
+            assert table.text()
+
+
+def test_bias_is_rank_by_humans_minus_rank_by_metric(evaluation: Any) -> None:
+    (table,) = shown("bias", evaluation)
+    human = {s: np.mean([np.median(r["ratings"]["quality"]) for r in ROWS if r["system"] == s]) for s in "abcd"}
+    noise = {s: np.mean([r["scores"]["noise"] for r in ROWS if r["system"] == s]) for s in "abcd"}
+
+    def rank(means: dict[str, float], system: str) -> int:
+        return 1 + sum(value > means[system] for value in means.values())
+
+    for system in "abcd":
+        assert cell(table, system, "noise").value == rank(human, system) - rank(noise, system)
+    groups = [cell(table, f"kind={kind}", "noise").value for kind in ("extractive", "abstractive")]
+    assert sum(groups) == pytest.approx(0)
+
+
+def test_levels_count_how_many_of_each_human_level_the_judge_shares(evaluation: Any) -> None:
+    (table,) = shown("levels", evaluation)
+    pairs = [(np.median(row["ratings"]["quality"]), row["scores"]["judge"]) for row in ROWS]
+    fives = [judge for human, judge in pairs if human == 5]
+    assert cell(table, "5", "same level").value == pytest.approx(np.mean(np.array(fives) == 5))
+    assert cell(table, "5", "n").value == len(fives)
+
+
+def test_mean_levels_stand_beside_each_other_with_their_gap(evaluation: Any) -> None:
+    (table,) = shown("systems", evaluation)
+    values = [row["ratings"]["quality"] for row in ROWS]
+    low, high = np.min(values), np.max(values)
+
+    def scaled(mean: float) -> float:
+        return 100 * (mean - low) / (high - low)
+
+    gaps = []
+    for system in "abcd":
+        mine = [row for row in ROWS if row["system"] == system]
+        human = scaled(np.mean([np.median(row["ratings"]["quality"]) for row in mine]))
+        judge = scaled(np.mean([row["scores"]["judge"] for row in mine]))
+        assert cell(table, system, "humans").value == pytest.approx(human)
+        assert cell(table, system, "judge").value == pytest.approx(judge)
+        gaps.append(abs(human - judge))
+    assert cell(table, "average gap", "judge").value == pytest.approx(np.mean(gaps))
+    no_judge = meta_evaluate(ROWS, metrics=["near"], draws=0)
+    with pytest.raises(RunError, match="no metric gives scores on the raters' scale of 'quality'"):
+        shown("systems", no_judge)
+
+
+def test_ties_are_averaged_over_slices(evaluation: Any) -> None:
+    table = shown("ties", evaluation)[0]
+    assert cell(table, "(humans)", "tie share").value > cell(table, "near", "tie share").value
+
+
+def test_curves_end_where_everything_is_tied(evaluation: Any) -> None:
+    (table,) = shown("curve", evaluation)
+    last = [row for row in table.rows if row[0] == "near"][-1]
+    assert last[3].value == 1
+    assert last[2].value == pytest.approx(evaluation.figure("near").all_ties)
+    by_system = meta_evaluate(ROWS, group="system-level", measures="pearson", draws=0)
+    with pytest.raises(RunError, match="ε curves are of pairs of outputs"):
+        shown("curve", by_system)
+
+
+def test_the_figures_of_fewer_systems_equal_an_evaluation_of_them(evaluation: Any) -> None:
+    table = shown("top-k", evaluation)[0]
+    alone = meta_evaluate(ROWS, gold="median", top_k=2, draws=0)
+    assert cell(table, "near", "top 2").value == alone.figure("near").value
+    with pytest.raises(RunError, match="wanted at least 3 systems with ratings, found 2"):
+        shown("top-k", meta_evaluate(ROWS, systems=["a", "b"], draws=0))
+
+
+def test_agreement_without_names_leaves_out_what_needs_them() -> None:
+    unnamed = meta_evaluate(without(ROWS, "raters"), draws=20)
+    (table,) = shown("agreement", unnamed)
+    assert [row[1] for row in table.rows][-1] == "Fleiss' κ"
+    assert "quality: agreement between raters needs to know who gave each rating" in table.notes[0]
+
+
+def test_an_analysis_of_ratings_is_refused_on_preferences() -> None:
+    pairs = [
+        {"item": str(i), "systems": ["a", "b"], "outputs": ["x", "y"], "ratings": {"p": 1 + i % 2}, "scores": {"m": 1}}
+        for i in range(6)
+    ]
+    found = meta_evaluate(pairs, preferences=True, draws=20)
+    with pytest.raises(RunError, match="bias is of ratings, and this evaluation is of preferences"):
+        shown("bias", found)
+    (table,) = shown("confusion", found)
+    assert [row[3].value for row in table.rows] == [3, 3, 0]
+    (strengths,) = shown("strengths", found)
+    assert [row[2].value for row in strengths.rows] == [0.5, 0.5]
+    with pytest.raises(RunError, match="the data hold no preferences"):
+        shown("confusion", meta_evaluate(ROWS, draws=0))
+
+
+def test_cost_is_that_of_the_run_and_nobody_on_the_front_is_beaten(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", without(ROWS, "scores"))
+    metrist.score(path, ["rougeL", "chrf", "length"], out=tmp_path / "run")
+    found = meta_evaluate([tmp_path / "run", path], draws=30)
+    (table,) = shown("cost", found)
+    assert {row[0] for row in table.rows} == {"rougeL", "chrf", "length"}
+    assert any(row[-1] == "front" for row in table.rows)
+    with pytest.raises(RunError, match="no run recorded what its metrics took"):
+        shown("cost", meta_evaluate(ROWS, draws=0))
+
+
+def test_the_pareto_front() -> None:
+    points = [(0.9, 10.0), (0.8, 1.0), (0.8, 2.0), (0.95, 20.0), (0.1, float("nan"))]
+    assert pareto_front(points) == [True, True, False, True, False]
+
+
+def test_errors_of_a_metric_are_compared_with_those_of_humans() -> None:
+    rows = [
+        {
+            "item": "1",
+            "system": "a",
+            "output": "x" * 20,
+            "ratings": {"mqm": -1},
+            "errors": [{"start": 0, "end": 10, "category": "c", "severity": "major"}],
+        },
+        {"item": "2", "system": "a", "output": "x" * 20, "ratings": {"mqm": 0}},
+    ]
+    found_error = Error(aspect="c", severity="major", start=5, end=15)
+    scores = Scores.of([Score(value=-1.0, errors=(found_error,)), Score(value=0.0)])
+    results = Results(
+        items=["1", "2"],
+        systems=["a", "a"],
+        metrics=(metric_of("mine", "", True, scores),),
+        scores={"mine": scores},
+        signatures={"mine": ""},
+    )
+    found = meta_evaluate([results, metrist.read_records(rows)], group="none", draws=20)
+    (table,) = shown("errors", found)
+    assert [value.value for value in table.rows[0][2:5]] == [0.5, 0.5, 0.5]
+    (reductions,) = shown("reductions", found)
+    assert reductions.rows[0][2].value == 0.5
+
+
+def test_advice_names_the_best_the_level_and_the_floor() -> None:
+    said = advice(meta_evaluate(ROWS, "quality", slices="task", draws=200, metrics=["near", "noise"]))
+    assert said[0].startswith("On all outputs near is best with 0.")
+    assert "It is significantly better than all others." in said[0]
+    assert "One rater against the others reaches" in said[0]
+    assert said[1].startswith("On task=qa ")
+    noise = advice(meta_evaluate(ROWS, "quality", draws=200, metrics=["noise"]))
+    assert "no metric is surely better than" in noise[0] or "nothing passes .6" in noise[0]
