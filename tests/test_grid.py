@@ -21,13 +21,6 @@ def test_values_of_a_metric_where_lower_is_better_are_negated() -> None:
     assert grid.values.tolist() == [[-10.0], [-20.0]]
 
 
-def test_shared_items_are_those_that_every_system_was_scored_on() -> None:
-    values = np.array([1.0, np.nan, 3.0, 4.0, 5.0])
-    grid = Grid.of("chrf", ["a", "a", "a", "b", "b"], ["1", "2", "3", "1", "2"], values)
-    assert grid.shared_items(["a", "b"]).tolist() == [0]
-    assert grid.shared_items(["a"]).tolist() == [0, 2]
-
-
 def test_a_key_scored_twice_is_refused_by_name() -> None:
     with pytest.raises(RunError, match="chrf: item '1' of system 'a' is scored twice"):
         Grid.of("chrf", ["a", "b", "a"], ["1", "1", "1"], np.zeros(3))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from metrist.scores import Scores as Scores
     from metrist.studies.check import check as check
     from metrist.studies.compare import compare as compare
+    from metrist.studies.meta import meta_evaluate as meta_evaluate
 
 __version__ = "0.1.0"
 
@@ -59,6 +60,7 @@ _HOME = {
     "check": "metrist.studies.check",
     "compare": "metrist.studies.compare",
     "load": "metrist.run",
+    "meta_evaluate": "metrist.studies.meta",
     "metric": "metrist.metrics.catalog",
     "read_records": "metrist.files.reader",
     "score": "metrist.run",

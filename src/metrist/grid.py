@@ -44,8 +44,3 @@ class Grid:
         signed = values if higher_is_better else -values
         cells = np.where(rows >= 0, np.append(signed, np.nan)[rows], np.nan)
         return Grid(scorer=scorer, systems=tuple(system_at), items=tuple(item_at), values=cells, rows=rows)
-
-    def shared_items(self, systems: Sequence[str]) -> NDArray[np.intp]:
-        """Positions of the items that every one of these systems has a value for."""
-        chosen = self.values[[self.systems.index(name) for name in systems]]
-        return np.flatnonzero(~np.isnan(chosen).any(axis=0))

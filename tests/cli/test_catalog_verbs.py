@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from metrist import __version__
@@ -15,6 +16,14 @@ def test_the_list_shows_every_metric_with_needs_and_direction(metrist) -> None:
     rows = json.loads(metrist("list", "--format", "json").out)["rows"]
     assert [row["metric"] for row in rows] == catalog.names()
     assert {"metric": "ter", "better": "lower", "needs": "output references"}.items() <= rows[13].items()
+
+
+def test_another_packages_broken_metric_is_listed_with_the_reason(metrist, monkeypatch) -> None:
+    point = EntryPoint(name="broken", value="no_such_module:Metric", group=catalog.ENTRY_POINTS)
+    monkeypatch.setattr(catalog, "entry_points", lambda **_: [point])
+    rows = json.loads(metrist("list", "--format", "json").out)["rows"]
+    assert rows[-1]["metric"] == "broken"
+    assert "no_such_module" in rows[-1]["install"]
 
 
 def test_every_metric_can_be_explained(metrist) -> None:
@@ -42,6 +51,13 @@ def test_line_files_and_other_files_do_not_mix(metrist, tmp_path: Path) -> None:
     assert "give either files to convert or line files with --output, not both" in answer.err
     answer = metrist("convert", "--source", "b.txt", "-o", tmp_path / "c.jsonl")
     assert "--source and --reference go with --output SYSTEM=FILE" in answer.err
+
+
+def test_rows_are_written_as_json_lines_only(metrist, tmp_path: Path) -> None:
+    (tmp_path / "out.txt").write_text("a\n")
+    answer = metrist("convert", "--output", f"s={tmp_path / 'out.txt'}", "-o", tmp_path / "c.csv")
+    assert answer.code == 2
+    assert "rows are written as JSON lines; name the file .jsonl" in answer.err
 
 
 def test_the_version_is_printed(metrist) -> None:

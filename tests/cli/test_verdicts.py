@@ -49,6 +49,10 @@ def test_a_system_that_got_significantly_worse_fails(metrist, run: Path, tmp_pat
     assert metrist("check", run, "--against", run, "--draws", 1000).code == 0
 
 
+def test_a_threshold_given_twice_is_refused(metrist, run: Path) -> None:
+    assert "--min is given twice for 'chrf'" in metrist("check", run, "--min", "chrf=1", "--min", "chrf=2").err
+
+
 def test_a_threshold_that_is_no_number_is_refused(metrist, run: Path) -> None:
     answer = metrist("check", run, "--min", "chrf=high")
     assert answer.code == 2
@@ -68,3 +72,4 @@ def test_a_settings_file_scores_compares_and_checks(metrist, tmp_path: Path) -> 
     assert "Which system is better" in answer.out
     assert "metrist check: 2 checks, 1 failed" in answer.out
     assert (tmp_path / "out" / "manifest.json").exists()
+    assert len(json.loads(metrist("run", config, "--format", "json").out)) == 3

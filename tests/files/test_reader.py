@@ -220,3 +220,27 @@ def test_the_share_read_grows_with_the_file_and_ends_at_one(tmp_path: Path) -> N
     assert shares == sorted(shares)
     assert reader.share_read == 1
     assert read_records([{"item": "1", "output": "x"}]).share_read is None
+
+
+def test_a_reference_in_a_table_may_begin_with_a_bracket(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(
+        'item,output,references\n1,x,[laughs] hello\n2,x,"[1, 2]"\n3,x,"[""a"", ""b""]"\n4,x,[]\n', encoding="utf-8"
+    )
+    assert [r.references for r in read_records(path)] == [("[laughs] hello",), ("[1, 2]",), ("a", "b"), ()]
+    path.write_text('item,output,reference\n1,x,"[""a""]"\n', encoding="utf-8")
+    assert next(iter(read_records(path))).references == ('["a"]',)
+
+
+def test_judgments_of_minus_one_and_minus_two_are_two_judgments() -> None:
+    row = {"item": "1", "system": "a", "output": "x", "raters": ["r"], "scores": {"m": -1}, "ratings": {"mqm": [-1]}}
+    again = {**row, "scores": {"m": -2}, "ratings": {"mqm": [-2]}}
+    entries = list(read_records([row, again]).entries())
+    assert [rating.value for entry in entries for rating in entry.ratings] == [-1, -2]
+    assert [score.value for entry in entries for score in entry.scores] == [-1, -2]
+
+
+def test_the_columns_of_a_row_without_text_are_kept() -> None:
+    row = {"item": "1", "system": "a", "task": "story", "doc": "d1", "source": "s", "ratings": {"fluency": [3]}}
+    (entry,) = read_records([row]).entries()
+    assert entry.columns == {"task": "story", "doc": "d1"}

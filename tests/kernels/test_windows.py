@@ -73,13 +73,13 @@ def test_pairs_beyond_a_threshold_are_counted_by_group(compiled, outputs):
 def test_pairs_of_a_stretch_fall_into_buckets_and_the_kept_ones_are_listed(compiled, outputs, low, buckets):
     columns = ranked(outputs)
     units = np.arange(1, len(columns.starts))
-    stretch = Stretch(low, 4.0, buckets / (4.0 - low))
+    stretch = Stretch(low, 4.0, low / 2, buckets / 4.0)
     table = np.zeros((buckets, 3), np.int64)
     gains: dict[float, int] = {}
     keep = np.arange(buckets) % 2 == 0
     for group, gap, relation, weight in pairs(columns):
         if low < gap <= 4.0:
-            bucket = min(int((gap - low) * stretch.scale), buckets - 1)
+            bucket = min(int((gap - low / 2) * stretch.scale), buckets - 1)
             worth = weight * int(units[group])
             table[bucket, relation] += worth
             if keep[bucket] and relation < 2:

@@ -196,14 +196,14 @@ def test_weights_stand_for_repeated_outputs(table: Floats, data: st.DataObject) 
         assert [v for v in whole if not np.isnan(v)] == pytest.approx([v for v in again if not np.isnan(v)])
 
 
-def test_many_levels_are_tallied_as_few_are() -> None:
+def test_levels_are_tallied_as_often_as_their_outputs_are_picked() -> None:
     rng = np.random.default_rng(0)
     output, level = rng.integers(0, 40, 300), rng.integers(0, 90, 300)
     weights = rng.integers(0, 3, (5, 40)).astype(np.float64)
-    expected = np.array([np.bincount(level, weights=row[output], minlength=90) for row in weights])
-    assert (level_totals(weights, output, level, 90) == expected).all()
-    few = np.array([np.bincount(level % 7, weights=row[output], minlength=7) for row in weights])
-    assert (level_totals(weights, output, level % 7, 7) == few).all()
+    expected = np.array([np.bincount(level, weights=row[output], minlength=95) for row in weights])
+    assert (level_totals(weights, output, level, 95) == expected).all()
+    none = np.empty(0, dtype=np.intp)
+    assert level_totals(weights, none, none, 2).tolist() == [[0, 0]] * 5
 
 
 def likert(outputs: int, raters: int, seed: int = 0) -> Floats:

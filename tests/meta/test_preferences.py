@@ -214,6 +214,15 @@ def test_resampled_strengths_spread_as_the_standard_errors_say() -> None:
     assert (drawn == bootstrap_strengths(preferences(rows), 300, np.random.default_rng(0))).all()
 
 
+def test_item_codes_without_preferences_change_nothing() -> None:
+    rows = repeated((6, 0, 1, 1), (5, 1, 0, 1), (4, 0, 1, 0))
+    spaced = [(7 * item, *rest) for item, *rest in rows]
+    near, far = (win_rates(preferences(some, 2), 80, np.random.default_rng(0)) for some in (rows, spaced))
+    assert near.low.tolist() == far.low.tolist()
+    drawn = [bootstrap_strengths(preferences(some, 2), 20, np.random.default_rng(0)) for some in (rows, spaced)]
+    assert (drawn[0] == drawn[1]).all()
+
+
 def test_a_resample_that_determines_nothing_is_nan() -> None:
     rows = repeated((1, 0, 1, 1), (1, 1, 0, 1))
     drawn = bootstrap_strengths(preferences(rows, 2), 50, np.random.default_rng(0))

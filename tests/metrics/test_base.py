@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import linecache
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,6 +12,7 @@ import pytest
 import metrist
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice, check_within
+from metrist.metrics.catalog import build
 from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Record
 from metrist.scores import Scores
@@ -96,3 +99,23 @@ def test_a_metric_typed_at_a_prompt_changes_its_signature_with_its_code() -> Non
 
     assert typed("1") == typed("1")
     assert typed("1") != typed("2")
+
+
+def test_an_edit_to_what_a_metric_inherits_makes_another_metric(tmp_path, monkeypatch) -> None:
+    def signature(value: str) -> str:
+        (tmp_path / "parent_of_mine.py").write_text(
+            f"from metrist import Metric\n\nclass Parent(Metric):\n    def one(self):\n        return {value}\n"
+        )
+        for name in ("parent_of_mine", "mine_by_heritage"):
+            sys.modules.pop(name, None)
+        linecache.clearcache()
+        return build("mine_by_heritage.Mine").signature
+
+    (tmp_path / "mine_by_heritage.py").write_text(
+        "from dataclasses import dataclass\n\nimport parent_of_mine\n\n\n"
+        "@dataclass(frozen=True)\nclass Mine(parent_of_mine.Parent):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert signature("1.0") == signature("1.0")
+    assert signature("1.0") != signature("22.0")

@@ -15,6 +15,7 @@ from metrist.cli.convert import convert
 from metrist.cli.explain_metric import explain_metric
 from metrist.cli.export import export
 from metrist.cli.list_metrics import list_metrics
+from metrist.cli.meta import meta
 from metrist.cli.output import remark
 from metrist.cli.reproduce import reproduce
 from metrist.cli.run import run
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.command("score")(score)
 app.command("compare")(compare)
 app.command("check")(check)
+app.command("meta")(meta)
 app.command("run")(run)
 app.command("reproduce")(reproduce)
 app.command("export")(export)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from metrist.cli.options import Format, TableFormat
-
-if TYPE_CHECKING:
-    from metrist.metrics.base import Metric
+from metrist.errors import SpecError
 
 
 def list_metrics(form: TableFormat = Format.text) -> None:
     """Show the metrics: what each needs, its direction and range, and the extra to install."""
     from metrist.cli.output import show
-    from metrist.metrics.catalog import build, names
+    from metrist.metrics.catalog import names
     from metrist.report.tables import Column, Table
 
     table = Table(
         columns=[Column("metric"), Column("needs"), Column("better"), Column("range"), Column("install")],
-        rows=[_row(build(name)) for name in names()],
+        rows=[_row(name) for name in names()],
         notes=["`metrist explain-metric NAME` says what a metric measures and how to read it."],
     )
     show(table, form)
 
 
-def _row(metric: Metric) -> list[Any]:
+def _row(name: str) -> list[Any]:
+    from metrist.metrics.catalog import build
+
+    try:
+        metric = build(name)
+    except SpecError as fault:  # Another package's metric may be broken, or may want settings.
+        return [name, "", "", "", str(fault)]
     better = {True: "higher", False: "lower", None: "describes"}[metric.higher_is_better]
     low, high = metric.bounds
     install = f"metrist[{metric.extra}]" if metric.extra else "metrist"

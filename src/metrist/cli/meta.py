@@ -120,7 +120,7 @@ def meta(
             "--show",
             metavar="WHAT",
             help="Add: matrix, tests, power, top-k, metrics, bias, systems, levels, inflation, ties, curve, agreement, "
-            "errors, reductions, confusion, strengths, cost, advice; repeatable.",
+            "label-space, errors, reductions, confusion, strengths, cost, advice; repeatable.",
         ),
     ] = None,
     agreement: Annotated[bool, typer.Option("--agreement", help="The same as --show agreement.")] = False,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Container
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -49,28 +51,36 @@ Workers = Annotated[
 
 
 def named_values(pairs: list[str], option: str) -> dict[str, str]:
-    """`["output=prediction"]` as `{"output": "prediction"}`."""
-    found = {}
+    """`["output=prediction"]` as `{"output": "prediction"}`. Values may be empty: `doc=` leaves a column out."""
+    found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not (name and equals and value):
+        if not (name and equals):
             raise SpecError(f"{option} wants NAME=VALUE, got {pair!r}")
+        _check_new(name, found, option)
         found[name] = value
     return found
 
 
 def numbers(pairs: list[str], option: str) -> dict[str, float]:
     """`["rougeL=.3"]` as `{"rougeL": 0.3}`. The last = counts: a metric's own text may hold others."""
-    found = {}
+    found: dict[str, float] = {}
     for pair in pairs:
-        name, equals, value = pair.rpartition("=")
+        name, _, value = pair.rpartition("=")
         try:
-            found[name if equals else pair] = float(value)
+            number = float(value)
         except ValueError:
-            raise SpecError(f"{option} wants METRIC=NUMBER, such as rougeL=.3, got {pair!r}") from None
-        if not name:
+            number = math.nan
+        if not name or math.isnan(number):
             raise SpecError(f"{option} wants METRIC=NUMBER, such as rougeL=.3, got {pair!r}")
+        _check_new(name, found, option)
+        found[name] = number
     return found
+
+
+def _check_new(name: str, known: Container[str], option: str) -> None:
+    if name in known:
+        raise SpecError(f"{option} is given twice for {name!r}")
 
 
 def item_key(text: str) -> tuple[str, ...]:

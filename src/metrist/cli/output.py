@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from metrist.cli.options import Format
@@ -19,6 +21,16 @@ def show(table: Table, form: Format) -> None:
         Console().print(table)
     else:
         say(table.render(form.value))
+
+
+def show_all(tables: Sequence[Table], form: Format) -> None:
+    """Print several tables; as JSON they are one list, since several documents in a row are none."""
+    if form is Format.json:
+        say(json.dumps([table.to_dict() for table in tables], indent=2))
+        return
+    for table in tables:
+        show(table, form)
+        say("")
 
 
 def say(text: str) -> None:

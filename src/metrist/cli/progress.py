@@ -7,13 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-
-class Progress(Protocol):
-    """What a run calls after each shard."""
-
-    def __call__(self, done: int, total: int | None) -> None: ...
+if TYPE_CHECKING:
+    from metrist.run.scoring import Progress
 
 
 @contextmanager

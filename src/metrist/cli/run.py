@@ -18,7 +18,7 @@ def run(
     form: TableFormat = Format.text,
 ) -> None:
     """Score, compare and check as a TOML file says; exit with 1 when a check fails."""
-    from metrist.cli.output import remark, show
+    from metrist.cli.output import remark, show_all
     from metrist.cli.progress import progress_bar
     from metrist.studies.config import run_config
 
@@ -26,7 +26,6 @@ def run(
         outcome = run_config(config, allow_import=allow_import, progress=progress)
     if outcome.skipped:
         remark(f"skipped {outcome.skipped:,} bad rows")
-    for table in outcome.tables():
-        show(table, form)
+    show_all(outcome.tables(), form)
     if not outcome.passed:
         raise typer.Exit(1)

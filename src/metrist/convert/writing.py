@@ -6,14 +6,19 @@ import json
 import math
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from metrist.convert.fields import Row
+from metrist.errors import RunError
+from metrist.files.compression import uncompressed_name
 from metrist.files.writing import whole
 
 
 def write_rows(rows: Iterable[Row], out: str | os.PathLike[str]) -> int:
     """Write one JSON object a line, compressed as the name's ending says, and return how many there were."""
+    if Path(uncompressed_name(out)).suffix not in (".jsonl", ".ndjson"):
+        raise RunError(f"{out}: rows are written as JSON lines; name the file .jsonl, also .jsonl.gz, .xz or .zst")
     count = 0
     with whole(out) as file:
         for row in rows:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from metrist.executors.choice import choose
 from metrist.executors.processes import Processes
-from metrist.executors.scoring import score_shard
 from metrist.executors.serial import Serial
 from metrist.executors.tasks import Done, Executor, Outcome, Task
 
-__all__ = ["Done", "Executor", "Outcome", "Processes", "Serial", "Task", "choose", "score_shard"]
+__all__ = ["Done", "Executor", "Outcome", "Processes", "Serial", "Task", "choose"]

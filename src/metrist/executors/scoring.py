@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from metrist.errors import MetristError, NeedsError, RunError
+from metrist.errors import MetristError, RunError
 from metrist.metrics.base import Metric
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
-
-
-def score_shard(metrics: Iterable[Metric], shard: Shard) -> dict[str, Scores]:
-    """Each metric's scores of the shard's records, by the metric's text."""
-    return {metric.text: score_one(metric, shard) for metric in metrics}
 
 
 def score_one(metric: Metric, shard: Shard) -> Scores:
@@ -30,13 +24,6 @@ def score_one(metric: Metric, shard: Shard) -> Scores:
     # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
     smaller = shard.once(("shard", metric.needs), lambda: Shard([shard.records[i] for i in able]))
     return _scored(metric, smaller).spread(len(shard), able, failures)
-
-
-def check_needs(metrics: Iterable[Metric], records: Sequence[Record]) -> None:
-    """Refuse a metric that none of these records can serve."""
-    for metric in metrics:
-        if all(lack(metric, record) for record in records):
-            raise NeedsError(f"{lack(metric, records[0])}")
 
 
 def lack(metric: Metric, record: Record) -> str | None:
@@ -73,7 +60,20 @@ def _scored(metric: Metric, shard: Shard) -> Scores:
             f"{metric.text} returned {len(scores):,} scores for {len(shard):,} records (the first is "
             f"{named(shard.records[0])}): wanted one score per record, in order"
         )
-    return _as_doubles(scores)
+    doubles = _as_doubles(scores)
+    _check_finite(metric, shard, doubles)
+    return doubles
+
+
+def _check_finite(metric: Metric, shard: Shard, scores: Scores) -> None:
+    """Refuse what could not be pooled: an infinite value, or statistics of a scored record that are no numbers."""
+    odd = np.isinf(scores.values) | (~np.isnan(scores.values) & ~np.isfinite(scores.stats).all(axis=1))
+    if odd.any():
+        first = int(np.argmax(odd))
+        raise RunError(
+            f"{metric.text} gave {named(shard.records[first])} the value {scores.values[first]} with the statistics "
+            f"{scores.stats[first].tolist()}: wanted finite numbers, or a failure that says why there is none"
+        )
 
 
 def _as_doubles(scores: Scores) -> Scores:

@@ -9,8 +9,7 @@ from metrist.files.json_lines import unreadable
 from metrist.files.place import Fault
 
 _OBJECTS = {"ratings", "scores"}
-_LISTS = {"references", "reference", "systems", "outputs", "raters", "errors"}
-_ONE_IS_ENOUGH = {"references", "raters"}
+_LISTS = {"systems", "outputs", "raters", "errors"}
 
 
 class Cells(dict[str, Any]):
@@ -31,11 +30,23 @@ def from_cells(cells: Cells) -> dict[str, Any]:
 
 
 def _opened(name: str, value: str) -> Any:
+    if name == "references":
+        return _references(value)
     if name in _LISTS or name.startswith("rating:"):
         if value.lstrip().startswith("["):
             return _json(name, value)
-        return [value] if name in _ONE_IS_ENOUGH else value
+        return [value] if name == "raters" else value
     return _json(name, value) if name in _OBJECTS else value
+
+
+def _references(text: str) -> list[str]:
+    """A JSON list of strings, or one reference: a text may well begin with a bracket, as `[laughs] hello` does."""
+    try:
+        found = json.loads(text) if text.lstrip().startswith("[") else None
+    except (ValueError, RecursionError):
+        found = None
+    listed = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return list(found or ()) if listed else [text]
 
 
 def _json(name: str, text: str) -> Any:

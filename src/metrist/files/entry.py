@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from metrist.files.place import Place
 from metrist.ratings import Choice, Error, Preference, Rating
@@ -43,13 +45,14 @@ class StoredChoice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One row. `records` has one record, two for a row that compares two outputs, none where the row has no text;
-    `new` has those of them whose item and system no earlier row had. `raters` are the people named as having judged it,
-    also those who found no error."""
+    `new` has those of them whose item and system no earlier row had. `columns` are the further columns of a row without
+    text. `raters` are the people named as having judged it, also those who found no error."""
 
     place: Place
     keys: tuple[tuple[str, str], ...]
     records: tuple[Record, ...] = ()
     new: tuple[Record, ...] = ()
+    columns: Mapping[str, Any] = field(default_factory=dict)
     raters: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
     preferences: tuple[Preference, ...] = ()

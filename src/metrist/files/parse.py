@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from metrist.files import judgments
 from metrist.files.cells import Cells, from_cells
@@ -16,8 +17,17 @@ from metrist.records import Record
 
 _NUMBERED_REFERENCE = re.compile(r"reference_(\d{1,9})")
 _SHOWN_FIELDS = 8
+_TEXTS = ("source", "instruction", "references", "reference")
 Keys = tuple[tuple[str, str], ...]
-Parsed = tuple[Keys, tuple[Record, ...], dict[str, Any]]
+
+
+class Parsed(NamedTuple):
+    """A row taken apart. `columns` are those of a row without an output; otherwise they are in its records."""
+
+    keys: Keys
+    records: tuple[Record, ...]
+    judged: dict[str, Any]
+    columns: Mapping[str, Any] = MappingProxyType({})
 
 
 class RowParser:
@@ -31,11 +41,11 @@ class RowParser:
 
     def records(self, row: dict[str, Any] | Record, position: int) -> tuple[Record, ...]:
         """The outputs of the row, which is used up. What others said of them is not looked at."""
-        return self._parsed(row, position)[1]
+        return self._parsed(row, position).records
 
     def entry(self, row: dict[str, Any] | Record, position: int, place: Place) -> Entry:
         """All that the row says; the row is used up."""
-        keys, records, judged = self._parsed(row, position)
+        keys, records, judged, columns = self._parsed(row, position)
         if len(keys) == 2:
             if judged.get("errors"):
                 raise Fault("'errors' must stand in a row of one output, got a row of two")
@@ -52,6 +62,7 @@ class RowParser:
             place=place,
             keys=keys,
             records=records,
+            columns=columns,
             raters=judgments.raters(judged),
             ratings=judgments.ratings(judged, key),
             errors=judgments.errors(judged, key, records[0] if records else None),
@@ -60,7 +71,7 @@ class RowParser:
 
     def _parsed(self, row: dict[str, Any] | Record, position: int) -> Parsed:
         if isinstance(row, Record):
-            return ((row.item, row.system),), (_sound(row),), {}
+            return Parsed(((row.item, row.system),), (_sound(row),), {})
         if self._fields:
             renamed(row, self._fields)
         if type(row) is Cells:
@@ -77,10 +88,11 @@ class RowParser:
         if output is None:
             if not judgments.says_something(judged) or likely_column("output", row):
                 raise Fault(_no_output(row, judged, self._fields))
-            return ((item, system),), (), judged
+            return Parsed(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
         if type(output) is not str:
             output = as_text("output", output)
-        return ((item, system),), (Record(item=item, system=system, output=output, **_around(row)),), judged
+        record = Record(item=item, system=system, output=output, **_around(row))
+        return Parsed(((item, system),), (record,), judged)
 
     def _pair(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> Parsed:
         outputs = as_texts("outputs", row.pop("outputs"))
@@ -98,7 +110,7 @@ class RowParser:
             Record(item=item, system=system, output=output, **around)
             for system, output in zip((first, second), outputs, strict=True)
         )
-        return ((item, first), (item, second)), records, judged
+        return Parsed(((item, first), (item, second)), records, judged)
 
     def _item(self, row: dict[str, Any], position: int) -> str:
         if self._item_key:

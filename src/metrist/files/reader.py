@@ -184,5 +184,6 @@ def _repeated(entry: Entry, seen: Numbering) -> dict[str, Any]:
 
 def _was_seen(seen: Numbering, *parts: tuple[Any, ...]) -> bool:
     known = len(seen)
-    digest = hash(parts)
-    return seen.number(digest, digest) < known
+    # Of the text, not of the values: Python's hash takes -1 for -2.
+    said = repr(parts)
+    return seen.number(hash(said), hash(f"\0{said}")) < known

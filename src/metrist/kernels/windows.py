@@ -30,14 +30,16 @@ class Ranked(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Gaps above `low` (at least 0) and up to `high`. One falls into bucket (gap - low) * scale, or into the last."""
+    """Gaps above `low` and up to `high`. One falls into bucket (gap - origin) * scale, or into the last; the origin is
+    at least 0 and at most `low`."""
 
     low: float
     high: float
+    origin: float
     scale: float
 
     def buckets_of(self, gaps: Floats, buckets: int) -> NDArray[np.intp]:
-        return twin.buckets_of(gaps, self.low, self.scale, buckets)
+        return twin.buckets_of(gaps, self.origin, self.scale, buckets)
 
 
 def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:

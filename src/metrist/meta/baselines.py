@@ -19,7 +19,7 @@ import numpy as np
 
 from metrist.meta.grouping import Grouping
 from metrist.meta.sample import Codes, Sample
-from metrist.meta.tally import Averages, Tally
+from metrist.meta.tie_tally import Averages, Tally
 from metrist.meta.threshold_search import best_threshold
 from metrist.meta.ties import Average, Floats, groups_of, pairing
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,9 @@ def bradley_terry(preferences: Preferences, prior: float = 0.0, names: Sequence[
 
 def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator, prior: float = 0.0) -> Floats:
     """Strengths (draws, systems) on resamples of the items; a row is NaN where a resample does not determine them."""
-    room = max(1, CHUNK // max(1, preferences.items, 6 * preferences.systems**2))
+    items, item = np.unique(preferences.item, return_inverse=True)
+    preferences = replace(preferences, item=item.reshape(-1), items=len(items))
+    room = max(1, CHUNK // max(1, len(items), 6 * preferences.systems**2))
     chunks = []
     for weights in resample_counts(preferences.items, draws, rng, room):
         counts = _counts(preferences, weights, prior)

@@ -22,7 +22,7 @@ MOST_LEVELS = 20
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Confusion:
     """Counts (human levels, judge levels); `agreement` is the share of each human level that the judge gives that very
-    level, NaN never (a human level occurs), with its bootstrap interval."""
+    level, with its bootstrap interval."""
 
     human: Floats
     judge: Floats
@@ -71,7 +71,12 @@ class WrongAnswers:
 
 
 def confusion(
-    human: Floats, judge: Floats, draws: int, rng: np.random.Generator, cluster: Codes | None = None
+    human: Floats,
+    judge: Floats,
+    draws: int,
+    rng: np.random.Generator,
+    cluster: Codes | None = None,
+    confidence: float = 0.95,
 ) -> Confusion:
     """Human levels against the judge's, on outputs that have both; `cluster` (say, items) is what is resampled."""
     both = ~np.isnan(human + judge)
@@ -83,7 +88,7 @@ def confusion(
     equal = (human[both] == judge[both]).astype(np.float64)
     np.add.at(stats, (row, unit.reshape(-1)), np.stack([equal, np.ones(len(row))], axis=1))
     resampled = bootstrap_scores(stats, _share, draws, rng)
-    limits = np.array([interval(resampled[:, r], 0.95, len(units)) for r in range(len(rows))]).reshape(-1, 2)
+    limits = np.array([interval(resampled[:, r], confidence, len(units)) for r in range(len(rows))]).reshape(-1, 2)
     return Confusion(
         human=rows,
         judge=columns,

@@ -82,8 +82,10 @@ def win_rate(sums: Floats) -> Floats:
 def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, confidence: float = 0.95) -> WinRates:
     """The systems' win rates, with intervals over resamples of the items."""
     rows = win_rows(preferences)
+    # Item codes that no preference has are not items that were asked about.
+    rows = rows[:, rows[..., 1].any(axis=0)]
     resampled = bootstrap_scores(rows, win_rate, draws, rng)
-    limits = [interval(resampled[:, s], confidence, preferences.items) for s in range(preferences.systems)]
+    limits = [interval(resampled[:, s], confidence, rows.shape[1]) for s in range(preferences.systems)]
     low, high = np.array(limits, dtype=np.float64).reshape(-1, 2).T
     games: Codes = rows[..., 1].sum(axis=1).astype(np.intp)
     return WinRates(value=pooled(rows, win_rate), low=low, high=high, games=games)

@@ -12,9 +12,6 @@ import numpy as np
 
 from metrist.meta.raters import Codes, Floats, Ratings
 
-#: Up to so many levels, a matrix product over all outputs is cheaper than gathering each rating's weight.
-_FEW_LEVELS = 64
-
 
 class Runs(NamedTuple):
     """The distinct values of each output, in order: which output, which level, how many ratings."""
@@ -26,15 +23,13 @@ class Runs(NamedTuple):
 
 def level_totals(weights: Floats, output: Codes, level: Codes, levels: int) -> Floats:
     """Totals (draws, levels): how many ratings, counted as often as their outputs were picked, have each level."""
-    if levels <= _FEW_LEVELS:
-        rows = np.zeros((weights.shape[1], levels))
-        np.add.at(rows, (output, level), 1.0)
-        return weights @ rows
+    # Sums of gathered weights rather than a product with ones and zeros: as fast, for any number of levels, and it
+    # starts no threads that would wait for each other over many small products.
     order = np.argsort(level, kind="stable")
     present, starts = np.unique(level[order], return_index=True)
     totals = np.zeros((len(weights), levels))
     if len(present):
-        totals[:, present] = np.add.reduceat(weights[:, output[order]], starts, axis=1)
+        totals[:, present] = np.add.reduceat(weights.take(output[order], axis=1), starts, axis=1)
     return totals
 
 

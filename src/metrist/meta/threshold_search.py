@@ -137,45 +137,52 @@ class _Search:
 
     def _exhaust(self, stretch: _Stretch) -> None:
         buckets = 1 if stretch.pairs <= _FEW else min(_BUCKETS, max(_FEWEST, stretch.pairs // 4))
-        cut = windows.Stretch(stretch.low, stretch.high, buckets / (stretch.high - stretch.low))
+        scale = buckets / (stretch.high - stretch.low)
+        cut = windows.Stretch(stretch.low, stretch.high, stretch.low, scale)
         won, lost, _ = windows.gap_histogram(*self._columns, cut, buckets).T
         found = _Buckets(cut, stretch.right, won, lost)
         hopeful = self._hopeful(found.bounds(), stretch.low) & (found.bounds() >= found.after().max())
-        self._sort(found, hopeful & (won + lost > 0), _SORTED)
+        kept = np.flatnonzero(hopeful & (won + lost > 0))
+        if len(kept):
+            self._refine(found, stretch.pairs, kept)
 
-    def _sort(self, found: _Buckets, keep: NDArray[np.bool_], room: int) -> None:
-        if not keep.any():
+    def _refine(self, found: _Buckets, pairs: int, kept: NDArray[np.intp]) -> None:
+        """What kept buckets hold is sorted where it is little. Else they are cut anew, in finer buckets: all at once
+        where they lie close together, in two parts where they do not."""
+        inner = found.inner(int(kept[0]), int(kept[-1]), pairs)
+        parts = _parted(kept)
+        if found.pairs_in(kept, pairs) <= _SORTED and self._sort(found, kept, inner, _SORTED):
             return
-        kept = windows.gaps_kept(*self._columns, found.cut, keep, room)
-        if kept is None:
-            self._divide(found, np.flatnonzero(keep))
-            return
-        order = np.argsort(kept[0])
-        gaps, right = kept[0][order], np.cumsum(kept[1][order])
+        if inner.high - inner.low <= (found.cut.high - found.cut.low) / 2:
+            self._exhaust(inner)
+        elif len(kept) > 1:
+            self._refine(found, pairs, parts[0])
+            self._refine(found, pairs, parts[1])
+        else:
+            # Only gaps among the smallest numbers that there are cannot be told apart by buckets.
+            self._sort(found, kept, inner, count_gaps(self._pairing))
+
+    def _sort(self, found: _Buckets, kept: NDArray[np.intp], inner: _Stretch, room: int) -> bool:
+        """Whether there was room for the distinct gaps of these buckets, which all have been tried then."""
+        keep = np.zeros(len(found.won), np.bool_)
+        keep[kept] = True
+        listed = windows.gaps_kept(*self._columns, found.cut._replace(low=inner.low, high=inner.high), keep, room)
+        if listed is None:
+            return False
+        order = np.argsort(listed[0])
+        gaps, right = listed[0][order], np.cumsum(listed[1][order])
         # What the buckets that were left out win and lose is missing from these sums.
         missing = found.after() - np.cumsum(np.where(keep, found.won - found.lost, 0))
         right += missing[found.cut.buckets_of(gaps, len(keep))]
         # A threshold ties all pairs of one gap at once, so only the last of equal gaps counts.
         last = np.append(gaps[1:] != gaps[:-1], True)
         self._offer(gaps[last], right[last])
-
-    def _divide(self, found: _Buckets, kept: NDArray[np.intp]) -> None:
-        """Too many gaps to be sorted at once: half of the buckets, then the others; or the one bucket, in buckets."""
-        masks = [np.isin(np.arange(len(found.won)), half) for half in np.array_split(kept, 2)]
-        inner = found.inner(int(kept[0]))
-        if len(kept) > 1:
-            self._sort(found, masks[0], _SORTED)
-            self._sort(found, masks[1], _SORTED)
-        elif (inner.low, inner.high) != (found.cut.low, found.cut.high):
-            self._exhaust(inner)
-        else:
-            # Only gaps among the smallest numbers that there are cannot be told apart by buckets.
-            self._sort(found, masks[0], count_gaps(self._pairing))
+        return True
 
 
 @dataclass(frozen=True, slots=True)
 class _Buckets:
-    """The pairs of a stretch by their gap: units won and lost in each bucket."""
+    """The pairs of a stretch by their gap: units won and lost in each bucket, and the units right before the first."""
 
     cut: windows.Stretch
     right: int
@@ -188,9 +195,16 @@ class _Buckets:
     def bounds(self) -> Counts:
         return self.after() + self.lost
 
-    def inner(self, bucket: int) -> _Stretch:
-        right = int(self.after()[bucket] - self.won[bucket] + self.lost[bucket])
-        return _Stretch(self._edge(bucket), self._edge(bucket + 1), right, int(self.won[bucket] + self.lost[bucket]))
+    def pairs_in(self, kept: NDArray[np.intp], pairs: int) -> float:
+        """About how many of the stretch's pairs these buckets hold: their part of all units won or lost."""
+        units = self.won + self.lost
+        return pairs * float(units[kept].sum() / units.sum())
+
+    def inner(self, first: int, last: int, pairs: int) -> _Stretch:
+        """From the first of some buckets to the last."""
+        right = int(self.after()[first] - self.won[first] + self.lost[first])
+        inside = self.pairs_in(np.arange(first, last + 1), pairs)
+        return _Stretch(self._edge(first), self._edge(last + 1), right, math.ceil(inside))
 
     def _edge(self, bucket: int) -> float:
         """The greatest number below the bucket, found by halving among all numbers that the machine has."""
@@ -199,11 +213,17 @@ class _Buckets:
             return _from_bits(low if bucket == 0 else high)
         while high - low > 1:
             middle = (low + high) // 2
-            if (_from_bits(middle) - self.cut.low) * self.cut.scale < bucket:
+            if (_from_bits(middle) - self.cut.origin) * self.cut.scale < bucket:
                 low = middle
             else:
                 high = middle
         return _from_bits(low)
+
+
+def _parted(kept: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Buckets in two parts, with the widest gap between them."""
+    middle = int(np.diff(kept).argmax()) + 1 if len(kept) > 1 else 1
+    return kept[:middle], kept[middle:]
 
 
 def _as_bits(number: float) -> int:

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import inspect
 import marshal
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -79,9 +80,18 @@ class Metric:
 
 
 def _code_of(cls: type) -> bytes:
-    """The class's source, or what Python made of it where there is no source to look up, as at a prompt."""
+    """The code that a metric from outside runs: the modules of its class and of those it derives from."""
+    outside = [one for one in cls.__mro__ if one.__module__.split(".")[0] not in ("metrist", "builtins")]
+    return b"".join(map(_source_of, outside))
+
+
+def _source_of(cls: type) -> bytes:
+    """The source of the class's module; of the class alone where the module is the script or prompt that runs; or what
+    Python made of it where there is no source to look up."""
+    module = sys.modules.get(cls.__module__)
+    whole = module is not None and cls.__module__ != "__main__"
     try:
-        return inspect.getsource(cls).encode("utf-8", "surrogatepass")
+        return inspect.getsource(module if whole and module else cls).encode("utf-8", "surrogatepass")
     except (OSError, TypeError):
         functions = sorted((name, f) for name, f in vars(cls).items() if inspect.isfunction(f))
         # Version 2 writes nothing that depends on how often an object happens to be referred to.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 from metrist.errors import SpecError, did_you_mean
+from metrist.spec import Spec
 
 
 def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
@@ -22,11 +23,17 @@ def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}")
         if not _fits(value, hints[key]):
-            raise SpecError(f"{name}: {key} must be {_words(hints[key])}, got {value!r}")
+            raise SpecError(f"{name}: {key} must be {_words(hints[key])}, got {_shown(key, value)}")
     for setting in fields:
         if setting.name not in settings and setting.default is setting.default_factory is dataclasses.MISSING:
             wanted = f"{name}({setting.name}=...), {_words(hints[setting.name])}"
             raise SpecError(f"{name} needs the setting {setting.name!r}: {wanted}")
+
+
+def _shown(key: str, value: Any) -> str:
+    if isinstance(value, Spec):
+        return f"{value}, which is no string without quotes: {key}='{value}'"
+    return repr(value)
 
 
 def _fits(value: Any, hint: Any) -> bool:

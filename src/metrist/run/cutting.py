@@ -17,7 +17,7 @@ def cut(records: Iterable[Record], size: int) -> Iterator[tuple[int, tuple[Recor
     held: list[Record] = []
     for record in records:
         held.append(record)
-        text += _characters(record)
+        text += characters(record)
         if len(held) == size or text > MOST_TEXT:
             yield start, tuple(held)
             start, text, held = start + len(held), 0, []
@@ -25,6 +25,7 @@ def cut(records: Iterable[Record], size: int) -> Iterator[tuple[int, tuple[Recor
         yield start, tuple(held)
 
 
-def _characters(record: Record) -> int:
+def characters(record: Record) -> int:
+    """How much text a record holds."""
     asked = len(record.source or "") + len(record.instruction or "")
     return len(record.output) + asked + sum(map(len, record.references))

@@ -19,7 +19,7 @@ from metrist.run.stored_metric import metric_of
 from metrist.scores import Scores
 from metrist.spec import Spec
 from metrist.store.flat import COLUMNS, flat_suffix
-from metrist.store.folder import RunFolder, Stored, is_run_folder
+from metrist.store.folder import Contents, RunFolder, Stored, is_run_folder
 from metrist.store.shards import scores_remarks
 
 
@@ -34,7 +34,8 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         raise RunError(f"{place} is not a run folder: it has no manifest.json")
     if not place.exists():
         raise RunError(f"there is no run at {place}")
-    stored, notes = RunFolder(place).read() if place.is_dir() else (_flat(place), [])
+    contents = RunFolder(place).read() if place.is_dir() else Contents(stored=_flat(place), unfinished=[], outdated=[])
+    stored = contents.stored
     _check_same_records(place, stored)
     named = {metric.text: metric for metric in map(build, metrics)}
     return Results(
@@ -43,7 +44,8 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         metrics=tuple(named.get(one.metric) or _metric(one) for one in stored),
         scores={one.metric: one.scores for one in stored},
         signatures={one.metric: one.signature for one in stored},
-        notes=tuple(notes),
+        notes=tuple(_notes(contents)),
+        unfinished=tuple(contents.unfinished),
     )
 
 
@@ -52,6 +54,19 @@ def export(run: str | os.PathLike[str], out: str | os.PathLike[str]) -> Results:
     results = load(run)
     results.write(out)
     return results
+
+
+def _notes(contents: Contents) -> list[str]:
+    unfinished = [
+        f"{text} is left out, because it is not finished: run the same `metrist score` again"
+        for text in contents.unfinished
+    ]
+    outdated = [
+        f"{text}: these are the scores of an earlier run; a later one, of other records or of another version of the "
+        "metric, was not finished: run `metrist score` again"
+        for text in contents.outdated
+    ]
+    return unfinished + outdated
 
 
 def _metric(stored: Stored) -> Metric:
@@ -65,6 +80,11 @@ def _check_same_records(place: Path, stored: Sequence[Stored]) -> None:
             raise RunError(
                 f"{place}: {first.metric} and {other.metric} were scored on different records; "
                 "score all metrics on the same input again"
+            )
+        if other.content != first.content:
+            raise RunError(
+                f"{place}: {first.metric} and {other.metric} were scored on records of the same names with different "
+                "texts; score all metrics on the same input again"
             )
 
 
@@ -83,6 +103,8 @@ class _Columns:
 
     def add(self, row: Mapping[str, Any], names: dict[str, str]) -> None:
         at = len(self.items)
+        if row["signature"] != self.signature:
+            raise ValueError(f"it has the signature {row['signature']!r}, the lines before have {self.signature!r}")
         if len(row["stats"]) != self._width:
             raise ValueError(f"it has {len(row['stats'])} stats, the lines before have {self._width}")
         self.items.append(names.setdefault(row["item"], row["item"]))

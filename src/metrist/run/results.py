@@ -20,7 +20,8 @@ from metrist.store.flat import Flat, write_flat
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Results:
     """Scores of a run. `items` and `systems` have one entry per record; `scores` and `signatures` are by the metric's
-    text. The signature is the one that the scores were made under. `notes` tell what the user should know."""
+    text. The signature is the one that the scores were made under. `notes` tell what the user should know; metrics that
+    a run folder has begun and not finished are named in `unfinished`."""
 
     items: Sequence[str]
     systems: Sequence[str]
@@ -28,6 +29,7 @@ class Results:
     scores: Mapping[str, Scores]
     signatures: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.items)

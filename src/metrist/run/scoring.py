@@ -14,20 +14,20 @@ import numpy as np
 from metrist import __version__
 from metrist.errors import RunError
 from metrist.executors import Done, Executor, Outcome, Task, choose
-from metrist.executors.scoring import check_needs
 from metrist.files import Reader, read_records
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.records import Record
 from metrist.run.collected import Collected
 from metrist.run.cutting import SHARD_SIZE, cut
+from metrist.run.needs import served
 from metrist.run.results import Results
 from metrist.run.target import Target, target_of
 from metrist.scores import Scores
 from metrist.spec import Spec
 from metrist.store.manifest import Listed, Manifest
 from metrist.store.metric_folder import folder_name
-from metrist.store.shards import Header, content_hash
+from metrist.store.shards import Header, InputHash
 
 
 class Progress(Protocol):
@@ -96,13 +96,13 @@ class _Run:
         self._collected = Collected(self._signatures)
         self._folders = {text: target.folder.metric(text) for text in self._signatures} if target.folder else {}
         self._began = datetime.now(UTC)
+        self._input = InputHash()
         self._computed = 0
 
     def tasks(self, records: Iterable[Record], note: tuple[str, ...]) -> Iterator[Task]:
         """The shards that need work; what the folder holds already is collected on the way."""
-        for start, shard in cut(records, self._shard_size):
+        for start, shard in cut(served(self._metrics, records), self._shard_size):
             if start == 0:
-                check_needs(self._metrics, shard)
                 self._begin(note)
             self._collected.add_records(shard)
             self._bar.read(len(shard))
@@ -148,7 +148,7 @@ class _Run:
     def _wanted(self, start: int, shard: Sequence[Record]) -> dict[str, Header | None]:
         if not self._folders:
             return dict.fromkeys(self._signatures)
-        content = content_hash(shard)
+        content = self._input.add(shard)
         wanted: dict[str, Header | None] = {}
         for text, folder in self._folders.items():
             signature = self._signatures[text]
@@ -171,7 +171,8 @@ class _Run:
     def _close_folder(self, records: int) -> None:
         for metric in self._metrics if self._target.folder else ():
             folder = self._folders[metric.text]
-            folder.close(metric.text, self._signatures[metric.text], metric.higher_is_better, records)
+            signature, content = self._signatures[metric.text], self._input.whole
+            folder.close(metric.text, signature, metric.higher_is_better, records=records, content=content)
         if self._target.folder and self._computed:
             self._target.folder.note_machine(self._machine())
 

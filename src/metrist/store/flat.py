@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
@@ -139,14 +138,23 @@ def _texts(sparse: Mapping[int, str], start: int, stop: int) -> list[str]:
 
 
 def _write_csv(file: IO[bytes], flat: Flat) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    file.write(_csv_line(COLUMNS).encode("ascii"))
     for start, stop in flat.chunks():
-        writer.writerows(_cells(row) for row in flat.rows(start, stop))
-        file.write(encodable(text.getvalue()).encode("utf-8"))
-        text.seek(0)
-        text.truncate()
+        text = "".join(_csv_line(_cells(row)) for row in flat.rows(start, stop))
+        file.write(encodable(text).encode("utf-8"))
+
+
+# Python's own writer leaves a bare carriage return unquoted (before 3.13), and its reader then sees a new row.
+_NEEDS_QUOTES = re.compile(r'[",\r\n]')
+
+
+def _csv_line(cells: Iterable[Any]) -> str:
+    return ",".join(map(_csv_cell, cells)) + "\n"
+
+
+def _csv_cell(cell: Any) -> str:
+    text = "" if cell is None else str(cell)
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text
 
 
 def _cells(row: Mapping[str, Any]) -> list[Any]:

@@ -3,13 +3,14 @@
 run/manifest.json                                      what was asked for (a note)
 run/results/<metric>/<start>-<digest>.jsonl            scores; the set of valid shards is the state of the run
 run/results/<metric>/complete.json                     written last: which shards are the whole run
+run/results/<metric>/unfinished.json                   there while a run of other records replaces a finished one
 run/timings/…                                          seconds and costs, never part of the results' bytes
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from metrist.store.writes import write_object
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stored:
-    """One finished metric of a run: its scores in the input's order."""
+    """One finished metric of a run: its scores in the input's order. `content` is a hash of all records' texts, or None
+    where the place does not tell."""
 
     metric: str
     signature: str
@@ -32,6 +34,17 @@ class Stored:
     items: list[str]
     systems: list[str]
     scores: Scores
+    content: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contents:
+    """What a run folder holds: the finished metrics in the manifest's order, the texts of the unfinished ones, and
+    those whose finished scores a later run has begun to replace."""
+
+    stored: list[Stored]
+    unfinished: list[str]
+    outdated: list[str]
 
 
 class RunFolder:
@@ -57,14 +70,18 @@ class RunFolder:
         """Keep where and when the run was made, apart from the results."""
         write_object(self.path / "timings" / "machine.json", f"{json.dumps(facts, indent=2)}\n".encode("ascii"))
 
-    def read(self) -> tuple[list[Stored], list[str]]:
-        """The finished metrics in the manifest's order, and a note on each unfinished one."""
-        pages = {name: self._part(name).complete() for name in self._folder_names()}
-        unfinished = [f"{name} is not finished: run the same command again" for name, page in pages.items() if not page]
-        stored = [self._stored(name, page) for name, page in pages.items() if page]
-        if not stored:
+    def read(self) -> Contents:
+        """All finished metrics, and what else must be known about the folder."""
+        folders = self._folders()
+        pages = {name: self._part(name).complete() for name in folders}
+        finished = {name: page for name, page in pages.items() if page}
+        if not finished:
             raise RunError(f"{self.path} holds no finished metric: run the same `metrist score` again to finish it")
-        return stored, unfinished
+        return Contents(
+            stored=[self._stored(name, page) for name, page in finished.items()],
+            unfinished=[text for name, text in folders.items() if name not in finished],
+            outdated=[page.metric for name, page in finished.items() if self._part(name).is_outdated],
+        )
 
     def _part(self, name: str) -> MetricFolder:
         return MetricFolder(self.path, name)
@@ -85,15 +102,17 @@ class RunFolder:
             items=items,
             systems=systems,
             scores=Scores.join(scores),
+            content=page.content,
         )
 
-    def _folder_names(self) -> Sequence[str]:
+    def _folders(self) -> dict[str, str]:
+        """The metrics' folders, each with the metric's text as far as it is known."""
         # The manifest gives the order. It may be torn or, after two runs at once, incomplete: the folders decide.
         manifest = manifests.decode(self._manifest_bytes() or b"")
-        listed = [folder_name(metric.text) for metric in manifest.metrics] if manifest else []
+        listed = {folder_name(metric.text): metric.text for metric in manifest.metrics} if manifest else {}
         results = self.path / "results"
         there = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
-        return [*listed, *(name for name in there if name not in listed)]
+        return listed | {name: name for name in there if name not in listed}
 
     def _manifest_bytes(self) -> bytes | None:
         try:

@@ -16,6 +16,7 @@ from metrist.store.shards import DIGEST_LENGTH, Block, Torn, decode, digest_of
 from metrist.store.writes import write_object
 
 _COMPLETE = "complete.json"
+_UNFINISHED = "unfinished.json"
 _SHARD_NAME = re.compile(rf"\d{{9,}}-[0-9a-f]{{{DIGEST_LENGTH}}}\.jsonl")
 _TIMING_NAME = re.compile(r"\d{9,}\.json")
 
@@ -30,12 +31,13 @@ def folder_name(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
-    """What a metric's folder holds when all of its shards are there."""
+    """What a metric's folder holds when all of its shards are there. `content` is a hash of all records' texts."""
 
     metric: str
     signature: str
     higher_is_better: bool | None
     records: int
+    content: str
     shards: tuple[str, ...]
 
     def encode(self) -> bytes:
@@ -45,6 +47,7 @@ class Complete:
             "signature": self.signature,
             "higher_is_better": self.higher_is_better,
             "records": self.records,
+            "content": self.content,
             "shards": self.shards,
         }
         return f"{json.dumps(facts, indent=1)}\n".encode("ascii")
@@ -58,11 +61,18 @@ class MetricFolder:
         self.timings = run / "timings" / name
         self.set_aside: list[str] = []
         self._expected: dict[int, str] = {}
+        self._finished_before = self.complete()
 
     def expect(self, start: int, content: str, signature: str) -> str:
         """Note that the run has a shard with this content at this position; the digest that its file is named by."""
         digest = digest_of(content, signature)
-        self._expected[start] = f"{start:09d}-{digest}.jsonl"
+        self._expected[start] = name = f"{start:09d}-{digest}.jsonl"
+        if self._finished_before and name not in self._finished_before.shards:
+            # Should this run not reach its end, whoever reads the folder must know that the finished one is older.
+            write_object(
+                self.results / _UNFINISHED, b'{"unfinished": "a run of other records or of another version"}\n'
+            )
+            self._finished_before = None
         return digest
 
     def find(self, start: int) -> Block | None:
@@ -81,18 +91,20 @@ class MetricFolder:
         write_object(self.results / self._expected[start], data)
         write_object(self.timings / f"{start:09d}.json", f"{json.dumps(timing, default=str)}\n".encode())
 
-    def close(self, metric: str, signature: str, higher_is_better: bool | None, records: int) -> None:
+    def close(self, metric: str, signature: str, higher_is_better: bool | None, *, records: int, content: str) -> None:
         """Say that all expected shards are there, then remove those of an earlier input or version."""
         page = Complete(
             metric=metric,
             signature=signature,
             higher_is_better=higher_is_better,
             records=records,
+            content=content,
             shards=tuple(self._expected[start] for start in sorted(self._expected)),
         ).encode()
         path = self.results / _COMPLETE
         if _bytes_of(path) != page:
             write_object(path, page)
+        _remove(self.results / _UNFINISHED)
         _remove_others(self.results, _SHARD_NAME, page_names=set(self._expected.values()))
         _remove_others(self.timings, _TIMING_NAME, page_names={f"{start:09d}.json" for start in self._expected})
 
@@ -109,6 +121,11 @@ class MetricFolder:
             return page if page.shards and all(map(_SHARD_NAME.fullmatch, page.shards)) else None
         except (ValueError, TypeError, KeyError):
             return None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a later run, of other records or of another version of the metric, began and did not end."""
+        return (self.results / _UNFINISHED).exists()
 
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
         """These shards in order; a missing or damaged one is an error, since no records are here to redo it."""

@@ -55,8 +55,32 @@ class Block:
     scores: Scores
 
 
+class InputHash:
+    """A hash of all that a metric can see of an input's records, the same however the input is cut into shards."""
+
+    def __init__(self) -> None:
+        self._whole = hashlib.sha256()
+
+    def add(self, shard: Sequence[Record]) -> str:
+        """Take in the next records; the hash of these alone."""
+        text = _content(shard)
+        # Without the list's brackets, the texts of shards in a row are the text of all their records.
+        self._whole.update(text[1:-1])
+        self._whole.update(b",")
+        return hashlib.sha256(text).hexdigest()
+
+    @property
+    def whole(self) -> str:
+        """The hash of all records so far."""
+        return self._whole.hexdigest()
+
+
 def content_hash(records: Sequence[Record]) -> str:
     """A hash of all that a metric can see of these records."""
+    return InputHash().add(records)
+
+
+def _content(records: Sequence[Record]) -> bytes:
     rows = [
         (
             *(r.item, r.system, r.output, r.source, r.references, r.instruction, r.task, r.language),
@@ -65,7 +89,7 @@ def content_hash(records: Sequence[Record]) -> str:
         for r in records
     ]
     text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"), default=_plain)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text.encode("utf-8", "surrogatepass")
 
 
 def digest_of(content: str, signature: str) -> str:

@@ -85,6 +85,18 @@ def test_an_output_without_a_rating_or_a_score_is_left_out_and_counted() -> None
     assert near.value == pytest.approx(brute_force_accuracy(rest, "near", near.epsilon))
 
 
+def test_a_mean_over_slices_tells_of_those_that_a_metric_lacks() -> None:
+    rows = made_rows()
+    for row in rows:
+        if row["task"] == "qa":
+            del row["scores"]["near"]
+    found = quick(rows, slices="task", metrics=["near", "far"])
+    mean = found.figure("near", on="task: macro mean")
+    assert mean.value == found.figure("near", on="task=summary").value
+    assert (mean.groups, mean.undefined, mean.coverage) == (1, 1, 0.5)
+    assert any("undefined in 1 of 2 slices (task: macro mean, near" in note for note in found.notes)
+
+
 def test_chance_and_all_ties_are_the_shares_of_human_ties() -> None:
     shares = []
     for item in dict.fromkeys(row["item"] for row in ROWS):

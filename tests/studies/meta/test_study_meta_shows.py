@@ -195,3 +195,33 @@ def test_advice_names_the_best_the_level_and_the_floor() -> None:
     assert said[1].startswith("On task=qa ")
     noise = advice(meta_evaluate(ROWS, "quality", draws=200, metrics=["noise"]))
     assert "no metric is surely better than" in noise[0] or "nothing passes .6" in noise[0]
+
+
+def test_wrong_answers_of_a_closed_set_earn_what_they_share_with_the_right_one() -> None:
+    """The example of the reliability study: of "B entails A" and its like, two words of three are always shared."""
+    answers = ["B entails A", "B contradicts A", "B neutral A"]
+    rows = [
+        {
+            "item": str(item),
+            "system": system,
+            "task": "1615",
+            "output": answers[(item + shift) % 3],
+            "references": [answers[item % 3]],
+            "ratings": {"correctness": 3 - 2 * shift},
+        }
+        for item in range(9)
+        for shift, system in enumerate(("right", "wrong"))
+    ]
+    results = metrist.score(rows, ["rougeL", "exact"])
+    found = meta_evaluate([results, metrist.read_records(rows)], draws=20)
+    (table,) = shown("label-space", found)
+    ratio = {row[2]: row[-1].value for row in table.rows}
+    assert ratio["rougeL"] == pytest.approx(2 / 3)
+    assert ratio["exact"] == 0
+    (inflation,) = shown("inflation", found)
+    assert [row[3].value for row in inflation.rows if row[1] == "rougeL"] == [pytest.approx(2 / 3)]
+
+
+def test_free_answers_are_no_closed_set(evaluation: Any) -> None:
+    with pytest.raises(RunError, match="no task has a closed set of answers"):
+        shown("label-space", evaluation)

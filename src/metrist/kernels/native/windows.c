@@ -125,27 +125,82 @@ static inline void next_row(const Ranked *ranked, const Stretch *stretch, Row *r
 }
 
 static inline int64_t bucket_of(const Stretch *stretch, double gap) {
-    double place = (gap - stretch->low) * stretch->scale;
+    double place = (gap - stretch->origin) * stretch->scale;
     return place < (double)stretch->buckets ? (int64_t)place : stretch->buckets - 1;
 }
 
-void fill_buckets(const Ranked *ranked, const int64_t *units, const Stretch *stretch, int64_t *table) {
+/* Cells of a table of three columns: 0 tied, 1 concordant, 2 discordant. Without a branch, for no one could foretell
+ * it, and apart from the counting, so that the compiler can do several at a time. */
+static inline void find_cells(const Ranked *ranked, const Stretch *stretch, int64_t later, int64_t first, int64_t count,
+                              int32_t *cells) {
+    const double *scores = ranked->scores + first, score = ranked->scores[later], origin = stretch->origin;
+    const int32_t *levels = ranked->levels + first, level = ranked->levels[later];
+    const double scale = stretch->scale, last = (double)(stretch->buckets - 1);
+    for (int64_t i = 0; i < count; i++) {
+        double place = (score - scores[i] - origin) * scale;
+        place = place < last ? place : last;
+        cells[i] = 3 * (int32_t)place + (levels[i] < level) + 2 * (levels[i] > level);
+    }
+}
+
+enum { CELLS = 1024 };
+
+typedef struct {
+    int64_t *table;
+    uint32_t *small; /* the same for pairs that are all worth one unit: half the size, emptied before it can overflow */
+    int64_t counted;
+} Cells;
+
+static void pour(const Stretch *stretch, Cells *cells, int64_t unit) {
+    for (int64_t cell = 0; cell < 3 * stretch->buckets; cell++) {
+        cells->table[cell] += unit * (int64_t)cells->small[cell];
+        cells->small[cell] = 0;
+    }
+    cells->counted = 0;
+}
+
+static void fill_row(const Ranked *ranked, const Stretch *stretch, const Row *row, Cells *cells) {
+    int32_t found[CELLS];
+    for (int64_t first = row->first; first < row->end; first += CELLS) {
+        int64_t count = row->end - first < CELLS ? row->end - first : CELLS;
+        find_cells(ranked, stretch, row->later, first, count, found);
+        if (cells->small != NULL) {
+            for (int64_t i = 0; i < count; i++) cells->small[found[i]]++;
+            cells->counted += count;
+        } else {
+            for (int64_t i = 0; i < count; i++) cells->table[found[i]] += row->worth * ranked->weights[first + i];
+        }
+    }
+}
+
+static int all_alike(const Ranked *ranked, const int64_t *units) {
+    for (int64_t i = 0; i < ranked->outputs; i++) {
+        if (ranked->weights[i] != 1) return 0;
+    }
+    for (int64_t group = 1; group < ranked->groups; group++) {
+        if (units[group] != units[0]) return 0;
+    }
+    return ranked->groups > 0;
+}
+
+int fill_buckets(const Ranked *ranked, const int64_t *units, const Stretch *stretch, int64_t *table) {
+    int alike = all_alike(ranked, units);
+    Cells cells = {.table = table, .small = alike ? zeroed_room(3 * stretch->buckets, sizeof(uint32_t)) : NULL};
+    if (alike && cells.small == NULL) return -1;
     for (int64_t group = 0; group < ranked->groups; group++) {
         int64_t start = ranked->starts[group];
         Row row = {.first = start, .end = start};
         for (row.later = start; row.later < ranked->starts[group + 1]; row.later++) {
             next_row(ranked, stretch, &row);
-            double score = ranked->scores[row.later];
-            int32_t level = ranked->levels[row.later];
             row.worth = units[group] * ranked->weights[row.later];
-            for (int64_t i = row.first; i < row.end; i++) {
-                /* 0 tied, 1 concordant, 2 discordant: without a branch, for no one could foretell it. */
-                int relation = (ranked->levels[i] < level) + 2 * (ranked->levels[i] > level);
-                int64_t bucket = bucket_of(stretch, score - ranked->scores[i]);
-                table[3 * bucket + relation] += row.worth * ranked->weights[i];
-            }
+            fill_row(ranked, stretch, &row, &cells);
+            /* A row counts fewer than 2^31 pairs. */
+            if (cells.counted > INT32_MAX) pour(stretch, &cells, units[0]);
         }
     }
+    if (alike) pour(stretch, &cells, units[0]);
+    free(cells.small);
+    return 0;
 }
 
 /* Pairs of one gap come near each other, and scores with few digits have few gaps: equal ones are added up in a small

@@ -14,13 +14,13 @@ typedef struct {
 } Ranked;
 
 typedef struct {
-    double low, high; /* gaps above low and at most high */
-    double scale;     /* a gap falls into bucket (gap - low) * scale, or into the last */
+    double low, high;     /* gaps above low and at most high */
+    double origin, scale; /* a gap falls into bucket (gap - origin) * scale, or into the last */
     int64_t buckets;
 } Stretch;
 
 int count_beyond(const Ranked *ranked, const double *epsilons, int64_t count, int64_t *counts);
-void fill_buckets(const Ranked *ranked, const int64_t *units, const Stretch *stretch, int64_t *table);
+int fill_buckets(const Ranked *ranked, const int64_t *units, const Stretch *stretch, int64_t *table);
 
 typedef struct {
     double *gaps;

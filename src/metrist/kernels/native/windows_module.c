@@ -46,8 +46,11 @@ static int open_ranked(const Py_buffer *views, Ranked *ranked) {
 
 static int check_stretch(const Ranked *ranked, const Py_buffer *units, const Stretch *stretch) {
     if (length(units, sizeof(int64_t)) != ranked->groups) return refuse("units must have one entry per group");
-    if (!(stretch->low >= 0 && stretch->low < stretch->high && stretch->scale >= 0) || stretch->buckets < 1) {
-        return refuse("a stretch needs 0 <= low < high, a scale of at least 0, and a bucket");
+    if (!(stretch->origin >= 0 && stretch->origin <= stretch->low && stretch->low < stretch->high)) {
+        return refuse("a stretch needs 0 <= origin <= low < high");
+    }
+    if (!(stretch->scale >= 0) || stretch->buckets < 1 || stretch->buckets > INT32_MAX / 4) {
+        return refuse("buckets need a scale of at least 0, and must be neither none nor too many");
     }
     return 0;
 }
@@ -79,8 +82,8 @@ PyObject *py_gap_histogram(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer views[COLUMNS + 2];
     Stretch stretch;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*dddw*", &views[0], &views[1], &views[2], &views[3], &views[4], &stretch.low,
-                          &stretch.high, &stretch.scale, &views[5])) {
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*ddddw*", &views[0], &views[1], &views[2], &views[3], &views[4], &stretch.low,
+                          &stretch.high, &stretch.origin, &stretch.scale, &views[5])) {
         return NULL;
     }
     Ranked ranked;
@@ -88,8 +91,9 @@ PyObject *py_gap_histogram(PyObject *self, PyObject *args) {
     int failed = open_ranked(views, &ranked) || check_stretch(&ranked, &views[4], &stretch);
     if (!failed) {
         Py_BEGIN_ALLOW_THREADS
-        fill_buckets(&ranked, views[4].buf, &stretch, views[5].buf);
+        failed = fill_buckets(&ranked, views[4].buf, &stretch, views[5].buf);
         Py_END_ALLOW_THREADS
+        if (failed) PyErr_NoMemory();
     }
     release(views, COLUMNS + 2);
     if (failed) return NULL;
@@ -100,8 +104,9 @@ PyObject *py_gaps_kept(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer views[COLUMNS + 4];
     Stretch stretch;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*dddy*w*w*", &views[0], &views[1], &views[2], &views[3], &views[4],
-                          &stretch.low, &stretch.high, &stretch.scale, &views[5], &views[6], &views[7])) {
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*ddddy*w*w*", &views[0], &views[1], &views[2], &views[3], &views[4],
+                          &stretch.low, &stretch.high, &stretch.origin, &stretch.scale, &views[5], &views[6],
+                          &views[7])) {
         return NULL;
     }
     Ranked ranked;

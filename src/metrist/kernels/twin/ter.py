@@ -74,7 +74,7 @@ def _best_move(output: list[int], reference: list[int], table: _Table, tried: in
         if not out_of_place or start <= aligned[match] < start + length:
             continue
         for target in _targets(aligned, match, length):
-            gain = table.distance - table.distance_of(_moved(output, start, length, target))
+            gain = table.distance - table.distance_of(_moved(output, start, length, target), min(start, target))
             move = _Move(gain, length, -start, -target)
             best = move if best is None else max(best, move)
             tried += 1
@@ -130,12 +130,16 @@ class _Table:
     def distance(self) -> int:
         return self._costs[-1][-1]
 
-    def distance_of(self, words: list[int]) -> int:
-        """The distance of an output of the same length as the loaded one."""
-        same = next((i for i, (a, b) in enumerate(zip(words, self._words, strict=True)) if a != b), len(words))
-        costs = self._costs[same]
-        for i in range(same + 1, len(words) + 1):
+    def distance_of(self, words: list[int], changed: int) -> int:
+        """The distance of an output of the same length as the loaded one, equal to it before `changed`."""
+        costs = self._costs[changed]
+        last = next((i for i in range(len(words), changed, -1) if words[i - 1] != self._words[i - 1]), changed)
+        for i in range(changed + 1, len(words) + 1):
             costs, _ = self._row(i, words[i - 1], costs)
+            apart = costs[0] - self._costs[i][0]
+            # Behind the last change, a row that differs by one amount everywhere goes on doing so.
+            if i >= last and all(a - b == apart for a, b in zip(costs, self._costs[i], strict=True)):
+                return self.distance + apart
         return costs[-1]
 
     def _row(self, i: int, word: int, above: list[int]) -> tuple[list[int], list[int]]:

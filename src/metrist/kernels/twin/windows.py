@@ -46,12 +46,13 @@ def gap_histogram(
     units: Counts,
     low: float,
     high: float,
+    origin: float,
     scale: float,
     buckets: int,
 ) -> Counts:
     table = np.zeros((buckets, 3), np.int64)
     for pairs in _pairs_between(scores, levels, weights, starts, units, low, high):
-        bucket = buckets_of(pairs.gaps, low, scale, buckets)
+        bucket = buckets_of(pairs.gaps, origin, scale, buckets)
         np.add.at(table, (bucket, pairs.relation), pairs.worth)
     return table
 
@@ -64,13 +65,14 @@ def gaps_kept(
     units: Counts,
     low: float,
     high: float,
+    origin: float,
     scale: float,
     keep: NDArray[np.bool_],
     room: int,
 ) -> tuple[Floats, Counts] | None:
     gaps, gains = np.empty(0), np.empty(0, np.int64)
     for pairs in _pairs_between(scores, levels, weights, starts, units, low, high):
-        kept = keep[buckets_of(pairs.gaps, low, scale, len(keep))] & (pairs.relation < 2)
+        kept = keep[buckets_of(pairs.gaps, origin, scale, len(keep))] & (pairs.relation < 2)
         changes = np.where(pairs.relation == 0, pairs.worth, -pairs.worth)[kept]
         gaps, gains = _added_up(np.concatenate([gaps, pairs.gaps[kept]]), np.concatenate([gains, changes]))
         if len(gaps) > room:
@@ -90,8 +92,8 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
     return best, at
 
 
-def buckets_of(gaps: Floats, low: float, scale: float, buckets: int) -> NDArray[np.intp]:
-    return np.minimum((gaps - low) * scale, buckets - 1).astype(np.intp)
+def buckets_of(gaps: Floats, origin: float, scale: float, buckets: int) -> NDArray[np.intp]:
+    return np.minimum((gaps - origin) * scale, buckets - 1).astype(np.intp)
 
 
 class _Pairs(NamedTuple):

@@ -126,6 +126,7 @@ def mean_figures(work: Work, slices: Sequence[Slice], name: str, single: Sequenc
     weights = groups.reshape(shape) if work.plan.average == "micro" else np.ones(shape)
     means, resampled = _weighted(values.reshape(shape), weights), _weighted(draws, weights)
     units = len(np.unique(work.judged.items.codes[outputs]))
+    rated = sum(len(one.outputs) for one in laid)
     figures = []
     for number, metric in enumerate(work.metrics):
         own = [figure for figure in single if figure.metric == metric.name]
@@ -138,14 +139,14 @@ def mean_figures(work: Work, slices: Sequence[Slice], name: str, single: Sequenc
                 low=low if not math.isnan(means[number]) else math.nan,
                 high=high if not math.isnan(means[number]) else math.nan,
                 n=sum(figure.n for figure in own),
-                coverage=_share(own),
+                coverage=sum(figure.n for figure in own) / rated if rated else math.nan,
                 epsilon=own[0].epsilon if len({figure.epsilon for figure in own}) == 1 else math.nan,
                 chance=float(_weighted(np.array([f.chance for f in own]), weights[number])),
                 all_ties=float(_weighted(np.array([f.all_ties for f in own]), weights[number])),
                 rank=0,
                 mark="",
-                groups=sum(figure.groups for figure in own),
-                undefined=sum(figure.undefined for figure in own),
+                groups=sum(not math.isnan(figure.value) for figure in own),
+                undefined=sum(math.isnan(figure.value) for figure in own),
             )
         )
     return figures
@@ -173,11 +174,6 @@ def _weighted(values: Floats, weights: Floats) -> Floats:
     sums = np.where(known, np.nan_to_num(values) * weights, 0.0).sum(axis=-1)
     means: Floats = np.divide(sums, total, out=np.full(np.shape(total), np.nan), where=total > 0)
     return means
-
-
-def _share(figures: Sequence[Figure]) -> float:
-    rated = sum(figure.n / figure.coverage for figure in figures if figure.coverage)
-    return sum(figure.n for figure in figures) / rated if rated else math.nan
 
 
 def has_ceiling(work: Work) -> bool:

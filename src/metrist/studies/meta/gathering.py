@@ -14,6 +14,7 @@ from metrist.meta.raters import UNKNOWN, Ratings
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.studies.meta.judged import LENGTHS, Codes, Compared, Floats, Labels, Scored, Spans
+from metrist.studies.meta.label_sets import LabelSets
 
 _CHOICES: Mapping[str | None, float] = {"first": 1.0, "second": -1.0, "tie": 0.0, None: np.nan}
 #: A column whose values are longer holds texts, not names to slice by.
@@ -123,6 +124,7 @@ class Gathering:
     def __init__(self) -> None:
         self.outputs: dict[tuple[str, str], int] = {}
         self.raters = _Names()
+        self.labels = LabelSets()
         self._names: dict[str, str] = {}
         self._columns: dict[str, _Column] = {}
         self._lengths = {name: _Values() for name in LENGTHS}
@@ -143,7 +145,7 @@ class Gathering:
         for record in entry.new:
             self._describe(self.number(record.item, record.system), record)
         for key in entry.keys:
-            self.number(*key)
+            self._put_columns(self.number(*key), entry.columns)
         for rating in entry.ratings:
             rows = self._ratings.setdefault(rating.aspect, _Long(3))
             rows.add(self.number(rating.item, rating.system), self.raters(rating.rater), rating.value)
@@ -155,17 +157,20 @@ class Gathering:
         self._compare(entry)
 
     def _describe(self, output: int, record: Record) -> None:
-        named = {"task": record.task, "language": record.language, **record.extra}
-        for column, value in named.items():
-            name = _as_name(value)
-            if name is not None:
-                self._columns.setdefault(column, _Column()).put(output, name)
+        self.labels.add(record)
+        self._put_columns(output, {"task": record.task, "language": record.language, **record.extra})
         self._lengths["output_length"].replaced(output, len(record.output))
         if record.references:
             mean = sum(map(len, record.references)) / len(record.references)
             self._lengths["reference_length"].replaced(output, mean)
         if record.source is not None:
             self._lengths["source_length"].replaced(output, len(record.source))
+
+    def _put_columns(self, output: int, columns: Mapping[str, Any]) -> None:
+        for column, value in columns.items():
+            name = _as_name(value)
+            if name is not None:
+                self._columns.setdefault(column, _Column()).put(output, name)
 
     def _score(self, entry: Entry) -> None:
         output = self.number(*entry.keys[0])

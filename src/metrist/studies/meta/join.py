@@ -64,6 +64,7 @@ def join(
         choices=gathering.choices(),
         errors=gathering.errors(),
         metric_errors=errors,
+        label_sets=gathering.labels.closed(),
         notes=(*notes, *(note for _, results in runs for note in results.notes)),
     )
     return _turned(judged, lower_is_better)

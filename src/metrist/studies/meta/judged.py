@@ -104,6 +104,7 @@ class Judged:
     choices: Mapping[str, Compared] = field(default_factory=dict)
     errors: Spans | None = None
     metric_errors: Mapping[str, Spans] = field(default_factory=dict)
+    label_sets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from shlex import quote
 
 import numpy as np
 
@@ -38,10 +39,10 @@ def plan_notes(plan: Plan, figures: Sequence[Figure], tests: Sequence[Tests]) ->
             f"{_CORRECTIONS[plan.correction]} over all pairs of metrics."
         )
     pairs = max((len(made.metrics) * (len(made.metrics) - 1) // 2 for made in tests), default=0)
-    if any("bootstrap" in how for how in hows) and plan.correction == "holm" and pairs / (plan.draws + 1) > plan.alpha:
-        notes.append(
-            f"With {pairs:,} pairs of metrics, {plan.draws:,} draws cannot reach {plan.alpha:g}: ask for more --draws."
-        )
+    # Other tests reach beyond their draws by the draws' own spread (see tail_p_values).
+    counted = any(how.startswith("permutation of") and "whole" not in how for how in hows)
+    if counted and plan.correction == "holm" and pairs / (plan.draws + 1) > plan.alpha:
+        notes.append(f"With {pairs:,} pairs, {plan.draws:,} draws cannot reach {plan.alpha:g}: ask for more --draws.")
     if any(figure.mark for figure in figures):
         notes.append("†: significantly better than every metric of another family; ‡: than every other metric.")
     if any(figure.metric == HUMANS for figure in figures):
@@ -107,8 +108,9 @@ def _undefined_notes(figures: Sequence[Figure]) -> list[str]:
     notes = []
     for figure in figures:
         if figure.undefined and figure.metric != HUMANS and figure.group != "system-level":
+            parts = "slices" if figure.slice.endswith(" mean") else "groups"
             notes.append(
-                f"{figure.measure} is undefined in {figure.undefined:,} of {figure.groups + figure.undefined:,} groups "
+                f"{figure.measure} is undefined in {figure.undefined} of {figure.groups + figure.undefined} {parts} "
                 f"({figure.slice}, {figure.metric}: one output, or one value for all): they are left out of the mean."
             )
     return notes[:1] + [f"The same holds, in part, for {len(notes) - 1} more figures."] * (len(notes) > 1)
@@ -127,12 +129,14 @@ def direction_notes(metrics: Sequence[Scored], opposed: Sequence[str] = ()) -> l
     suspicious = sorted(name for name in unsaid if looks_lower(name))
     if suspicious:
         listed = ", ".join(suspicious[:_LISTED])
-        notes.append(f"The name suggests that lower is better: {listed}. If so, say --lower-is-better {suspicious[0]}.")
+        notes.append(
+            f"The name suggests that lower is better: {listed}. If so: --lower-is-better {quote(suspicious[0])}."
+        )
     against = [name for name in dict.fromkeys(opposed) if name in unsaid and name not in suspicious]
     if against:
         listed = ", ".join(against[:_LISTED])
         notes.append(
-            f"Scores fall where ratings rise: {listed}. If lower is better, say --lower-is-better {against[0]}."
+            f"Scores fall where ratings rise: {listed}. If lower is better, say --lower-is-better {quote(against[0])}."
         )
     return notes
 

@@ -22,22 +22,14 @@ from metrist.meta import choices
 from metrist.meta.measures import MEASURES
 from metrist.meta.multiple import adjust
 from metrist.meta.ranking import clusters
-from metrist.meta.resample import (
-    bootstrap_scores,
-    count_extreme,
-    exchanged_differences,
-    interval,
-    p_values,
-    pooled,
-    slack_of,
-)
+from metrist.meta.resample import bootstrap_scores, interval, pooled
 from metrist.studies.meta.judged import Codes, Floats, Judged, chosen
 from metrist.studies.meta.notes import direction_notes, plan_notes
 from metrist.studies.meta.pairs import Chooser, ChosenPairs, choosers, gold_pairs
 from metrist.studies.meta.plan import Plan
 from metrist.studies.meta.result import Figure, MetaEvaluation, Tests
 from metrist.studies.meta.slices import Slice, slices_of
-from metrist.studies.meta.testing import enough_draws
+from metrist.studies.meta.tail_p_values import exchange_p_values
 
 Pool = Callable[[Floats], Floats]
 _CELLS = 9
@@ -238,8 +230,7 @@ def _tests(
     pairs = list(combinations(range(len(found)), 2)) if plan.draws and plan.test != "none" else []
     raw, adjusted = (np.full((len(found), len(found)), np.nan) for _ in range(2))
     measure = PREFERENCE_MEASURES[name]
-    draws = enough_draws(plan, len(pairs))
-    p = np.array([_exchange(stats[[a, b]], measure.pool, draws, plan.seed) for a, b in pairs])
+    p = np.array([_exchange(stats[[a, b]], measure.pool, plan) for a, b in pairs])
     if pairs:
         first, second = np.array(pairs, dtype=np.intp).T
         raw[first, second] = raw[second, first] = p
@@ -252,18 +243,14 @@ def _tests(
         values=values,
         raw=raw,
         adjusted=adjusted,
-        how=f"permutation of whole items ({draws:,} draws)" if pairs else "no tests",
+        how="permutation of whole items" if pairs else "no tests",
     )
 
 
-def _exchange(rows: Floats, pool: Pool, draws: int, seed: int) -> float:
+def _exchange(rows: Floats, pool: Pool, plan: Plan) -> float:
     judged_by_both = (rows.sum(axis=-1) > 0).all(axis=0)
-    shared = rows[:, judged_by_both]
-    values = pooled(shared, pool)
-    observed, slack = values[:1] - values[1:], slack_of(values[:1], values[1:])
-    chunks = exchanged_differences(shared, [(0, 1)], pool, draws, np.random.default_rng(seed))
-    extreme = np.sum([count_extreme(null, observed, "two-sided", slack) for null in chunks], axis=0)
-    return float(p_values(extreme, draws, observed, shared.shape[1])[0])
+    rng = np.random.default_rng(plan.seed)
+    return float(exchange_p_values(rows[:, judged_by_both], [(0, 1)], pool, plan.draws, rng)[0])
 
 
 def _notes(pairs: ChosenPairs, found: Sequence[Chooser], aspect: str) -> list[str]:

@@ -27,7 +27,8 @@ HUMANS = "(one rater)"
 class Figure:
     """How well one metric agrees with humans. `rank` is its significance cluster, 1 for the best, 0 for none;
     `n` counts outputs (for preferences, pairs of them) that both sides judged, `coverage` is their share of those that
-    humans judged. NaN where a number does not exist."""
+    humans judged. The value rests on `groups` (for a mean over slices, slices), and `undefined` ones were left out. NaN
+    where a number does not exist."""
 
     metric: str
     aspect: str

@@ -23,6 +23,7 @@ SHOWS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "systems": ("analyses.systems:level_tables", "mean level per system, human beside metric, with the gap"),
         "levels": ("analyses.levels:level_agreement_tables", "agreement at each human level"),
         "inflation": ("analyses.levels:inflation_tables", "what the outputs that humans rate lowest earn"),
+        "label-space": ("analyses.label_space:label_space_tables", "what wrong answers of a closed set earn"),
         "ties": ("analyses.ties:tie_tables", "how often humans and metrics tie"),
         "curve": ("analyses.ties:curve_tables", "accuracy by tie threshold"),
         "agreement": ("analyses.raters:agreement_tables", "agreement among raters"),

@@ -24,16 +24,15 @@ from metrist.meta.measures import Measure
 from metrist.meta.multiple import adjust
 from metrist.meta.pair_signs import pair_wins, sign_test
 from metrist.meta.panel import Pairs, Panel, batches
-from metrist.meta.resample import count_extreme, exchanged_differences, p_values, pooled, slack_of
 from metrist.meta.williams import williams_of
 from metrist.studies.meta.grouped import group_codes
 from metrist.studies.meta.judged import Codes, Floats
 from metrist.studies.meta.plan import Plan
 from metrist.studies.meta.result import Tests
 from metrist.studies.meta.samples import taken
+from metrist.studies.meta.tail_p_values import exchange_p_values, with_tails
 from metrist.studies.meta.work import CALIBRATED, Laid, Work
 
-_MOST_DRAWS = 100_000
 _UNITS = {"items": "item", "systems": "system"}
 
 
@@ -66,24 +65,13 @@ def _p_values(work: Work, laid: Laid, pairs: Pairs) -> tuple[str, Floats]:
             return "no tests", np.empty(0)
         case "exchange":
             codes = laid.panel.item if plan.group == "item" else laid.panel.system
-            draws = enough_draws(plan, len(pairs))
-            return f"permutation of whole {plan.resample} ({draws:,} draws)", _exchange(laid, pairs, codes, draws, rng)
+            return f"permutation of whole {plan.resample}", _exchange(laid, pairs, codes, plan.draws, rng)
         case "sign":
             return "exact sign test of pairs of outputs", _signs(work, laid, pairs, rng)
         case "williams":
             return "Williams' test", np.array([_williams(laid.panel, a, b) for a, b in pairs])
         case "bootstrap":
-            gaps = bootstrap_gaps(
-                laid.measures,
-                laid.panel,
-                pairs,
-                laid.grouping,
-                plan.group_average,
-                over=plan.resample,
-                draws=plan.draws,
-                rng=rng,
-            )
-            return f"paired bootstrap of {_drawn(plan.resample)}", np.array([gap.p for gap in gaps])
+            return f"paired bootstrap of {_drawn(plan.resample)}", _bootstrap(plan, laid, pairs, rng)
     found = permutation_tests(
         laid.measures[0],
         laid.panel,
@@ -96,12 +84,6 @@ def _p_values(work: Work, laid: Laid, pairs: Pairs) -> tuple[str, Floats]:
         alpha=plan.alpha,
     )
     return f"permutation of {_drawn(plan.resample)}", np.array([test.p for test in found])
-
-
-def enough_draws(plan: Plan, pairs: int) -> int:
-    """As many draws as let the smallest p-value pass Holm's bound for this many pairs; for tests where draws cost next
-    to nothing."""
-    return max(plan.draws, min(_MOST_DRAWS, math.ceil(2 * pairs / plan.alpha)))
 
 
 def _kind(work: Work, laid: Laid) -> str:
@@ -130,7 +112,8 @@ def _bootstrap(plan: Plan, laid: Laid, pairs: Pairs, rng: np.random.Generator) -
         draws=plan.draws,
         rng=rng,
     )
-    return np.array([gap.p for gap in gaps])
+    z = [abs(gap.value) / gap.standard_error if gap.standard_error > 0 else math.nan for gap in gaps]
+    return with_tails(np.array([gap.p for gap in gaps]), np.array(z), plan.draws)
 
 
 def _exchange(laid: Laid, pairs: Pairs, codes: Codes, draws: int, rng: np.random.Generator) -> Floats:
@@ -141,12 +124,7 @@ def _exchange(laid: Laid, pairs: Pairs, codes: Codes, draws: int, rng: np.random
     for batch in batches(laid.panel, pairs):
         source.bit_generator.state = state
         rows = _rows(batch.panel, [laid.measures[metric] for metric in batch.metrics], codes[batch.outputs])
-        first, second = np.array(batch.pairs, dtype=np.intp).T
-        values = pooled(rows, _mean)
-        observed, slack = values[first] - values[second], slack_of(values[first], values[second])
-        chunks = exchanged_differences(rows, batch.pairs, _mean, draws, source)
-        extreme = np.sum([count_extreme(null, observed, "two-sided", slack) for null in chunks], axis=0)
-        found[batch.positions] = p_values(extreme, draws, observed, rows.shape[1])
+        found[batch.positions] = exchange_p_values(rows, batch.pairs, _mean, draws, source)
     return found
 
 

@@ -1,0 +1,247 @@
+"""Meta-evaluation beside the loops that others run: `python -m bench.meta [--write]`.
+
+Every row is measured in a process of its own that is held to one core: seconds of CPU time, best of some rounds, and the
+most memory that the process ever held, Python and numpy included. A peer that would take hours is timed on less and its
+time for the whole is extrapolated: "ext." says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.meta_peers import calibrated_pair_by_pair, exchanged_one_by_one, kendall
+from metrist.kernels import have_compiled
+from metrist.meta.between import permutation_tests
+from metrist.meta.certainty import bootstrap
+from metrist.meta.measures import measure
+from metrist.meta.panel import Panel, all_pairs
+from metrist.meta.threshold_search import best_threshold
+from metrist.meta.ties import pairing
+
+Floats = NDArray[np.float64]
+ROUNDS = 3
+SCORES, PEER_SCORES = 100_000, 1_000
+METRICS, ITEMS, SYSTEMS, DRAWS = 30, 100, 16, 1_000
+#: Draws and pairs that a peer gets to show its pace.
+PEER_DRAWS = 20
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+OPEN, CLOSE = "<!-- bench-meta -->", "<!-- /bench-meta -->"
+
+
+class Task(NamedTuple):
+    """One row: what is done by whom at which size; how much more the whole is than what is timed; the work."""
+
+    what: str
+    tool: str
+    size: str
+    times: float
+    run: Callable[[], object]
+
+
+# ---- What is measured ----
+
+
+def tasks() -> list[Task]:
+    return [*(task for kind in _KINDS for task in _calibrations(kind)), *_bootstraps(), *_permutations()]
+
+
+#: Human and metric values by kind: how many levels humans use and how the metric follows them decide how hard it is.
+_KINDS: dict[str, Callable[[Floats, Floats], tuple[Floats, Floats]]] = {
+    "12 levels": lambda quality, noise: (np.clip(np.round(quality * 2 + 6), 0, 11), quality + noise),
+    "4 levels, half of the pairs tied": lambda quality, noise: (
+        np.clip(np.round(quality * 1.2 - 0.4), -3, 0),
+        quality + 1.5 * noise,
+    ),
+    "scores of two digits": lambda quality, noise: (np.round(quality), np.round(quality + noise, 2)),
+    "3 levels, a metric that knows nothing (the hardest)": lambda quality, noise: (
+        np.floor(3 * _ranks(quality)),
+        noise,
+    ),
+}
+
+
+def _ranks(values: Floats) -> Floats:
+    return np.argsort(np.argsort(values)) / len(values)
+
+
+def _calibrations(kind: str) -> list[Task]:
+    what = f"exact tie calibration, {kind}"
+
+    def ours(count: int) -> object:
+        paired = pairing(*_columns(kind, count))
+        return best_threshold(paired)
+
+    growth = (SCORES / PEER_SCORES) ** 2
+    rows = [Task(what, "metrist", f"{SCORES:,} scores", 1, lambda: ours(SCORES))]
+    if kind == next(iter(_KINDS)):
+        peer = "mt-metrics-eval's procedure, plainly"
+        small = f"{PEER_SCORES:,} scores"
+        columns = _columns(kind, PEER_SCORES)
+        rows.append(Task(what, "metrist", small, 1, lambda: ours(PEER_SCORES)))
+        rows.append(Task(what, peer, small, 1, lambda: calibrated_pair_by_pair(*columns)))
+        rows.append(Task(what, peer, f"{SCORES:,} scores", growth, lambda: calibrated_pair_by_pair(*columns)))
+    return rows
+
+
+def _columns(kind: str, count: int) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(1)
+    return _KINDS[kind](rng.normal(size=count), rng.normal(size=count))
+
+
+def _panel() -> Panel:
+    rng = np.random.default_rng(2)
+    item, system = np.divmod(np.arange(ITEMS * SYSTEMS), SYSTEMS)
+    quality = rng.normal(size=len(item))
+    noise = rng.normal(size=(METRICS, len(item))) * np.linspace(0.5, 3, METRICS)[:, None]
+    return Panel(human=np.round(quality * 2) / 2, metrics=quality + noise, item=item, system=system)
+
+
+def _bootstraps() -> list[Task]:
+    what, size = "bootstrap of Kendall's τ-b over items", f"{METRICS} metrics × {ITEMS * SYSTEMS:,}, {DRAWS:,} draws"
+    panel, (peer, tau) = _panel(), kendall()
+
+    def loop() -> None:
+        rng = np.random.default_rng(0)
+        for _ in range(PEER_DRAWS):
+            drawn = (rng.integers(0, ITEMS, ITEMS)[:, None] * SYSTEMS + np.arange(SYSTEMS)).ravel()
+            tau(panel.human[drawn], panel.metrics[0, drawn])
+
+    def ours() -> object:
+        return bootstrap(measure("kendall_b"), panel, draws=DRAWS, rng=np.random.default_rng(0))
+
+    return [Task(what, "metrist", size, 1, ours), Task(what, peer, size, METRICS * DRAWS / PEER_DRAWS, loop)]
+
+
+def _permutations() -> list[Task]:
+    panel = _panel()
+    pairs = all_pairs(panel)
+    what, size = (
+        "permutation tests of Pearson's r, each output exchanged",
+        f"{len(pairs)} pairs of metrics, {DRAWS:,} draws",
+    )
+
+    def ours() -> object:
+        rng = np.random.default_rng(0)
+        return permutation_tests(measure("pearson"), panel, pairs, draws=DRAWS, rng=rng, alpha=None)
+
+    def loop() -> int:
+        return exchanged_one_by_one(
+            panel.human, panel.metrics[0], panel.metrics[1], PEER_DRAWS, np.random.default_rng(0)
+        )
+
+    times = len(pairs) * DRAWS / PEER_DRAWS
+    return [
+        Task(what, "metrist", size, 1, ours),
+        Task(what, "mt-metrics-eval's procedure, plainly", size, times, loop),
+    ]
+
+
+# ---- Measuring ----
+
+
+def main() -> None:
+    arguments = _arguments()
+    if arguments.task is not None:
+        print(json.dumps(_measured(tasks()[arguments.task])))
+        return
+    report = "\n\n".join([_machine(), _table([_in_child(number) for number in range(len(tasks()))])])
+    print(report)
+    if arguments.write:
+        _write(report)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.meta", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"put the table into {DOCUMENT.name}")
+    parser.add_argument("--task", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _in_child(number: int) -> dict[str, Any]:
+    environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")}
+    command = [sys.executable, "-m", "bench.meta", "--task", str(number)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    row: dict[str, Any] = json.loads(done.stdout)
+    print(f"{row['what']:75} {row['tool']:40} {row['seconds']:12.4f} s", file=sys.stderr)
+    return row
+
+
+def _measured(task: Task) -> dict[str, Any]:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    seconds = []
+    for _ in range(ROUNDS):
+        start = time.process_time()
+        task.run()
+        seconds.append(time.process_time() - start)
+    # Kilobytes, but bytes on a Mac.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 10 if sys.platform != "darwin" else 1 << 20)
+    return {
+        "what": task.what,
+        "tool": task.tool,
+        "size": task.size,
+        "seconds": min(seconds) * task.times,
+        "megabytes": peak if task.times == 1 else None,
+        "extrapolated": task.times != 1,
+    }
+
+
+# ---- Telling ----
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    ours = {(row["what"], row["size"]): row["seconds"] for row in rows if row["tool"] == "metrist"}
+    lines = ["| what | tool | size | seconds | peak memory, MB | metrist is |", "|---|---|---|--:|--:|--:|"]
+    for row in rows:
+        ratio = "" if row["tool"] == "metrist" else f"{row['seconds'] / ours[row['what'], row['size']]:,.0f}×"
+        seconds = f"{_round(row['seconds'])}{' ext.' if row['extrapolated'] else ''}"
+        megabytes = "" if row["megabytes"] is None else f"{row['megabytes']:.0f}"
+        lines.append(f"| {row['what']} | {row['tool']} | {row['size']} | {seconds} | {megabytes} | {ratio} |")
+    return "\n".join(lines)
+
+
+def _round(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.2g}"
+
+
+def _machine() -> str:
+    kernels = "compiled kernels" if have_compiled else "plain Python kernels"
+    return (
+        f"Measured by `make bench-meta` on one core of {_processor()}, {platform.system()}, Python "
+        f"{platform.python_version()}, numpy {np.__version__}, {kernels}: CPU time, best of {ROUNDS}. Peers that are "
+        'not installed are written out plainly from their published procedure; "ext." is extrapolated from '
+        f"{PEER_SCORES:,} scores (by pairs), or from {PEER_DRAWS} draws of one metric or pair."
+    )
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def _write(report: str) -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, opened, rest = text.partition(OPEN)
+    _, closed, after = rest.partition(CLOSE)
+    if not (opened and closed):
+        before, after = f"{text.rstrip()}\n\n## Meta-evaluation\n\n", "\n"
+    DOCUMENT.write_text(f"{before}{OPEN}\n{report}\n{CLOSE}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

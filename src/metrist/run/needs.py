@@ -1,0 +1,31 @@
+"""A metric that an input cannot serve is refused before anything is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from metrist.errors import NeedsError
+from metrist.executors.scoring import lack
+from metrist.metrics.base import Metric
+from metrist.records import Record
+from metrist.run.cutting import MOST_TEXT, characters
+
+#: Records that are looked at for one that serves a metric; fewer where their texts pass `MOST_TEXT` characters. Neither
+#: depends on the size of shards, so the same input is refused or scored whatever that is.
+LOOK_AHEAD = 10_000
+
+
+def served(metrics: Iterable[Metric], records: Iterable[Record]) -> Iterator[Record]:
+    """The same records. A metric that none of the first ones serves is refused; mostly a look at one record settles it,
+    and no more are held than were looked at."""
+    coming, looked_at, text = iter(records), list[Record](), 0
+    unserved = [metric for metric in metrics if metric.needs]
+    while unserved and len(looked_at) < LOOK_AHEAD and text <= MOST_TEXT and (record := next(coming, None)):
+        looked_at.append(record)
+        text += characters(record)
+        unserved = [metric for metric in unserved if lack(metric, record)]
+    if unserved and looked_at:
+        more = f", nor has any other of the first {len(looked_at):,} records" if len(looked_at) > 1 else ""
+        raise NeedsError(f"{lack(unserved[0], looked_at[0])}{more}")
+    return chain(looked_at, coming)
