@@ -205,11 +205,12 @@ def _processor() -> str:
 
 
 def _write(report: str) -> None:
+    """Put the tables between their markers, or at the end where the document has none yet."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    before, opened, rest = text.partition(OPEN)
-    _, closed, after = rest.partition(CLOSE)
-    if not (opened and closed):
-        sys.exit(f"{DOCUMENT} has no place for the tables: put {OPEN} and {CLOSE} where they belong")
+    if OPEN not in text:
+        text = f"{text.rstrip()}\n\n## Lexical metrics\n\n{OPEN}\n{CLOSE}\n"
+    before, _, rest = text.partition(OPEN)
+    _, _, after = rest.partition(CLOSE)
     DOCUMENT.write_text(f"{before}{OPEN}\n{report}\n{CLOSE}{after}", encoding="utf-8")
 
 

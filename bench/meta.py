@@ -1,8 +1,8 @@
 """Meta-evaluation beside the loops that others run: `python -m bench.meta [--write]`.
 
-Every row is measured in a process of its own that is held to one core: seconds of CPU time, best of some rounds, and the
-most memory that the process ever held, Python and numpy included. A peer that would take hours is timed on less and its
-time for the whole is extrapolated: "ext." says so.
+Every row is measured in a process of its own that is held to one core: seconds of CPU time, best of some rounds, and
+the most memory that the process ever held, Python and numpy included. A peer that would take hours is timed on less and
+its time for the whole is extrapolated: "ext." says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.meta_peers import calibrated_pair_by_pair, exchanged_one_by_one, kendall
+from bench.meta_peers import calibrated_pair_by_pair, exchanged_one_by_one, kendall, kendall_peer
 from metrist.kernels import have_compiled
 from metrist.meta.between import permutation_tests
 from metrist.meta.certainty import bootstrap
@@ -111,10 +111,10 @@ def _panel() -> Panel:
 
 def _bootstraps() -> list[Task]:
     what, size = "bootstrap of Kendall's τ-b over items", f"{METRICS} metrics × {ITEMS * SYSTEMS:,}, {DRAWS:,} draws"
-    panel, (peer, tau) = _panel(), kendall()
+    panel = _panel()
 
     def loop() -> None:
-        rng = np.random.default_rng(0)
+        rng, tau = np.random.default_rng(0), kendall()
         for _ in range(PEER_DRAWS):
             drawn = (rng.integers(0, ITEMS, ITEMS)[:, None] * SYSTEMS + np.arange(SYSTEMS)).ravel()
             tau(panel.human[drawn], panel.metrics[0, drawn])
@@ -122,7 +122,7 @@ def _bootstraps() -> list[Task]:
     def ours() -> object:
         return bootstrap(measure("kendall_b"), panel, draws=DRAWS, rng=np.random.default_rng(0))
 
-    return [Task(what, "metrist", size, 1, ours), Task(what, peer, size, METRICS * DRAWS / PEER_DRAWS, loop)]
+    return [Task(what, "metrist", size, 1, ours), Task(what, kendall_peer(), size, METRICS * DRAWS / PEER_DRAWS, loop)]
 
 
 def _permutations() -> list[Task]:

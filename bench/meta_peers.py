@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,13 +59,18 @@ def _all_pairs(human: list[float], metric: list[float]) -> list[_Pair]:
     return pairs
 
 
-def kendall() -> tuple[str, Callable[[Floats, Floats], float]]:
+def kendall_peer() -> str:
+    installed = find_spec("scipy") is not None
+    return "scipy.stats.kendalltau in a loop" if installed else "numpy over all pairs (scipy is not installed)"
+
+
+def kendall() -> Callable[[Floats, Floats], float]:
     """scipy's Kendall τ-b where scipy is installed, else the definition over all pairs at once."""
     try:
         from scipy.stats import kendalltau
     except ImportError:
-        return "numpy over all pairs (scipy is not installed)", _kendall_by_definition
-    return "scipy.stats.kendalltau in a loop", lambda human, metric: float(kendalltau(human, metric).statistic)
+        return _kendall_by_definition
+    return lambda human, metric: float(kendalltau(human, metric).statistic)
 
 
 def _kendall_by_definition(human: Floats, metric: Floats) -> float:

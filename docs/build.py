@@ -32,8 +32,8 @@ _COMMANDS_HEAD = """\
 
 <!-- Made from the code by `make docs`; edit src/metrist/cli, not this page. -->
 
-`metrist VERB --help` says the same. What the user can mend is one line on standard error and exit code 2; `check` and
-`run` exit with 1 when a check fails.
+`metrist VERB --help` says the same. Exit codes: 0, all is well; 1, a check of `check` or `run` failed; 2, something the
+user can mend, said in one line on standard error (a wrong option is answered with its usage); 130, interrupted.
 """
 _QUESTIONS = {
     "range": "Range",

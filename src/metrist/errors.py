@@ -49,5 +49,6 @@ class MissingExtra(MetristError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the nearest known ones, or nothing."""
-    near = get_close_matches(name, list(known), n=3, cutoff=0.6)
+    by_small = {one.lower(): one for one in known}
+    near = [by_small[one] for one in get_close_matches(name.lower(), list(by_small), n=3, cutoff=0.6)]
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

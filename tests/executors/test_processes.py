@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from metrist.errors import RunError
-from metrist.executors import Executor, Processes, Serial, Task, choose
+from metrist.executors import Executor, Processes, Serial, Task, choose, wire
 from metrist.executors.processes import cores
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
@@ -91,6 +92,29 @@ def test_only_few_tasks_are_taken_ahead(module: Module) -> None:
     next(done)
     assert len(taken) <= 5
     done.close()  # type: ignore[attr-defined]
+
+
+BUSY = "open(f'{self.folder}/{os.getpid()}.pid', 'w').close(); time.sleep(0.05)"
+
+
+def test_another_worker_is_started_only_while_the_run_waits(
+    module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metrist.executors.processes._PATIENCE", 0.02)
+    monkeypatch.setattr("metrist.executors.processes.FIRST_WORKERS", 1)
+    metric = module(METRIC.format(body=BUSY)).Mine(str(tmp_path))
+    assert len(outcome(Processes(workers=3), metric, 60)) == 60
+    assert len(list(tmp_path.glob("*.pid"))) == 3
+
+
+def test_a_run_that_need_not_wait_keeps_to_its_first_workers(
+    module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metrist.executors.processes._PATIENCE", 600.0)
+    monkeypatch.setattr("metrist.executors.processes.FIRST_WORKERS", 2)
+    metric = module(METRIC.format(body=BUSY)).Mine(str(tmp_path))
+    assert len(outcome(Processes(workers=9), metric, 12)) == 12
+    assert len(list(tmp_path.glob("*.pid"))) == 2
 
 
 def test_a_worker_that_dies_is_replaced_once(module: Module, tmp_path: Path) -> None:
@@ -203,6 +227,27 @@ def test_no_worker_outlives_a_run_that_is_ended_from_outside(module: Module, tmp
     _, errors = run.communicate(timeout=20)
     assert all(map(gone, pids))
     assert (b"KeyboardInterrupt" in errors) == (how == signal.SIGINT)
+
+
+def test_a_worker_whose_run_has_gone_leaves_without_a_word(module: Module) -> None:
+    metric = module(METRIC.format(body="")).Mine()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "metrist.executors.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert worker.stdin
+    assert worker.stdout
+    assert worker.stderr
+    worker.stdout.close()
+    greeting = wire.Greeting(path=sys.path, python_path=None, folder=os.getcwd(), metrics=pickle.dumps((metric,)))
+    for message in (greeting, next(tasks(1, metric))):
+        wire.send(worker.stdin, pickle.dumps(message))
+    assert worker.wait(timeout=20) == 0
+    assert worker.stderr.read() == b""
+    worker.stderr.close()
+    worker.stdin.close()
 
 
 def test_a_metric_of_the_main_program_stays_in_its_process(tmp_path: Path) -> None:

@@ -35,11 +35,11 @@ def test_rows_of_one_output_are_merged() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"output": "y"}, "another output"),
-        ({"source": "t"}, "another source"),
-        ({"source": None}, "another source"),
-        ({"references": ["r", "q"]}, "another references"),
-        ({"instruction": "i"}, "another instruction"),
+        ({"output": "y"}, "other text in 'output'"),
+        ({"source": "t"}, "other text in 'source'"),
+        ({"source": None}, "other text in 'source'"),
+        ({"references": ["r", "q"]}, "other text in 'references'"),
+        ({"instruction": "i"}, "other text in 'instruction'"),
         ({"task": "t"}, "other values in one of task, language"),
         ({"doc": {"a": 1}}, "other values in one of task, language, 'doc'"),
     ],
@@ -71,7 +71,7 @@ def test_of_a_pair_in_conflict_nothing_is_kept() -> None:
     reader = read_records(rows, skip_bad=True)
     assert [(record.system, record.output) for record in reader] == [("a", "x"), ("b", "y"), ("c", "z")]
     assert reader.skipped.messages[0].startswith(
-        "row 2: item '1' of system 'a' already stands at row 1 with another output"
+        "row 2: item '1' of system 'a' already stands at row 1 with other text in 'output'"
     )
 
 

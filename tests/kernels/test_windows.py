@@ -7,13 +7,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from flavours import needs_compiled
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.kernels import windows
 from metrist.kernels.windows import Ranked, Stretch
 
+needs_compiled = pytest.mark.skipif(not windows.have_compiled, reason="the kernels are not compiled here")
 flavours = pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiled)])
 output = st.tuples(
     st.integers(0, 2), st.integers(-6, 6).map(lambda half: half / 2), st.integers(0, 4), st.integers(1, 3)

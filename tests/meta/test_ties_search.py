@@ -125,9 +125,9 @@ def test_a_metric_of_few_marks_ends_the_search():
     assert (found.right, found.epsilon) == (max(tried), float(np.argmax(tried)))
 
 
-# Stored: tau_optimization(..., TauSufficientStats.acc_23, sample_rate=1.0) of mt-metrics-eval, commit 0b82d96 of
-# google-research/mt-metrics-eval. That package is not on PyPI (the distribution of this name there is another), so its
-# one module was run by itself, over the scores that `made` makes.
+# Stored: tau_optimization(..., TauSufficientStats.acc_23, sample_rate=1.0) of mt-metrics-eval, over the scores that
+# `made` makes. The package could not be installed (the distribution of this name on PyPI is another), so its module
+# tau_optimization was copied out by hand from commit 0b82d96 of google-research/mt-metrics-eval and run by itself.
 PEER = [
     ((300, 3, 6, 300), 0.465819397993311, 1.999622),
     ((300, 6, 2, 300), 0.5009141583054626, 0.029999999999999916),

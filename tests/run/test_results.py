@@ -197,6 +197,10 @@ def _line(**change: Any) -> str:
         ([], r"x\.jsonl holds no scores"),
         (['{"item": "1"}'], r"x\.jsonl:1: 'system' is missing: wanted a line that `metrist score` wrote"),
         ([_line(), _line(stats=[1])], r"x\.jsonl:2: not a line that .* wrote: it has 1 stats, the lines before have 2"),
+        (
+            [_line(), _line(), _line(signature="m | 2")],
+            r"x\.jsonl:3: not a line that .* wrote: it has the signature 'm \| 2', the lines before have 'm'",
+        ),
         ([_line(value="high")], r"x\.jsonl:1: not a line that `metrist score` wrote"),
         ([_line(value=None)], r"lines of m are not what .* wrote: score 0 must be NaN exactly when"),
         ([_line(errors=[{"x": 1}])], r"lines of m are not what .* wrote"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import metrist
 from metrist import Metric, Record, read_records
 from metrist.errors import InputError, NeedsError, RunError
-from metrist.executors import Processes
+from metrist.executors import Done, Processes, Serial, Task
 from metrist.run import export, load, score
 from metrist.run.cutting import cut
+from metrist.run.needs import served
 from metrist.spec import parse
 
 METRICS = ["exact", "chrf", "length"]
@@ -118,6 +121,72 @@ def test_metrics_scored_on_different_records_are_not_loaded_together(rows: Rows,
         load(run)
 
 
+def test_metrics_scored_on_different_texts_of_the_same_names_are_not_loaded_together(rows: Rows, run: Path) -> None:
+    edited = [{**row, "output": f"{row['output']} too"} for row in rows]
+    score(edited, ["bleu"], out=run, shard_size=8)
+    message = (
+        "bleu and exact were scored on records of the same names with different texts; score all metrics on the same"
+    )
+    for read in (load, lambda path: export(path, run.parent / "x.jsonl"), metrist.compare):
+        with pytest.raises(RunError, match=message):
+            read(run)
+    score(edited, [*METRICS, "bleu"], out=run, shard_size=8)
+    assert set(load(run).scores) == {*METRICS, "bleu"}
+
+
+def test_metrics_scored_on_the_same_records_in_other_shards_are_loaded_together(rows: Rows, run: Path) -> None:
+    score(rows, ["bleu"], out=run, shard_size=5)
+    assert set(load(run).scores) == {*METRICS, "bleu"}
+
+
+def test_an_unfinished_metric_is_told_wherever_the_run_is_read(run: Path, tmp_path: Path) -> None:
+    (run / "results/chrf/complete.json").unlink()
+    note = "chrf is left out, because it is not finished: run the same `metrist score` again"
+    assert load(run).notes == (note,)
+    assert load(run).unfinished == ("chrf",)
+    assert export(run, tmp_path / "x.jsonl").notes == (note,)
+    assert note in metrist.compare(run, draws=100).table().notes
+    assert note in metrist.check(run, minimum={"exact": 0.0}).notes
+
+
+class Interrupted(Exception):
+    """Stands for whatever ends a run from outside."""
+
+
+@dataclass(frozen=True)
+class Interrupting:
+    """An executor that is interrupted after some tasks."""
+
+    after: int
+
+    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[Done]:
+        for number, task in enumerate(tasks):
+            if number == self.after:
+                raise Interrupted
+            yield from Serial().map(metrics, [task])
+
+
+@pytest.mark.parametrize("shards", [0, 2])
+def test_results_that_an_interrupted_run_was_to_replace_are_told_from_new_ones(
+    rows: Rows, run: Path, shards: int
+) -> None:
+    edited = [{**row, "output": f"{row['output']} too"} for row in rows]
+    before = load(run)
+    with pytest.raises(Interrupted):
+        score(edited, METRICS, out=run, shard_size=8, executor=Interrupting(after=shards))
+    found = load(run)
+    assert list(found.rows()) == list(before.rows())
+    assert [note.partition(":")[0] for note in found.notes] == METRICS
+    assert found.notes[0] == (
+        "exact: these are the scores of an earlier run; a later one, of other records or of another version of the "
+        "metric, was not finished: run `metrist score` again"
+    )
+    score(edited, METRICS, out=run, shard_size=8)
+    assert load(run).notes == ()
+    score(edited, METRICS, out=run.parent / "fresh", shard_size=8)
+    assert contents(run) == contents(run.parent / "fresh")
+
+
 def test_a_metric_asked_for_twice_is_computed_once(rows: Rows) -> None:
     results = score(rows, ["chrf", "chrf(beta=2.0)", parse("chrf"), "length"])
     assert list(results.scores) == ["chrf", "length"]
@@ -159,11 +228,49 @@ def test_progress_counts_records_done_or_found(rows: Rows, run: Path) -> None:
     assert calls == [(8, 36), (16, 36), (24, 36), (32, 36), (36, 36)] * 2
 
 
-def test_needs_that_no_record_of_the_first_shard_meets_end_the_run_before_it_begins(rows: Rows, tmp_path: Path) -> None:
+NONE_SERVES = (
+    "chrf needs references, but item 'i0' of system 'first' has none; none of the first {} records can be scored"
+)
+
+
+@pytest.mark.parametrize("shard_size", [1, 8, 1024])
+def test_needs_that_no_record_meets_end_the_run_before_it_begins(rows: Rows, tmp_path: Path, shard_size: int) -> None:
     bare = [{key: value for key, value in row.items() if key != "references"} for row in rows]
-    with pytest.raises(NeedsError, match=r"^chrf needs references, but item 'i0' of system 'first' has none$"):
-        score(bare, ["length", "chrf"], out=tmp_path / "run")
+    with pytest.raises(NeedsError, match=NONE_SERVES.format(36)):
+        score(bare, ["length", "chrf"], out=tmp_path / "run", shard_size=shard_size)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("shard_size", [1, 8, 1024])
+def test_whether_needs_are_met_does_not_depend_on_the_size_of_shards(
+    rows: Rows, shard_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = [{**row, "references": []} if n < 20 else row for n, row in enumerate(rows)]
+    assert len(score(late, ["chrf"], shard_size=shard_size, executor="serial").scores["chrf"].failures) == 20
+    monkeypatch.setattr("metrist.run.needs.LOOK_AHEAD", 20)
+    with pytest.raises(NeedsError, match=NONE_SERVES.format(20)):
+        score(late, ["chrf"], shard_size=shard_size)
+    monkeypatch.setattr("metrist.run.needs.LOOK_AHEAD", 21)
+    assert len(score(late, ["chrf"], shard_size=shard_size, executor="serial")) == 36
+
+
+def test_no_more_records_are_held_than_tell_whether_needs_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Record] = []
+
+    def records(*references: tuple[str, ...]) -> Iterator[Record]:
+        for n, texts in enumerate(references):
+            taken.append(Record(item=str(n), system="s", output="o" * 10, references=texts))
+            yield taken[-1]
+
+    chrf, length = metrist.metric("chrf"), metrist.metric("length")
+    served([length], records((), ("a",)))
+    assert len(taken) == 0
+    found = served([length, chrf], records((), ("a",), (), ("b",)))
+    assert len(taken) == 2
+    assert list(found) == taken
+    monkeypatch.setattr("metrist.run.needs.MOST_TEXT", 25)
+    with pytest.raises(NeedsError, match="none of the first 3 records"):
+        served([chrf], records(*[()] * 9))
 
 
 def test_some_records_without_a_need_are_failed_scores(rows: Rows, tmp_path: Path) -> None:

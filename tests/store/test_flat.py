@@ -18,7 +18,7 @@ from metrist.scores import Score, Scores
 from metrist.store import flat as flat_module
 from metrist.store.flat import COLUMNS, Flat, write_flat
 
-ODD = 'a\ud800\0\u202e\n,"'
+ODD = 'a\ud800\0\u202e\n,"\r'
 
 
 @pytest.fixture
@@ -65,6 +65,17 @@ def test_csv_holds_the_same_rows_with_nested_cells_as_json(tmp_path: Path, flat:
     assert json.loads(found[0]["parts"]) == {"50%": 1 / 3, ODD: None}
     assert found[2]["item"] == ODD.replace("\ud800", "\\ud800")
     assert json.loads(found[4]["errors"])[0]["aspect"] == ODD
+
+
+@pytest.mark.parametrize("name", ["a\rb", "\r", "a\r\nb", '"', '""', ",", " a ", "a\nb", "a\u2028b\x0bc", "=1+1", "'"])
+def test_csv_brings_any_name_back(tmp_path: Path, name: str) -> None:
+    flat = Flat(items=[name], systems=[name], scores={name: Scores.of([0.5])}, signatures={name: name})
+    write_flat(tmp_path / "x.csv", flat)
+    with open(tmp_path / "x.csv", encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [
+            list(COLUMNS),
+            [name, name, name, "0.5", "", "[0.5, 1.0]", "", "", "", name],
+        ]
 
 
 def test_parquet_holds_the_same_rows(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:

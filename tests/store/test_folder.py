@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,16 +44,18 @@ def run(tmp_path: Path) -> RunFolder:
     part = folder.metric("chrf")
     put(part, 2, rows("c", "d"), [3.0, 4.0])
     put(part, 0, rows("a", "b"), [1.0, 2.0])
-    part.close("chrf", "chrf | 1", True, 4)
+    part.close("chrf", "chrf | 1", True, records=4, content="four texts")
     return folder
 
 
 def test_a_finished_run_is_read_back_in_the_input_s_order(run: RunFolder) -> None:
-    (stored,), notes = run.read()
+    found = run.read()
+    (stored,) = found.stored
     assert (stored.metric, stored.signature, stored.higher_is_better) == ("chrf", "chrf | 1", True)
     assert stored.items == ["a", "b", "c", "d"]
     assert stored.scores.values.tolist() == [1, 2, 3, 4]
-    assert notes == []
+    assert stored.content == "four texts"
+    assert (found.unfinished, found.outdated) == ([], [])
     assert is_run_folder(run.path)
 
 
@@ -66,7 +69,7 @@ def test_shards_of_an_earlier_input_are_removed_and_the_user_s_files_kept(run: R
     (part.results / "notes.txt").write_text("mine")
     put(run.metric("bleu"), 4, rows("z"), [9.0], metric="bleu")
     name = put(part, 0, rows("a", "other"), [1.0, 5.0])
-    part.close("chrf", "chrf | 1", True, 2)
+    part.close("chrf", "chrf | 1", True, records=2, content="two texts")
     assert sorted(os.listdir(part.results)) == [name, "complete.json", "notes.txt"]
     assert os.listdir(part.timings) == ["000000000.json"]
     assert len(os.listdir(run.metric("bleu").results)) == 1
@@ -108,9 +111,33 @@ def test_a_run_whose_last_page_is_not_whole_is_unfinished(run: RunFolder, page: 
 
 def test_an_unfinished_metric_beside_a_finished_one_is_noted(run: RunFolder) -> None:
     put(run.metric("bleu"), 0, rows("a", "b"), [9.0, 9.0], metric="bleu")
-    stored, notes = run.read()
-    assert [one.metric for one in stored] == ["chrf"]
-    assert notes == ["bleu is not finished: run the same command again"]
+    found = run.read()
+    assert [one.metric for one in found.stored] == ["chrf"]
+    assert found.unfinished == ["bleu"]
+
+
+def test_an_unfinished_metric_is_called_by_its_text(run: RunFolder) -> None:
+    text = "chrf(word_order=2)"
+    run.begin(Manifest(shard_size=2, metrics=(Listed(text=text, signature="s", folder=folder_name(text)),)))
+    assert run.read().unfinished == [text]
+
+
+def test_a_finished_run_that_a_later_one_began_to_replace_is_outdated_until_one_of_them_ends(run: RunFolder) -> None:
+    again = run.metric("chrf")
+    again.expect(0, content_hash(rows("a", "b")), "chrf | 1")
+    assert run.read().outdated == []
+    later = run.metric("chrf")
+    later.expect(0, content_hash(rows("a", "other")), "chrf | 1")
+    assert run.read().outdated == ["chrf"]
+    assert run.read().stored[0].items == ["a", "b", "c", "d"]
+    again.expect(2, content_hash(rows("c", "d")), "chrf | 1")
+    again.close("chrf", "chrf | 1", True, records=4, content="four texts")
+    assert run.read().outdated == []
+
+
+def test_a_run_that_began_under_another_signature_outdates_the_finished_one(run: RunFolder) -> None:
+    run.metric("chrf").expect(0, content_hash(rows("a", "b")), "chrf | 2")
+    assert run.read().outdated == ["chrf"]
 
 
 def test_the_manifest_keeps_metrics_of_earlier_runs(run: RunFolder) -> None:
@@ -128,7 +155,7 @@ def test_a_torn_manifest_does_not_lose_the_run(run: RunFolder, length: int) -> N
     path = run.path / "manifest.json"
     whole = path.read_bytes()
     path.write_bytes(whole[:length])
-    assert [one.metric for one in RunFolder(run.path).read()[0]] == ["chrf"]
+    assert [one.metric for one in RunFolder(run.path).read().stored] == ["chrf"]
     RunFolder(run.path).begin(MANIFEST)
     assert path.read_bytes() == whole
 
@@ -160,20 +187,23 @@ def test_a_read_only_folder_is_said_with_its_path(tmp_path: Path) -> None:
         write_object(tmp_path / "run" / "x", b"data")
 
 
-@pytest.fixture
+@contextmanager
 def small_disk() -> Iterator[None]:
-    """Files may not grow past 100 bytes: what a full disk does to a write, without filling one."""
+    """Files may not grow past 100 bytes: what a full disk does to a write, without filling one. For a moment only:
+    pytest itself may be writing to a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_FSIZE as Linux has it")
-@pytest.mark.usefixtures("small_disk")
 def test_a_full_disk_leaves_a_torn_shard_that_is_not_taken_for_whole(tmp_path: Path) -> None:
     part = RunFolder(tmp_path / "run").metric("chrf")
-    with pytest.raises(RunError, match=r"cannot write .*: File too large; what was done before is kept"):
+    full = pytest.raises(RunError, match=r"cannot write .*: File too large; what was done before is kept")
+    with full, small_disk():
         put(part, 0, rows("a", "b"), [1.0, 2.0])
     assert part.find(0) is None
     assert len(part.set_aside) == 1

@@ -14,7 +14,7 @@ from metrist.errors import RunError
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Score, Scores
-from metrist.store.shards import Header, Torn, content_hash, decode, digest_of, encode
+from metrist.store.shards import Header, InputHash, Torn, content_hash, decode, digest_of, encode
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=12)
 NUMBERS = st.floats(allow_nan=False)
@@ -125,6 +125,18 @@ def test_each_field_of_a_record_counts_for_the_digest(change: dict[str, object])
     record = Record(item="i", system="s", output="o")
     assert content_hash([record]) == content_hash([Record(item="i", system="s", output="o")])
     assert content_hash([record]) != content_hash([replace(record, **change)])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_the_hash_of_an_input_does_not_depend_on_how_it_is_cut(size: int) -> None:
+    everything, whole, cut = records(7), InputHash(), InputHash()
+    assert whole.add(everything) == content_hash(everything)
+    for start in range(0, 7, size):
+        assert cut.add(everything[start : start + size]) == content_hash(everything[start : start + size])
+    assert cut.whole == whole.whole
+    changed = InputHash()
+    changed.add([*everything[:-1], replace(everything[-1], output="other")])
+    assert changed.whole != whole.whole
 
 
 def test_the_digest_tells_metrics_and_reference_borders_apart() -> None:

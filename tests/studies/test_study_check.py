@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,12 +134,53 @@ def test_what_cannot_be_tested_does_not_pass() -> None:
 
 
 def test_what_the_baseline_lacks_is_noted() -> None:
-    before = make_run(quality={"a": GOOD, "b": GOOD})
+    before = make_run(quality={"a": GOOD})
     now = make_run(quality={"a": GOOD, "c": GOOD}, errors={"a": GOOD, "c": GOOD}, size={"a": GOOD, "c": GOOD})
     report = check(now, against=before, draws=50)
     assert verdicts(report) == [("a", "quality", True)]
     assert "Not in the baseline, so not tested against it: c." in report.notes
     assert "Not scored in the baseline, so not tested against it: errors." in report.notes
+
+
+def test_a_system_that_the_run_has_lost_fails() -> None:
+    before = make_run(quality={"a": GOOD, "b": GOOD}, errors={"a": GOOD, "b": GOOD}, size={"a": GOOD, "b": GOOD})
+    now = make_run(quality={"a": GOOD}, errors={"a": GOOD}, size={"a": GOOD})
+    report = check(now, against=before, draws=50)
+    assert not report.passed
+    assert [(lost.kind, lost.system, lost.metric) for lost in report.failures] == [
+        ("missing", "b", "quality"),
+        ("missing", "b", "errors"),
+    ]
+    assert report.failures[0].why == ("lost since the baseline; if on purpose, name the systems to be checked")
+    assert report.to_dict()["verdicts"][-1]["value"] is None
+    assert 'failures="2"' in report.junit()
+    assert check(now, against=before, draws=50, systems=["a"]).passed
+
+
+def test_a_metric_that_the_run_was_not_scored_by_is_noted() -> None:
+    before = make_run(quality={"a": GOOD}, errors={"a": GOOD}, size={"a": GOOD})
+    report = check(make_run(quality={"a": GOOD}), against=before, draws=50)
+    assert report.passed
+    assert "NOT CHECKED: errors; the baseline was scored by it, this run was not." in report.notes
+
+
+def test_a_metric_that_the_run_has_not_finished_fails() -> None:
+    before = make_run(quality={"a": GOOD}, errors={"a": GOOD})
+    now = replace(make_run(quality={"a": GOOD}), unfinished=("errors",), notes=("errors is left out",))
+    for asked in ({"against": before, "draws": 50}, {"min_coverage": 0.9}, {"against": before, "min_coverage": 0.9}):
+        report = check(now, **asked)
+        (failure,) = report.failures
+        assert (failure.kind, failure.system, failure.metric) == ("missing", "a", "errors")
+        assert failure.why == "not finished: run the same `metrist score` again"
+        assert "errors is left out" in report.notes
+        assert not any("NOT CHECKED" in note for note in report.notes)
+    assert check(now, minimum={"quality": 0.1}).passed
+
+
+def test_what_is_amiss_with_the_runs_is_noted() -> None:
+    now, before = (replace(make_run(quality={"a": GOOD}), notes=(note,)) for note in ("x is amiss", "y is amiss"))
+    notes = check(now, against=before, draws=50).notes
+    assert {"x is amiss", "The baseline: y is amiss"} <= set(notes)
 
 
 def test_too_few_draws_are_noted() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,6 +112,24 @@ def test_several_runs_are_compared_when_they_were_scored_alike() -> None:
         compare([first, first])
     with pytest.raises(RunError, match="the runs have no metric in common"):
         compare([first, make_run(errors={"b": THREE["b"]})])
+
+
+def test_what_is_amiss_with_the_runs_is_noted() -> None:
+    one = replace(make_run(quality={"a": THREE["a"], "b": THREE["b"]}), notes=("ter is left out",))
+    comparison = compare(one, draws=100)
+    assert comparison.table().notes[-1] == "ter is left out"
+    assert comparison.to_dict()["notes"] == ["ter is left out"]
+    both = compare([one, make_run(quality={"c": THREE["c"]})], draws=100)
+    assert both.notes == ("run 1: ter is left out",)
+
+
+def test_metrics_that_not_every_run_has_are_noted_unless_some_were_chosen() -> None:
+    runs = [
+        make_run(quality={"a": THREE["a"]}, errors={"a": THREE["a"]}),
+        make_run(quality={"b": THREE["b"]}, size={"b": THREE["b"]}),
+    ]
+    assert compare(runs, draws=100).notes == ("Not scored in every run, so left out: errors, size.",)
+    assert compare(runs, metrics=["quality"], draws=100).notes == ()
 
 
 def test_metrics_are_chosen_by_text_or_by_a_name_that_is_not_ambiguous() -> None:

@@ -69,8 +69,17 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing is wrong, but Python would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         sys.exit(1)
+    except OSError as fault:
+        remark(f"cannot write what was found: {fault.strerror or fault}")
+        _close_output()
+        sys.exit(2)
+
+
+def _close_output() -> None:
+    """Give standard output to nobody: what is left in its buffer would fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _spread(arguments: list[str], option: str) -> list[str]:

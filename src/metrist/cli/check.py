@@ -29,7 +29,7 @@ def check(
         float | None,
         typer.Option("--min-coverage", min=0, max=1, help="Least share of outputs with a score."),
     ] = None,
-    alpha: Annotated[float, typer.Option("--alpha", help="Largest p-value that counts as a loss.")] = 0.05,
+    alpha: Annotated[float, typer.Option("--alpha", min=0, max=1, help="Largest p that counts as a loss.")] = 0.05,
     draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
     seed: Seed = 0,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here.")] = None,
@@ -51,9 +51,9 @@ def check(
         draws=draws,
         seed=seed,
     )
+    show(report.table(), form)
     if junit is not None:
         with whole(junit) as file:
             file.write(report.junit())
-    show(report.table(), form)
     if not report.passed:
         raise typer.Exit(1)

@@ -31,7 +31,7 @@ def compare(
     ] = None,
     baseline: Annotated[str | None, typer.Option("--baseline", help="Compare each system with this one only.")] = None,
     test: Annotated[Test, typer.Option("--test", help="Which test decides.")] = Test.both,
-    alpha: Annotated[float, typer.Option("--alpha", help="Largest p-value that counts as a difference.")] = 0.05,
+    alpha: Annotated[float, typer.Option("--alpha", min=0, max=1, help="Largest p that counts.")] = 0.05,
     draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
     seed: Seed = 0,
     form: TableFormat = Format.text,

@@ -35,7 +35,7 @@ RunPath = Annotated[
 ]
 TableFormat = Annotated[Format, typer.Option("--format", help="How to print the table.")]
 Draws = Annotated[int, typer.Option("--draws", min=100, help="Resamples behind intervals and tests.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the resampling.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the resampling.")]
 ItemKey = Annotated[
     str, typer.Option("--item-key", metavar="A+B", help="Build the item's key from these fields, such as doc+segment.")
 ]

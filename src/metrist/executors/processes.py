@@ -11,9 +11,10 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -28,10 +29,16 @@ from metrist.metrics.base import Metric
 # One worker has one core: threads of numerical libraries inside it would only fight over it.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
+#: Workers that a run begins with. Fast metrics keep no more than these busy, since one process reads for all of them;
+#: each takes some 50 MB.
+FIRST_WORKERS = 4
+#: Seconds that a run waits for its workers before it takes on another. Long enough for the first ones to start.
+_PATIENCE = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Scores in `workers` processes (None: one per core that this process may use)."""
+    """Scores in up to `workers` processes (None: one per core that this process may use), as many as are of use."""
 
     workers: int | None = None
 
@@ -47,7 +54,7 @@ class Processes:
         if len(first) < 2 or size == 1:
             yield from Serial().map(metrics, chain(first, coming))
         else:
-            yield from _in_order(_Crew(metrics), chain(first, coming), size)
+            yield from _in_order(_Crew(metrics, min(size, FIRST_WORKERS)), chain(first, coming), size)
 
 
 def cores() -> int:
@@ -58,14 +65,20 @@ def cores() -> int:
 
 
 def _in_order(crew: _Crew, tasks: Iterable[Task], size: int) -> Iterator[Done]:
-    """Two tasks per worker are under way, so that none waits for the reader and memory stays bounded."""
+    """Two tasks per worker are under way, so that none waits for the reader and memory stays bounded. There are more
+    workers, up to `size`, only where reading goes faster than scoring."""
     pool = ThreadPoolExecutor(size, thread_name_prefix="metrist")
     under_way: deque[Future[Done]] = deque()
+    patience = _Patience()
     try:
         for task in tasks:
             under_way.append(pool.submit(crew.perform, task))
-            if len(under_way) >= 2 * size:
-                yield under_way.popleft().result()
+            if len(under_way) >= 2 * crew.places:
+                if patience.wait_for(under_way[0]) or crew.places == size:
+                    yield under_way.popleft().result()
+                else:
+                    crew.admit_another()
+                    patience = _Patience()
         while under_way:
             yield under_way.popleft().result()
     finally:
@@ -74,14 +87,37 @@ def _in_order(crew: _Crew, tasks: Iterable[Task], size: int) -> Iterator[Done]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+class _Patience:
+    """Waits for workers, and runs out when more than half of the last seconds went into waiting: scoring is what takes
+    long then, and another worker would be of use."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._waited = 0.0
+
+    def wait_for(self, task: Future[Done]) -> bool:
+        """True when the task is done, False when patience ran out before or with it."""
+        began = time.monotonic()
+        wait([task], timeout=_PATIENCE)
+        now = time.monotonic()
+        self._waited += now - began
+        spent, elapsed = self._waited, now - self._began
+        if elapsed > 4 * _PATIENCE:
+            # What was long ago, such as a file that was slow to open, says nothing of what takes long now.
+            self._began, self._waited = now, 0.0
+        return spent < max(_PATIENCE, elapsed / 2)
+
+
 class _Died(Exception):
     """A worker process ended while it was needed; the text says how."""
 
 
 class _Crew:
-    """Workers, started when asked for. Each thread of the pool borrows one at a time."""
+    """Workers, started when asked for and at most as many as there are places. Each thread of the pool borrows one."""
 
-    def __init__(self, metrics: Sequence[Metric]) -> None:
+    def __init__(self, metrics: Sequence[Metric], places: int) -> None:
+        self.places = places
+        self._free = threading.Semaphore(places)
         self._greeting = pickle.dumps(_greeting(metrics))
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
@@ -90,18 +126,17 @@ class _Crew:
 
     def perform(self, task: Task) -> Done:
         """Have a worker do the task. One that dies (out of memory, perhaps) is replaced once."""
-        message = _pickled(task)
-        try:
-            answer = self._ask(message)
-        except _Died:
-            try:
-                answer = self._ask(message)
-            except _Died as death:
-                raise RunError(f"a worker process died twice on {_range(task)}: {death}") from None
+        with self._free:
+            answer = self._answer(task)
         if isinstance(answer, MetristError):
             raise answer
         done: Done = answer
         return done
+
+    def admit_another(self) -> None:
+        """Make a place for one more worker."""
+        self.places += 1
+        self._free.release()
 
     def dismiss(self) -> None:
         """End all workers at once."""
@@ -110,6 +145,16 @@ class _Crew:
             workers = list(self._all)
         for worker in workers:
             worker.end()
+
+    def _answer(self, task: Task) -> Any:
+        message = _pickled(task)
+        try:
+            return self._ask(message)
+        except _Died:
+            try:
+                return self._ask(message)
+            except _Died as death:
+                raise RunError(f"a worker process died twice on {_range(task)}: {death}") from None
 
     def _ask(self, message: bytes) -> Any:
         worker = self._borrow()

@@ -30,7 +30,12 @@ def main() -> None:
         wire.send(answers, pickle.dumps(_unreadable("the metrics", fault)))
         return
     while True:
-        wire.send(answers, _answer(metrics, inbox.get()))
+        answer = _answer(metrics, inbox.get())
+        try:
+            wire.send(answers, answer)
+        except OSError:
+            # The run has gone, and with it whoever could read a traceback.
+            os._exit(0)
 
 
 def _private_pipes() -> tuple[IO[bytes], IO[bytes]]:

@@ -143,7 +143,7 @@ class Reader:
         record = conflict.record
         first = self._sources[conflict.file].place(conflict.line)
         columns = ", ".join(["task", "language", *map(shown, record.extra)])
-        other = f"another {conflict.field}" if conflict.field else f"other values in one of {columns}"
+        other = f"other text in {shown(conflict.field)}" if conflict.field else f"other values in one of {columns}"
         return (
             f"item {shown(record.item)} of system {shown(record.system)} already stands at {first} with {other}; "
             "--item-key builds the item from several fields, --field system=COLUMN names the systems' column, "

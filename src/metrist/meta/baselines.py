@@ -19,8 +19,8 @@ import numpy as np
 
 from metrist.meta.grouping import Grouping
 from metrist.meta.sample import Codes, Sample
-from metrist.meta.tie_tally import Averages, Tally
 from metrist.meta.threshold_search import best_threshold
+from metrist.meta.tie_tally import Averages, Tally
 from metrist.meta.ties import Average, Floats, groups_of, pairing
 
 #: Ratings are nearly constant where humans tie at least this share of the pairs: a level that nine outputs in ten are

@@ -20,8 +20,8 @@ from metrist.errors import RunError
 from metrist.meta.baselines import Baselines, baselines
 from metrist.meta.grouping import Grouping
 from metrist.meta.sample import Codes, Sample
-from metrist.meta.tie_tally import Averages, Tally, joined
 from metrist.meta.threshold_search import best_threshold
+from metrist.meta.tie_tally import Averages, Tally, joined
 from metrist.meta.ties import Average, Floats, Pairing, groups_of, pairing
 
 EpsilonOver = Literal["all", "slice"]

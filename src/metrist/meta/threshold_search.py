@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +25,12 @@ from metrist.meta.ties import Counts, Floats, Pairing
 _FEW = 1 << 12
 _SORTED = 1 << 20
 #: Buckets in a stretch of many pairs, and of few.
-_BUCKETS, _FEWEST = 1 << 16, 1 << 10
+_BUCKETS, _FEWEST = 1 << 15, 1 << 10
 #: Random gaps at which intervals may be halved.
 _RUNGS = 1 << 16
 _FIRST_RUNGS = 17
-#: A threshold tried costs per output about as much as this many pairs put into buckets.
-_TRIAL = 6
+#: An interval is worth halving, which takes a walk over all outputs, if it holds so many pairs per output.
+_TRIAL = 25
 
 
 class Threshold(NamedTuple):
@@ -126,12 +126,16 @@ class _Search:
         return self._hopeful(bounds, known.epsilons[:-1]) & roomy
 
     def _stretches(self, known: _Known, hopeful: NDArray[np.bool_]) -> Iterator[_Stretch]:
-        """Hopeful intervals side by side as one."""
-        edges = np.diff(hopeful.astype(np.int8), prepend=0, append=0)
+        """Hopeful intervals as few stretches: those side by side as one, and what parts them too where it is small."""
+        small = np.diff(known.pairs) <= _TRIAL * len(self._pairing.ranked.scores)
+        ahead, behind = np.logical_or.accumulate(hopeful), np.logical_or.accumulate(hopeful[::-1])[::-1]
+        taken = hopeful | (small & ahead & behind)
+        edges = np.diff(taken.astype(np.int8), prepend=0, append=0)
         for first, last in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
-            right = self._untied + int(known.won[first]) - int(known.lost[first])
-            pairs = int(known.pairs[last] - known.pairs[first])
-            yield _Stretch(float(known.epsilons[first]), float(known.epsilons[last]), right, pairs)
+            if hopeful[first:last].any():
+                right = self._untied + int(known.won[first]) - int(known.lost[first])
+                pairs = int(known.pairs[last] - known.pairs[first])
+                yield _Stretch(float(known.epsilons[first]), float(known.epsilons[last]), right, pairs)
 
     # ---- every threshold of a stretch ----
 
@@ -147,26 +151,37 @@ class _Search:
             self._refine(found, stretch.pairs, kept)
 
     def _refine(self, found: _Buckets, pairs: int, kept: NDArray[np.intp]) -> None:
-        """What kept buckets hold is sorted where it is little. Else they are cut anew, in finer buckets: all at once
-        where they lie close together, in two parts where they do not."""
+        """The gaps of kept buckets are sorted where they are few. Else the buckets are cut anew, into finer ones: all
+        at once where they lie close together, in two parts where they do not."""
         inner = found.inner(int(kept[0]), int(kept[-1]), pairs)
-        parts = _parted(kept)
-        if found.pairs_in(kept, pairs) <= _SORTED and self._sort(found, kept, inner, _SORTED):
+        # Very many pairs may still have few gaps, if scores have few digits: that shows soon.
+        room = _SORTED if found.pairs_in(kept, pairs) <= _SORTED else _SORTED >> 4
+        if self._sort(found, kept, inner, room):
             return
         if inner.high - inner.low <= (found.cut.high - found.cut.low) / 2:
             self._exhaust(inner)
         elif len(kept) > 1:
-            self._refine(found, pairs, parts[0])
-            self._refine(found, pairs, parts[1])
+            for part in _parted(kept):
+                self._refine(found, pairs, part)
         else:
-            # Only gaps among the smallest numbers that there are cannot be told apart by buckets.
-            self._sort(found, kept, inner, count_gaps(self._pairing))
+            self._halve(inner)
+
+    def _halve(self, stretch: _Stretch) -> None:
+        """A stretch so narrow that buckets cannot cut it is cut between the numbers that it has."""
+        # Rounded up, so that the last number of all is tried too.
+        middle = _from_bits((_as_bits(stretch.low) + _as_bits(stretch.high) + 1) // 2)
+        right = int(self._pairing.at(middle).right[0] @ self._pairing.units)
+        self._offer(np.array([middle]), np.array([right]))
+        if middle < stretch.high:
+            self._exhaust(replace(stretch, high=middle))
+            self._exhaust(replace(stretch, low=middle, right=right))
 
     def _sort(self, found: _Buckets, kept: NDArray[np.intp], inner: _Stretch, room: int) -> bool:
-        """Whether there was room for the distinct gaps of these buckets, which all have been tried then."""
+        """Whether the gaps of these buckets were few enough; all of them have been tried then."""
         keep = np.zeros(len(found.won), np.bool_)
         keep[kept] = True
-        listed = windows.gaps_kept(*self._columns, found.cut._replace(low=inner.low, high=inner.high), keep, room)
+        part = found.cut._replace(low=inner.low, high=inner.high)
+        listed = windows.gaps_kept(*self._columns, part, keep, room)
         if listed is None:
             return False
         order = np.argsort(listed[0])
@@ -222,7 +237,7 @@ class _Buckets:
 
 def _parted(kept: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Buckets in two parts, with the widest gap between them."""
-    middle = int(np.diff(kept).argmax()) + 1 if len(kept) > 1 else 1
+    middle = int(np.diff(kept).argmax()) + 1
     return kept[:middle], kept[middle:]
 
 

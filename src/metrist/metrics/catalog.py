@@ -42,6 +42,21 @@ _BUILTIN: Mapping[str, _Entry] = {
 }
 
 
+#: What people call a metric elsewhere.
+_ELSEWHERE: Mapping[str, str] = {
+    "chrf++": "chrf(word_order=2)",
+    "rouge-1": "rouge1",
+    "rouge-2": "rouge2",
+    "rouge-l": "rougeL",
+    "rouge-lsum": "rougeLsum",
+    "sacrebleu": "bleu",
+    "exact_match": "exact",
+    "em": "exact",
+    "f1": "token_f1",
+    "rouge": "rougeL",
+}
+
+
 def names() -> list[str]:
     """All names that a spec can start with: metrist's own, then those that other packages add."""
     return [*_BUILTIN, *(name for name in _added() if name not in _BUILTIN)]
@@ -57,7 +72,7 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
     (`allow_import=False`)."""
     if isinstance(metric, Metric):
         return metric
-    spec = parse(metric) if isinstance(metric, str) else metric
+    spec = _parsed(metric) if isinstance(metric, str) else metric
     cls, preset = _look_up(spec.name, allow_import)
     if taken := preset.keys() & spec.settings.keys():
         raise SpecError(f"{spec.name} already says its {min(taken)}")
@@ -69,6 +84,12 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
     return made
 
 
+def _parsed(text: str) -> Spec:
+    if (known := _ELSEWHERE.get(text.strip().lower())) and text not in names():
+        raise SpecError(f"no metric named {text!r}; here it is {known}")
+    return parse(text)
+
+
 def _look_up(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]:
     if entry := _BUILTIN.get(name):
         return getattr(importlib.import_module(entry.module), entry.attribute), entry.preset
@@ -77,7 +98,9 @@ def _look_up(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]:
     if "." in name and allow_import:
         return _imported(name), {}
     if "." in name:
-        raise SpecError(f"{name!r} is an import path, which is taken only from the command line or from Python")
+        raise SpecError(
+            f"{name!r} is an import path, taken only from Python and the command line (metrist run: --allow-import)"
+        )
     raise SpecError(f"no metric named {name!r}{did_you_mean(name, names())}")
 
 

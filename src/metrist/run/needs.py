@@ -26,6 +26,6 @@ def served(metrics: Iterable[Metric], records: Iterable[Record]) -> Iterator[Rec
         text += characters(record)
         unserved = [metric for metric in unserved if lack(metric, record)]
     if unserved and looked_at:
-        more = f", nor has any other of the first {len(looked_at):,} records" if len(looked_at) > 1 else ""
-        raise NeedsError(f"{lack(unserved[0], looked_at[0])}{more}")
+        why = f"none of the first {len(looked_at):,} records can be scored by it"
+        raise NeedsError(f"{lack(unserved[0], looked_at[0])}; {why}")
     return chain(looked_at, coming)

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from metrist.store.writes import write_object
 
 _COMPLETE = "complete.json"
 _UNFINISHED = "unfinished.json"
+_WHY_UNFINISHED = b'{"unfinished": "a run of other records or of another version of the metric"}\n'
 _SHARD_NAME = re.compile(rf"\d{{9,}}-[0-9a-f]{{{DIGEST_LENGTH}}}\.jsonl")
 _TIMING_NAME = re.compile(r"\d{9,}\.json")
 
@@ -61,19 +63,22 @@ class MetricFolder:
         self.timings = run / "timings" / name
         self.set_aside: list[str] = []
         self._expected: dict[int, str] = {}
-        self._finished_before = self.complete()
 
     def expect(self, start: int, content: str, signature: str) -> str:
         """Note that the run has a shard with this content at this position; the digest that its file is named by."""
         digest = digest_of(content, signature)
         self._expected[start] = name = f"{start:09d}-{digest}.jsonl"
-        if self._finished_before and name not in self._finished_before.shards:
+        if self._replaced and name not in self._replaced:
             # Should this run not reach its end, whoever reads the folder must know that the finished one is older.
-            write_object(
-                self.results / _UNFINISHED, b'{"unfinished": "a run of other records or of another version"}\n'
-            )
-            self._finished_before = None
+            write_object(self.results / _UNFINISHED, _WHY_UNFINISHED)
+            self._replaced = frozenset()
         return digest
+
+    @cached_property
+    def _replaced(self) -> frozenset[str]:
+        """The shards of the finished run that this one may replace; none once it is marked so."""
+        page = self.complete()
+        return frozenset(page.shards if page else ())
 
     def find(self, start: int) -> Block | None:
         """The expected shard at this position, if it is there and whole. A damaged one is noted, to be redone."""

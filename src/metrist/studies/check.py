@@ -15,7 +15,7 @@ from metrist.errors import RunError
 from metrist.meta.resample import pooled
 from metrist.metrics.base import Metric
 from metrist.report.cells import Number, Share
-from metrist.studies.regressions import regressions
+from metrist.studies.regressions import lost_systems, regressions, unfinished_metrics
 from metrist.studies.scales import decimals_of, scale_note
 from metrist.studies.selection import chosen_systems, find_metric, opened
 from metrist.studies.verdicts import Report, Verdict
@@ -36,7 +36,8 @@ def check(
     seed: int = 0,
 ) -> Report:
     """Verdicts on each system: its scores against floors and ceilings by metric, the share of its outputs that got a
-    score against `min_coverage`, and whether it got significantly worse than in the run `against`."""
+    score against `min_coverage`, and whether it got significantly worse than in the run `against`. Unless
+    `systems` names some, all are checked, and one that `against` has and the run has lost fails."""
     minimum, maximum = minimum or {}, maximum or {}
     if not (minimum or maximum or against is not None or min_coverage is not None):
         raise RunError("nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against")
@@ -49,10 +50,15 @@ def check(
     verdicts, notes = _thresholds(results, chosen, minimum, maximum)
     if min_coverage is not None:
         verdicts += [_coverage(results, m, system, min_coverage) for m in results.metrics for system in chosen]
-    if against is not None:
-        tested, remarks = regressions(results, opened(against, named), chosen, alpha, draws, seed)
-        verdicts, notes = verdicts + tested, notes + remarks
-    return Report(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys(notes)))
+    baseline = None if against is None else opened(against, named)
+    if baseline is not None:
+        tested, remarks = regressions(results, baseline, chosen, alpha, draws, seed)
+        verdicts += [*tested, *lost_systems(results, baseline)] if systems is None else tested
+        notes += [*remarks, *(f"The baseline: {note}" for note in baseline.notes)]
+    compared = baseline.scores if baseline is not None else ()
+    awaited = [text for text in results.unfinished if min_coverage is not None or text in compared]
+    verdicts += unfinished_metrics(awaited, chosen)
+    return Report(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys([*results.notes, *notes])))
 
 
 def _check_numbers(

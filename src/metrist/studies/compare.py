@@ -71,11 +71,12 @@ class Contest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comparison:
-    """All contests, metric by metric."""
+    """All contests, metric by metric. `notes` tell what is amiss with the runs."""
 
     contests: tuple[Contest, ...]
     signatures: Mapping[str, str]
     plan: Plan
+    notes: tuple[str, ...] = ()
 
     def table(self) -> Table:
         """One row per metric and pair."""
@@ -86,7 +87,7 @@ class Comparison:
             title="Which system is better",
             columns=[*sides, *figures, *tests, Column("better")],
             rows=[_row(contest, self.plan.tests) for contest in self.contests],
-            notes=_notes(self),
+            notes=[*_notes(self), *self.notes],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,6 +99,7 @@ class Comparison:
             "correction": "Holm, over all pairs of a metric, each test by itself",
             "signatures": dict(self.signatures),
             "contests": [_plain(contest) for contest in self.contests],
+            "notes": list(self.notes),
         }
 
     def __str__(self) -> str:
@@ -131,7 +133,8 @@ def compare(
     contests = [contest for metric in chosen for contest in _contests(metric, parts, pairs, plan)]
     first = next(iter(parts.values()))
     signatures = {metric.text: signature_of(first, metric) for metric in chosen}
-    return Comparison(contests=tuple(contests), signatures=signatures, plan=plan)
+    notes = [*_run_notes(parts), *(_left_out(parts, chosen) if metrics is None else ())]
+    return Comparison(contests=tuple(contests), signatures=signatures, plan=plan, notes=tuple(notes))
 
 
 def _opened(runs: Any, named: Sequence[str]) -> list[Results]:
@@ -162,6 +165,17 @@ def _common_metrics(parts: Mapping[str, Results]) -> list[Metric]:
     if not common:
         raise RunError("the runs have no metric in common" if others else "the run has no metrics")
     return common
+
+
+def _run_notes(parts: Mapping[str, Results]) -> list[str]:
+    """What the runs themselves tell, each with the run's name where there are several."""
+    return [f"{name}: {note}" if len(parts) > 1 else note for name, run in parts.items() for note in run.notes]
+
+
+def _left_out(parts: Mapping[str, Results], common: Sequence[Metric]) -> list[str]:
+    known = {metric.text for metric in common}
+    rest = dict.fromkeys(text for run in parts.values() for text in run.scores if text not in known)
+    return [f"Not scored in every run, so left out: {', '.join(rest)}."] if rest else []
 
 
 def _pairs(present: Sequence[str], wanted: Sequence[str] | None, baseline: str | None) -> list[tuple[str, str]]:

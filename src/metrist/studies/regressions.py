@@ -17,7 +17,7 @@ from metrist.report.cells import Change, Number, PValue
 from metrist.studies.blocks import block
 from metrist.studies.scales import decimals_of
 from metrist.studies.selection import check_signatures
-from metrist.studies.verdicts import Verdict
+from metrist.studies.verdicts import Verdict, missing
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -67,6 +67,22 @@ def regressions(
     return verdicts, notes
 
 
+def lost_systems(now: Results, before: Results) -> list[Verdict]:
+    """A failed verdict for each system of the baseline that the run has no output of, under each metric of both."""
+    old, new = dict.fromkeys(before.systems), set(now.systems)
+    if len(old) == len(new) == 1:
+        return []
+    why = "lost since the baseline; if on purpose, name the systems to be checked"
+    metrics, _ = _judging_metrics(now, before)
+    return [missing(name, m.text, "as in the baseline", why) for m in metrics for name in old if name not in new]
+
+
+def unfinished_metrics(metrics: Sequence[str], systems: Sequence[str]) -> list[Verdict]:
+    """A failed verdict for each system under each metric that the run has begun and not finished."""
+    why = "not finished: run the same `metrist score` again"
+    return [missing(system, metric, "a finished run", why) for metric in metrics for system in systems]
+
+
 def _paired_systems(before: Results, systems: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """Systems pair up by name; a single one on each side pairs up whatever the names."""
     old = list(dict.fromkeys(before.systems))
@@ -90,8 +106,18 @@ def _judging_metrics(now: Results, before: Results) -> tuple[list[Metric], list[
         )
     for metric in shared:
         check_signatures(metric, {_NOW: now, _BEFORE: before})
-    missing = [metric.text for metric in judging if metric not in shared]
-    return shared, [f"Not scored in the baseline, so not tested against it: {', '.join(missing)}."] if missing else []
+    return shared, _unshared_notes(judging, shared, now, before)
+
+
+def _unshared_notes(judging: Sequence[Metric], shared: Sequence[Metric], now: Results, before: Results) -> list[str]:
+    """Which metrics only one of the runs has. Whoever scores chooses them, so none of them fails a check."""
+    new = [metric.text for metric in judging if metric not in shared]
+    has = {*now.scores, *now.unfinished}
+    lost = [m.text for m in before.metrics if m.higher_is_better is not None and m.text not in has]
+    notes = [f"Not scored in the baseline, so not tested against it: {', '.join(new)}."] if new else []
+    if lost:
+        notes.append(f"NOT CHECKED: {', '.join(lost)}; the baseline was scored by it, this run was not.")
+    return notes
 
 
 def _regression(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from metrist.report.cells import PValue, Share, or_none
 from metrist.report.junit import Case, junit_xml
 from metrist.report.tables import Column, Table
 
-Kind = Literal["minimum", "maximum", "coverage", "regression"]
+Kind = Literal["minimum", "maximum", "coverage", "regression", "missing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,21 @@ class Verdict:
             "p": None if self.p is None else or_none(self.p),
             "why": self.why,
         }
+
+
+def missing(system: str, metric: str, wanted: str, why: str) -> Verdict:
+    """The verdict on what should be there and is not: it fails."""
+    return Verdict(
+        kind="missing",
+        system=system,
+        metric=metric,
+        passed=False,
+        wanted=wanted,
+        found="none",
+        coverage=0.0,
+        why=why,
+        value=math.nan,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

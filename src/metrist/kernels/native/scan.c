@@ -3,6 +3,7 @@
  * A text is copied to a scratch buffer as UTF-8, with the class of each byte beside it (all bytes of a character have
  * its class). The classes are packed into bit masks, in which words are runs of ones: finding them takes no branch per
  * character. */
+#include "words_13a.h"
 #include "vocabulary.h"
 
 enum { UNKNOWN, SEPARATOR, WORD, SINGLE, CHANGES };
@@ -53,44 +54,6 @@ static int take_without_mark(Scanner *s, const char *word, uint32_t length) {
     return take_token(s, word, length);
 }
 
-static inline int is_digit(char c) { return c >= '0' && c <= '9'; }
-static inline int is_stop(char c) { return c == '.' || c == ','; }
-
-/* The three rules of 13a that look at two characters, each from left to right over what the one before left. A word
- * stands between spaces, and no rule reaches beyond them. Each may triple a word at most; they return its new length. */
-static int64_t split_after_non_digit(const char *in, int64_t length, char *out) {
-    int64_t used = 0;
-    for (int64_t i = 0; i < length; i++) {
-        out[used++] = in[i];
-        if (!is_digit(in[i]) && i + 1 < length && is_stop(in[i + 1])) {
-            out[used++] = ' ', out[used++] = in[++i], out[used++] = ' ';
-        }
-    }
-    return used;
-}
-
-static int64_t split_before_non_digit(const char *in, int64_t length, char *out) {
-    int64_t used = 0;
-    for (int64_t i = 0; i < length; i++) {
-        int splits = is_stop(in[i]) && i + 1 < length && !is_digit(in[i + 1]);
-        if (splits) out[used++] = ' ';
-        out[used++] = in[i];
-        if (splits) out[used++] = ' ', out[used++] = in[++i];
-    }
-    return used;
-}
-
-static int64_t split_dash_after_digit(const char *in, int64_t length, char *out) {
-    int64_t used = 0;
-    for (int64_t i = 0; i < length; i++) {
-        out[used++] = in[i];
-        if (is_digit(in[i]) && i + 1 < length && in[i + 1] == '-') {
-            out[used++] = ' ', out[used++] = in[++i], out[used++] = ' ';
-        }
-    }
-    return used;
-}
-
 static int take_parts(Scanner *s, const char *parts, int64_t length) {
     for (int64_t start = 0, i = 0; i <= length; i++) {
         if (i < length && parts[i] != ' ') continue;
@@ -104,16 +67,9 @@ static int take_13a(Scanner *s, const char *word, uint32_t length) {
     int plain = 1;
     for (uint32_t i = 0; i < length; i++) plain &= word[i] != '.' && word[i] != ',' && word[i] != '-';
     if (plain || length == 1) return take_token(s, word, length);
-    int64_t wide = ((int64_t)length + 2) * 9 + 16;
-    if (make_room((void **)&s->spaced, &s->spaced_room, wide * 2, 1) < 0) return -1;
-    char *a = s->spaced, *b = s->spaced + wide;
-    a[0] = ' ';
-    memcpy(a + 1, word, length);
-    a[length + 1] = ' ';
-    int64_t used = split_after_non_digit(a, (int64_t)length + 2, b);
-    used = split_before_non_digit(b, used, a);
-    used = split_dash_after_digit(a, used, b);
-    return take_parts(s, b, used);
+    if (make_room((void **)&s->spaced, &s->spaced_room, room_for_13a(length), 1) < 0) return -1;
+    int64_t used = space_out_13a(word, length, s->spaced);
+    return take_parts(s, s->spaced, used);
 }
 
 /* ---- A text as letters and classes ---- */

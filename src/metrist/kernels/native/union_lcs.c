@@ -199,7 +199,7 @@ static int mark_all(Union *u, int64_t reference, Lines output) {
 /* Finds which tokens of a reference line are hit. */
 static int mark_line(Union *u, int64_t reference, Lines output) {
     Span line = text_of(u->texts, reference);
-    if (make_room((void **)&u->hit, &u->hit_room, line.length, 1) < 0) return -1;
+    if (make_room((void **)&u->hit, &u->hit_room, line.length + 1, 1) < 0) return -1;
     memset(u->hit, 0, (size_t)line.length);
     u->missed = line.length;
     if (line.length <= 64) set_masks(u->masks, line.at, (int)line.length);
