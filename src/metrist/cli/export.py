@@ -13,6 +13,8 @@ def export(
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to: .jsonl, .csv or .parquet, also compressed.")],
 ) -> None:
     """Write a run folder as one flat file: a line per item, system and metric."""
+    from metrist.cli.output import remark
     from metrist.run import export as export_run
 
-    export_run(run, out)
+    for note in export_run(run, out).notes:
+        remark(note)
