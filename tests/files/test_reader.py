@@ -244,3 +244,13 @@ def test_the_columns_of_a_row_without_text_are_kept() -> None:
     row = {"item": "1", "system": "a", "task": "story", "doc": "d1", "source": "s", "ratings": {"fluency": [3]}}
     (entry,) = read_records([row]).entries()
     assert entry.columns == {"task": "story", "doc": "d1"}
+
+
+def test_files_that_number_different_inputs_alike_are_remarked_on(tmp_path: Path) -> None:
+    for name, source in (("de", "Hund"), ("ru", "собака")):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"item": "1", "output": "dog", "source": "{source}"}}\n')
+    reader = read_records([tmp_path / "de.jsonl", tmp_path / "ru.jsonl"])
+    assert len(list(reader)) == 2
+    assert reader.remarks[0].startswith("1 records have another source than an earlier record of the same item")
+    (tmp_path / "ru.jsonl").write_text('{"item": "1", "output": "hound", "source": "Hund"}\n')
+    assert (len(list(reader)), reader.remarks) == (2, [])

@@ -222,3 +222,14 @@ def test_places_without_a_run_are_told(tmp_path: Path) -> None:
     }.items():
         with pytest.raises((RunError, InputError), match=message):
             load(tmp_path / name)
+
+
+def test_systems_with_different_items_are_remarked_on() -> None:
+    rows = [{"item": item, "system": system, "output": "a b"} for item, system in ("1a", "2a", "1b")]
+    assert any("different items" in note for note in score(rows, "length").table().notes)
+    assert not any("different items" in note for note in score(rows[::2], "length").table().notes)
+
+
+def test_options_of_the_reader_can_be_given_to_score() -> None:
+    results = score([{"id": 1, "answer": "a b"}], "length", fields={"output": "answer", "item": "id"}, system="mine")
+    assert (results.items, results.systems) == (["1"], ["mine"])

@@ -126,6 +126,27 @@ class Keys:
             raise Conflict(record, field, place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1))
 
 
+class Inputs:
+    """Whether an item means the same input wherever it stands: counts the records of items whose source is another one
+    in another file. Some corpora do differ by a space, so this is for telling, not for refusing."""
+
+    def __init__(self) -> None:
+        self.mixed = 0
+        self._items = Numbering()
+        self._sources = array("q")
+
+    def see(self, record: Record) -> None:
+        """Take a record in; those without a source say nothing."""
+        if record.source is None:
+            return
+        source = hash(record.source)
+        number = self._items.number(hash(record.item), hash(f"\0{record.item}"))
+        if number == len(self._sources):
+            self._sources.append(source)
+        elif self._sources[number] != source:
+            self.mixed += 1
+
+
 def _key(record: Record) -> tuple[int, int]:
     return hash((record.item, record.system)), hash(f"{record.system}\0{record.item}")
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from metrist.errors import InputError
 from metrist.files.entry import Entry
 from metrist.files.fields import check_fields
-from metrist.files.keys import Conflict, Keys, Numbering
+from metrist.files.keys import Conflict, Inputs, Keys, Numbering
 from metrist.files.parse import RowParser
 from metrist.files.place import Fault, shown
 from metrist.files.rows import RowSource, sources_of
@@ -74,6 +74,7 @@ class Reader:
         system: str | None,
     ) -> None:
         self.skipped = Skipped()
+        self._inputs = Inputs()
         self._sources = sources
         self._item_key = item_key
         self._fields = fields
@@ -84,6 +85,17 @@ class Reader:
     def names(self) -> tuple[str, ...]:
         """The names of the files that are read; none for rows in memory."""
         return tuple(source.name for source in self._sources if source.name is not None)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the user should know of the rows read this time."""
+        mixed = self._inputs.mixed
+        if not mixed:
+            return []
+        return [
+            f"{mixed:,} records have another source than an earlier record of the same item: if the files number "
+            "different inputs alike, --item-key (such as language+item) keeps them apart"
+        ]
 
     @property
     def share_read(self) -> float | None:
@@ -116,7 +128,7 @@ class Reader:
         return self._each_row(entry)
 
     def _each_row(self, parse: Callable[[RowParser, Any, int, int, int], _T]) -> Iterator[_T]:
-        self.skipped = Skipped()
+        self.skipped, self._inputs = Skipped(), Inputs()
         for file, source in enumerate(self._sources):
             parser = RowParser(system=self._system or source.system, item_key=self._item_key, fields=self._fields)
             position = good = 0
@@ -135,9 +147,13 @@ class Reader:
 
     def _new(self, keys: Keys, records: tuple[Record, ...], file: int, line: int) -> tuple[Record, ...]:
         try:
-            return keys.admit(records, file, line)
+            new = keys.admit(records, file, line)
         except Conflict as conflict:
             raise Fault(self._conflict_message(conflict)) from None
+        if len(self._sources) > 1:
+            for record in new:
+                self._inputs.see(record)
+        return new
 
     def _conflict_message(self, conflict: Conflict) -> str:
         record = conflict.record

@@ -50,12 +50,17 @@ _MARGIN = 2
 
 
 class PermutationTest(NamedTuple):
-    """The difference (first less second) on the `outputs` that both scored, its p-value, and the draws it took."""
+    """The difference (first less second) on the `outputs` that both scored, its p-value, and the draws it took.
+
+    Where exchanged rows add up, `spread` is the standard deviation of the differences after an exchange, and
+    `differing` counts the rows by which the two metrics differ."""
 
     difference: float
     p: float
     draws: int
     outputs: int
+    spread: float = math.nan
+    differing: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +133,12 @@ def _batch(
     return _sequential(plan, measure, panel, pairs, grouping, unit_of, units, rng)
 
 
+def _linear(
+    plan: _Plan, rows: Floats, pool: resample.Pool, pairs: Pairs, outputs: int, rng: np.random.Generator
+) -> list[PermutationTest]:
+    return exchange_rows(rows, pool, pairs, draws=plan.draws, rng=rng, alternative=plan.alternative, outputs=outputs)
+
+
 def _moves_whole_groups(plan: _Plan, grouping: Grouping | Codes) -> bool:
     same = {"items": "item", "systems": "system"}.get(plan.exchange)
     return isinstance(grouping, str) and grouping == same and plan.average == "macro"
@@ -140,7 +151,7 @@ def _shared(own: Sequence[Measure]) -> Measure:
             raise RunError(
                 f"{measure.name}: a tie threshold in a metric's own units does not survive the exchange of "
                 "standardised values; exchange whole groups (items by item, systems by system, macro), or use the "
-                "sign test of pairs (metrist.meta.pair_signs)"
+                "sign test of pairs (--test sign)"
             )
     return own[0]
 
@@ -169,16 +180,31 @@ def _standardised(panel: Panel) -> Panel:
 # Where exchanged rows add up
 
 
-def _linear(
-    plan: _Plan, rows: Floats, pool: resample.Pool, pairs: Pairs, outputs: int, rng: np.random.Generator
+def exchange_rows(
+    rows: Floats,
+    pool: resample.Pool,
+    pairs: Pairs,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    alternative: Alternative = "two-sided",
+    outputs: int = 0,
 ) -> list[PermutationTest]:
+    """Rows (metrics, units, k) change hands between the two metrics of each pair, unit by unit."""
     first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
     values = pooled(rows, pool)
     observed, slack = values[first] - values[second], slack_of(values[first], values[second])
-    chunks = exchanged_differences(rows, pairs, pool, plan.draws, rng)
-    extreme = np.sum([count_extreme(null, observed, plan.alternative, slack) for null in chunks], axis=0)
-    p = p_values(extreme, plan.draws, observed, rows.shape[1])
-    return [PermutationTest(float(d), float(q), plan.draws, outputs) for d, q in zip(observed, p, strict=True)]
+    extreme, squares = np.zeros(len(pairs), dtype=np.intp), np.zeros(len(pairs))
+    for null in exchanged_differences(rows, pairs, pool, draws, rng):
+        extreme += count_extreme(null, observed, alternative, slack)
+        squares += np.nansum(null**2, axis=0)
+    p = p_values(extreme, draws, observed, rows.shape[1])
+    spread = np.sqrt(squares / draws)
+    differing = (rows[first] != rows[second]).any(axis=-1).sum(axis=1)
+    return [
+        PermutationTest(float(observed[i]), float(p[i]), draws, outputs, float(spread[i]), int(differing[i]))
+        for i in range(len(pairs))
+    ]
 
 
 def _pearson_rows(panel: Panel, unit_of: Codes, units: int) -> Floats:

@@ -24,7 +24,7 @@ from metrist.meta.grouping import Average, Estimated, Grouping, estimate
 from metrist.meta.measures import Measure
 from metrist.meta.panel import Pairs, Panel, batches, grouped, one_each
 from metrist.meta.resample import Alternative, Floats, count_extreme, interval, p_values, resample_counts, slack_of
-from metrist.meta.sample import Codes, Draws, Sample
+from metrist.meta.sample import Codes, Draws
 
 Over = Literal["items", "systems", "both"]
 OVER: tuple[Over, ...] = ("items", "systems", "both")
@@ -45,8 +45,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """How far the first of two metrics lies above the second on the `outputs` that both scored. `p` is that of the
-    paired bootstrap: resampled differences, moved to centre on none, stand for the null hypothesis."""
+    """How far the first of two metrics lies above the second on the `outputs` that both scored, of so many `items`.
+    `units` are what was resampled (of both items and systems, the fewer). `p` is that of the paired bootstrap:
+    resampled differences, moved to centre on none, stand for the null hypothesis."""
 
     value: float
     low: float
@@ -55,6 +56,7 @@ class Gap:
     standard_error: float
     outputs: int
     items: int
+    units: int
 
 
 def bootstrap(
@@ -107,22 +109,6 @@ def bootstrap_gaps(
             both = [first, second]
             found[position] = _gap(values[both], resampled[:, both], batch.panel, over, confidence, alternative)
     return [found[position] for position in range(len(pairs))]
-
-
-def resampled_values(
-    measure: Measure,
-    sample: Sample,
-    grouping: Grouping | Codes = "none",
-    average: Average = "macro",
-    *,
-    over: Over = "items",
-    draws: int = 1000,
-    rng: np.random.Generator,
-) -> Floats:
-    """The measure on each resample, for whoever wants more than an interval of it."""
-    panel = Panel(human=sample.human, metrics=sample.metric[None], item=sample.item, system=sample.system)
-    (source,) = rng.spawn(1)
-    return _resampled([measure], panel, grouping, average, over, draws, source)[:, 0]
 
 
 def drawn(item: Codes, system: Codes, over: Over, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Draws]:
@@ -194,6 +180,7 @@ def _gap(
         standard_error=_standard_error(differences[:, 0], low),
         outputs=len(panel.human),
         items=len(np.unique(panel.item)),
+        units=units,
     )
 
 

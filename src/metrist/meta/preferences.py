@@ -79,6 +79,14 @@ def win_rate(sums: Floats) -> Floats:
     return divided(sums[..., 0], sums[..., 1])
 
 
+def shares_won(first: ArrayLike, second: ArrayLike, choice: ArrayLike, size: int) -> Floats:
+    """Each side's share of its preferences that it won, by code (of systems, or of outputs); NaN for one without."""
+    sides = np.concatenate([np.asarray(first, dtype=np.intp), np.asarray(second, dtype=np.intp)])
+    points = (1 + np.asarray(choice, dtype=np.float64)) / 2
+    won = np.bincount(sides, weights=np.concatenate([points, 1 - points]), minlength=size)
+    return divided(won, np.bincount(sides, minlength=size))
+
+
 def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, confidence: float = 0.95) -> WinRates:
     """The systems' win rates, with intervals over resamples of the items."""
     rows = win_rows(preferences)

@@ -67,7 +67,16 @@ class Results:
         """System scores, one row a system and one column a metric, with intervals and coverage."""
         rows = self.system_scores(draws, seed, confidence)
         about = f"{confidence:.0%} intervals: {draws:,} bootstrap resamples of the items, seed {seed}"
-        return summary_table(rows, self.metrics, self.scores, (about, *self.notes))
+        return summary_table(rows, self.metrics, self.scores, (about, *self._item_sets(), *self.notes))
+
+    def _item_sets(self) -> list[str]:
+        by_system: dict[str, set[str]] = {}
+        for item, system in zip(self.items, self.systems, strict=True):
+            by_system.setdefault(system, set()).add(item)
+        first, *others = by_system.values()
+        if all(other == first for other in others):
+            return []
+        return ["The systems have outputs for different items: `metrist compare` sets them side by side on shared ones"]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain row per record and metric, in that order, as in a flat file."""

@@ -44,10 +44,12 @@ def score(
     out: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     shard_size: int = SHARD_SIZE,
+    **reading: Any,
 ) -> Results:
     """Score records with metrics.
 
-    `records` is whatever `read_records` takes, or a reader that it gave. `executor` is 'serial', 'processes' or an
+    `records` is whatever `read_records` takes, or a reader that it gave; `reading` are its options, such as
+    `fields={"output": "prediction"}`. `executor` is 'serial', 'processes' or an
     object; by default all cores are used. `out` is a run folder, which a second call completes, or a .jsonl, .csv or
     .parquet file, which appears whole or not at all.
     """
@@ -56,13 +58,13 @@ def score(
         raise RunError(f"shard_size must be at least 1, got {shard_size}")
     target = target_of(out)
     chosen, notes = choose(executor, asked)
-    reader = read_records(records)
+    reader = read_records(records, **reading)
     target.check_apart_from(reader.names)
     run = _Run(asked, target, shard_size, _Bar(progress, reader, _count(records)))
     with closing(_each(chosen.map(asked, run.tasks(reader, reader.names)))) as finished:
         for done in finished:
             run.keep(done)
-    return run.finish(notes)
+    return run.finish([*notes, *reader.remarks])
 
 
 class _Bar:

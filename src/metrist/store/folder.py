@@ -58,7 +58,13 @@ class RunFolder:
     def begin(self, manifest: Manifest) -> None:
         """Write what is asked for, keeping earlier runs' metrics in the list."""
         before = self._manifest_bytes()
-        page = manifest.joined(manifests.decode(before or b"")).encode()
+        older = manifests.decode(before or b"")
+        if older and manifest.is_foreign_to(older):
+            raise RunError(
+                f"{self.path} holds scores of {', '.join(older.input)}, not of {', '.join(manifest.input)}: "
+                "name a new folder, or delete this one"
+            )
+        page = manifest.joined(older).encode()
         if page != before:
             write_object(self.path / manifests.NAME, page)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from metrist import __version__
@@ -35,6 +36,11 @@ class Manifest:
         mine = {listed.text for listed in self.metrics}
         kept = [listed for listed in (older.metrics if older else ()) if listed.text not in mine]
         return Manifest(shard_size=self.shard_size, metrics=(*self.metrics, *kept), input=self.input)
+
+    def is_foreign_to(self, older: Manifest) -> bool:
+        """Whether the two read files of other names: going on would throw the older scores away."""
+        mine, theirs = ({PurePath(name).name for name in one.input} for one in (self, older))
+        return bool(mine and theirs) and mine.isdisjoint(theirs)
 
     def encode(self) -> bytes:
         """The manifest as JSON to read by eye."""

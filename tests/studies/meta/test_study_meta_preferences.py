@@ -17,7 +17,7 @@ from judged_rows import Row, written
 import metrist
 from metrist.errors import RunError, SpecError
 from metrist.studies.meta import meta_evaluate
-from metrist.studies.meta.preferring import best_epsilon, choice_table
+from metrist.studies.meta.preference_measures import best_epsilon, choice_table
 
 
 def pair(

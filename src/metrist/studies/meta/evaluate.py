@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from metrist.studies.meta.figures import SOFT, ceiling_figure, has_ceiling, mean
 from metrist.studies.meta.join import join
 from metrist.studies.meta.judged import Judged, Scored, chosen
 from metrist.studies.meta.notes import direction_notes, missing_notes, opposed_metrics, plan_notes, skew_notes
+from metrist.studies.meta.people import evaluate_people
 from metrist.studies.meta.plan import EPSILON_OVER, GROUPS, Average, Correction, Plan, Resample, names
+from metrist.studies.meta.preferred_gold import PREFERRED_GOLDS, with_preferred_gold
 from metrist.studies.meta.preferring import evaluate_preferences
 from metrist.studies.meta.result import Figure, MetaEvaluation, Tests
 from metrist.studies.meta.samples import gold_of
@@ -96,8 +99,13 @@ def meta_evaluate(
 
 def evaluate(judged: Judged, plan: Plan) -> MetaEvaluation:
     """The evaluation that the plan describes."""
+    if plan.metrics == ():
+        return evaluate_people(judged, plan)
     if plan.preferences:
         return evaluate_preferences(judged, plan)
+    if plan.gold in PREFERRED_GOLDS:
+        found = evaluate(with_preferred_gold(judged, plan), replace(plan, gold="mean"))
+        return replace(found, plan=plan, notes=(PREFERRED_GOLDS[plan.gold], *found.notes))
     _check(judged, plan)
     metrics = chosen_metrics(judged, plan.metrics)
     works = [_work(judged, plan, aspect, metrics) for aspect in _aspects(judged, plan)]

@@ -46,10 +46,9 @@ def slice_figures(work: Work, one: Slice, name: str) -> tuple[list[Figure], Test
     )
     values = np.array([one.value for one in found])
     tests = tests_between(work, laid, values)
-    rank = (
-        clusters(values, tests.adjusted, work.plan.alpha) if not np.isnan(tests.adjusted).all() else [0] * len(values)
-    )
-    mark = _marks(work, values, tests.adjusted)
+    tested = not np.isnan(tests.adjusted).all()
+    rank = clusters(values, tests.adjusted, work.plan.alpha, tests.differences) * tested
+    mark = _marks(work, values, tests)
     figures = [
         replace(_figure(work, laid, number, estimated), rank=int(rank[number]), mark=mark[number])
         for number, estimated in enumerate(found)
@@ -87,13 +86,13 @@ def _figure(work: Work, laid: Laid, number: int, estimated: Interval) -> Figure:
     )
 
 
-def _marks(work: Work, values: Floats, p: Floats) -> Sequence[str]:
+def _marks(work: Work, values: Floats, tests: Tests) -> Sequence[str]:
     """† and ‡ for the metrics of the families that were asked for; a family is all metrics whose name begins alike."""
     families = [
         next((family for family in work.plan.marked if metric.name.startswith(family)), metric.name)
         for metric in work.metrics
     ]
-    return marks(values, p, families, work.plan.marked, work.plan.alpha)
+    return marks(values, tests.adjusted, families, work.plan.marked, work.plan.alpha, tests.differences)
 
 
 def _soft(work: Work, one: Slice, number: int) -> Figure:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.studies.meta.judged import Codes, Compared, Floats, Judged, chosen, unknown
+from metrist.meta.preferences import Preferences, shares_won
+from metrist.studies.meta.judged import Codes, Compared, Floats, Judged, Mask, chosen, unknown
 from metrist.studies.meta.plan import Plan
 from metrist.studies.meta.slices import chosen_outputs
 
@@ -35,24 +36,64 @@ class Chooser:
     stored: bool = False
 
 
+def aspects_of_preferences(judged: Judged, wanted: Sequence[str]) -> list[str]:
+    """The aspects asked for, or all by which people chose between outputs."""
+    known = list(judged.preferences)
+    if not known:
+        raise RunError(
+            "the data hold no preferences: rows with 'systems' and 'outputs' of two, and 'ratings' of 1, 2 or 0"
+        )
+    return chosen("aspect of preferences", wanted, known) if wanted else known
+
+
+def taken_choices(judged: Judged, plan: Plan, aspect: str) -> Compared:
+    """The choices that could be read, between outputs of the systems that take part; those of one rater where the gold
+    names one."""
+    compared = judged.preferences[aspect]
+    kept = ~np.isnan(compared.choice)
+    if plan.gold in judged.raters:
+        kept &= compared.rater == judged.raters.index(plan.gold)
+    there = np.zeros(len(judged), dtype=np.bool_)
+    there[chosen_outputs(judged, systems=plan.systems, exclude_systems=plan.exclude_systems)] = True
+    kept &= there[compared.first] & there[compared.second]
+    if not kept.any():
+        raise RunError(f"none of the pairs that were judged by {aspect!r} is left after the choice of systems")
+    taken = _chosen(compared, kept)
+    return taken if plan.top_k is None else _among_the_best(judged, taken, plan.top_k)
+
+
 def gold_pairs(judged: Judged, plan: Plan, aspect: str) -> ChosenPairs:
     """The humans' choice on each pair: the majority of the raters, a tie where they are undecided; or one rater's."""
-    compared = judged.preferences[aspect]
-    if plan.gold in judged.raters:
-        compared = _of_rater(compared, judged.raters.index(plan.gold))
-    elif plan.gold not in ("mean", "majority"):
+    if plan.gold not in ("mean", "majority", *judged.raters):
         raise RunError(unknown("gold of preferences", plan.gold, ["majority", *judged.raters]))
+    return voted(taken_choices(judged, plan, aspect))
+
+
+def voted(compared: Compared) -> ChosenPairs:
+    """One choice per pair: that of most raters, a tie where they are undecided."""
+    pairs, at, choice = distinct_pairs(compared)
+    votes = np.zeros((pairs.shape[1], 3))
+    np.add.at(votes, (at, choice.astype(np.intp) + 1), 1.0)
+    decided = (votes == votes.max(axis=1, keepdims=True)).sum(axis=1) == 1
+    human = np.where(decided, votes.argmax(axis=1) - 1.0, 0.0)
+    return ChosenPairs(first=pairs[0], second=pairs[1], human=human)
+
+
+def distinct_pairs(compared: Compared) -> tuple[Codes, Codes, Floats]:
+    """The pairs (2, pairs) with the lower output number first, which of them each choice is of, and the choice so
+    turned: a pair shown in either order is one pair."""
     low, high, choice = _ordered(compared)
     pairs, at = np.unique(np.stack([low, high]), axis=1, return_inverse=True)
-    votes = np.zeros((pairs.shape[1], 3))
-    np.add.at(votes, (at.reshape(-1), choice.astype(np.intp) + 1), 1.0)
-    most = votes.max(axis=1, keepdims=True)
-    decided = (votes == most).sum(axis=1) == 1
-    human = np.where(decided, votes.argmax(axis=1) - 1.0, 0.0)
-    found = ChosenPairs(first=pairs[0], second=pairs[1], human=human)
-    kept = np.zeros(len(judged), dtype=np.bool_)
-    kept[chosen_outputs(judged, systems=plan.systems, exclude_systems=plan.exclude_systems)] = True
-    return found.take(np.flatnonzero(kept[found.first] & kept[found.second]))
+    return pairs, at.reshape(-1), choice
+
+
+def between_systems(judged: Judged, compared: Compared) -> tuple[Preferences, Codes]:
+    """The choices as preferences between systems, numbered anew; the code in the data of each that takes part."""
+    both = judged.systems.codes[np.stack([compared.first, compared.second])]
+    systems, place = np.unique(both, return_inverse=True)
+    first, second = place.reshape(both.shape)
+    items = judged.items.codes[compared.first]
+    return Preferences.of(items, first, second, compared.choice.astype(np.intp), len(systems)), systems
 
 
 def choosers(judged: Judged, pairs: ChosenPairs, wanted: Sequence[str] | None) -> list[Chooser]:
@@ -75,8 +116,23 @@ def _chooser(judged: Judged, pairs: ChosenPairs, name: str) -> Chooser:
     return Chooser(name=name, leaning=np.array(leaning, dtype=np.float64), stored=True)
 
 
-def _of_rater(compared: Compared, rater: int) -> Compared:
-    mask = compared.rater == rater
+def _among_the_best(judged: Judged, compared: Compared, count: int) -> Compared:
+    """The choices between the `count` systems of the highest win rate (of equal ones, the first)."""
+    codes = judged.systems.codes
+    rates = shares_won(codes[compared.first], codes[compared.second], compared.choice, len(judged.systems.names))
+    ranked = [code for code in np.argsort(-rates, kind="stable") if not np.isnan(rates[code])]
+    if not 2 <= count <= len(ranked):
+        raise RunError(
+            f"--top-k {count}: people chose between {len(ranked)} systems; wanted a number from 2 to {len(ranked)}"
+        )
+    best = np.isin(codes, ranked[:count])
+    kept = best[compared.first] & best[compared.second]
+    if not kept.any():
+        raise RunError(f"--top-k {count}: nobody chose between outputs of these systems")
+    return _chosen(compared, kept)
+
+
+def _chosen(compared: Compared, mask: Mask) -> Compared:
     return Compared(
         first=compared.first[mask],
         second=compared.second[mask],
@@ -86,7 +142,6 @@ def _of_rater(compared: Compared, rater: int) -> Compared:
 
 
 def _ordered(compared: Compared) -> tuple[Codes, Codes, Floats]:
-    """Pairs with the lower output number first, so that a pair shown in either order is one pair."""
     swapped = compared.first > compared.second
     low, high = np.minimum(compared.first, compared.second), np.maximum(compared.first, compared.second)
     return low, high, np.where(swapped, -compared.choice, compared.choice)

@@ -76,13 +76,15 @@ class Figure:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tests:
     """p-values (m, m) of the differences between metrics of one table, two-sided: as computed, and adjusted for all
-    pairs. NaN where a pair was not tested."""
+    pairs. `values` are each metric's own figures; `differences` (m, m), row less column, are those that were tested, on
+    the outputs that both metrics scored. NaN where a pair was not tested."""
 
     aspect: str
     measure: str
     slice: str
     metrics: tuple[str, ...]
     values: Floats
+    differences: Floats
     raw: Floats
     adjusted: Floats
     how: str
@@ -222,7 +224,7 @@ def _plain_tests(tests: Tests) -> dict[str, Any]:
         {
             "first": first,
             "second": second,
-            "difference": or_none(float(tests.values[i] - tests.values[j])),
+            "difference": or_none(float(tests.differences[i, j])),
             "p": or_none(float(tests.raw[i, j])),
             "p_adjusted": or_none(float(tests.adjusted[i, j])),
         }
