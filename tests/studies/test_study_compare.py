@@ -98,7 +98,9 @@ def test_systems_without_shared_items_are_not_tested() -> None:
     (contest,) = compare(run, draws=50).contests
     assert contest.verdict == "not tested"
     assert math.isnan(contest.test.difference)
-    assert "n/a" in compare(run, draws=50).table().text()
+    table = compare(run, draws=50).table()
+    assert "n/a" in table.text()
+    assert table.notes[-1] == "Systems that share no item are not tested: do their rows name the items, and alike?"
 
 
 def test_several_runs_are_compared_when_they_were_scored_alike() -> None:
@@ -114,13 +116,16 @@ def test_several_runs_are_compared_when_they_were_scored_alike() -> None:
         compare([first, make_run(errors={"b": THREE["b"]})])
 
 
+JOINED = "Runs are joined by the names of their items."
+
+
 def test_what_is_amiss_with_the_runs_is_noted() -> None:
     one = replace(make_run(quality={"a": THREE["a"], "b": THREE["b"]}), notes=("ter is left out",))
     comparison = compare(one, draws=100)
     assert comparison.table().notes[-1] == "ter is left out"
     assert comparison.to_dict()["notes"] == ["ter is left out"]
     both = compare([one, make_run(quality={"c": THREE["c"]})], draws=100)
-    assert both.notes == ("run 1: ter is left out",)
+    assert both.notes == (JOINED, "run 1: ter is left out")
 
 
 def test_metrics_that_not_every_run_has_are_noted_unless_some_were_chosen() -> None:
@@ -128,8 +133,8 @@ def test_metrics_that_not_every_run_has_are_noted_unless_some_were_chosen() -> N
         make_run(quality={"a": THREE["a"]}, errors={"a": THREE["a"]}),
         make_run(quality={"b": THREE["b"]}, size={"b": THREE["b"]}),
     ]
-    assert compare(runs, draws=100).notes == ("Not scored in every run, so left out: errors, size.",)
-    assert compare(runs, metrics=["quality"], draws=100).notes == ()
+    assert compare(runs, draws=100).notes == (JOINED, "Not scored in every run, so left out: errors, size.")
+    assert compare(runs, metrics=["quality"], draws=100).notes == (JOINED,)
 
 
 def test_metrics_are_chosen_by_text_or_by_a_name_that_is_not_ambiguous() -> None:

@@ -1,8 +1,8 @@
 """A measure over groups of outputs: within items, within systems, within a column's values, or of system means.
 
 What is resampled and what is grouped meet here. A group that is drawn twice is there twice, as itself; outputs drawn
-within a group are there twice in the group, tied with themselves. So items drawn under a grouping by item weigh whole
-groups, systems drawn under it weigh the outputs in each; and the other way round under a grouping by system.
+within a group are there twice in the group, where pairwise measures do not pair them with themselves. So items drawn
+weigh whole groups where each group is of one item, and the outputs within groups where it is not; systems likewise.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def estimate(
     order = np.argsort(column, kind="stable")
     sample, column = sample.take(order), column[order]
     starts = _starts(column)
-    within, between = _split(sample, weights, grouping, order, column[starts[:-1]])
+    within, between = _split(sample, weights, order, starts)
     stats = measure.grouped_rows(sample.human, sample.metric, within, starts)
     drawn = (segment_sums(within, starts) > 0) * between
     return (_macro if average == "macro" else _micro)(measure, stats, drawn)
@@ -79,23 +79,30 @@ def _starts(column: Codes) -> Places:
     return np.append(np.flatnonzero(first), len(column))
 
 
-def _split(
-    sample: Sample, weights: Draws | Floats | None, grouping: Grouping | Codes, order: Places, groups: Codes
-) -> tuple[Floats, Floats]:
+def _split(sample: Sample, weights: Draws | Floats | None, order: Places, starts: Places) -> tuple[Floats, Floats]:
     """Weights of outputs within their groups (draws, outputs), and of whole groups (draws, groups); one row each where
     all draws have the same."""
-    whole = np.ones((1, len(groups)))
+    within, between = np.ones((1, len(sample))), np.ones((1, len(starts) - 1))
     if weights is None:
-        return np.ones((1, len(sample))), whole
+        return within, between
     if not isinstance(weights, Draws):
         if weights.ndim != 2 or weights.shape[1] != len(sample):
             raise RunError(f"weights need a column per output, got {weights.shape} for {len(sample)} outputs")
-        return weights.take(order, axis=1), whole
-    if isinstance(grouping, str) and grouping == "item" and weights.items is not None:
-        return weights.of_systems(sample), weights.items.take(groups, axis=1)
-    if isinstance(grouping, str) and grouping == "system" and weights.systems is not None:
-        return weights.of_items(sample), weights.systems.take(groups, axis=1)
-    return weights.of_outputs(sample), whole
+        return weights.take(order, axis=1), between
+    sides = ((sample.item, weights.items, weights.of_items), (sample.system, weights.systems, weights.of_systems))
+    for codes, drawn, of_outputs in sides:
+        if drawn is not None:
+            if draws_whole_groups(codes, starts):
+                between = between * drawn.take(codes[starts[:-1]], axis=1)
+            else:
+                within = within * of_outputs(sample)
+    return within, between
+
+
+def draws_whole_groups(codes: Codes, starts: Places) -> bool:
+    """Whether drawing what has these codes takes or leaves whole groups: no group has outputs with two of them."""
+    changes = np.flatnonzero(np.diff(codes)) + 1
+    return bool(np.isin(changes, starts).all())
 
 
 def _macro(measure: Measure, stats: Floats, drawn: Floats) -> Estimated:

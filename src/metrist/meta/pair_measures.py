@@ -3,6 +3,10 @@
 All of them pool one row of five counts: pairs ordered alike, ordered the other way round, tied by humans only, by the
 metric only, by both. Rows add up, so a row may be one group's, a resample's, or that of preferences between two
 outputs. Where a pool has nothing to divide by, its value is NaN.
+
+An output that a resample holds several times is not paired with its copies: everyone ties those, so that a resample
+would show more ties, and accuracies that are further up, than the data it was drawn from; the more so the smaller a
+group is.
 """
 
 from __future__ import annotations
@@ -17,12 +21,17 @@ from metrist.kernels.arranging import Floats, Places, segment_sums
 
 Pool = Callable[[Floats], Floats]
 
+#: Where a row has the pairs that both sides tie.
+_BOTH = 4
+
 
 def counted(epsilon: float = 0.0) -> Callable[[Floats, Floats, Floats, Places], Floats]:
     """The function that makes rows, with the metric's values tied up to a difference of `epsilon`."""
 
     def rows(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
-        return kernels.pair_counts_grouped(human, metric, weights, starts, epsilon).astype(np.float64)
+        counts = kernels.pair_counts_grouped(human, metric, weights, starts, epsilon).astype(np.float64)
+        counts[..., _BOTH] -= segment_sums(weights * (weights - 1) / 2, starts)
+        return counts
 
     return rows
 
@@ -96,7 +105,9 @@ def stuart_rows(human: Floats, metric: Floats, weights: Floats, starts: Places) 
     counts = kernels.pair_counts_grouped(human, metric, weights, starts)
     levels = kernels.rank_comoments_grouped(human, metric, weights, starts)[..., 3:].min(axis=-1)
     size = segment_sums(weights, starts)
-    most = size * size * (levels - 1) / (2 * np.maximum(levels, 1))
+    # Of n outputs there each once this is n^2 (levels - 1) / (2 levels), which is more than all pairs have.
+    distinct_pairs = (size * size - segment_sums(weights * weights, starts)) / 2
+    most = distinct_pairs * size / np.maximum(size - 1, 1) * (levels - 1) / np.maximum(levels, 1)
     return np.stack([counts[..., 0] - counts[..., 1], np.maximum(most, 0.0)], axis=-1)
 
 

@@ -1,73 +1,136 @@
-"""Resamples of a pairwise accuracy with ties in which ε is chosen anew every time, so that intervals hold for the whole
-procedure: for the accuracy, and for ε itself.
+"""How much a tie threshold flatters the accuracy it was chosen for, and intervals that allow for it.
+
+The best of many thresholds is the best for the luck of the sample too: the accuracy at it lies above the one that the
+same metric has, at its best threshold, on data without end. The bootstrap shows by how much: in each resample ε is
+chosen anew, and the accuracy there compared with that of the same resample at the ε of all data. The mean of these
+differences, `optimism`, is what `calibrated_interval` takes off.
 
 Where a draw takes or leaves whole groups (items under a grouping by item), the gaps of all pairs are sorted once and a
-draw is one pass of weighted sums over them. Where it cuts across groups (no grouping, or items under a grouping by
-system), outputs drawn twice are there twice, tied with themselves, and the exact search is made anew for each draw.
-
-Both take the better part of a minute on large samples. Beyond `MOST_PAIRS` sorted pairs, or `MOST_OUTPUTS` searched, ε
-is therefore held at its value on all data, which leaves out the uncertainty of choosing it; `TieDraws.epsilon_is` says
-which was done. It depends on the data's size alone, so that a seed always means the same.
+draw is one pass of weighted sums over them. Where it cuts across groups, the exact search is made anew for each draw.
+Beyond `MOST_PAIRS` sorted pairs, or `MOST_OUTPUTS` searched, the optimism is taken as 0: of so many pairs it is a small
+part of the interval's width. That depends on the data's size alone, so that a seed always means the same.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels.windows import best_prefixes
-from metrist.meta.grouping import Grouping, estimate
+from metrist.meta.grouping import Grouping, draws_whole_groups, estimate
 from metrist.meta.measures import acc_eq
 from metrist.meta.sample import Codes, Draws, Sample
+from metrist.meta.tails import normal_quantile, student_t_tail
 from metrist.meta.threshold_search import best_threshold
-from metrist.meta.ties import Average, Floats, Pairing, groups_of, pairing
+from metrist.meta.ties import Average, Floats, Pairing, pairing
 
 MOST_PAIRS = 1 << 22
-MOST_OUTPUTS = 2000
+MOST_OUTPUTS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TieDraws:
-    """One accuracy and one ε per draw; NaN in a draw that has no pair."""
+class Choice:
+    """What a threshold is chosen on: outputs, which of them are paired (those of one group and slice), and how the
+    accuracy is averaged over groups and slices (see `pairing`)."""
 
-    values: Floats
-    epsilons: Floats
-    epsilon_is: Literal["chosen in every draw", "fixed"]
+    sample: Sample
+    groups: Codes
+    slices: Codes | None = None
+    average: Average = "macro"
+    slice_average: Average = "macro"
+
+    def pairing(self, weights: Floats | None = None) -> Pairing:
+        return pairing(
+            self.sample.human,
+            self.sample.metric,
+            self.groups,
+            slices=self.slices,
+            average=self.average,
+            slice_average=self.slice_average,
+            weights=weights,
+        )
+
+    def best(self) -> float:
+        """The threshold; NaN where there is no pair."""
+        return best_threshold(self.pairing()).epsilon
+
+    def anew(self, draws: Draws) -> Floats | None:
+        """The threshold chosen in each draw, NaN where it has no pair; None where that would take too long. Slices keep
+        the share in the average that they have in the data."""
+        paired = self.pairing()
+        starts, order = paired.ranked.starts, paired.order
+        within, between = None, np.ones((1, len(starts) - 1))
+        sides = ((self.sample.item, draws.items), (self.sample.system, draws.systems))
+        for codes, drawn in sides:
+            if drawn is not None:
+                if draws_whole_groups(codes[order], starts):
+                    between = between * drawn.take(codes[order[starts[:-1]]], axis=1)
+                else:
+                    within = drawn.take(codes, axis=1) * (1.0 if within is None else within)
+        if within is None:
+            return _sorted_once(paired, between) if paired.pairs.sum() <= MOST_PAIRS else None
+        return self._searched(within, between, paired) if len(self.sample) <= MOST_OUTPUTS else None
+
+    def _searched(self, within: Floats, between: Floats, whole: Pairing) -> Floats:
+        times = np.broadcast_to(between, (len(within), between.shape[1])).astype(np.int64)
+        # A draw may leave a group without a pair, so groups are found again by one of their outputs.
+        group_of = np.zeros(len(self.sample), np.intp)
+        group_of[whole.order] = np.repeat(np.arange(len(whole.pairs)), np.diff(whole.ranked.starts))
+        epsilons = np.empty(len(within))
+        for draw, weights in enumerate(within):
+            paired = self.pairing(weights)
+            drawn = times[draw, group_of[paired.order[paired.ranked.starts[:-1]]]]
+            epsilons[draw] = best_threshold(replace(paired, units=paired.units * drawn)).epsilon
+        return epsilons
 
 
-def tie_draws(
-    sample: Sample, grouping: Grouping | Codes = "none", *, draws: Draws, average: Average = "macro"
-) -> TieDraws:
-    """Accuracy and ε of each draw. A group drawn twice is there twice; so is, in its group, an output drawn twice."""
-    groups = groups_of(sample, grouping)
-    paired = pairing(sample.human, sample.metric, groups, average=average)
-    outputs, whole_groups = _weights(sample, grouping, draws)
-    if outputs is None and whole_groups is not None and _pairs(paired) <= MOST_PAIRS:
-        values, epsilons = _sorted_once(paired, whole_groups[:, paired.order[paired.ranked.starts[:-1]]])
-    elif len(sample) <= MOST_OUTPUTS:
-        values, epsilons = _searched(sample, groups, average, outputs, whole_groups)
-    else:
-        return _fixed(sample, grouping, best_threshold(paired).epsilon, draws, average)
-    return TieDraws(values=values, epsilons=epsilons, epsilon_is="chosen in every draw")
+def optimism(
+    choice: Choice, judged: Sample, grouping: Grouping | Codes, draws: Draws, average: Average = "macro"
+) -> float:
+    """How far the accuracy of `judged` at the threshold of `choice` lies, on average, above what it would be if the
+    threshold were not chosen on this very sample. The outputs judged are some, or all, of those chosen on."""
+    epsilons = choice.anew(draws)
+    held = choice.best()
+    if epsilons is None or math.isnan(held) or not len(judged):
+        return 0.0
+    differences = np.full(len(epsilons), np.nan)
+    at_held = estimate(acc_eq(held), judged, grouping, draws, average).values
+    for epsilon in np.unique(epsilons[~np.isnan(epsilons)]):
+        rows = np.flatnonzero(epsilons == epsilon)
+        found = estimate(acc_eq(epsilon), judged, grouping, _some(draws, rows), average).values
+        differences[rows] = found - at_held[rows]
+    known = differences[~np.isnan(differences)]
+    return float(known.mean()) if len(known) else 0.0
 
 
-def _weights(sample: Sample, grouping: Grouping | Codes, draws: Draws) -> tuple[Floats | None, Floats | None]:
-    """How often each output was drawn within its group, and how often its whole group was: arrays (draws, outputs),
-    None where nothing of the kind was drawn."""
-    items = None if draws.items is None else draws.of_items(sample)
-    systems = None if draws.systems is None else draws.of_systems(sample)
-    if isinstance(grouping, str) and grouping == "item":
-        return systems, items
-    if isinstance(grouping, str) and grouping == "system":
-        return items, systems
-    return draws.of_outputs(sample), None
+def calibrated_interval(
+    value: float, low: float, high: float, *, optimism: float, units: int, confidence: float
+) -> tuple[float, float]:
+    """A percentile interval of resamples at a fixed threshold, moved by the optimism of choosing that threshold.
+
+    It is widened from the normal distribution's quantile to Student's, for resamples of few units (items, or whatever
+    was resampled) spread less than samples of them do. The interval may lie below the value; it stays in 0 to 1.
+    """
+    if units < 2:
+        return math.nan, math.nan
+    tail = (1 - confidence) / 2
+    wider = math.sqrt(units / (units - 1)) * _student_t_quantile(tail, units - 1) / normal_quantile(1 - tail)
+    centre = value - optimism
+    return max(0.0, centre - (value - low) * wider), min(1.0, centre + (high - value) * wider)
 
 
-def _pairs(paired: Pairing) -> int:
-    return int(paired.pairs.sum())
+def _student_t_quantile(tail: float, freedom: int) -> float:
+    """Above which value Student's t lies with this probability, less than a half: found by halving."""
+    low, high = 0.0, 1.0
+    while student_t_tail(high, freedom) > tail:
+        low, high = high, high * 2
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if student_t_tail(middle, freedom) > tail else (low, middle)
+    return high
 
 
 class _Gains(NamedTuple):
@@ -78,17 +141,14 @@ class _Gains(NamedTuple):
     groups: NDArray[np.int32]
 
 
-def _sorted_once(paired: Pairing, weights: Floats) -> tuple[Floats, Floats]:
-    """Accuracy and ε of each row of group weights (draws, groups)."""
+def _sorted_once(paired: Pairing, weights: Floats) -> Floats:
+    """The threshold of each row of group weights (draws, groups)."""
     gaps, gains, groups = _gains(paired)
     lasts = np.flatnonzero(np.append(gaps[1:] != gaps[:-1], True)) if len(gaps) else np.zeros(0, np.int64)
-    best, at = best_prefixes(gains, groups, lasts.astype(np.int64), weights)
-    right = weights @ (paired.units * paired.at(0.0).right[0]).astype(np.float64) + best
-    whole = weights @ (paired.units * paired.pairs).astype(np.float64)
+    _, at = best_prefixes(gains, groups, lasts.astype(np.int64), np.ascontiguousarray(weights))
     # Place -1, where no tie helps, is the 0 at the end.
     epsilons = np.append(gaps[lasts], 0.0)[at]
-    values = np.divide(right, whole, out=np.full(len(weights), np.nan), where=whole > 0)
-    return values, np.where(whole > 0, epsilons, np.nan)
+    return np.where(weights.any(axis=1), epsilons, np.nan)
 
 
 def _gains(paired: Pairing) -> _Gains:
@@ -106,22 +166,8 @@ def _gains(paired: Pairing) -> _Gains:
     return _Gains(gaps[moving], gains.astype(np.float64), groups)
 
 
-def _searched(
-    sample: Sample, groups: Codes, average: Average, outputs: Floats | None, whole_groups: Floats | None
-) -> tuple[Floats, Floats]:
-    given = [weights for weights in (outputs, whole_groups) if weights is not None]
-    found = np.full((len(given[0]), 2), np.nan)
-    for draw in range(len(found)):
-        drawn = None if outputs is None else outputs[draw]
-        paired = pairing(sample.human, sample.metric, groups, average=average, weights=drawn)
-        if whole_groups is not None:
-            times = whole_groups[draw, paired.order[paired.ranked.starts[:-1]]]
-            paired = replace(paired, units=paired.units * times.astype(np.int64))
-        best = best_threshold(paired)
-        found[draw] = paired.share(best.right), best.epsilon
-    return found[:, 0], found[:, 1]
-
-
-def _fixed(sample: Sample, grouping: Grouping | Codes, epsilon: float, draws: Draws, average: Average) -> TieDraws:
-    values = estimate(acc_eq(epsilon), sample, grouping, draws, average).values
-    return TieDraws(values=values, epsilons=np.full(len(values), epsilon), epsilon_is="fixed")
+def _some(draws: Draws, rows: NDArray[np.intp]) -> Draws:
+    return Draws(
+        items=None if draws.items is None else draws.items[rows],
+        systems=None if draws.systems is None else draws.systems[rows],
+    )

@@ -25,12 +25,12 @@ def tie_shares(values: Floats, weights: Floats, epsilon: float = 0.0) -> Floats:
     order = np.argsort(values, kind="stable")
     sorted_values, picked = values[order], weights[:, order]
     below = np.concatenate([np.zeros((len(weights), 1)), np.cumsum(picked, axis=1)], axis=1)
-    within = below[:, _ends(sorted_values, epsilon)] - below[:, 1:]
+    within = below[:, last_ties(sorted_values, epsilon)] - below[:, 1:]
     pairs = (picked.sum(axis=1) ** 2 - (picked**2).sum(axis=1)) / 2
     return divided((picked * within).sum(axis=1), pairs)
 
 
-def _ends(values: Floats, epsilon: float) -> Codes:
+def last_ties(values: Floats, epsilon: float) -> Codes:
     """For each of the ascending values, where those end that differ from it by epsilon at most.
 
     Differences are what is compared, as they are elsewhere: value + epsilon would round otherwise.

@@ -41,8 +41,8 @@ class Pairing:
     """Outputs laid out group by group and by score, in groups that have at least one pair.
 
     `order` are the outputs' positions in the columns that the pairing was made of; a pair of group g is worth
-    `units[g]`, and all pairs together `whole`. An output of weight w stands for w copies of itself, which everyone
-    ties with each other: a resample counts as the repeated data would.
+    `units[g]`, and all pairs together `whole`. An output of weight w stands for w copies of itself, each of them paired
+    with all other outputs but not with each other (see `pair_measures`).
     """
 
     order: NDArray[np.intp]
@@ -50,7 +50,6 @@ class Pairing:
     pairs: Counts
     units: Counts
     skipped: int
-    _copies: Counts
     _all: Counts
 
     @property
@@ -61,7 +60,7 @@ class Pairing:
         """Right and tied pairs at each threshold: arrays (thresholds, groups)."""
         wanted = np.atleast_1d(np.asarray(epsilons, np.float64))
         ties, concordant, all_pairs = np.moveaxis(self.windows(wanted), 2, 0)
-        return Tied(ties - concordant + self._all[:, 1] + self._copies, all_pairs + self._copies)
+        return Tied(ties - concordant + self._all[:, 1], all_pairs)
 
     def windows(self, epsilons: Floats) -> Counts:
         """Per threshold and group: pairs up to that gap that humans tie, that are concordant, and all of them."""
@@ -107,11 +106,11 @@ def pairing(
     present = np.flatnonzero(weight > 0)
     order = present[np.lexsort((-ratings[present], scores[present], block[present]))]
     starts = _starts(block[order])
-    size = _sums(weight[order], starts)
-    paired = np.repeat(size >= 2, np.diff(starts))
+    paired = np.repeat(np.diff(starts) >= 2, np.diff(starts))
+    skipped = int(np.count_nonzero(np.diff(starts) < 2))
     order = order[paired]
     starts = _starts(block[order])
-    pairs = _pairs_of(_sums(weight[order], starts))
+    pairs = (_sums(weight[order], starts) ** 2 - _sums(weight[order] ** 2, starts)) // 2
     units = _units(pairs, slice_of[order[starts[:-1]]], average, slice_average)
     levels = _levels(ratings[order], np.repeat(np.arange(len(pairs)), np.diff(starts)))
     ranked = Ranked(scores[order], levels, weight[order], starts)
@@ -120,8 +119,7 @@ def pairing(
         ranked=ranked,
         pairs=pairs,
         units=units,
-        skipped=int(np.count_nonzero(size < 2)),
-        _copies=_sums(_pairs_of(ranked.weights), starts),
+        skipped=skipped,
         # No gap is below 0: above -1 are all.
         _all=beyond_counts(ranked, np.array([-1.0]))[0],
     )
@@ -179,10 +177,6 @@ def _starts(blocks: Codes) -> Counts:
 
 def _sums(values: Counts, starts: Counts) -> Counts:
     return np.add.reduceat(values, starts[:-1]) if len(values) else np.zeros(0, np.int64)
-
-
-def _pairs_of(sizes: Counts) -> Counts:
-    return sizes * (sizes - 1) // 2
 
 
 def _levels(ratings: Floats, group: Codes) -> NDArray[np.int32]:

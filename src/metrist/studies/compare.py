@@ -169,7 +169,8 @@ def _common_metrics(parts: Mapping[str, Results]) -> list[Metric]:
 
 def _run_notes(parts: Mapping[str, Results]) -> list[str]:
     """What the runs themselves tell, each with the run's name where there are several."""
-    return [f"{name}: {note}" if len(parts) > 1 else note for name, run in parts.items() for note in run.notes]
+    notes = [f"{name}: {note}" if len(parts) > 1 else note for name, run in parts.items() for note in run.notes]
+    return ["Runs are joined by the names of their items.", *notes] if len(parts) > 1 else notes
 
 
 def _left_out(parts: Mapping[str, Results], common: Sequence[Metric]) -> list[str]:
@@ -280,7 +281,9 @@ def _notes(comparison: Comparison) -> list[str]:
         notes.append(f"Items missing or failed for one of the two systems are left out: up to {left_out} of a pair.")
     if family / (plan.draws + 1) > plan.alpha:
         notes.append(f"With {family} pairs, {plan.draws:,} draws cannot reach {plan.alpha:g}: ask for more draws.")
-    if any(contest.items < _FEW for contest in contests):
+    if not all(contest.items for contest in contests):
+        notes.append("Systems that share no item are not tested: do their rows name the items, and alike?")
+    if any(0 < contest.items < _FEW for contest in contests):
         notes.append(
             f"Fewer than {_FEW} items: the bootstrap's intervals and p-values are too sure; trust randomisation."
         )

@@ -7,47 +7,69 @@ crossfit   items are dealt into folds; each fold is judged at the threshold that
            threshold is chosen on the data it is judged on
 COLUMN     one per metric and value of the column (a language, as in paper 004)
 
-Under the last two a metric has several thresholds. Only outputs that share one are then paired, and scores are counted
-in thresholds: differences of at most 1 tie.
+Under the last two a metric has several thresholds. Only outputs that share one are then paired.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from metrist.meta.threshold_search import best_threshold
+from metrist.meta.certainty import drawn
+from metrist.meta.measures import Measure, acc_eq
+from metrist.meta.tie_draws import Choice, optimism
+from metrist.meta.tie_steps import TIE, in_steps
 from metrist.meta.ties import pairing
 from metrist.studies.meta.grouped import group_codes
 from metrist.studies.meta.judged import Codes, Floats, Judged
-from metrist.studies.meta.plan import Plan
-from metrist.studies.meta.samples import taken
+from metrist.studies.meta.plan import Average, Plan
+from metrist.studies.meta.samples import Taken, taken
 from metrist.studies.meta.slices import column_of
 
 FOLDS = 5
-#: What is a tie among scores counted in thresholds: a little more than 1, for a threshold is itself the gap of some
-#: pair, which must stay a tie though both were divided.
-TIE = 1 + 1e-9
+#: Resamples in which thresholds are chosen anew: their mean is wanted, for which fewer do than for an interval.
+_DRAWS = 100
+
+
+class Judging(NamedTuple):
+    """Scores as a measure takes them (one per output of the data), the measure, and the threshold in those scores'
+    units. With `parted`, only outputs of one part are to be paired."""
+
+    values: Floats
+    measure: Measure
+    tie: float
+    parted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Thresholds:
-    """A part (or -1) for each output of the data, and the threshold of each part."""
+    """A part (or -1) for each output of the data, the threshold of each part (NaN for a part without a pair), and what
+    it was chosen on."""
 
     part: Codes
     epsilon: Floats
+    choices: tuple[Choice, ...]
 
     def single(self, outputs: Codes) -> float | None:
         """The threshold that all these outputs share; None where there are several."""
         parts = np.unique(self.part[outputs])
         return float(self.epsilon[parts[0]]) if len(parts) == 1 and parts[0] >= 0 else None
 
-    def in_thresholds(self, values: Floats) -> Floats:
-        """Scores counted in their part's threshold. Where that is 0 or unknown, in something smaller than any gap."""
-        unit = np.array([_unit(values[self.part == code], e) for code, e in enumerate(self.epsilon)])
-        return np.where(self.part >= 0, values / np.append(unit, 1.0)[self.part], np.nan)
+    def judging(self, scores: Floats, outputs: Codes) -> Judging:
+        """How these outputs' scores are judged, each part at its own threshold."""
+        single = self.single(outputs)
+        if single is not None:
+            return Judging(scores, acc_eq(_usable(single)), single, parted=False)
+        values = np.full(len(scores), np.nan)
+        for code in np.unique(self.part[outputs]):
+            if code >= 0:
+                inside = outputs[self.part[outputs] == code]
+                values[inside] = in_steps(scores[inside], _usable(float(self.epsilon[code])))
+        return Judging(values, acc_eq(TIE), TIE, parted=True)
 
 
 def parts_of(judged: Judged, plan: Plan, outputs: Codes) -> tuple[Codes, tuple[str, ...]]:
@@ -70,32 +92,67 @@ def thresholds(
     parts: Codes,
     slices: Codes | None = None,
 ) -> Thresholds:
-    """The thresholds of one metric over these outputs; NaN for a part without a pair. With slices (a code for each
-    output of the data) outputs are paired within them, and it is their average that a threshold is best for."""
-    count = int(parts[outputs].max(initial=0)) + 1
-    fitted = np.full(count, np.nan)
-    for code in range(count):
+    """The thresholds of one metric over these outputs. With slices (a code for each output of the data) outputs are
+    paired within them, and it is their average that a threshold is best for."""
+    choices = []
+    for code in range(int(parts[outputs].max(initial=0)) + 1):
         inside = parts[outputs] == code
         used = outputs[~inside & (parts[outputs] >= 0)] if plan.epsilon_over == "crossfit" else outputs[inside]
-        fitted[code] = fit(judged, plan, human, metric, used, slices)
-    return Thresholds(part=parts, epsilon=fitted)
+        choices.append(_choice(judged, plan, human, metric, used, slices))
+    epsilon = np.array([choice.best() for choice in choices])
+    return Thresholds(part=parts, epsilon=epsilon, choices=tuple(choices))
 
 
-def fit(
-    judged: Judged, plan: Plan, human: Floats, metric: Floats, outputs: Codes, slices: Codes | None = None
-) -> float:
-    """The best threshold on these outputs; NaN where they form no pair."""
+def of_slices(found: Sequence[Thresholds], slices: Sequence[Codes], size: int) -> Thresholds:
+    """Thresholds that were chosen slice by slice, one each, as those of all these slices' outputs."""
+    part = np.full(size, -1, dtype=np.intp)
+    for code, outputs in enumerate(slices):
+        part[outputs] = code
+    epsilon = np.array([one.epsilon[0] for one in found])
+    return Thresholds(part=part, epsilon=epsilon, choices=tuple(one.choices[0] for one in found))
+
+
+def pair_average(plan: Plan) -> Average:
+    """How groups are averaged. Without groups all pairs are one pool, within slices as over them."""
+    return "micro" if plan.group == "none" else plan.group_average
+
+
+def flattery(plan: Plan, used: Thresholds, part: Taken, groups: Codes) -> float:
+    """How much too good the accuracy of this sample is on average because its thresholds were chosen on it; 0 where
+    they were chosen on other items."""
+    if plan.epsilon_over == "crossfit" or not plan.draws or not len(part.sample):
+        return 0.0
+    parts = used.part[part.outputs]
+    present = [int(code) for code in np.unique(parts) if code >= 0]
+    weights = np.array([pooling_weight(plan, part.sample.human[parts == c], groups[parts == c]) for c in present])
+    found = [_part_flattery(plan, used.choices[code], part, groups, parts == code) for code in present]
+    return float(weights @ found / weights.sum()) if weights.sum() else 0.0
+
+
+def pooling_weight(plan: Plan, human: Floats, groups: Codes) -> float:
+    """What these outputs weigh in a pool with others: the groups that have a pair, or all pairs."""
+    pairs = pairing(human, human, groups).pairs
+    return float(len(pairs) if pair_average(plan) == "macro" else pairs.sum())
+
+
+def _part_flattery(plan: Plan, choice: Choice, part: Taken, groups: Codes, inside: np.ndarray) -> float:
+    rng = np.random.default_rng(plan.seed)
+    draws = next(drawn(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, rng, _DRAWS))
+    return optimism(choice, part.sample.take(inside), groups[inside], draws, pair_average(plan))
+
+
+def _choice(
+    judged: Judged, plan: Plan, human: Floats, metric: Floats, outputs: Codes, slices: Codes | None
+) -> Choice:
     kept = outputs if slices is None else outputs[slices[outputs] >= 0]
     part = taken(judged, human, metric, kept)
-    found = pairing(
-        part.sample.human,
-        part.sample.metric,
-        group_codes(judged, plan.group, part),
+    return Choice(
+        sample=part.sample,
+        groups=group_codes(judged, plan.group, part),
         slices=None if slices is None else slices[part.outputs],
-        average=plan.group_average,
+        average=pair_average(plan),
         slice_average=plan.average,
     )
-    return best_threshold(found).epsilon
 
 
 def _folds(judged: Judged, plan: Plan, outputs: Codes) -> Codes:
@@ -106,8 +163,6 @@ def _folds(judged: Judged, plan: Plan, outputs: Codes) -> Codes:
     return fold[judged.items.codes]
 
 
-def _unit(values: Floats, epsilon: float) -> float:
-    if epsilon > 0 and math.isfinite(epsilon):
-        return epsilon
-    gaps = np.diff(np.unique(values[np.isfinite(values)]))
-    return float(gaps.min()) / 2 if len(gaps) else 1.0
+def _usable(epsilon: float) -> float:
+    """A threshold that a measure takes: without any pair none was found, and any will do."""
+    return 0.0 if math.isnan(epsilon) else epsilon

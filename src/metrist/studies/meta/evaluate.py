@@ -8,12 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import RunError
-from metrist.meta.measures import measure
+from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.meta.measures import MEASURES, measure
+from metrist.spec import parse
 from metrist.studies.meta.figures import SOFT, ceiling_figure, has_ceiling, mean_figures, slice_figures
 from metrist.studies.meta.join import join
 from metrist.studies.meta.judged import Judged, Scored, chosen
-from metrist.studies.meta.notes import direction_notes, missing_notes, opposed_metrics, plan_notes, skew_notes
+from metrist.studies.meta.notes import (
+    direction_notes,
+    few_notes,
+    missing_notes,
+    opposed_metrics,
+    plan_notes,
+    reversal_notes,
+    skew_notes,
+)
 from metrist.studies.meta.people import evaluate_people
 from metrist.studies.meta.plan import EPSILON_OVER, GROUPS, Average, Correction, Plan, Resample, names
 from metrist.studies.meta.preferred_gold import PREFERRED_GOLDS, with_preferred_gold
@@ -21,7 +30,8 @@ from metrist.studies.meta.preferring import evaluate_preferences
 from metrist.studies.meta.result import Figure, MetaEvaluation, Tests
 from metrist.studies.meta.samples import gold_of
 from metrist.studies.meta.slices import chosen_outputs, column_of, slices_of, top_systems
-from metrist.studies.meta.work import Work, check_groups
+from metrist.studies.meta.testing import check_test
+from metrist.studies.meta.work import Work, check_crossfit, check_groups
 
 
 def meta_evaluate(
@@ -114,11 +124,14 @@ def evaluate(judged: Judged, plan: Plan) -> MetaEvaluation:
     notes: list[str] = []
     for work in works:
         check_groups(work)
+        check_crossfit(work)
         made, tested = _aspect_figures(work)
         figures, tests = figures + made, tests + tested
-        notes += [*missing_notes(work), *skew_notes(work, made)]
+        slices = slices_of(judged, plan.slices, work.outputs)
+        notes += [*missing_notes(work), *few_notes(work, slices), *skew_notes(work, made)]
     opposed = [name for work in works for name in opposed_metrics(work)]
-    about = [*plan_notes(plan, figures, tests), *notes, *direction_notes(metrics, opposed), *judged.notes]
+    notes = [*plan_notes(plan, figures, tests), *reversal_notes(tests, plan.alpha), *notes]
+    about = [*notes, *direction_notes(metrics, opposed), *judged.notes]
     return MetaEvaluation(
         judged=judged,
         plan=plan,
@@ -141,15 +154,35 @@ def chosen_metrics(judged: Judged, wanted: Sequence[str] | None) -> tuple[Scored
 
 
 def _check(judged: Judged, plan: Plan) -> None:
-    """Refuse what could only fail later: unknown measures and columns."""
+    """Refuse what could only fail later: unknown measures and columns, and tests that do not fit a measure."""
     for name in plan.measures:
         if name != SOFT:
-            measure(name)
-    everything = np.arange(len(judged))
-    columns = [*([plan.group] if plan.group not in GROUPS else []), *plan.slices]
-    columns += [plan.epsilon_over] if plan.epsilon_over not in EPSILON_OVER else []
-    for column in columns:
-        column_of(judged, column, everything)
+            _check_measure(name)
+            check_test(plan, name)
+    _check_column(judged, "--group", plan.group, GROUPS)
+    _check_column(judged, "--epsilon-over", plan.epsilon_over, EPSILON_OVER)
+    for column in plan.slices:
+        column_of(judged, column, np.arange(len(judged)))
+
+
+def _check_measure(text: str) -> None:
+    name, known = parse(text).name, (*MEASURES, SOFT)
+    if name not in known:
+        raise SpecError(f"no measure named {name!r}{did_you_mean(name, known)} (known are {', '.join(known)})")
+    measure(text)
+
+
+def _check_column(judged: Judged, option: str, name: str, words: tuple[str, ...]) -> None:
+    """A word that the option knows, or a column; whoever misspelt one is told of both."""
+    if name in words:
+        return
+    try:
+        column_of(judged, name, np.arange(len(judged)))
+    except RunError as error:
+        near = did_you_mean(name, words)
+        if not near:
+            raise
+        raise RunError(f"{option} {name}: wanted {', '.join(words)} or a column{near} ({error})") from None
 
 
 def _aspects(judged: Judged, plan: Plan) -> list[str]:

@@ -10,11 +10,14 @@ from shlex import quote
 import numpy as np
 
 from metrist.meta.measures import measure
+from metrist.meta.ranking import wins
+from metrist.meta.tail_p_values import FEW_UNITS
 from metrist.studies.meta.join import looks_lower
 from metrist.studies.meta.judged import Scored
 from metrist.studies.meta.plan import Plan
 from metrist.studies.meta.result import HUMANS, Figure, Tests
 from metrist.studies.meta.samples import taken
+from metrist.studies.meta.slices import Slice
 from metrist.studies.meta.work import Work
 
 #: Where calling everything a tie is right this often, accuracies say little about a metric.
@@ -38,8 +41,9 @@ def plan_notes(plan: Plan, figures: Sequence[Figure], tests: Sequence[Tests]) ->
             f"Rank: significance clusters at {plan.alpha:g}; {' or '.join(hows)}, "
             f"{_CORRECTIONS[plan.correction]} over all pairs of metrics."
         )
+    notes += [text for word, text in _TAILS.items() if any(word in how for how in hows)]
     pairs = max((len(made.metrics) * (len(made.metrics) - 1) // 2 for made in tests), default=0)
-    # Other tests reach beyond their draws by the draws' own spread (see tail_p_values).
+    # Other tests reach beyond their draws by the draws' own spread (see meta.tail_p_values).
     counted = any(how.startswith("permutation of") and "whole" not in how for how in hows)
     if counted and plan.correction == "holm" and pairs / (plan.draws + 1) > plan.alpha:
         notes.append(f"With {pairs:,} pairs, {plan.draws:,} draws cannot reach {plan.alpha:g}: ask for more --draws.")
@@ -55,11 +59,64 @@ _EPSILON = {
     "slice": "ε: the metric's best tie threshold on each slice (chosen on what it is judged on: too good).",
     "crossfit": "ε: chosen on held-out items (5 folds), so that no threshold is judged on the data it was chosen on.",
 }
+_TAILS = {
+    "normal tails": (
+        "Normal tails: where fewer than 10 draws are as extreme as what was seen, p comes from a normal distribution with "
+        "the spread of the draws."
+    ),
+    "Student's t": (
+        "Student's t: the difference over its bootstrap standard error, degrees of freedom one less than what was "
+        "resampled."
+    ),
+}
 _CORRECTIONS = {
     "holm": "Holm-corrected",
     "benjamini-hochberg": "Benjamini-Hochberg-corrected",
     "none": "not corrected",
 }
+
+
+def reversal_notes(tests: Sequence[Tests], alpha: float) -> list[str]:
+    """Pairs of metrics of which the one with the smaller figure does significantly better on the outputs they share."""
+    found = []
+    for made in tests:
+        with np.errstate(invalid="ignore"):
+            turned = (made.values[:, None] < made.values[None, :]) & wins(
+                made.values, made.adjusted, alpha, made.differences
+            )
+        for better, worse in np.argwhere(turned):
+            found.append(f"{made.metrics[better]} over {made.metrics[worse]} ({made.slice})")
+    if not found:
+        return []
+    more = f" and {len(found) - _LISTED} more" * (len(found) > _LISTED)
+    return [
+        "Figures rest on all that a metric scored, ranks on what two metrics both scored. There the order is the "
+        f"reverse for {', '.join(found[:_LISTED])}{more}."
+    ]
+
+
+def few_notes(work: Work, slices: Sequence[Slice]) -> list[str]:
+    """Slices with so few items or systems to resample that intervals and tests are rough."""
+    plan = work.plan
+    if not plan.draws:
+        return []
+    few = []
+    for one in slices:
+        rated = one.outputs[np.isfinite(work.gold[one.outputs])]
+        sides = {"items": work.judged.items.codes, "systems": work.judged.systems.codes}
+        counts = {
+            name: len(np.unique(codes[rated])) for name, codes in sides.items() if plan.resample in (name, "both")
+        }
+        name, count = min(counts.items(), key=lambda entry: entry[1])
+        if count < FEW_UNITS:
+            few.append(f"{count} {name if count != 1 else name[:-1]} ({one.name})")
+    if not few:
+        return []
+    more = f" and {len(few) - _LISTED} more" * (len(few) > _LISTED)
+    return [
+        f"Warning: resampled from only {', '.join(few[:_LISTED])}{more}: with fewer than {FEW_UNITS}, intervals are too "
+        "narrow and tests find little."
+    ]
 
 
 def missing_notes(work: Work) -> list[str]:

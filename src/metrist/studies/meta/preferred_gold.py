@@ -27,8 +27,8 @@ PREFERRED_GOLDS: Mapping[str, str] = MappingProxyType(
     {
         "win-rate": "Gold: the share of its preferences that an output won, a tie being half a win; a system's is the "
         "mean over its outputs.",
-        "bradley-terry": "Gold: each system's Bradley-Terry strength with ties, from all its preferences; intervals and "
-        "tests hold it fixed.",
+        "bradley-terry": "Gold: each system's Bradley-Terry strength with ties, from all its preferences; intervals "
+        "and tests hold it fixed.",
     }
 )
 

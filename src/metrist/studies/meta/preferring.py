@@ -60,8 +60,8 @@ def _check(plan: Plan) -> None:
         )
     if plan.group != "item":
         raise RunError(
-            f"--group {plan.group}: on preferences the pairs that people saw are compared, and no others; leave --group "
-            "out, use --slice, or agree with win rates: --gold win-rate --group system-level without --preferences"
+            f"--group {plan.group}: on preferences the pairs that people saw are compared, and no others; leave "
+            "--group out, use --slice, or agree with win rates: --gold win-rate --group system-level without --preferences"
         )
     if plan.group_average != "macro":
         raise RunError("--group-average: on preferences all pairs of a slice are counted together, there are no groups")

@@ -4,7 +4,8 @@ Every sentence rests on a rule:
 
 * A slice on which calling everything a tie (or guessing) does as well as the best metric has no metric to trust.
 * `nothing passes` is said where the best metric stays below a floor: .6 for accuracies, .3 for correlations.
-* A metric is level with the best where the test between the two finds no difference. Of the metrics that are level, the
+* A metric is level with the best where the test between the two, on the outputs that both scored, finds no difference.
+  What a test places below another metric is not the best, though it has the largest value (on other outputs). Of the metrics that are level, the
   quickest is named, with its share of the best one's time and what it saves, where runs recorded that.
 * A slice of fewer than 30 groups (items, say) is called small.
 """
@@ -56,7 +57,8 @@ class _Place:
 
     @property
     def best(self) -> Figure | None:
-        return max(self.judged, key=lambda figure: figure.value, default=None)
+        """The largest value of those that no test places below others; without tests, of all."""
+        return min(self.judged, key=lambda figure: (figure.rank or math.inf, -figure.value), default=None)
 
 
 def _places(evaluation: MetaEvaluation) -> list[_Place]:
@@ -100,17 +102,43 @@ def _level(evaluation: MetaEvaluation, best: Figure, judged: Sequence[Figure], t
     if tests is None or np.isnan(tests.adjusted).all():
         return ""
     top = tests.metrics.index(best.metric)
-    p = dict(zip(tests.metrics, tests.adjusted[top], strict=True))
-    level = [f for f in judged if f.metric != best.metric and p[f.metric] > evaluation.plan.alpha]
+    found = zip(tests.metrics, tests.adjusted[top], tests.differences[top], strict=True)
+    verdicts = {name: _verdict_between(p, difference, evaluation.plan.alpha) for name, p, difference in found}
+    others = {f.metric: f for f in judged if f.metric != best.metric}
+    by_verdict = {kind: [f for name, f in others.items() if verdicts[name] == kind] for kind in _VERDICTS}
+    above = "".join(f" Yet {f.metric} does better on the outputs that both scored." for f in by_verdict["above"])
+    level = by_verdict["level"]
     if not level:
-        return " It is significantly better than all others." if len(judged) > 1 else ""
+        return (_sole(by_verdict["below"], by_verdict["untested"]) if not above else "") + above
+    return _levels(evaluation, best, level) + above
+
+
+_VERDICTS = ("below", "level", "above", "untested")
+
+
+def _verdict_between(p: float, difference: float, alpha: float) -> str:
+    """Where another metric stands beside the best, which lies above it by this difference."""
+    if math.isnan(p):
+        return "untested"
+    if p > alpha:
+        return "level"
+    return "below" if difference > 0 else "above"
+
+
+def _sole(below: Sequence[Figure], untested: Sequence[Figure]) -> str:
+    if not below:
+        return ""
+    return f" It is significantly better than all others{' that could be tested' if untested else ''}."
+
+
+def _levels(evaluation: MetaEvaluation, best: Figure, level: Sequence[Figure]) -> str:
     quickest = min([best, *level], key=lambda f: _seconds(evaluation, f.metric))
     share = _share(evaluation, quickest, best)
     if share:
         return f" {quickest.metric} ({fixed(quickest.value, 3)}) is level with it at {share}."
-    level.sort(key=lambda figure: -figure.value)
-    names = ", ".join(f"{f.metric} ({fixed(f.value, 3)})" for f in level[:_NAMED])
-    more = f" and {len(level) - _NAMED} more" if len(level) > _NAMED else ""
+    ordered = sorted(level, key=lambda figure: -figure.value)
+    names = ", ".join(f"{f.metric} ({fixed(f.value, 3)})" for f in ordered[:_NAMED])
+    more = f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else ""
     return f" Level with it: {names}{more}."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -186,9 +186,22 @@ def check_groups(work: Work) -> None:
         )
 
 
-def narrowed(work: Work, outputs: Codes) -> Work:
-    """The same work on other outputs."""
-    return replace(work, outputs=outputs)
+def check_crossfit(work: Work) -> None:
+    """Refuse to choose tie thresholds on held-out items where nothing can be held out: each fold needs a pair of
+    outputs in the others."""
+    plan = work.plan
+    if plan.epsilon_over != "crossfit" or CALIBRATED not in plan.measures or plan.group == "system-level":
+        return
+    part = taken(work.judged, work.gold, work.gold, work.outputs)
+    codes, folds = group_codes(work.judged, plan.group, part), work.parts[part.outputs]
+    for fold in np.unique(folds):
+        if np.unique(codes[folds != fold], return_counts=True)[1].max(initial=0) < 2:
+            items = len(np.unique(part.sample.item))
+            raise RunError(
+                "--epsilon-over crossfit chooses a threshold on other items than those it judges, and "
+                f"{items} item{'s' * (items != 1)} with ratings leave no pair of outputs to choose it on: "
+                "try --epsilon-over all"
+            )
 
 
 def _nothing(_: Floats) -> float:

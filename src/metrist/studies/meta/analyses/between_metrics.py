@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,7 +18,7 @@ from metrist.meta.ranking import average_ranks, best_first
 from metrist.report.cells import Change, Count, Number, PValue
 from metrist.report.tables import Column, Table
 from metrist.studies.meta.figures import SOFT
-from metrist.studies.meta.result import HUMANS, MetaEvaluation
+from metrist.studies.meta.result import HUMANS, MetaEvaluation, Tests
 from metrist.studies.meta.slices import ALL, Slice, system_means
 from metrist.studies.meta.work import Work
 
@@ -34,7 +35,8 @@ def _matrix(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
     value = {(figure.metric, figure.slice): figure.value for figure in figures}
     metrics = list(dict.fromkeys(figure.metric for figure in figures))
     judged = [metric for metric in metrics if metric != HUMANS]
-    cells = np.array([[value.get((metric, one), math.nan) for metric in judged] for one in slices])
+    ranked = _single_slices(evaluation, slices)
+    cells = np.array([[value.get((metric, one), math.nan) for metric in judged] for one in ranked])
     rank = dict(zip(judged, average_ranks(cells), strict=True))
     order = sorted(metrics, key=lambda metric: -value.get((metric, slices[0]), math.nan))
     rows = [
@@ -43,6 +45,13 @@ def _matrix(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
     ]
     head = [Column("metric"), *(Column(one, "right") for one in slices), Column("mean rank", "right")]
     return Table(title=f"{name} with {aspect}, metric by slice", columns=head, rows=rows)
+
+
+def _single_slices(evaluation: MetaEvaluation, slices: Sequence[str]) -> Sequence[str]:
+    """The slices proper; those of all outputs and of means would count the same outputs again."""
+    plan = evaluation.plan
+    wholes = {ALL, *(f"{column}: {plan.average} mean" for column in plan.slices)}
+    return [one for one in slices if one not in wholes] or slices[:1]
 
 
 def top_k_tables(evaluation: MetaEvaluation) -> list[Table]:
@@ -96,20 +105,24 @@ def tested_tables(evaluation: MetaEvaluation) -> list[Table]:
     for tests in evaluation.tests:
         order = best_first(tests.values)
         for place, i in enumerate(order):
-            rows += [
-                [
-                    *(tests.aspect, tests.measure, tests.slice, tests.metrics[i], tests.metrics[j]),
-                    Change(float(tests.values[i] - tests.values[j]), decimals=4),
-                    *(PValue(float(tests.raw[i, j])), PValue(float(tests.adjusted[i, j]))),
-                ]
-                for j in order[place + 1 :]
-            ]
+            rows += [_tested_row(tests, i, j) for j in order[place + 1 :] if not np.isnan(tests.raw[i, j])]
     if not rows:
         raise RunError("no tests between metrics: there is one metric, or --test none")
     head = [Column(name) for name in ("aspect", "measure", "slice", "better", "worse")]
     head += [Column(name, "right") for name in ("difference", "p", "p corrected")]
-    how = dict.fromkeys(tests.how for tests in evaluation.tests)
+    how = dict.fromkeys(tests.how for tests in evaluation.tests if tests.how != "no tests")
     return [Table(title="tests between metrics", columns=head, rows=rows, notes=[f"Test: {' or '.join(how)}."])]
+
+
+def _tested_row(tests: Tests, first: int, second: int) -> list[Any]:
+    """The better of two is so on the outputs that both scored, whatever their figures on others."""
+    if tests.differences[first, second] < 0:
+        first, second = second, first
+    return [
+        *(tests.aspect, tests.measure, tests.slice, tests.metrics[first], tests.metrics[second]),
+        Change(float(tests.differences[first, second]), decimals=4),
+        *(PValue(float(tests.raw[first, second])), PValue(float(tests.adjusted[first, second]))),
+    ]
 
 
 def power_tables(evaluation: MetaEvaluation) -> list[Table]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from metrist.errors import RunError
 from metrist.meta.reductions import reduction_shares
-from metrist.meta.spans import UNSTATED, Errors, Figures, error_agreement
+from metrist.meta.spans import UNSTATED, ErrorAgreement, Errors, Figures, error_agreement
 from metrist.report.cells import Count, Estimate, Share
 from metrist.report.tables import Column, Table
 from metrist.studies.meta.judged import Codes, Judged, Spans
@@ -21,13 +21,15 @@ SEVERITIES = ("neutral", "minor", "major", "critical")
 
 def error_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Precision, recall and F1 by characters of each metric's errors against the humans', overall and by severity."""
-    judged, plan = evaluation.judged, evaluation.plan
+    judged = evaluation.judged
     if judged.errors is None:
         raise RunError("the data hold no human 'errors' to agree with")
     if not judged.metric_errors:
         raise RunError("no metric reports errors: give the run folder of a metric that does")
-    outputs = chosen_outputs(judged, systems=plan.systems, exclude_systems=plan.exclude_systems)
-    rows = [row for name, spans in judged.metric_errors.items() for row in _rows(evaluation, name, spans, outputs)]
+    outputs = _taking_part(evaluation)
+    kept = {name: _looked_at(judged, name, outputs) for name in judged.metric_errors}
+    found = {name: _agreement(evaluation, spans, kept[name]) for name, spans in judged.metric_errors.items()}
+    rows = [row for name, one in found.items() for row in _rows(name, one, len(kept[name]))]
     head = [
         Column("metric"),
         Column("severity"),
@@ -35,7 +37,8 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
     ]
     notes = [
         "By characters of the output, over all outputs that the metric scored and humans looked at (they marked an "
-        "error in it or rated it); a character of another severity earns half."
+        "error in it or rated it); a character of another severity earns half.",
+        *(note for name, one in found.items() for note in _unplaced(name, one)),
     ]
     return [Table(title="agreement on errors", columns=head, rows=rows, notes=notes)]
 
@@ -50,12 +53,24 @@ def examined(judged: Judged) -> Codes:
     return np.flatnonzero(seen)
 
 
-def _rows(evaluation: MetaEvaluation, metric: str, spans: Spans, outputs: Codes) -> list[list[Any]]:
-    judged, plan = evaluation.judged, evaluation.plan
+def _taking_part(evaluation: MetaEvaluation) -> Codes:
+    """The outputs of any aspect, or, without aspects, those of the systems that take part."""
+    plan = evaluation.plan
+    if evaluation.outputs:
+        return np.unique(np.concatenate(list(evaluation.outputs.values())))
+    return chosen_outputs(evaluation.judged, systems=plan.systems, exclude_systems=plan.exclude_systems)
+
+
+def _looked_at(judged: Judged, metric: str, outputs: Codes) -> Codes:
+    """The outputs that humans and the metric both looked at."""
     scored = np.flatnonzero(np.isfinite(judged.scores[metric].values)) if metric in judged.scores else outputs
-    kept = np.intersect1d(np.intersect1d(examined(judged), outputs), scored)
+    return np.intersect1d(np.intersect1d(examined(judged), outputs), scored)
+
+
+def _agreement(evaluation: MetaEvaluation, spans: Spans, kept: Codes) -> ErrorAgreement:
+    judged, plan = evaluation.judged, evaluation.plan
     assert judged.errors is not None
-    found = error_agreement(
+    return error_agreement(
         _errors(judged.errors, kept, len(judged)),
         _errors(spans, kept, len(judged)),
         judged.items.codes[kept],
@@ -63,9 +78,21 @@ def _rows(evaluation: MetaEvaluation, metric: str, spans: Spans, outputs: Codes)
         np.random.default_rng(plan.seed),
         confidence=plan.confidence,
     )
-    rows = [[metric, "all", *_cells(found.overall), Count(len(kept))]]
-    rows += [[metric, SEVERITIES[code], *_cells(one), Count(len(kept))] for code, one in found.by_severity.items()]
+
+
+def _rows(metric: str, found: ErrorAgreement, outputs: int) -> list[list[Any]]:
+    rows = [[metric, "all", *_cells(found.overall), Count(outputs)]]
+    rows += [[metric, SEVERITIES[code], *_cells(one), Count(outputs)] for code, one in found.by_severity.items()]
     return rows
+
+
+def _unplaced(metric: str, found: ErrorAgreement) -> list[str]:
+    if not found.human_unplaced and not found.predicted_unplaced:
+        return []
+    return [
+        f"{metric}: errors that say not where in the output they lie, or cover nothing, are left out: "
+        f"{found.human_unplaced:,} of the humans', {found.predicted_unplaced:,} of the metric's."
+    ]
 
 
 def _cells(figures: Figures) -> list[Estimate]:
@@ -90,11 +117,12 @@ def _errors(spans: Spans, kept: Codes, outputs: int) -> Errors:
 def reduction_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per metric and system: how often nothing, less than 2, or at most 1 was taken off. Meant for outputs that are the
     references themselves (paper 001, Table 21)."""
-    judged = evaluation.judged
+    judged, outputs = evaluation.judged, _taking_part(evaluation)
     rows: list[list[Any]] = []
     for metric in evaluation.metrics():
-        for code, system in enumerate(judged.systems.names):
-            values = judged.scores[metric].signed()[judged.systems.codes == code]
+        for code in np.unique(judged.systems.codes[outputs]):
+            system = judged.systems.names[code]
+            values = judged.scores[metric].signed()[outputs[judged.systems.codes[outputs] == code]]
             given = values[np.isfinite(values)]
             if len(given) and given.max() <= 0:
                 found = reduction_shares(np.where(np.isfinite(values), values, np.nan))

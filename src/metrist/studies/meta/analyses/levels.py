@@ -40,6 +40,7 @@ def _level_table(evaluation: MetaEvaluation, aspect: str, metric: str) -> Table:
         evaluation.plan.draws,
         np.random.default_rng(evaluation.plan.seed),
         cluster=judged.items.codes[outputs],
+        confidence=evaluation.plan.confidence,
     )
     rows: list[list[Any]] = [
         [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from metrist.meta.raters import UNKNOWN, Ratings
 from metrist.report.cells import Count, Estimate
 from metrist.report.tables import Column, Table
 from metrist.studies.meta.judged import Codes
+from metrist.studies.meta.pairs import aspects_of_preferences, distinct_pairs, taken_choices
 from metrist.studies.meta.result import MetaEvaluation
 
 _WORDS = {
@@ -27,40 +30,70 @@ _WORDS = {
 }
 
 
+#: Coefficients of choices between two outputs: whose value counts, and ties among values say nothing new.
+_OF_CHOICES = ("alpha_nominal", "alpha_ordinal", "fleiss_kappa", "cohen_kappa")
+
+
 def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Rater agreement per aspect, with intervals over items."""
+    """Rater agreement per aspect, with intervals over items; on preferences, agreement on the choice."""
     rows: list[list[Any]] = []
-    notes: list[str] = []
-    for aspect in evaluation.golds:
-        if aspect not in evaluation.judged.ratings:
-            continue
-        made, why = _rows(evaluation, aspect)
+    # The main table tells of doubled ratings and the like; where there is none, this one has to.
+    notes = [] if evaluation.figures else list(evaluation.notes)
+    choices = evaluation.plan.preferences
+    for one in _choices_of(evaluation) if choices else _ratings_of(evaluation):
+        made, why = _rows(evaluation, one, _OF_CHOICES if choices else tuple(COEFFICIENTS))
         rows, notes = rows + made, notes + why
     if not rows:
         raise RunError("rater agreement needs ratings by two or more raters; there are none")
-    head = [Column("aspect"), Column("agreement"), *(Column(name, "right") for name in ("value", "outputs", "raters"))]
+    judged = "pairs" if choices else "outputs"
+    head = [Column("aspect"), Column("agreement"), *(Column(name, "right") for name in ("value", judged, "raters"))]
     return [Table(title="agreement among raters", columns=head, rows=rows, notes=list(dict.fromkeys(notes)))]
 
 
-def _rows(evaluation: MetaEvaluation, aspect: str) -> tuple[list[list[Any]], list[str]]:
-    ratings = _of_outputs(evaluation.judged.ratings[aspect], evaluation.outputs[aspect])
-    names, notes = list(COEFFICIENTS), []
+class _Given(NamedTuple):
+    """What raters said under one aspect, of outputs or of pairs, and the item that each of these belongs to."""
+
+    aspect: str
+    ratings: Ratings
+    item: Codes
+
+
+def _ratings_of(evaluation: MetaEvaluation) -> Iterator[_Given]:
+    judged = evaluation.judged
+    for aspect, outputs in evaluation.outputs.items():
+        ratings = judged.ratings[aspect]
+        yield _Given(aspect, ratings.chosen(np.isin(ratings.output, outputs)), judged.items.codes)
+
+
+def _choices_of(evaluation: MetaEvaluation) -> Iterator[_Given]:
+    """Choices as ratings of pairs: second, tie and first are levels in this order. All raters', whatever the gold."""
+    judged, plan = evaluation.judged, replace(evaluation.plan, gold="majority")
+    for aspect in aspects_of_preferences(judged, plan.aspects):
+        compared = taken_choices(judged, plan, aspect)
+        pairs, at, choice = distinct_pairs(compared)
+        yield _Given(
+            aspect, Ratings.of(at, compared.rater, choice, pairs.shape[1]), judged.items.codes[pairs[0]]
+        )
+
+
+def _rows(evaluation: MetaEvaluation, given: _Given, wanted: Sequence[str]) -> tuple[list[list[Any]], list[str]]:
+    names, notes = list(wanted), []
     try:
-        ratings.check_named("agreement between raters")
+        given.ratings.check_named("agreement between raters")
     except RunError as refusal:
         names = [name for name in names if not needs_names(name)]
-        notes.append(f"{aspect}: {refusal}")
+        notes.append(f"{given.aspect}: {refusal}")
     found = agreement(
-        ratings,
+        given.ratings,
         names,
         evaluation.plan.draws,
         np.random.default_rng(evaluation.plan.seed),
-        cluster=evaluation.judged.items.codes,
+        cluster=given.item,
         confidence=evaluation.plan.confidence,
     )
     rows = [
         [
-            aspect,
+            given.aspect,
             _WORDS.get(one.name, one.name),
             one.failure or Estimate(one.value, one.low, one.high),
             Count(one.outputs),
@@ -69,10 +102,6 @@ def _rows(evaluation: MetaEvaluation, aspect: str) -> tuple[list[list[Any]], lis
         for one in found
     ]
     return rows, notes
-
-
-def _of_outputs(ratings: Ratings, outputs: Codes) -> Ratings:
-    return ratings.chosen(np.isin(ratings.output, outputs))
 
 
 def are_named(ratings: Ratings) -> bool:
