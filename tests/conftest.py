@@ -1,10 +1,14 @@
-"""What all tests share: the folder of real human judgments, which not every machine has."""
+"""What all tests share: the folder of real human judgments, which not every machine has, and metrics as users write
+them."""
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,3 +32,25 @@ def data() -> Callable[[str], Path]:
         return found
 
     return path
+
+
+OWN_METRICS_PREAMBLE = """
+import os, signal, time
+from dataclasses import dataclass
+import numpy as np
+from metrist import Metric, Score, Scores
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """`module(source)`: an imported module with that source, which workers can import too."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def made(source: str) -> ModuleType:
+        (tmp_path / "own_metrics.py").write_text(OWN_METRICS_PREAMBLE + source)
+        importlib.invalidate_caches()
+        return importlib.import_module("own_metrics")
+
+    yield made
+    sys.modules.pop("own_metrics", None)

@@ -221,8 +221,23 @@ def test_what_cannot_be_tested_is_refused() -> None:
         permutation_tests(PEARSON, panel, [(0, 1)], exchange="item", rng=seeded())
     with pytest.raises(RunError, match="draws must be at least 1, got 0"):
         permutation_tests(PEARSON, panel, [(0, 1)], draws=0, rng=seeded())
-    with pytest.raises(RunError, match=r"acc_eq\(epsilon=0\.5\): a tie threshold .* use the sign test of pairs"):
+    with pytest.raises(
+        RunError, match=r"acc_eq\(epsilon=0\.5\): a tie threshold .* use the sign test of pairs \(--test sign\)"
+    ):
         permutation_tests(acc_eq(0.5), panel, [(0, 1)], rng=seeded())
+
+
+def test_the_spread_is_that_of_all_exchanges() -> None:
+    """Against enumeration: all 2^6 exchanges of whole items."""
+    panel = some_panel()
+    by_item = [
+        [estimate(KENDALL, panel.sample(m).take(panel.item == item)).values[0] for item in range(6)] for m in (0, 1)
+    ]
+    gaps = np.array(by_item[0]) - by_item[1]
+    null = np.array([np.mean(gaps * signs) for signs in itertools.product([1, -1], repeat=6)])
+    (found,) = permutation_tests(KENDALL, panel, [(0, 1)], "item", exchange="items", draws=8000, rng=seeded())
+    assert found.spread == pytest.approx(null.std(), rel=0.03)
+    assert found.differing == np.count_nonzero(gaps)
 
 
 def test_metrics_with_thresholds_of_their_own_may_exchange_whole_groups() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.meta import resample
-from metrist.meta.certainty import Over, bootstrap, bootstrap_gaps, drawn, resampled_values
+from metrist.meta.certainty import Over, bootstrap, bootstrap_gaps, drawn
 from metrist.meta.grouping import estimate
 from metrist.meta.measures import MEASURES, acc_eq
 from metrist.meta.panel import Panel, all_pairs
@@ -38,6 +38,13 @@ def some_panel(items: int = 12, systems: int = 5, metrics: int = 3, seed: int = 
 # Against resamples spelled out
 
 
+def draws_of(measure, sample: Sample, grouping="none", *, over: Over = "items", draws: int) -> Floats:
+    """The measure on each of the resamples that the same seed gives to an interval."""
+    (source,) = seeded().spawn(1)
+    (drawing,) = drawn(sample.item, sample.system, over, draws, source, draws)
+    return estimate(measure, sample, grouping, drawing).values
+
+
 def spelled_out(sample: Sample, items: Floats, systems: Floats) -> Sample:
     """The resample as data of its own: each copy of an item, and each copy of a system, under a name of its own."""
     rows = []
@@ -56,7 +63,7 @@ def spelled_out(sample: Sample, items: Floats, systems: Floats) -> Sample:
 def test_a_draw_is_the_measure_of_the_repeated_data(name: str, grouping, over: Over) -> None:
     sample = some_panel().sample(0)
     draws = 8
-    found = resampled_values(MEASURES[name], sample, grouping, over=over, draws=draws, rng=seeded())
+    found = draws_of(MEASURES[name], sample, grouping, over=over, draws=draws)
     (source,) = seeded().spawn(1)
     (drawing,) = drawn(sample.item, sample.system, over, draws, source, draws)
     for draw in range(draws):
@@ -69,7 +76,7 @@ def test_a_draw_is_the_measure_of_the_repeated_data(name: str, grouping, over: O
 def test_intervals_are_percentiles_of_the_draws() -> None:
     panel = some_panel()
     (first, *_) = bootstrap(KENDALL, panel, "item", draws=500, rng=seeded())
-    values = resampled_values(KENDALL, panel.sample(0), "item", draws=500, rng=seeded())
+    values = draws_of(KENDALL, panel.sample(0), "item", draws=500)
     assert (first.low, first.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])))
     assert first.standard_error == pytest.approx(values.std(ddof=1))
     assert first.value == estimate(KENDALL, panel.sample(0), "item").values[0]
@@ -79,7 +86,8 @@ def test_intervals_are_percentiles_of_the_draws() -> None:
 def test_a_gap_is_the_difference_of_the_same_draws() -> None:
     panel = some_panel()
     gaps = bootstrap_gaps(KENDALL, panel, all_pairs(panel), draws=400, rng=seeded())
-    draws = [resampled_values(KENDALL, panel.sample(metric), draws=400, rng=seeded()) for metric in range(3)]
+    assert {(gap.items, gap.units) for gap in gaps} == {(12, 12)}
+    draws = [draws_of(KENDALL, panel.sample(metric), draws=400) for metric in range(3)]
     for gap, (a, b) in zip(gaps, all_pairs(panel), strict=True):
         assert (gap.low, gap.high) == pytest.approx(tuple(np.quantile(draws[a] - draws[b], [0.025, 0.975])))
         centred = draws[a] - draws[b] - gap.value
@@ -87,6 +95,12 @@ def test_a_gap_is_the_difference_of_the_same_draws() -> None:
 
 
 # Promises
+
+
+@pytest.mark.parametrize(("over", "units"), [("items", 12), ("systems", 5), ("both", 5)])
+def test_a_gap_tells_how_many_units_were_resampled(over: Over, units: int) -> None:
+    (gap,) = bootstrap_gaps(PEARSON, some_panel(), [(0, 1)], over=over, draws=20, rng=seeded())
+    assert (gap.units, gap.items) == (units, 12)
 
 
 def test_results_do_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

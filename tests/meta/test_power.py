@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from metrist.errors import RunError
-from metrist.meta.power import power_at, power_of, power_of_draws, power_of_items
+from metrist.meta.multiple import adjust
+from metrist.meta.power import power_of, strictest_level
 from metrist.meta.resample import coin_tosses
 
 
@@ -43,30 +44,36 @@ def test_no_difference_takes_no_number_of_items() -> None:
     assert str(hopeless).startswith("no number of items within reach would separate these two")
 
 
-@pytest.mark.parametrize("values", [np.empty(0), np.array([0.3]), np.full(9, math.nan)])
-def test_too_few_items_say_nothing(values) -> None:
-    found = power_of_items(values, np.zeros(len(values)))
-    assert found.needed is None
-    assert str(found) == "too little is known of the difference to say how many items would separate these two"
+def test_an_unknown_difference_or_spread_says_nothing() -> None:
+    for found in (power_of(math.nan, 0.1, 9), power_of(0.3, math.nan, 1)):
+        assert found.needed is None
+        assert str(found) == "too little is known of the difference to say how many items would separate these two"
 
 
 def test_a_difference_without_spread_needs_two_items() -> None:
-    assert power_of_items(np.full(5, 1.0), np.zeros(5)).needed == 2
+    assert power_of(1.0, 0.0, 5).needed == 2
 
 
-def test_items_without_both_values_are_left_out() -> None:
-    first, second = np.array([1.0, 2.0, math.nan, 4.0]), np.array([0.5, math.nan, 1.0, 1.0])
-    found = power_of_items(first, second)
-    assert found.items == 2
-    assert found.difference == pytest.approx(1.75)
+def test_what_was_resampled_is_what_is_asked_for() -> None:
+    assert str(power_of(0.1, 0.1, 10, over="systems")) == "about 69 more systems would separate these two"
+    assert str(power_of(0.5, 0.1, 10, over="systems")) == "the 10 systems are enough to separate these two"
+    assert str(power_of(0.0, 0.1, 10, over="systems")).startswith("no number of systems would separate these two")
+    # (1.960 + 0.842)^2 = 7.85 times as many.
+    assert (
+        str(power_of(0.1, 0.1, 10, over="both")) == "about 7.9 times the items and the systems would separate these two"
+    )
+    assert str(power_of(0.5, 0.1, 10, over="both")) == "the items and systems are enough to separate these two"
 
 
-def test_draws_of_a_bootstrap_give_about_the_same_number() -> None:
-    rng = np.random.default_rng(3)
-    first, second = rng.normal([[0.1], [0.0]], 1.0, size=(2, 300))
-    resampled = np.array([(first - second)[rng.integers(0, 300, 300)].mean() for _ in range(2000)])
-    exact, found = power_of_items(first, second), power_of_draws((first - second).mean(), resampled, 300)
-    assert found.needed == pytest.approx(exact.needed, rel=0.15)
+@pytest.mark.parametrize(
+    ("correction", "level"), [("holm", 0.05 / 6), ("benjamini-hochberg", 0.05 / 6), ("none", 0.05)]
+)
+def test_the_strictest_level_is_the_first_step_of_a_correction(correction, level: float) -> None:
+    assert strictest_level(0.05, 6, correction) == pytest.approx(level)
+    assert strictest_level(0.05, 0, correction) == 0.05
+    # One test of six at just that level is significant after the correction, and a little above it is not.
+    for p, significant in ((level * 0.999, True), (level * 1.001, False)):
+        assert (adjust([p, *[0.9] * 5], correction)[0] <= 0.05) == significant
 
 
 @pytest.mark.parametrize(("alpha", "power"), [(0.0, 0.8), (0.05, 1.0)])
@@ -77,18 +84,12 @@ def test_alpha_and_power_are_shares(alpha: float, power: float) -> None:
 
 def test_so_many_items_do_find_the_difference_as_often_as_promised() -> None:
     """The true effect is .2 standard deviations: a randomisation test on the number of items that the formula asks
-    for must find it in about 80 % of 2000 samples, and half as many items in as many as `power_at` says."""
-    pilot = power_of(0.2, 1 / math.sqrt(50), 50)
-    assert pilot.needed == 197
-    for items, expected in ((197, 0.8), (98, power_at(0.2, 1 / math.sqrt(50), 50, 98))):
-        rng = np.random.default_rng(items)
-        differences = rng.normal(0.2, 1.0, size=(2000, items))
-        (signs,) = coin_tosses(items, 399, rng, 399)
-        null = np.abs((1 - 2 * signs) @ differences.T)
-        p = (1 + (null >= np.abs(differences.sum(axis=1))).sum(axis=0)) / 400
-        assert np.mean(p <= 0.05) == pytest.approx(expected, abs=0.03)
-
-
-def test_power_is_unknown_without_a_spread() -> None:
-    assert math.isnan(power_at(0.1, 0.0, 100, 200))
-    assert power_at(0.0, 0.1, 100, 200) == pytest.approx(0.05)
+    for must find it in about 80 % of 2000 samples."""
+    items = power_of(0.2, 1 / math.sqrt(50), 50).needed
+    assert items == 197
+    rng = np.random.default_rng(items)
+    differences = rng.normal(0.2, 1.0, size=(2000, items))
+    (signs,) = coin_tosses(items, 399, rng, 399)
+    null = np.abs((1 - 2 * signs) @ differences.T)
+    p = (1 + (null >= np.abs(differences.sum(axis=1))).sum(axis=0)) / 400
+    assert np.mean(p <= 0.05) == pytest.approx(0.8, abs=0.03)

@@ -36,6 +36,42 @@ def test_a_test_that_was_not_made_separates_no_one() -> None:
     assert clusters(np.array([0.9, 0.1]), np.full((2, 2), math.nan)).tolist() == [1, 1]
 
 
+def leads(size: int, better: dict[tuple[int, int], float]) -> NDArray[np.float64]:
+    found = np.full((size, size), math.nan)
+    for (i, j), lead in better.items():
+        found[i, j], found[j, i] = lead, -lead
+    return found
+
+
+def test_who_wins_is_decided_by_the_outputs_that_two_share() -> None:
+    # The first has the larger value, on other outputs; where both were scored, the second is better.
+    values, p = np.array([0.9, 0.5]), symmetric(2, [(0, 1)])
+    shared = leads(2, {(1, 0): 0.3})
+    assert wins(values, p).tolist() == [[False, True], [False, False]]
+    assert wins(values, p, differences=shared).tolist() == [[False, False], [True, False]]
+    assert clusters(values, p, differences=shared).tolist() == [2, 1]
+    assert marks(values, p, ["a", "b"], {"a", "b"}, differences=shared) == ["", "‡"]
+
+
+def test_metrics_that_beat_each_other_in_a_circle_go_by_their_values() -> None:
+    values, p = np.array([0.7, 0.9, 0.8]), symmetric(3, [(0, 1), (1, 2), (0, 2)])
+    circle = leads(3, {(0, 1): 0.1, (1, 2): 0.1, (2, 0): 0.1})
+    assert clusters(values, p, differences=circle).tolist() == [3, 1, 2]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 9))
+def test_nobody_is_placed_above_one_who_beats_it(seed: int, size: int) -> None:
+    """Whatever the values say, as long as the wins run in no circle: here they follow another order."""
+    rng = np.random.default_rng(seed)
+    values, truth = rng.integers(0, 6, size) / 10, rng.normal(size=size)
+    p = rng.choice([0.01, 0.2], size=(size, size))
+    p = np.minimum(p, p.T)
+    differences = truth[:, None] - truth[None, :]
+    found, beaten = clusters(values, p, differences=differences), wins(values, p, differences=differences)
+    for better, worse in np.argwhere(beaten):
+        assert found[better] < found[worse]
+
+
 @given(st.integers(0, 10_000), st.integers(1, 9))
 def test_clusters_keep_their_definition(seed: int, size: int) -> None:
     """No member of a cluster beats another of it; whoever opens one is beaten by a member of the cluster above."""

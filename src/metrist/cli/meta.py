@@ -81,7 +81,12 @@ def meta(
         ),
     ] = None,
     gold: Annotated[
-        str, typer.Option("--gold", metavar="HOW", help="mean, median, majority, z, or a rater's name.")
+        str,
+        typer.Option(
+            "--gold",
+            metavar="HOW",
+            help="mean, median, majority, z, or a rater's name; from preferences win-rate or bradley-terry.",
+        ),
     ] = "mean",
     metrics: Annotated[Names, typer.Option("-m", "--metric", metavar="NAME", help="Only these; repeatable.")] = None,
     part: Annotated[
@@ -110,6 +115,7 @@ def meta(
     resample: Annotated[Resample, typer.Option("--resample", help="What is resampled.")] = Resample.items,
     test: Annotated[Test, typer.Option("--test", help="How metrics are tested against each other.")] = Test.auto,
     correction: Annotated[Correction, typer.Option("--correction", help="For many tests at once.")] = Correction.holm,
+    confidence: Annotated[float, typer.Option("--confidence", help="Of intervals.")] = 0.95,
     alpha: Annotated[float, typer.Option("--alpha", help="Largest p-value that counts as a difference.")] = 0.05,
     mark: Annotated[
         Names, typer.Option("--mark", metavar="FAMILY", help="Give metrics of this family the marks † and ‡.")
@@ -137,9 +143,21 @@ def meta(
     from metrist.cli.output import say
     from metrist.cli.output import show as show_table
     from metrist.studies.meta import meta_evaluate
+    from metrist.studies.meta.join import join
+    from metrist.studies.meta.people import needs_no_metric
+    from metrist.studies.meta.shows import shown
 
-    evaluation = meta_evaluate(
+    wanted = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
+    judged = join(
         inputs if len(inputs) > 1 else inputs[0],
+        item_key=item_key(item_fields),
+        fields=named_values(fields or [], "--field"),
+        skip_bad=skip_bad,
+        system=system,
+        parts=part or (),
+    )
+    evaluation = meta_evaluate(
+        judged,
         aspects or (),
         measures or (),
         group=group,
@@ -152,29 +170,25 @@ def meta(
         resample=resample.value,
         draws=draws,
         seed=seed,
+        confidence=confidence,
         alpha=alpha,
         correction=correction.value,
         test=test.value,
-        part=part or (),
-        metrics=metrics,
+        metrics=() if not metrics and needs_no_metric(judged, wanted) else metrics,
         systems=systems,
         exclude_systems=exclude_systems or (),
         top_k=top_k,
         lower_is_better=lower_is_better or (),
         marked=mark or (),
-        item_key=item_key(item_fields),
-        fields=named_values(fields or [], "--field"),
-        skip_bad=skip_bad,
-        system=system,
     )
-    wanted = [*(show or []), *(["agreement"] if agreement else [])]
-    tables = evaluation.tables(list(dict.fromkeys(wanted)))
+    added = [table for name in wanted for table in shown(name, evaluation)]
     if json_out is not None:
-        evaluation.write(json_out, tables[1:])
+        evaluation.write(json_out, added)
     if form is Format.json:
-        say(evaluation.to_json(tables[1:]))
+        say(evaluation.to_json(added))
         return
-    for number, table in enumerate(tables):
+    # Without a metric there are no figures to show, only what was asked for of the people.
+    for number, table in enumerate([evaluation.table(), *added] if evaluation.figures else added):
         if number:
             say("")
         show_table(table, form)

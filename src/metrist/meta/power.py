@@ -1,9 +1,9 @@
 """How many more items (or systems) would separate two metrics: the power of a paired comparison.
 
 A normal approximation. The standard error of a difference shrinks with the square root of what is resampled; a
-two-sided test at alpha finds a true difference d with probability `power` once d is (z[1 - alpha/2] + z[power]) standard
-errors. What was observed is taken for the truth, so the number is a guide to the next study and no part of a test: an
-observed difference that is too large by luck asks for too few items.
+two-sided test at alpha finds a true difference d with probability `power` once d is (z[1 - alpha/2] + z[power])
+standard errors. What was observed is taken for the truth, so the number is a guide to the next study and no part of a
+test: an observed difference that is too large by luck asks for too few items.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ import numpy as np
 
 from metrist.meta.certainty import drawn
 from metrist.meta.measures import Measure, acc_eq
+from metrist.meta.sample import Draws, Sample
 from metrist.meta.tie_draws import Choice, optimism
 from metrist.meta.tie_steps import TIE, in_steps
 from metrist.meta.ties import pairing
@@ -117,28 +118,29 @@ def pair_average(plan: Plan) -> Average:
     return "micro" if plan.group == "none" else plan.group_average
 
 
-def flattery(plan: Plan, used: Thresholds, part: Taken, groups: Codes) -> float:
+def flattery(plan: Plan, used: Thresholds, part: Taken, groups: Codes, average: Average) -> float:
     """How much too good the accuracy of this sample is on average because its thresholds were chosen on it; 0 where
     they were chosen on other items."""
     if plan.epsilon_over == "crossfit" or not plan.draws or not len(part.sample):
         return 0.0
     parts = used.part[part.outputs]
-    present = [int(code) for code in np.unique(parts) if code >= 0]
-    weights = np.array([pooling_weight(plan, part.sample.human[parts == c], groups[parts == c]) for c in present])
-    found = [_part_flattery(plan, used.choices[code], part, groups, parts == code) for code in present]
-    return float(weights @ found / weights.sum()) if weights.sum() else 0.0
+    found, weights = [], []
+    for code in np.unique(parts):
+        sample, inside = part.sample.take(parts == code), groups[parts == code]
+        found.append(optimism(used.choices[code], sample, inside, _draws(plan, used.choices[code]), average))
+        weights.append(_pooling_weight(sample, inside, average))
+    return float(np.dot(weights, found) / sum(weights)) if sum(weights) else 0.0
 
 
-def pooling_weight(plan: Plan, human: Floats, groups: Codes) -> float:
+def _pooling_weight(sample: Sample, groups: Codes, average: Average) -> float:
     """What these outputs weigh in a pool with others: the groups that have a pair, or all pairs."""
-    pairs = pairing(human, human, groups).pairs
-    return float(len(pairs) if pair_average(plan) == "macro" else pairs.sum())
+    pairs = pairing(sample.human, sample.metric, groups).pairs
+    return float(len(pairs) if average == "macro" else pairs.sum())
 
 
-def _part_flattery(plan: Plan, choice: Choice, part: Taken, groups: Codes, inside: np.ndarray) -> float:
+def _draws(plan: Plan, choice: Choice) -> Draws:
     rng = np.random.default_rng(plan.seed)
-    draws = next(drawn(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, rng, _DRAWS))
-    return optimism(choice, part.sample.take(inside), groups[inside], draws, pair_average(plan))
+    return next(drawn(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, rng, _DRAWS))
 
 
 def _choice(

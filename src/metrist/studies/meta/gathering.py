@@ -134,6 +134,7 @@ class Gathering:
         self._preferences: dict[str, _Long] = {}
         self._choices: dict[str, _Long] = {}
         self._errors: ErrorColumns | None = None
+        self._row = 0
 
     def number(self, item: str, system: str) -> int:
         """The output's number; an output not met before gets the next one."""
@@ -142,13 +143,15 @@ class Gathering:
 
     def add(self, entry: Entry) -> None:
         """Take in all that one row says."""
+        self._row += 1
         for record in entry.new:
             self._describe(self.number(record.item, record.system), record)
         for key in entry.keys:
             self._put_columns(self.number(*key), entry.columns)
         for rating in entry.ratings:
-            rows = self._ratings.setdefault(rating.aspect, _Long(3))
-            rows.add(self.number(rating.item, rating.system), self.raters(rating.rater), rating.value)
+            rows = self._ratings.setdefault(rating.aspect, _Long(4))
+            output = self.number(rating.item, rating.system)
+            rows.add(output, self.raters(rating.rater), rating.value, self._row)
         if entry.scores:
             self._score(entry)
         for found in entry.errors:
@@ -185,9 +188,9 @@ class Gathering:
 
     def _compare(self, entry: Entry) -> None:
         for one in entry.preferences:
-            rows = self._preferences.setdefault(one.aspect, _Long(4))
+            rows = self._preferences.setdefault(one.aspect, _Long(5))
             first, second = self.number(one.item, one.first), self.number(one.item, one.second)
-            rows.add(first, second, self.raters(one.rater), _CHOICES[one.choice])
+            rows.add(first, second, self.raters(one.rater), _CHOICES[one.choice], self._row)
         for made in entry.choices:
             rows = self._choices.setdefault(made.metric, _Long(4))
             first, second = self.number(made.item, made.first), self.number(made.item, made.second)
@@ -209,7 +212,7 @@ class Gathering:
     def ratings(self) -> dict[str, Ratings]:
         made = {}
         for aspect, rows in self._ratings.items():
-            output, rater, value = rows.columns()
+            output, rater, value, _ = rows.columns()
             made[aspect] = Ratings.of(_codes(output), _codes(rater), value, len(self.outputs))
         return made
 
@@ -221,10 +224,22 @@ class Gathering:
         }
 
     def preferences(self) -> dict[str, Compared]:
-        return {aspect: _compared(rows) for aspect, rows in self._preferences.items()}
+        return {aspect: _compared(rows.columns()[:4]) for aspect, rows in self._preferences.items()}
 
     def choices(self) -> dict[str, Compared]:
-        return {metric: _compared(rows) for metric, rows in self._choices.items()}
+        return {metric: _compared(rows.columns()) for metric, rows in self._choices.items()}
+
+    def repeats(self) -> list[str]:
+        """Notes on judgments that may have been read twice: by one rater, or by raters without a name, in two rows."""
+        notes = []
+        for aspect, rows in self._ratings.items():
+            output, rater, _, row = rows.columns()
+            notes += _repeat_note(aspect, "outputs are rated", output, rater, row)
+        for aspect, rows in self._preferences.items():
+            first, second, rater, _, row = rows.columns()
+            pair = np.minimum(first, second) * len(self.outputs) + np.maximum(first, second)
+            notes += _repeat_note(aspect, "pairs are judged", pair, rater, row)
+        return notes
 
     def errors(self) -> Spans | None:
         return self._errors.spans() if self._errors else None
@@ -245,8 +260,21 @@ def _two_scores(entry: Entry, score: StoredScore, before: float) -> str:
     )
 
 
-def _compared(rows: _Long) -> Compared:
-    first, second, rater, choice = rows.columns()
+def _repeat_note(aspect: str, what: str, judged: Floats, rater: Floats, row: Floats) -> list[str]:
+    # A list of unnamed ratings within one row is by several people.
+    by_row = np.unique(np.stack([judged, rater, row]), axis=1)
+    _, rows = np.unique(by_row[:2], axis=1, return_counts=True)
+    again = len(np.unique(np.unique(by_row[:2], axis=1)[0][rows > 1]))
+    if not again:
+        return []
+    return [
+        f"{aspect}: {again:,} of {len(np.unique(judged)):,} {what} in more than one row by the same rater, or by "
+        "raters who are not named: if a file was given twice, its ratings count twice."
+    ]
+
+
+def _compared(columns: Floats) -> Compared:
+    first, second, rater, choice = columns
     return Compared(first=_codes(first), second=_codes(second), rater=_codes(rater), choice=choice)
 
 

@@ -65,7 +65,7 @@ def join(
         errors=gathering.errors(),
         metric_errors=errors,
         label_sets=gathering.labels.closed(),
-        notes=(*notes, *(note for _, results in runs for note in results.notes)),
+        notes=(*notes, *gathering.repeats(), *(note for _, results in runs for note in results.notes)),
     )
     return _turned(judged, lower_is_better)
 

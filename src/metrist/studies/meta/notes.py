@@ -61,8 +61,8 @@ _EPSILON = {
 }
 _TAILS = {
     "normal tails": (
-        "Normal tails: where fewer than 10 draws are as extreme as what was seen, p comes from a normal distribution with "
-        "the spread of the draws."
+        "Normal tails: where fewer than 10 draws are as extreme as what was seen, p is that of a normal distribution "
+        "with the spread of the draws."
     ),
     "Student's t": (
         "Student's t: the difference over its bootstrap standard error, degrees of freedom one less than what was "
@@ -97,25 +97,22 @@ def reversal_notes(tests: Sequence[Tests], alpha: float) -> list[str]:
 
 def few_notes(work: Work, slices: Sequence[Slice]) -> list[str]:
     """Slices with so few items or systems to resample that intervals and tests are rough."""
-    plan = work.plan
-    if not plan.draws:
+    if not work.plan.draws:
         return []
+    sides = {"items": work.judged.items.codes, "systems": work.judged.systems.codes}
+    drawn = [name for name in sides if work.plan.resample in (name, "both")]
     few = []
     for one in slices:
         rated = one.outputs[np.isfinite(work.gold[one.outputs])]
-        sides = {"items": work.judged.items.codes, "systems": work.judged.systems.codes}
-        counts = {
-            name: len(np.unique(codes[rated])) for name, codes in sides.items() if plan.resample in (name, "both")
-        }
-        name, count = min(counts.items(), key=lambda entry: entry[1])
+        count, name = min((len(np.unique(sides[name][rated])), name) for name in drawn)
         if count < FEW_UNITS:
             few.append(f"{count} {name if count != 1 else name[:-1]} ({one.name})")
     if not few:
         return []
     more = f" and {len(few) - _LISTED} more" * (len(few) > _LISTED)
     return [
-        f"Warning: resampled from only {', '.join(few[:_LISTED])}{more}: with fewer than {FEW_UNITS}, intervals are too "
-        "narrow and tests find little."
+        f"Warning: resampled from only {', '.join(few[:_LISTED])}{more}: with fewer than {FEW_UNITS}, intervals are "
+        "too narrow and tests find little."
     ]
 
 

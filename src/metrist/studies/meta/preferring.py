@@ -9,7 +9,7 @@ import numpy as np
 
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.studies.meta.judged import Judged
-from metrist.studies.meta.notes import direction_notes, plan_notes
+from metrist.studies.meta.notes import direction_notes, plan_notes, reversal_notes
 from metrist.studies.meta.pairs import Chooser, ChosenPairs, aspects_of_preferences, choosers, gold_pairs
 from metrist.studies.meta.plan import Plan
 from metrist.studies.meta.preference_measures import PREFERENCE_MEASURES
@@ -34,7 +34,8 @@ def evaluate_preferences(judged: Judged, plan: Plan) -> MetaEvaluation:
         made, tested = _aspect_figures(work)
         figures, tests = figures + made, tests + tested
         notes += _notes(pairs, found, aspect)
-    about = [*plan_notes(plan, figures, tests), *notes, *direction_notes(list(judged.scores.values()))]
+    notes = [*plan_notes(plan, figures, tests), *reversal_notes(tests, plan.alpha), *notes]
+    about = [*notes, *direction_notes(list(judged.scores.values()))]
     return MetaEvaluation(
         judged=judged,
         plan=plan,
@@ -61,7 +62,8 @@ def _check(plan: Plan) -> None:
     if plan.group != "item":
         raise RunError(
             f"--group {plan.group}: on preferences the pairs that people saw are compared, and no others; leave "
-            "--group out, use --slice, or agree with win rates: --gold win-rate --group system-level without --preferences"
+            "--group out, use --slice, or agree with win rates (--gold win-rate --group system-level, without "
+            "--preferences)"
         )
     if plan.group_average != "macro":
         raise RunError("--group-average: on preferences all pairs of a slice are counted together, there are no groups")

@@ -5,8 +5,9 @@ Every sentence rests on a rule:
 * A slice on which calling everything a tie (or guessing) does as well as the best metric has no metric to trust.
 * `nothing passes` is said where the best metric stays below a floor: .6 for accuracies, .3 for correlations.
 * A metric is level with the best where the test between the two, on the outputs that both scored, finds no difference.
-  What a test places below another metric is not the best, though it has the largest value (on other outputs). Of the metrics that are level, the
-  quickest is named, with its share of the best one's time and what it saves, where runs recorded that.
+  One that a test places below another is not the best, though it may have the largest value (on other outputs).
+* Of the metrics that are level, the quickest is named, with its share of the best one's time and what it saves, where
+  runs recorded that.
 * A slice of fewer than 30 groups (items, say) is called small.
 """
 

@@ -44,5 +44,8 @@ def shown(name: str, evaluation: MetaEvaluation) -> list[Table]:
     module, _, function = SHOWS[name][0].partition(":")
     tables: list[Table] = getattr(import_module(f"{_HOME}.{module}"), function)(evaluation)
     if not tables:
-        raise RunError(f"{name} is of ratings, and this evaluation is of preferences: try {_ON_PREFERENCES}")
+        raise RunError(
+            f"{name} is of ratings, and this evaluation is of preferences: try confusion, strengths, agreement, matrix "
+            "or tests"
+        )
     return tables

@@ -6,19 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.meta import resample
-from metrist.meta.certainty import drawn
-from metrist.meta.grouping import Grouping, estimate
-from metrist.meta.measures import Measure, acc_eq, measure
+from metrist.meta.grouping import Grouping
+from metrist.meta.measures import Measure, measure
 from metrist.meta.panel import Panel
-from metrist.meta.sample import Sample
-from metrist.studies.meta.calibration import TIE, Thresholds, fit, parts_of, thresholds
-from metrist.studies.meta.distinct import distinct
+from metrist.studies.meta.calibration import Judging, Thresholds, parts_of, thresholds
 from metrist.studies.meta.grouped import group_codes, grouping_of
 from metrist.studies.meta.judged import Codes, Floats, Judged, Scored
 from metrist.studies.meta.plan import GROUPS, Plan
@@ -28,18 +23,11 @@ from metrist.studies.meta.slices import Slice, column_of
 CALIBRATED = "acc_eq"
 
 
-class Trial(NamedTuple):
-    """One measure of one sample under one grouping."""
-
-    measure: Measure
-    sample: Sample
-    grouping: Grouping | Codes
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laid:
     """A slice laid out for one measure: the metrics side by side, and the measure of each. `epsilons` are the tie
-    thresholds to show, in the metrics' own units; `ties` the same in the panel's units."""
+    thresholds to show, in the metrics' own units; `ties` the same in the panel's units. `thresholds` are what they
+    were chosen on, empty for a measure that has none."""
 
     slice: Slice
     measure: str
@@ -49,6 +37,7 @@ class Laid:
     epsilons: Floats
     ties: Floats
     outputs: Codes
+    thresholds: tuple[Thresholds, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,63 +57,66 @@ class Work:
         return parts_of(self.judged, self.plan, self.outputs)[0]
 
     @cached_property
-    def _thresholds(self) -> dict[str, tuple[Thresholds, ...]]:
+    def _used(self) -> dict[tuple[str, str], Thresholds]:
         return {}
 
-    def thresholds(self, column: str = "") -> tuple[Thresholds, ...]:
-        """Each metric's tie thresholds over all outputs, best for the average of the slices of a column where one is
-        named."""
-        if column not in self._thresholds:
-            slices = column_of(self.judged, column, self.outputs).codes if column else None
-            self._thresholds[column] = tuple(self._fitted(metric, self.outputs, slices) for metric in self.metrics)
-        return self._thresholds[column]
+    def is_calibrated(self, name: str) -> bool:
+        """Whether this measure, under the plan's grouping, has a tie threshold to be chosen."""
+        return name == CALIBRATED and self.plan.group != "system-level"
+
+    def used(self, scorer: str, human: Floats, metric: Floats, one: Slice) -> Thresholds:
+        """The tie thresholds of a metric, or of a rater taken for one, at which a slice is judged. Chosen once for all
+        slices of a column, best for their average, unless each slice is to have its own."""
+        own = self.plan.epsilon_over == "slice"
+        key = scorer, one.name if own else one.column
+        if key not in self._used:
+            slices = column_of(self.judged, one.column, self.outputs).codes if one.column and not own else None
+            outputs = one.outputs if own else self.outputs
+            self._used[key] = thresholds(self.judged, self.plan, human, metric, outputs, self.parts, slices)
+        return self._used[key]
 
     def laid(self, one: Slice, name: str) -> Laid:
         """A slice made ready for one measure."""
         rated = one.outputs[np.isfinite(self.gold[one.outputs])]
-        if name != CALIBRATED or self.plan.group == "system-level":
-            values = [metric.signed() for metric in self.metrics]
-            found = [distinct(measure(name))] * len(values)
-            return self._laid(one, name, rated, values, found, np.full(len(values), np.nan), self.plan.group)
-        if self.plan.epsilon_over == "slice":
-            used = tuple(self._fitted(metric, one.outputs, None) for metric in self.metrics)
-        else:
-            used = self.thresholds(one.column)
-        epsilons = [found.single(rated) for found in used]
-        if all(epsilon is not None for epsilon in epsilons):
-            known = np.array(epsilons, dtype=np.float64)
-            measures = [distinct(acc_eq(_usable(epsilon))) for epsilon in known]
-            values = [metric.signed() for metric in self.metrics]
-            return self._laid(one, name, rated, values, measures, known, self.plan.group)
-        scaled = [found.in_thresholds(metric.signed()) for found, metric in zip(used, self.metrics, strict=True)]
-        measures = [distinct(acc_eq(TIE))] * len(used)
-        # Of several folds' thresholds the median is shown; thresholds of several languages have no common number.
-        middle = np.median if self.plan.epsilon_over == "crossfit" else _nothing
-        shown = np.array([middle(found.epsilon) for found in used])
-        return self._laid(one, name, rated, scaled, measures, shown, self.parts)
+        columns = [metric.signed() for metric in self.metrics]
+        if not self.is_calibrated(name):
+            plain = [Judging(column, measure(name), math.nan, parted=False) for column in columns]
+            return self._laid(one, name, rated, plain, np.full(len(plain), np.nan), ())
+        used = [self.used(metric.name, self.gold, metric.signed(), one) for metric in self.metrics]
+        judging = [found.judging(column, rated) for found, column in zip(used, columns, strict=True)]
+        return self._laid(one, name, rated, judging, np.array([self._shown(found, rated) for found in used]), used)
+
+    def _shown(self, used: Thresholds, outputs: Codes) -> float:
+        """Of several folds' thresholds the median is shown; those of several languages have no common number."""
+        single = used.single(outputs)
+        if single is not None:
+            return single
+        return float(np.median(used.epsilon)) if self.plan.epsilon_over == "crossfit" else math.nan
 
     def _laid(
         self,
         one: Slice,
         name: str,
         rated: Codes,
-        values: Sequence[Floats],
-        measures: Sequence[Measure],
+        judging: Sequence[Judging],
         epsilons: Floats,
-        grouping: str | Codes,
+        used: Sequence[Thresholds],
     ) -> Laid:
         part = taken(self.judged, self.gold, self.gold, rated)
-        metrics = np.stack([np.where(np.isfinite(column[rated]), column[rated], np.nan) for column in values])
+        columns = [found.values[rated] for found in judging]
+        metrics = np.stack([np.where(np.isfinite(column), column, np.nan) for column in columns])
         panel = Panel(human=self.gold[rated], metrics=metrics, item=part.sample.item, system=part.sample.system)
+        parted = any(found.parted for found in judging)
         return Laid(
             slice=one,
             measure=name,
             panel=panel,
-            measures=tuple(measures),
-            grouping=self.grouping(part, grouping),
+            measures=tuple(found.measure for found in judging),
+            grouping=self.grouping(part, self.parts if parted else self.plan.group),
             epsilons=epsilons,
-            ties=epsilons if isinstance(grouping, str) else np.full(len(epsilons), TIE),
+            ties=np.array([found.tie for found in judging]),
             outputs=rated,
+            thresholds=tuple(used),
         )
 
     def grouping(self, part: Taken, group: str | Codes) -> Grouping | Codes:
@@ -139,34 +131,6 @@ class Work:
             return grouping_of(self.judged, self.plan.group, part)
         codes: Codes = refined.reshape(-1)
         return codes
-
-    def ceiling_threshold(self, sample: Sample, outputs: Codes) -> float:
-        """The best threshold of a rater taken for a metric."""
-        values = np.full(len(self.judged), np.nan)
-        others = values.copy()
-        values[outputs], others[outputs] = sample.metric, sample.human
-        return _usable(fit(self.judged, self.plan, others, values, outputs))
-
-    def joint_draws(self, trials: Sequence[Trial], outputs: Codes) -> Floats:
-        """Values (draws, trials) on resamples of these outputs' items or systems that all trials share."""
-        values = np.full((self.plan.draws, len(trials)), np.nan)
-        if not len(outputs) or not self.plan.draws:
-            return values
-        items, systems = self.judged.items.codes[outputs], self.judged.systems.codes[outputs]
-        rows = max(1, resample.CHUNK // len(outputs))
-        rng = np.random.default_rng(self.plan.seed)
-        start = 0
-        for chunk in drawn(items, systems, self.plan.resample, self.plan.draws, rng, rows):
-            size = min(rows, self.plan.draws - start)
-            for column, trial in enumerate(trials):
-                if len(trial.sample):
-                    found = estimate(trial.measure, trial.sample, trial.grouping, chunk, self.plan.group_average)
-                    values[start : start + size, column] = found.values
-            start += size
-        return values
-
-    def _fitted(self, metric: Scored, outputs: Codes, slices: Codes | None) -> Thresholds:
-        return thresholds(self.judged, self.plan, self.gold, metric.signed(), outputs, self.parts, slices)
 
 
 def check_groups(work: Work) -> None:
@@ -202,12 +166,3 @@ def check_crossfit(work: Work) -> None:
                 f"{items} item{'s' * (items != 1)} with ratings leave no pair of outputs to choose it on: "
                 "try --epsilon-over all"
             )
-
-
-def _nothing(_: Floats) -> float:
-    return math.nan
-
-
-def _usable(epsilon: float) -> float:
-    """A threshold that a measure takes: without any pair none was found, and any will do."""
-    return 0.0 if math.isnan(epsilon) else epsilon

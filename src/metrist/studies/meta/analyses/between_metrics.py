@@ -13,7 +13,7 @@ import numpy as np
 from metrist.errors import RunError
 from metrist.meta.certainty import bootstrap_gaps
 from metrist.meta.measures import measure
-from metrist.meta.power import power_of
+from metrist.meta.power import power_of, strictest_level
 from metrist.meta.ranking import average_ranks, best_first
 from metrist.report.cells import Change, Count, Number, PValue
 from metrist.report.tables import Column, Table
@@ -126,18 +126,38 @@ def _tested_row(tests: Tests, first: int, second: int) -> list[Any]:
 
 
 def power_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """For each metric and the next best: how many more items would separate the two."""
+    """For each metric and the next best: how many more of what is resampled would separate the two."""
+    plan = evaluation.plan
+    if plan.preferences:
+        return []
+    units = {"items": "items", "systems": "systems", "both": "items and systems"}[plan.resample]
     rows: list[list[Any]] = []
     for aspect in evaluation.golds:
-        for name in evaluation.plan.measures:
+        for name in plan.measures:
             if name != SOFT:
                 rows += _power_rows(evaluation, aspect, name)
     if not rows:
-        raise RunError("how many items would separate two metrics: there is only one metric, or no draws")
+        raise RunError(f"how many {units} would separate two metrics: there is only one metric, or no draws")
     head = [Column(name) for name in ("aspect", "measure", "better", "worse")]
-    head += [Column("difference", "right"), Column("items", "right"), Column("to separate them")]
-    notes = ["A normal approximation at power .8 that takes the difference seen for the truth: a guide, not a test."]
-    return [Table(title="how many items would separate neighbours", columns=head, rows=rows, notes=notes)]
+    head += [Column("difference", "right"), Column(units, "right"), Column("to separate them")]
+    level = _level(evaluation)
+    notes = [
+        "A normal approximation at power .8 that takes the difference seen for the truth: a guide, not a test. "
+        f"Separated: p of at most {level:.2g}, {_LEVELS[plan.correction]}."
+    ]
+    return [Table(title=f"how many {units} would separate neighbours", columns=head, rows=rows, notes=notes)]
+
+
+_LEVELS = {
+    "holm": "what the strictest of Holm's steps asks for",
+    "benjamini-hochberg": "what the strictest of Benjamini and Hochberg's steps asks for",
+    "none": "one test alone",
+}
+
+
+def _level(evaluation: MetaEvaluation) -> float:
+    plan, metrics = evaluation.plan, len(evaluation.metrics())
+    return strictest_level(plan.alpha, metrics * (metrics - 1) // 2, plan.correction)
 
 
 def _power_rows(evaluation: MetaEvaluation, aspect: str, name: str) -> list[list[Any]]:
@@ -165,8 +185,8 @@ def _power_rows(evaluation: MetaEvaluation, aspect: str, name: str) -> list[list
         [
             *(aspect, name, metrics[first].name, metrics[second].name),
             Change(gap.value, decimals=4),
-            Count(gap.items),
-            str(power_of(gap.value, gap.standard_error, gap.items, plan.alpha)),
+            Count(gap.units),
+            str(power_of(gap.value, gap.standard_error, gap.units, _level(evaluation), over=plan.resample)),
         ]
         for (first, second), gap in zip(neighbours, gaps, strict=True)
     ]

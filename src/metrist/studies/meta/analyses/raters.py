@@ -40,9 +40,12 @@ def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
     # The main table tells of doubled ratings and the like; where there is none, this one has to.
     notes = [] if evaluation.figures else list(evaluation.notes)
     choices = evaluation.plan.preferences
+    refusals: dict[str, list[str]] = {}
     for one in _choices_of(evaluation) if choices else _ratings_of(evaluation):
-        made, why = _rows(evaluation, one, _OF_CHOICES if choices else tuple(COEFFICIENTS))
-        rows, notes = rows + made, notes + why
+        wanted, refusal = _possible(one, _OF_CHOICES if choices else tuple(COEFFICIENTS))
+        refusals.setdefault(refusal, []).append(one.aspect)
+        rows += _rows(evaluation, one, wanted)
+    notes += [f"{', '.join(aspects)}: {refusal}" for refusal, aspects in refusals.items() if refusal]
     if not rows:
         raise RunError("rater agreement needs ratings by two or more raters; there are none")
     judged = "pairs" if choices else "outputs"
@@ -71,18 +74,20 @@ def _choices_of(evaluation: MetaEvaluation) -> Iterator[_Given]:
     for aspect in aspects_of_preferences(judged, plan.aspects):
         compared = taken_choices(judged, plan, aspect)
         pairs, at, choice = distinct_pairs(compared)
-        yield _Given(
-            aspect, Ratings.of(at, compared.rater, choice, pairs.shape[1]), judged.items.codes[pairs[0]]
-        )
+        yield _Given(aspect, Ratings.of(at, compared.rater, choice, pairs.shape[1]), judged.items.codes[pairs[0]])
 
 
-def _rows(evaluation: MetaEvaluation, given: _Given, wanted: Sequence[str]) -> tuple[list[list[Any]], list[str]]:
-    names, notes = list(wanted), []
+def _possible(given: _Given, wanted: Sequence[str]) -> tuple[list[str], str]:
+    """The coefficients that these ratings allow, and why not the rest."""
     try:
         given.ratings.check_named("agreement between raters")
     except RunError as refusal:
-        names = [name for name in names if not needs_names(name)]
-        notes.append(f"{given.aspect}: {refusal}")
+        lost = ", ".join(_WORDS[name] for name in wanted if needs_names(name))
+        return [name for name in wanted if not needs_names(name)], f"{refusal}. Left out: {lost}."
+    return list(wanted), ""
+
+
+def _rows(evaluation: MetaEvaluation, given: _Given, names: Sequence[str]) -> list[list[Any]]:
     found = agreement(
         given.ratings,
         names,
@@ -91,17 +96,16 @@ def _rows(evaluation: MetaEvaluation, given: _Given, wanted: Sequence[str]) -> t
         cluster=given.item,
         confidence=evaluation.plan.confidence,
     )
-    rows = [
+    return [
         [
             given.aspect,
-            _WORDS.get(one.name, one.name),
+            _WORDS[one.name],
             one.failure or Estimate(one.value, one.low, one.high),
             Count(one.outputs),
             Count(one.raters) if one.raters else "unnamed",
         ]
         for one in found
     ]
-    return rows, notes
 
 
 def are_named(ratings: Ratings) -> bool:

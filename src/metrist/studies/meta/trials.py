@@ -1,0 +1,164 @@
+"""One scorer, a metric or a rater taken for one, on one slice or on several: what is estimated, and on resamples too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from metrist.meta import resample
+from metrist.meta.certainty import OVER, drawn
+from metrist.meta.grouping import Estimated, Grouping, estimate
+from metrist.meta.measures import Measure, measure
+from metrist.meta.resample import interval
+from metrist.meta.sample import Sample
+from metrist.meta.tie_draws import calibrated_interval
+from metrist.meta.ties import groups_of
+from metrist.studies.meta.calibration import Thresholds, flattery, of_slices, pair_average
+from metrist.studies.meta.judged import Codes, Floats
+from metrist.studies.meta.plan import Average
+from metrist.studies.meta.samples import Taken, taken
+from metrist.studies.meta.slices import Slice
+from metrist.studies.meta.work import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scorer:
+    """A value per output of the data, beside the human values that it is judged by. Names are unique."""
+
+    name: str
+    human: Floats
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trial:
+    """One measure of one sample under one grouping. `sample` has the scores as the measure takes them, `part` as they
+    are; `used` are the tie thresholds, None for a measure without."""
+
+    measure: Measure
+    sample: Sample
+    grouping: Grouping | Codes
+    average: Average
+    part: Taken
+    used: Thresholds | None = None
+
+    def estimate(self) -> Estimated | None:
+        if not len(self.sample):
+            return None
+        return estimate(self.measure, self.sample, self.grouping, average=self.average)
+
+    def value(self) -> float:
+        found = self.estimate()
+        return float(found.values[0]) if found else math.nan
+
+    def baselines(self) -> tuple[float, float]:
+        """What guessing, and calling every pair a tie, would reach; NaN where that has no meaning."""
+        made = (self.measure.at_chance(), self.measure.at_all_ties() if self.measure.all_ties else None)
+        chance, ties = (replace(self, measure=one).value() if one else math.nan for one in made)
+        return chance, ties
+
+    def flattery(self, work: Work) -> float:
+        """How much too good the value is on average because tie thresholds were chosen for it."""
+        if self.used is None:
+            return 0.0
+        groups = groups_of(self.part.sample, self.grouping)
+        return flattery(work.plan, self.used, self.part, groups, self.average)
+
+
+def trial(work: Work, scorer: Scorer, one: Slice, name: str) -> Trial:
+    """A scorer on one slice under the measure of this name."""
+    used = work.used(scorer.name, scorer.human, scorer.values, one) if work.is_calibrated(name) else None
+    return _trial(work, scorer, one.outputs, name, used, apart=None, average=work.plan.group_average)
+
+
+def pooled_trial(work: Work, scorer: Scorer, slices: Sequence[Slice], name: str) -> Trial:
+    """A scorer on several slices as one pool of groups, or of pairs; outputs of different slices are not paired."""
+    size = len(work.judged)
+    apart = np.full(size, -1, dtype=np.intp)
+    for code, one in enumerate(slices):
+        apart[one.outputs] = code
+    used = None
+    if work.is_calibrated(name):
+        found = [work.used(scorer.name, scorer.human, scorer.values, one) for one in slices]
+        own = work.plan.epsilon_over == "slice"
+        used = of_slices(found, [one.outputs for one in slices], size) if own else found[0]
+    outputs = np.flatnonzero(apart >= 0)
+    return _trial(work, scorer, outputs, name, used, apart=apart, average=pair_average(work.plan))
+
+
+def _trial(
+    work: Work,
+    scorer: Scorer,
+    outputs: Codes,
+    name: str,
+    used: Thresholds | None,
+    *,
+    apart: Codes | None,
+    average: Average,
+) -> Trial:
+    part = taken(work.judged, scorer.human, scorer.values, outputs)
+    if used is None:
+        return Trial(
+            measure=measure(name),
+            sample=part.sample,
+            grouping=work.grouping(part, work.plan.group if apart is None else apart),
+            average=average,
+            part=part,
+        )
+    part = taken(work.judged, scorer.human, np.where(used.part >= 0, scorer.values, np.nan), outputs)
+    judging = used.judging(scorer.values, part.outputs)
+    parts = [codes for codes in (apart, used.part if judging.parted else None) if codes is not None]
+    grouping = work.grouping(part, _together(parts) if parts else work.plan.group)
+    sample = replace(part.sample, metric=judging.values[part.outputs])
+    return Trial(measure=judging.measure, sample=sample, grouping=grouping, average=average, part=part, used=used)
+
+
+def _together(parts: Sequence[Codes]) -> Codes:
+    codes: Codes = np.unique(np.stack(parts), axis=1, return_inverse=True)[1].reshape(-1)
+    return codes
+
+
+def joint_draws(work: Work, trials: Sequence[Trial], outputs: Codes) -> Floats:
+    """Values (draws, trials) on resamples of these outputs' items or systems that all trials share."""
+    plan, judged = work.plan, work.judged
+    values = np.full((plan.draws, len(trials)), np.nan)
+    if not len(outputs) or not plan.draws:
+        return values
+    rows = max(1, resample.CHUNK // len(outputs))
+    rng = np.random.default_rng(plan.seed)
+    items, systems = judged.items.codes[outputs], judged.systems.codes[outputs]
+    start = 0
+    for chunk in drawn(items, systems, plan.resample, plan.draws, rng, rows):
+        size = min(rows, plan.draws - start)
+        for column, one in enumerate(trials):
+            if len(one.sample):
+                found = estimate(one.measure, one.sample, one.grouping, chunk, one.average)
+                values[start : start + size, column] = found.values
+        start += size
+    return values
+
+
+def bounds(
+    work: Work, value: float, resampled: Floats, outputs: Codes, flattered: float | None
+) -> tuple[float, float]:
+    """The interval of a value; `flattered` is how much too good it is where tie thresholds were chosen for it, None for
+    a measure without thresholds."""
+    units = resampled_units(work, outputs)
+    if math.isnan(value):
+        return math.nan, math.nan
+    low, high = interval(resampled, work.plan.confidence, units)
+    if flattered is None:
+        return low, high
+    return calibrated_interval(
+        value, low, high, optimism=flattered, units=units, confidence=work.plan.confidence
+    )
+
+
+def resampled_units(work: Work, outputs: Codes) -> int:
+    """Of what is resampled, how many these outputs have; of both, the fewer."""
+    items = len(np.unique(work.judged.items.codes[outputs]))
+    systems = len(np.unique(work.judged.systems.codes[outputs]))
+    return dict(zip(OVER, (items, systems, min(items, systems)), strict=True))[work.plan.resample]
