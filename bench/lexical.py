@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -19,17 +18,15 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from bench.contenders import Contender, Prepare, Run, contenders
+from bench.document import DOCUMENT, machine, put
 from bench.texts import SETS, TextPair
 
 ROUNDS = 5
 ENOUGH_SECONDS = 6.0
 SHARD = 1024
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
-OPEN, CLOSE = "<!-- bench-lexical -->", "<!-- /bench-lexical -->"
 
 
 def main() -> None:
@@ -41,7 +38,7 @@ def main() -> None:
     report = "\n\n".join([_machine(), *(_table(name, one, every) for name in SETS)])
     print(report)
     if arguments.write:
-        _write(report)
+        put("bench-lexical", report)
 
 
 def _arguments() -> argparse.Namespace:
@@ -184,34 +181,11 @@ def _versioned(tool: str) -> str:
 
 
 def _machine() -> str:
-    from metrist.kernels import have_compiled
-
-    kernels = "compiled kernels" if have_compiled else "plain Python kernels"
     return (
-        f"Measured by `make bench-lexical` on {os.cpu_count()} cores of {_processor()}, {platform.system()}, Python "
-        f"{platform.python_version()}, {kernels}. One core: CPU time; all cores: wall-clock time, sending texts to the "
-        f"processes included. Best of {ROUNDS} rounds, fewer where one takes seconds. Each record has one output and "
-        "one reference. Every run starts cold: texts are cut and counted anew."
+        f"Measured by `make bench-lexical` on {os.cpu_count()} cores of {machine()}. One core: CPU time; all cores: "
+        f"wall-clock time, sending texts to the processes included. Best of {ROUNDS} rounds, fewer where one takes "
+        "seconds. Each record has one output and one reference. Every run starts cold: texts are cut and counted anew."
     )
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def _write(report: str) -> None:
-    """Put the tables between their markers, or at the end where the document has none yet."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    if OPEN not in text:
-        text = f"{text.rstrip()}\n\n## Lexical metrics\n\n{OPEN}\n{CLOSE}\n"
-    before, _, rest = text.partition(OPEN)
-    _, _, after = rest.partition(CLOSE)
-    DOCUMENT.write_text(f"{before}{OPEN}\n{report}\n{CLOSE}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,20 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.document import DOCUMENT, machine, put
 from bench.meta_peers import calibrated_pair_by_pair, exchanged_one_by_one, kendall, kendall_peer
-from metrist.kernels import have_compiled
 from metrist.meta.between import permutation_tests
 from metrist.meta.certainty import bootstrap
 from metrist.meta.measures import measure
@@ -37,8 +35,6 @@ SCORES, PEER_SCORES = 100_000, 1_000
 METRICS, ITEMS, SYSTEMS, DRAWS = 30, 100, 16, 1_000
 #: Draws and pairs that a peer gets to show its pace.
 PEER_DRAWS = 20
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
-OPEN, CLOSE = "<!-- bench-meta -->", "<!-- /bench-meta -->"
 
 
 class Task(NamedTuple):
@@ -160,7 +156,7 @@ def main() -> None:
     report = "\n\n".join([_machine(), _table([_in_child(number) for number in range(len(tasks()))])])
     print(report)
     if arguments.write:
-        _write(report)
+        put("bench-meta", report)
 
 
 def _arguments() -> argparse.Namespace:
@@ -218,29 +214,12 @@ def _round(seconds: float) -> str:
 
 
 def _machine() -> str:
-    kernels = "compiled kernels" if have_compiled else "plain Python kernels"
     return (
-        f"Measured by `make bench-meta` on one core of {_processor()}, {platform.system()}, Python "
-        f"{platform.python_version()}, numpy {np.__version__}, {kernels}: CPU time, best of {ROUNDS}. Peers that are "
+        f"Measured by `make bench-meta` on one core of {machine()}, numpy {np.__version__}: CPU time, best of "
+        f"{ROUNDS}. Peers that are "
         'not installed are written out plainly from their published procedure; "ext." is extrapolated from '
         f"{PEER_SCORES:,} scores (by pairs), or from {PEER_DRAWS} draws of one metric or pair."
     )
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
-
-
-def _write(report: str) -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, opened, rest = text.partition(OPEN)
-    _, closed, after = rest.partition(CLOSE)
-    if not (opened and closed):
-        before, after = f"{text.rstrip()}\n\n## Meta-evaluation\n\n", "\n"
-    DOCUMENT.write_text(f"{before}{OPEN}\n{report}\n{CLOSE}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """What starting costs: CPU seconds of `import metrist` and of `metrist --help` in fresh processes, and which heavy
-modules they load. `python -m bench.start`"""
+modules they load. `python -m bench.start [--write]`"""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+
+from bench.document import machine, put
 
 RUNS = 9
 HEAVY = ("numpy", "pandas", "polars", "pyarrow", "rich", "sacrebleu", "scipy", "torch", "typer")
@@ -20,11 +22,25 @@ atexit.register(lambda: print('LOADED', *(name for name in {HEAVY!r} if name in 
 
 
 def main() -> None:
-    print(f"{'':28}{'CPU s, median':>14}{'least':>8}   heavy modules loaded")
-    for name, program in PROGRAMS.items():
-        seconds = [cpu_seconds(program) for _ in range(RUNS)]
-        loaded = ", ".join(loaded_by(program)) or "none"
-        print(f"{name:28}{statistics.median(seconds):14.3f}{min(seconds):8.3f}   {loaded}")
+    rows = "\n".join(_row(name, program) for name, program in PROGRAMS.items())
+    report = "\n".join(
+        [_about(), "", "| | CPU seconds, median | least | heavy modules loaded |", "|---|--:|--:|---|", rows]
+    )
+    print(report)
+    if "--write" in sys.argv[1:]:
+        put("bench-start", report)
+
+
+def _about() -> str:
+    return (
+        f"Measured by `make bench-start` on {machine()}; {RUNS} fresh processes each, the interpreter's start included."
+    )
+
+
+def _row(name: str, program: str) -> str:
+    seconds = [cpu_seconds(program) for _ in range(RUNS)]
+    loaded = ", ".join(loaded_by(program)) or "none"
+    return f"| {name} | {statistics.median(seconds):.3f} | {min(seconds):.3f} | {loaded} |"
 
 
 def cpu_seconds(program: str) -> float:

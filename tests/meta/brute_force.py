@@ -16,9 +16,13 @@ def repeated(values: Floats, weights: Floats) -> Floats:
     return np.repeat(values, weights.astype(int))
 
 
-def pair_counts(human: Floats, metric: Floats, epsilon: float = 0.0) -> list[int]:
+def pair_counts(human: Floats, metric: Floats, epsilon: float = 0.0, origin: Floats | None = None) -> list[int]:
+    """Five kinds of pairs; outputs of the same origin are copies of each other, and no pair."""
+    origins = np.arange(len(human)) if origin is None else origin
     counts = [0] * 5
     for i, j in combinations(range(len(human)), 2):
+        if origins[i] == origins[j]:
+            continue
         human_tie, metric_tie = human[i] == human[j], abs(metric[i] - metric[j]) <= epsilon
         if human_tie or metric_tie:
             counts[4 if human_tie and metric_tie else 2 if human_tie else 3] += 1
@@ -47,23 +51,26 @@ def spearman(human: Floats, metric: Floats) -> float:
     return pearson(midranks(human), midranks(metric))
 
 
-def kendall_b(human: Floats, metric: Floats) -> float:
-    alike, opposed, human_tied, metric_tied, _ = pair_counts(human, metric)
+def kendall_b(human: Floats, metric: Floats, origin: Floats | None = None) -> float:
+    alike, opposed, human_tied, metric_tied, _ = pair_counts(human, metric, origin=origin)
     of = (alike + opposed + metric_tied) * (alike + opposed + human_tied)
     return (alike - opposed) / math.sqrt(of) if of else math.nan
 
 
-def kendall_c(human: Floats, metric: Floats) -> float:
-    alike, opposed, *_ = pair_counts(human, metric)
-    levels = min(len(set(human.tolist())), len(set(metric.tolist())))
-    return 2 * levels * (alike - opposed) / (len(human) ** 2 * (levels - 1)) if levels > 1 else math.nan
+def kendall_c(human: Floats, metric: Floats, origin: Floats | None = None) -> float:
+    """Stuart's coefficient is (alike - opposed) / pairs, times a factor of the number of outputs and of levels."""
+    counts = pair_counts(human, metric, origin=origin)
+    levels, size = min(len(set(human.tolist())), len(set(metric.tolist()))), len(human)
+    if levels < 2:
+        return math.nan
+    return (counts[0] - counts[1]) / sum(counts) * (size - 1) / size * levels / (levels - 1)
 
 
 def share(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
-def by_counts(name: str, human: Floats, metric: Floats) -> float:
+def by_counts(name: str, human: Floats, metric: Floats, origin: Floats | None = None) -> float:
     """What each pairwise measure makes of how five kinds of pairs count: (worth of each kind, kinds that count)."""
     worth, counted = {
         "kendall_a": ((1, -1, 0, 0, 0), (1, 1, 1, 1, 1)),
@@ -74,10 +81,13 @@ def by_counts(name: str, human: Floats, metric: Floats) -> float:
         "pair_accuracy": ((1, 0, 0, 0, 0), (1, 1, 0, 1, 0)),
         "acc_eq": ((1, 0, 0, 0, 1), (1, 1, 1, 1, 1)),
     }[name]
-    counts = pair_counts(human, metric)
+    counts = pair_counts(human, metric, origin=origin)
     return share(float(np.dot(worth, counts)), float(np.dot(counted, counts)))
 
 
-def value(name: str, human: Floats, metric: Floats) -> float:
-    whole = {"pearson": pearson, "spearman": spearman, "kendall_b": kendall_b, "kendall_c": kendall_c}.get(name)
-    return whole(human, metric) if whole else by_counts(name, human, metric)
+def value(name: str, human: Floats, metric: Floats, origin: Floats | None = None) -> float:
+    if name in ("pearson", "spearman"):
+        return {"pearson": pearson, "spearman": spearman}[name](human, metric)
+    if name in ("kendall_b", "kendall_c"):
+        return {"kendall_b": kendall_b, "kendall_c": kendall_c}[name](human, metric, origin)
+    return by_counts(name, human, metric, origin)

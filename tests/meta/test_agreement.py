@@ -262,7 +262,7 @@ def test_what_has_no_value_says_why() -> None:
         assert math.isnan(found.value)
         assert found.failure == "all ratings have the same value"
     (found,) = measured([[1, 2, N, N], [N, N, 1, 2]], "alpha_nominal")
-    assert found.failure == "no output has two ratings"
+    assert found.failure == "nothing was rated twice"
     (found,) = measured([[1, 2, 3], [N, N, 3]], "alpha_nominal")
     assert found.failure == "the ratings that can be compared have one value"
     (found,) = measured([[1, 2, 3], [N, N, 3]], "kendall")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -45,16 +46,45 @@ def draws_of(measure, sample: Sample, grouping="none", *, over: Over = "items", 
     return estimate(measure, sample, grouping, drawing).values
 
 
+Copy = tuple[int, int]
+
+
+def copies_of(sample: Sample, items: Floats, systems: Floats) -> list[tuple[int, Copy, Copy]]:
+    """The resample one by one: an output, and which copy of its item and of its system it belongs to."""
+    return [
+        (int(output), (item, c), (system, d))
+        for item, times in enumerate(items.astype(int))
+        for system, again in enumerate(systems.astype(int))
+        for output in np.flatnonzero((sample.item == item) & (sample.system == system))
+        for c in range(times)
+        for d in range(again)
+    ]
+
+
 def spelled_out(sample: Sample, items: Floats, systems: Floats) -> Sample:
     """The resample as data of its own: each copy of an item, and each copy of a system, under a name of its own."""
-    rows = []
-    for item, times in enumerate(items.astype(int)):
-        for system, again in enumerate(systems.astype(int)):
-            at = np.flatnonzero((sample.item == item) & (sample.system == system))
-            copies = [(int(i), (item, c), (system, d)) for i in at for c in range(times) for d in range(again)]
-            rows.extend(copies)
-    picked = [row[0] for row in rows]
-    return Sample.of(sample.human[picked], sample.metric[picked], [row[1] for row in rows], [row[2] for row in rows])
+    copies = copies_of(sample, items, systems)
+    picked = [copy[0] for copy in copies]
+    return Sample.of(sample.human[picked], sample.metric[picked], [c[1] for c in copies], [c[2] for c in copies])
+
+
+def accuracy_of_copies(sample: Sample, items: Floats, systems: Floats, grouping: str) -> float:
+    """acc_eq of the resample by counting pairs, of which copies of one output (or of one system) are none."""
+    groups: dict[object, list[tuple[int, float, float]]] = {}
+    for output, item, system in copies_of(sample, items, systems):
+        key = {"none": 0, "item": item, "system": system, "system-level": system}[grouping]
+        groups.setdefault(key, []).append((output, sample.human[output], sample.metric[output]))
+    if grouping == "system-level":
+        groups = {0: [(system[0], *np.mean(rows, axis=0)[1:]) for system, rows in groups.items()]}
+    accuracies = []
+    for rows in groups.values():
+        right = [
+            np.sign(one[1] - two[1]) == np.sign(one[2] - two[2])
+            for one, two in itertools.combinations(rows, 2)
+            if one[0] != two[0]
+        ]
+        accuracies += [np.mean(right)] if right else []
+    return float(np.mean(accuracies)) if accuracies else math.nan
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman", "kendall_b", "acc_eq"])
@@ -69,7 +99,10 @@ def test_a_draw_is_the_measure_of_the_repeated_data(name: str, grouping, over: O
     for draw in range(draws):
         items = np.ones(12) if drawing.items is None else drawing.items[draw]
         systems = np.ones(5) if drawing.systems is None else drawing.systems[draw]
-        expected = estimate(MEASURES[name], spelled_out(sample, items, systems), grouping).values[0]
+        if name == "acc_eq":
+            expected = accuracy_of_copies(sample, items, systems, grouping)
+        else:
+            expected = estimate(MEASURES[name], spelled_out(sample, items, systems), grouping).values[0]
         assert found[draw] == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metrist.errors import RunError
 from metrist.meta import choices, pair_measures
-from metrist.meta.choices import CHOICES, choice_codes, chosen, confusion
+from metrist.meta.choices import CHOICES, chosen, confusion
 from metrist.meta.reductions import reduction_shares
 
 pairs_of_choices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20)
@@ -19,8 +19,8 @@ pairs_of_choices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max
 
 def table(human: str, metric: str) -> np.ndarray:
     """A table from choices as letters: f, s, t."""
-    word = {choice[0]: choice for choice in CHOICES}
-    return confusion(*(choice_codes([word[letter] for letter in side]) for side in (human, metric)))[0]
+    code = {choice[0]: number for number, choice in enumerate(CHOICES)}
+    return confusion(*(np.array([code[letter] for letter in side]) for side in (human, metric)))[0]
 
 
 def test_differences_up_to_the_threshold_are_ties() -> None:
@@ -39,7 +39,6 @@ def test_scores_of_a_small_table() -> None:
     assert choices.f1_by_choice(small) == pytest.approx([0.5, 0.5, 1.0])
     assert choices.macro_f1(small) == pytest.approx(2 / 3)
     assert choices.chance_accuracy(small) == pytest.approx(2 / 5)
-    assert choices.majority_accuracy(small) == pytest.approx(3 / 5)
 
 
 def test_a_choice_that_nobody_made_has_no_f1_and_no_say() -> None:
@@ -51,7 +50,7 @@ def test_a_choice_that_nobody_made_has_no_f1_and_no_say() -> None:
 
 def test_no_choices_have_no_scores() -> None:
     nothing = confusion(np.array([], np.intp), np.array([], np.intp))[0]
-    for score in (choices.accuracy, choices.macro_f1, choices.chance_accuracy, choices.majority_accuracy):
+    for score in (choices.accuracy, choices.macro_f1, choices.chance_accuracy):
         assert math.isnan(score(nothing))
 
 
@@ -74,8 +73,6 @@ def test_pairwise_measures_apply_to_preferences() -> None:
 
 
 def test_what_is_no_choice_is_refused() -> None:
-    with pytest.raises(RunError, match="choice 1 is 'frist', wanted first, second or tie; did you mean 'first'"):
-        choice_codes(["first", "frist"])
     with pytest.raises(RunError, match="threshold must be 0 or more, got -1"):
         chosen(np.zeros(1), -1)
     with pytest.raises(RunError, match="1 of 2 score differences are NaN: leave such pairs out"):

@@ -32,14 +32,20 @@ def judged(draw, max_size: int = 10):
 
 @EACH
 @given(case=judged())
-def test_a_weighted_measure_is_the_plain_one_on_repeated_outputs(name: str, case) -> None:
+def test_a_weighted_measure_is_the_plain_one_on_repeated_outputs_that_are_not_paired_with_their_copies(name: str, case) -> None:
     human, metric, weights = case
     found = MEASURES[name].pool(MEASURES[name].rows(human, metric, weights))
     for value, row in zip(found, weights, strict=True):
         x, y = brute_force.repeated(human, row), brute_force.repeated(metric, row)
-        wanted = brute_force.value(name, x, y)
+        wanted = brute_force.value(name, x, y, brute_force.repeated(np.arange(len(human)), row))
         assert value == pytest.approx(wanted, abs=2e-12, nan_ok=True)
         assert math.isnan(value) or MEASURES[name].bounds[0] <= value <= MEASURES[name].bounds[1]
+
+
+def test_copies_of_an_output_are_no_pair() -> None:
+    human, scores, twice = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 3.0]), np.array([[2.0, 1.0, 1.0]])
+    # Pairs: (1, 2) twice wrong, (1, 3) twice right, (2, 3) right.
+    assert acc_eq().pool(acc_eq().rows(human, scores, twice)).tolist() == [3 / 5]
 
 
 @EACH

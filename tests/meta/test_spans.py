@@ -12,7 +12,6 @@ from metrist.meta.spans import (
     ErrorAgreement,
     Errors,
     Figures,
-    against_each,
     error_agreement,
     error_rows,
     figures,
@@ -28,9 +27,9 @@ ROWS = st.lists(
 WEIGHTS = {0: 1.0, 1: 5.0, -1: 1.0}
 
 
-def errors(rows: list[Row], raters: list[int] | None = None) -> Errors:
+def errors(rows: list[Row]) -> Errors:
     output, start, length, severity = np.array(rows, np.intp).reshape(-1, 4).T
-    return Errors.of(output, start, start + length, severity, raters)
+    return Errors.of(output, start, start + length, severity)
 
 
 def characters(rows: list[Row]) -> dict[tuple[int, int], int]:
@@ -120,21 +119,6 @@ def test_intervals_are_over_items_and_hold_the_value() -> None:
     assert items.overall.f1 != found.overall.f1
 
 
-def test_each_rater_is_compared_by_itself() -> None:
-    human = errors([(0, 0, 4, 1), (0, 2, 4, 1), (1, 0, 3, 0)], [0, 1, 1])
-    predicted = errors([(0, 0, 4, 1), (2, 0, 5, 0)])
-    lying_over = values(agreed(human, predicted).overall)
-    assert lying_over == pytest.approx([4 / 9, 4 / 9, 4 / 9])
-    again, copies, origin = against_each(human, predicted, 3)
-    assert origin.tolist() == [0, 0, 1, 2]
-    rows = error_rows(again, copies, len(origin))
-    # Against rater 0 four of four, against rater 1 two of four, and five characters where nobody marked any.
-    assert figures(rows.sum(axis=0)) == pytest.approx([6 / 13, 6 / 11, 12 / 24])
-    # Rater 0 looked at output 1 as well and found nothing; a third one saw output 2 alone.
-    looks = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 7])
-    assert against_each(human, predicted, 3, looks)[2].tolist() == [0, 0, 1, 1, 2]
-
-
 def test_errors_that_make_no_sense_are_refused() -> None:
     with pytest.raises(RunError, match="must end after it starts, found start 5 and end 2"):
         Errors.of([0], [5], [2], [0])
@@ -145,10 +129,6 @@ def test_errors_that_make_no_sense_are_refused() -> None:
         error_rows(some, some, 1, partial=2)
     with pytest.raises(RunError, match="severity 1 has no weight: 1 weights were given"):
         error_rows(some, some, 1, weights=[1.0])
-    with pytest.raises(RunError, match="needs to know who marked each error"):
-        against_each(some, some, 1)
-    with pytest.raises(RunError, match="not listed as having judged"):
-        against_each(errors([(0, 0, 4, 1)], [3]), some, 1, (np.array([0]), np.array([2])))
 
 
 def test_no_errors_at_all_have_no_figures() -> None:

@@ -17,7 +17,6 @@ from metrist.meta.system_level import (
     superiority_p_values,
     system_by_item,
     system_level_values,
-    system_pair_accuracy,
 )
 
 
@@ -49,7 +48,7 @@ def test_system_pair_accuracy_counts_signs_of_differences(grids) -> None:
     human, metric = grids
     x, y = human.mean(axis=1), metric.mean(axis=1)
     alike = [np.sign(x[a] - x[b]) == np.sign(y[a] - y[b]) for a, b in combinations(range(5), 2)]
-    assert system_pair_accuracy(grid_sample(human, metric)).tolist() == [np.mean(alike)]
+    assert system_level_values(MEASURES["acc_eq"], grid_sample(human, metric)).tolist() == [np.mean(alike)]
 
 
 def test_system_level_pearson_is_that_of_the_means(grids) -> None:
@@ -63,7 +62,7 @@ def test_systems_with_the_same_values_in_another_order_are_tied() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(size=50) * 10.0 ** rng.integers(-6, 6, 50)
     human = np.stack([values, rng.permutation(values)])
-    assert system_pair_accuracy(grid_sample(human, np.stack([values, values]))).tolist() == [1.0]
+    assert system_level_values(MEASURES["acc_eq"], grid_sample(human, np.stack([values, values]))).tolist() == [1.0]
 
 
 def test_a_system_that_was_not_drawn_takes_no_part(grids) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from brute_ties import accuracy, pairs_within
+from brute_ties import accuracy, pairs_within, right
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,13 +51,21 @@ def test_slices_average_what_their_groups_average_to(outputs, average, slice_ave
 
 
 @given(outputs=outputs, weights=st.lists(st.integers(0, 3), min_size=12, max_size=12), average=averages)
-def test_a_weight_counts_as_so_many_copies(outputs, weights, average):
-    repeated = [output for output, weight in zip(outputs, weights, strict=False) for _ in range(weight)]
+def test_a_weight_counts_as_so_many_copies_that_are_not_paired_with_each_other(outputs, weights, average):
     human, metric, groups = split(outputs)
-    found = pairing(human, metric, groups, average=average, weights=weights[: len(outputs)])
-    expected = pairing(*split(repeated), average=average).accuracy(0.2) if repeated else math.nan
-    assert found.accuracy(0.2) == expected or math.isnan(expected)
-    assert math.isnan(found.accuracy(0.2)) == math.isnan(expected)
+    times = weights[: len(outputs)]
+    found = pairing(human, metric, groups, average=average, weights=times).accuracy(0.2)
+    worth = {
+        group: [(times[i] * times[j], right(human, metric, (i, j), 0.2)) for i, j in pairs if times[i] * times[j]]
+        for group, pairs in pairs_within(groups).items()
+    }
+    rows = [(sum(w * r for w, r in row), sum(w for w, _ in row)) for row in worth.values() if row]
+    if not rows:
+        assert math.isnan(found)
+    elif average == "macro":
+        assert found == pytest.approx(sum(part / whole for part, whole in rows) / len(rows))
+    else:
+        assert found == sum(part for part, _ in rows) / sum(whole for _, whole in rows)
 
 
 def test_groups_of_one_output_are_skipped_and_counted():

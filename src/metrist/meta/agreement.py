@@ -196,7 +196,7 @@ def _agreement(
 
 def _failure(ratings: Ratings, name: str) -> str:
     if not (ratings.counts() >= 2).any() and name != "ties":
-        return "no output has two ratings"
+        return "nothing was rated twice"
     if len(np.unique(ratings.value)) < 2:
         return "all ratings have the same value"
     return (

@@ -6,28 +6,16 @@ metric chose, both in the order of `CHOICES`. Tables add up, and a resample is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError
 from metrist.kernels.arranging import Floats
 from metrist.meta.sample import Codes
 
 FIRST, SECOND, TIE = 0, 1, 2
 CHOICES: Final = ("first", "second", "tie")
-
-
-def choice_codes(choices: Sequence[str]) -> Codes:
-    """Numbers for choices given as words."""
-    number_of = {name: number for number, name in enumerate(CHOICES)}
-    for place, choice in enumerate(choices):
-        if choice not in number_of:
-            raise RunError(
-                f"choice {place} is {choice!r}, wanted first, second or tie{did_you_mean(str(choice), CHOICES)}"
-            )
-    return np.array([number_of[choice] for choice in choices], dtype=np.intp)
 
 
 def chosen(differences: Floats, threshold: float = 0.0) -> Codes:
@@ -76,12 +64,6 @@ def chance_accuracy(tables: Floats) -> Floats:
     """The accuracy of tossing a coin between first and second."""
     by_human = tables.sum(axis=-1)
     return _share((by_human[..., FIRST] + by_human[..., SECOND]) / 2, by_human.sum(axis=-1))
-
-
-def majority_accuracy(tables: Floats) -> Floats:
-    """The accuracy of always making the humans' most frequent choice."""
-    by_human = tables.sum(axis=-1)
-    return _share(by_human.max(axis=-1), by_human.sum(axis=-1))
 
 
 def pair_counts(tables: Floats) -> Floats:

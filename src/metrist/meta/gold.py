@@ -57,11 +57,6 @@ def majority_gold(ratings: Ratings, neutral: float | None = None) -> Gold:
     return Gold(value=np.where(decided, vote, undecided), ratings=fallback.ratings)
 
 
-def decided(ratings: Ratings) -> NDArray[np.bool_]:
-    """Which outputs have one value that was given more often than any other."""
-    return _votes(ratings)[1]
-
-
 def z_gold(ratings: Ratings) -> Gold:
     """The mean of each output's ratings after each rater's own mean and spread were taken out."""
     ratings.check_named("z-normalised gold")

@@ -13,21 +13,20 @@ counts as much as its severity weighs: the metric's severity in precision, the h
 alone, only characters of that severity count as marked, on either side.
 
 Errors without a place, or of no length, cover no character: they are counted and left out. Several raters of an output
-are laid over each other, the most severe winning again; `against_each` lays outputs out so that the metric is compared
-with each rater by itself, and all these comparisons are summed.
+are laid over each other, the most severe winning again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from metrist.errors import RunError
-from metrist.meta.raters import UNKNOWN, Codes, Floats, divided, summed
+from metrist.meta.raters import Codes, Floats, divided, summed
 from metrist.meta.resample import bootstrap_scores, interval, pooled
 
 UNSTATED = -1
@@ -38,23 +37,19 @@ _CLEAN, _UNSTATED, _SEVERITIES = 0, 1, 2
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Errors:
     """Errors as columns: output, characters start to end (exclusive), severity (0 and up, a larger code is more
-    severe; -1 unstated) and rater (-1 unknown). `unplaced` counts those that had no place in the text."""
+    severe; -1 unstated). `unplaced` counts those that had no place in the text."""
 
     output: Codes
     start: Codes
     end: Codes
     severity: Codes
-    rater: Codes
     unplaced: int
 
     @staticmethod
-    def of(
-        output: ArrayLike, start: ArrayLike, end: ArrayLike, severity: ArrayLike, rater: ArrayLike | None = None
-    ) -> Errors:
+    def of(output: ArrayLike, start: ArrayLike, end: ArrayLike, severity: ArrayLike) -> Errors:
         """Errors from long columns; an offset of -1 is one that is not known."""
         columns = [np.asarray(column, dtype=np.intp) for column in (output, start, end, severity)]
-        who = np.full(len(columns[0]), UNKNOWN) if rater is None else np.asarray(rater, dtype=np.intp)
-        if len({len(column) for column in (*columns, who)}) > 1:
+        if len({len(column) for column in columns}) > 1:
             raise RunError("errors need one output, start, end and severity each")
         outputs, starts, ends, severities = columns
         known = (starts >= 0) & (ends >= 0)
@@ -67,14 +62,8 @@ class Errors:
             start=starts[placed],
             end=ends[placed],
             severity=severities[placed],
-            rater=who[placed],
             unplaced=int(np.count_nonzero(~placed)),
         )
-
-    def chosen(self, positions: NDArray[np.intp] | NDArray[np.bool_]) -> Errors:
-        """Some of the errors, in that order."""
-        columns = ("output", "start", "end", "severity", "rater")
-        return replace(self, **{name: getattr(self, name)[positions] for name in columns})
 
 
 class Estimate(NamedTuple):
@@ -171,33 +160,6 @@ def figures(sums: Floats) -> Floats:
     harmonic = np.nan_to_num(divided(2 * earned_metric * earned_human, below))
     f1 = np.where(marked_metric + marked_human > 0, harmonic, np.nan)
     return np.stack([divided(earned_metric, marked_metric), divided(earned_human, marked_human), f1], axis=-1)
-
-
-def against_each(
-    human: Errors, predicted: Errors, outputs: int, judged: tuple[Codes, Codes] | None = None
-) -> tuple[Errors, Errors, Codes]:
-    """Both sides laid out anew, one output per output and rater, with the output that each comes from.
-
-    `judged` lists output and rater of every look that a rater took. Where it is None, a rater counts on the outputs
-    that this rater marked, and an output that nobody marked counts once: raters who found nothing cannot be known.
-    """
-    if np.any(human.rater == UNKNOWN):
-        raise RunError("comparing with each rater needs to know who marked each error; lay all raters over each other")
-    looks = np.stack([human.output, human.rater] if judged is None else [*judged])
-    unseen = np.setdiff1d(np.arange(outputs), looks[0])
-    looks = np.unique(np.concatenate([looks, [unseen, np.full(len(unseen), UNKNOWN)]], axis=1), axis=1)
-    origin = looks[0]
-    stride = int(max(human.rater.max(initial=0), looks[1].max(initial=0))) + 2
-    keys = origin * stride + looks[1]
-    place = np.searchsorted(keys, human.output * stride + human.rater)
-    if np.any(keys[np.minimum(place, len(keys) - 1)] != human.output * stride + human.rater):
-        raise RunError("a rater marked an error in an output that this rater is not listed as having judged")
-    sorted_by_output = predicted.chosen(np.argsort(predicted.output, kind="stable"))
-    begin, end = np.searchsorted(sorted_by_output.output, [origin, origin + 1])
-    copies = replace(
-        sorted_by_output.chosen(_ranges(begin, end)), output=np.repeat(np.arange(len(origin)), end - begin)
-    )
-    return replace(human, output=place), copies, origin
 
 
 def _painted(human: Errors, predicted: Errors) -> tuple[Floats, Codes, Codes, Codes]:

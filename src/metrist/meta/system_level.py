@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.kernels.arranging import Floats, Places
-from metrist.meta.measures import MEASURES, Measure
+from metrist.meta.measures import Measure
 from metrist.meta.moments import group_means
 from metrist.meta.resample import coin_tosses
 from metrist.meta.sample import Codes, Draws, Sample
@@ -24,7 +24,8 @@ def system_level_values(measure: Measure, sample: Sample, weights: Draws | Float
     """The measure between the systems' mean human and mean metric values, once per draw.
 
     Draws of items change the means, draws of systems which means are compared. A system none of whose outputs was
-    drawn takes no part.
+    drawn takes no part. With `acc_eq` this is system-level pairwise accuracy (Kocmi et al. 2021): of all pairs of
+    systems, the share whose means differ in the same direction on both sides, or are equal on both.
     """
     order = np.argsort(sample.system, kind="stable")
     ordered = sample.take(order)
@@ -41,12 +42,6 @@ def system_level_values(measure: Measure, sample: Sample, weights: Draws | Float
     stats = measure.grouped_rows(human.ravel(), metric.ravel(), np.ascontiguousarray(present).reshape(1, -1), ends)
     per_draw: Floats = measure.pool(stats)[0]
     return per_draw
-
-
-def system_pair_accuracy(sample: Sample, weights: Draws | None = None) -> Floats:
-    """Of all pairs of systems, the share whose mean metric values differ in the same direction as their mean human
-    values (Kocmi et al. 2021); two equal means on one side match two equal means on the other."""
-    return system_level_values(MEASURES["acc_eq"], sample, weights)
 
 
 def _weights(

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged_rows import Row, written
+from judged_rows import Row, made_rows, without, written
 
 import metrist
 from metrist.errors import RunError, SpecError
 from metrist.studies.meta import meta_evaluate
 from metrist.studies.meta.preference_measures import best_epsilon, choice_table
+from metrist.studies.meta.shows import shown
 
 
 def pair(
@@ -125,6 +126,15 @@ def test_the_best_threshold_equals_a_search(pairs: list[tuple[float, float]]) ->
         ({"epsilon_over": "crossfit"}, RunError, "over all or per slice, not over 'crossfit'"),
         ({"aspects": "worse"}, RunError, "no aspect of preferences 'worse' in the data, which has 'better'"),
         ({"systems": ["a"]}, RunError, "none of the pairs that were judged by 'better' is left"),
+        ({"group": "none"}, RunError, "--group none: on preferences the pairs that people saw are compared"),
+        ({"group": "system-level"}, RunError, r"agree with win rates \(--gold win-rate --group system-level"),
+        ({"group_average": "micro"}, RunError, "--group-average: on preferences all pairs of a slice are counted"),
+        ({"resample": "systems"}, RunError, "--resample systems: on preferences items are resampled"),
+        ({"resample": "both"}, RunError, "--resample both: on preferences items are resampled"),
+        ({"test": "sign"}, RunError, "--test sign: on preferences metrics are tested by exchanging whole items"),
+        ({"test": "bootstrap"}, RunError, "wanted one of auto, permutation, none"),
+        ({"gold": "win-rate"}, RunError, "--gold win-rate gives outputs a value to agree with: leave --preferences"),
+        ({"top_k": 3}, RunError, "--top-k 3: people chose between 2 systems; wanted a number from 2 to 2"),
     ],
 )
 def test_what_preferences_cannot_do_is_explained(
@@ -154,3 +164,190 @@ def test_real_choices_of_judges_are_read(data: Any) -> None:
     figure = meta_evaluate(path, preferences=True, draws=0).figure("pandalm-7b", measure="accuracy")
     assert figure.n == len(right)
     assert figure.value == pytest.approx(np.mean(right))
+
+
+THREE = ("a", "b", "c")
+
+
+def three_systems(items: int = 30, seed: int = 3) -> list[Row]:
+    """Two people choose between each two of three systems; `good` mostly agrees with them, `bad` tosses a coin."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for item in range(items):
+        for one, two in ((0, 1), (1, 2), (0, 2)):
+            chosen = [1 if rng.random() < 0.25 + 0.25 * (two - one) else 2 for _ in range(2)]
+            right = chosen[0] if chosen[0] == chosen[1] else 0
+            scores = {"good": right if rng.random() < 0.8 else 0, "bad": int(rng.integers(1, 3))}
+            rows.append(
+                {
+                    "item": f"i{item}",
+                    "systems": [THREE[one], THREE[two]],
+                    "outputs": [f"{THREE[one]}{item}", f"{THREE[two]}{item}"],
+                    "task": "even" if item % 3 else "odd",
+                    "ratings": {"better": chosen},
+                    "raters": ["kind", "stern"],
+                    "scores": scores,
+                }
+            )
+    return rows
+
+
+def points(rows: list[Row], name: str, rater: int | None = None) -> list[float]:
+    """What each preference gave a system: 1 for a win, 0 for a loss."""
+    found = []
+    for row in rows:
+        if name in row["systems"]:
+            side = row["systems"].index(name) + 1
+            given = row["ratings"]["better"]
+            found += [float(choice == side) for choice in (given if rater is None else [given[rater]])]
+    return found
+
+
+def test_the_best_systems_of_preferences_are_those_that_win_most() -> None:
+    rows = three_systems()
+    best = sorted(THREE, key=lambda name: -np.mean(points(rows, name)))[:2]
+    alone = [row for row in rows if set(row["systems"]) == set(best)]
+    found = meta_evaluate(rows, preferences=True, top_k=2, draws=0)
+    assert found.rows() == meta_evaluate(alone, preferences=True, draws=0).rows()
+
+
+def test_metrics_of_a_family_are_marked_on_preferences_too() -> None:
+    found = meta_evaluate(three_systems(), preferences=True, measures="accuracy", marked="good", draws=200)
+    assert (found.figure("good").mark, found.figure("bad").mark) == ("‡", "")
+    untested = meta_evaluate(three_systems(), preferences=True, measures="accuracy", test="none", draws=50)
+    assert [figure.rank for figure in untested.figures] == [0, 0]
+    assert not any("Rank:" in note for note in untested.notes)
+
+
+def test_slices_of_preferences_are_averaged_macro_or_micro() -> None:
+    rows = three_systems()
+    macro = meta_evaluate(rows, preferences=True, measures="accuracy", slices="task", draws=50)
+    parts = [macro.figure("good", on=f"task={task}") for task in ("odd", "even")]
+    mean = macro.figure("good", on="task: macro mean")
+    assert mean.value == pytest.approx(np.mean([part.value for part in parts]))
+    assert mean.low < mean.value < mean.high
+    assert (mean.n, mean.groups) == (sum(part.n for part in parts), 2)
+    micro = meta_evaluate(rows, preferences=True, measures="accuracy", slices="task", average="micro", draws=50)
+    pooled = micro.figure("good", on="task: micro mean")
+    assert pooled.value == pytest.approx(macro.figure("good").value)
+    assert (pooled.low, pooled.high) == (macro.figure("good").low, macro.figure("good").high)
+
+
+def test_a_metric_is_better_by_the_items_that_both_judged() -> None:
+    """`few` judged only hard items and beats `all` there, which shines on the easy ones."""
+    rows = [pair(i, [1], {"all": 2 if i < 30 else 1, **({"few": 1} if i < 30 else {})}) for i in range(400)]
+    found = meta_evaluate(rows, preferences=True, measures="accuracy", draws=200)
+    assert found.figure("few").value > found.figure("all").value
+    tests = found.tests[0]
+    few, everything = (tests.metrics.index(name) for name in ("few", "all"))
+    assert tests.differences[few, everything] == 1
+    turned = [pair(i, [1], {"all": 1 if i < 30 else 2, **({"few": 1 + i % 2} if i < 30 else {})}) for i in range(400)]
+    found = meta_evaluate(turned, preferences=True, measures="accuracy", draws=200)
+    assert found.figure("few").value > found.figure("all").value
+    assert found.figure("all").rank < found.figure("few").rank
+
+
+def test_strengths_are_of_the_systems_and_choices_that_take_part() -> None:
+    rows = three_systems()
+    (table,) = shown("strengths", meta_evaluate(rows, preferences=True, exclude_systems="a", draws=100))
+    left = [row for row in rows if "a" not in row["systems"]]
+    assert {line[0]: line[2].value for line in table.rows} == {
+        name: pytest.approx(np.mean(points(left, name))) for name in ("b", "c")
+    }
+    # Between two systems without ties, the strengths differ by the log odds of a win.
+    odds = np.mean(points(left, "b")) / np.mean(points(left, "c"))
+    strength = {line[0]: line[3] for line in table.rows}
+    assert strength["b"].value - strength["c"].value == pytest.approx(np.log(odds))
+    assert strength["b"].low < strength["b"].value < strength["b"].high
+    (stern,) = shown("strengths", meta_evaluate(rows, preferences=True, gold="stern", draws=0))
+    assert stern.rows[0][1].value == 60
+    assert stern.rows[0][2].value == pytest.approx(np.mean(points(rows, stern.rows[0][0], rater=1)))
+    (votes,) = shown("strengths", meta_evaluate(rows, preferences=True, gold="majority", draws=0))
+    assert [line[1].value for line in votes.rows] == [60, 60, 60]
+    assert votes.notes[0].startswith("Counted: one choice per pair")
+    wide, narrow = (
+        shown("strengths", meta_evaluate(rows, preferences=True, confidence=c, draws=200))[0].rows[0][2]
+        for c in (0.99, 0.5)
+    )
+    assert wide.high - wide.low > narrow.high - narrow.low
+
+
+def test_raters_may_agree_on_choices() -> None:
+    rows = three_systems()
+    (table,) = shown("agreement", meta_evaluate(rows, preferences=True, draws=20))
+    value = {line[1]: line[2].value for line in table.rows}
+    given = np.array([row["ratings"]["better"] for row in rows])
+    same, first = np.mean(given[:, 0] == given[:, 1]), np.mean(given == 1, axis=0)
+    by_chance = first.prod() + (1 - first).prod()
+    assert value["Cohen's κ, mean of rater pairs"] == pytest.approx((same - by_chance) / (1 - by_chance))
+    pooled = np.mean(given == 1)
+    fleiss = pooled**2 + (1 - pooled) ** 2
+    assert value["Fleiss' κ"] == pytest.approx((same - fleiss) / (1 - fleiss))
+    (unnamed,) = shown("agreement", meta_evaluate(without(rows, "raters"), preferences=True, draws=0))
+    assert [line[1] for line in unnamed.rows][-1] == "Fleiss' κ"
+    assert "better: agreement between raters needs to know who gave each rating" in unnamed.notes[0]
+    assert "Left out: Cohen's κ" in unnamed.notes[0]
+
+
+def test_people_can_be_looked_at_without_any_metric() -> None:
+    rows = without(three_systems(), "scores")
+    found = meta_evaluate(rows, preferences=True, metrics=(), draws=20)
+    assert not found.figures
+    assert shown("strengths", found)[0].rows
+    assert shown("agreement", found)[0].rows
+    with pytest.raises(RunError, match="the data hold neither scores nor choices to judge"):
+        meta_evaluate(rows, preferences=True)
+    with pytest.raises(RunError, match="the data hold no ratings.*; they hold preferences: --preferences"):
+        meta_evaluate(rows, metrics=())
+
+
+def scored(rows: list[Row]) -> list[Any]:
+    """The pairs without stored choices, beside scores of each output by a metric that likes late letters."""
+    outputs = {(row["item"], system): output for row in rows for system, output in zip(row["systems"], row["outputs"])}
+    stored = [
+        {"item": item, "system": system, "output": output, "scores": {"late": ord(system) + len(item) / 7}}
+        for (item, system), output in outputs.items()
+    ]
+    return [*without(rows, "scores"), *stored]
+
+
+def test_win_rates_may_be_the_gold_of_scores() -> None:
+    rows = three_systems()
+    found = meta_evaluate(scored(rows), gold="win-rate", group="system-level", measures=["pearson", "acc_eq"], draws=50)
+    rates = [np.mean(points(rows, name)) for name in THREE]
+    late = [np.mean([ord(name) + len(row["item"]) / 7 for row in rows]) for name in THREE]
+    pearson = found.figure("late", measure="pearson")
+    assert pearson.value == pytest.approx(np.corrcoef(rates, late)[0, 1])
+    assert (pearson.aspect, pearson.n) == ("better", 90)
+    assert found.plan.gold == "win-rate"
+    assert any("the share of its preferences that an output won" in note for note in found.notes)
+    by_item = meta_evaluate(scored(rows), gold="win-rate", group="none", measures="pearson", draws=0).figure("late")
+    assert by_item.n == 90
+    left = meta_evaluate(
+        scored(rows), gold="win-rate", group="system-level", measures="acc_eq", exclude_systems="a", draws=0
+    )
+    b, c = (np.mean(points([row for row in rows if "a" not in row["systems"]], name)) for name in "bc")
+    assert left.figure("late").value == float(c > b)
+
+
+def test_bradley_terry_strengths_may_be_the_gold_between_systems() -> None:
+    rows = three_systems()
+    settings = {"gold": "bradley-terry", "group": "system-level", "measures": "pearson"}
+    found = meta_evaluate(scored(rows), **settings, draws=50)
+    (table,) = shown("strengths", found)
+    strength = {line[0]: line[3].value for line in table.rows}
+    late = [np.mean([ord(name) + len(row["item"]) / 7 for row in rows]) for name in THREE]
+    wanted = np.corrcoef([strength[name] for name in THREE], late)[0, 1]
+    assert found.figure("late").value == pytest.approx(wanted)
+    assert any("Bradley-Terry strength with ties" in note for note in found.notes)
+    with pytest.raises(RunError, match=r"one strength per system.*--group system-level, or --gold win-rate"):
+        meta_evaluate(scored(rows), gold="bradley-terry")
+    with pytest.raises(RunError, match="the data hold no preferences"):
+        meta_evaluate(made_rows(items=3), **settings)
+
+
+def test_a_file_of_preferences_that_is_read_twice_is_pointed_out() -> None:
+    note = "better: 90 of 90 pairs are judged in more than one row by the same rater, or by raters who are not named"
+    rows = three_systems()
+    assert any(note in said for said in meta_evaluate([*rows, *rows], preferences=True, draws=0).notes)
+    assert not any("more than one row" in said for said in meta_evaluate(rows, preferences=True, draws=0).notes)

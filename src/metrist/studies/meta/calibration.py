@@ -143,9 +143,7 @@ def _draws(plan: Plan, choice: Choice) -> Draws:
     return next(drawn(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, rng, _DRAWS))
 
 
-def _choice(
-    judged: Judged, plan: Plan, human: Floats, metric: Floats, outputs: Codes, slices: Codes | None
-) -> Choice:
+def _choice(judged: Judged, plan: Plan, human: Floats, metric: Floats, outputs: Codes, slices: Codes | None) -> Choice:
     kept = outputs if slices is None else outputs[slices[outputs] >= 0]
     part = taken(judged, human, metric, kept)
     return Choice(

@@ -11,7 +11,8 @@ import numpy as np
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.meta.measures import MEASURES, measure
 from metrist.spec import parse
-from metrist.studies.meta.figures import SOFT, ceiling_figure, has_ceiling, mean_figures, slice_figures
+from metrist.studies.meta.figures import SOFT, slice_figures
+from metrist.studies.meta.human_rows import ceiling_figure, has_ceiling
 from metrist.studies.meta.join import join
 from metrist.studies.meta.judged import Judged, Scored, chosen
 from metrist.studies.meta.notes import (
@@ -29,6 +30,7 @@ from metrist.studies.meta.preferred_gold import PREFERRED_GOLDS, with_preferred_
 from metrist.studies.meta.preferring import evaluate_preferences
 from metrist.studies.meta.result import Figure, MetaEvaluation, Tests
 from metrist.studies.meta.samples import gold_of
+from metrist.studies.meta.slice_means import mean_figures
 from metrist.studies.meta.slices import chosen_outputs, column_of, slices_of, top_systems
 from metrist.studies.meta.testing import check_test
 from metrist.studies.meta.work import Work, check_crossfit, check_groups

@@ -35,6 +35,11 @@ def plan_notes(plan: Plan, figures: Sequence[Figure], tests: Sequence[Tests]) ->
         )
     if any(figure.measure == "acc_eq" and figure.group != "system-level" for figure in figures):
         notes.append(_EPSILON.get(plan.epsilon_over, f"ε is each metric's best tie threshold per {plan.epsilon_over}."))
+    if any(figure.measure == "spa" for figure in figures):
+        notes.append(
+            "spa has no interval, no test and no mean over slices: it is made of p-values, and those of a resample are "
+            "more extreme than those of the data."
+        )
     hows = Counter(made.how for made in tests if made.how != "no tests")
     if hows:
         notes.append(

@@ -1,4 +1,4 @@
-"""One scorer, a metric or a rater taken for one, on one slice or on several: what is estimated, and on resamples too."""
+"""One scorer, a metric or a rater taken for one, on one slice or several: what is estimated, and on resamples too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metrist.meta.sample import Sample
 from metrist.meta.tie_draws import calibrated_interval
 from metrist.meta.ties import groups_of
 from metrist.studies.meta.calibration import Thresholds, flattery, of_slices, pair_average
-from metrist.studies.meta.judged import Codes, Floats
+from metrist.studies.meta.judged import Codes, Floats, Scored
 from metrist.studies.meta.plan import Average
 from metrist.studies.meta.samples import Taken, taken
 from metrist.studies.meta.slices import Slice
@@ -66,6 +66,10 @@ class Trial:
             return 0.0
         groups = groups_of(self.part.sample, self.grouping)
         return flattery(work.plan, self.used, self.part, groups, self.average)
+
+
+def scorer_of(work: Work, metric: Scored) -> Scorer:
+    return Scorer(name=metric.name, human=work.gold, values=metric.signed())
 
 
 def trial(work: Work, scorer: Scorer, one: Slice, name: str) -> Trial:
@@ -141,20 +145,61 @@ def joint_draws(work: Work, trials: Sequence[Trial], outputs: Codes) -> Floats:
     return values
 
 
-def bounds(
-    work: Work, value: float, resampled: Floats, outputs: Codes, flattered: float | None
-) -> tuple[float, float]:
-    """The interval of a value; `flattered` is how much too good it is where tie thresholds were chosen for it, None for
-    a measure without thresholds."""
-    units = resampled_units(work, outputs)
-    if math.isnan(value):
-        return math.nan, math.nan
-    low, high = interval(resampled, work.plan.confidence, units)
-    if flattered is None:
-        return low, high
-    return calibrated_interval(
-        value, low, high, optimism=flattered, units=units, confidence=work.plan.confidence
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Resampled:
+    """A value and its resamples, and how much too good it is because tie thresholds were chosen for it (NaN for a
+    measure without); the outputs that it rests on, those of several slices or raters counted one by one."""
+
+    value: float
+    draws: Floats
+    flattery: float
+    n: int
+
+    def interval(self, work: Work, outputs: Codes) -> tuple[float, float]:
+        """The interval, where these outputs were resampled."""
+        plan, units = work.plan, resampled_units(work, outputs)
+        if math.isnan(self.value):
+            return math.nan, math.nan
+        low, high = interval(self.draws, plan.confidence, units)
+        if math.isnan(self.flattery):
+            return low, high
+        return calibrated_interval(
+            self.value, low, high, optimism=self.flattery, units=units, confidence=plan.confidence
+        )
+
+
+def resampled(work: Work, trials: Sequence[Trial], outputs: Codes) -> list[Resampled]:
+    """Each trial on resamples of these outputs' items or systems."""
+    draws = joint_draws(work, trials, outputs)
+    return [
+        Resampled(
+            value=one.value(),
+            draws=draws[:, column],
+            flattery=one.flattery(work) if one.used is not None else math.nan,
+            n=len(one.sample),
+        )
+        for column, one in enumerate(trials)
+    ]
+
+
+def mean_of(found: Sequence[Resampled]) -> Resampled:
+    """The mean, draw by draw, of those that have a value there."""
+    defined = [one for one in found if not math.isnan(one.value)]
+    return Resampled(
+        value=known_mean(np.array([one.value for one in found])).item(),
+        draws=known_mean(np.stack([one.draws for one in found], axis=-1)),
+        flattery=known_mean(np.array([one.flattery for one in defined])).item(),
+        n=sum(one.n for one in found),
     )
+
+
+def known_mean(values: Floats) -> Floats:
+    """The mean over the last axis of the values that exist; NaN where none does."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=-1)
+    sums = np.where(known, values, 0.0).sum(axis=-1)
+    means: Floats = np.divide(sums, count, out=np.full(np.shape(count), np.nan), where=count > 0)
+    return means
 
 
 def resampled_units(work: Work, outputs: Codes) -> int:

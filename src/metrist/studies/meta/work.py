@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from metrist.errors import RunError
+from metrist.meta.ceiling import LeftOut, leave_one_out
 from metrist.meta.grouping import Grouping
 from metrist.meta.measures import Measure, measure
 from metrist.meta.panel import Panel
@@ -55,6 +56,13 @@ class Work:
     def parts(self) -> Codes:
         """Which outputs share a tie threshold."""
         return parts_of(self.judged, self.plan, self.outputs)[0]
+
+    @cached_property
+    def left_out(self) -> list[LeftOut]:
+        """Each rater beside the gold of the others."""
+        judged = self.judged
+        ratings = judged.ratings[self.aspect]
+        return leave_one_out(ratings, judged.items.codes, judged.systems.codes, self.plan.gold)
 
     @cached_property
     def _used(self) -> dict[tuple[str, str], Thresholds]:

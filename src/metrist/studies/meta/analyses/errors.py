@@ -110,7 +110,6 @@ def _errors(spans: Spans, kept: Codes, outputs: int) -> Errors:
         spans.start[here],
         spans.end[here],
         code[spans.severity.codes[here]],
-        spans.rater[here],
     )
 
 
