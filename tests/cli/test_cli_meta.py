@@ -98,6 +98,30 @@ def test_meta_judges_choices_between_outputs(metrist: Command, tmp_path: Path) -
     assert set(figures) == {"accuracy", "f1"}
 
 
+def test_meta_looks_at_raters_where_there_is_no_metric(metrist: Command, rated: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in rated.read_text().splitlines()]
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "scores"}) + "\n" for row in rows))
+    answer = metrist("meta", bare, "--agreement", "--draws", 50)
+    assert answer.code == 0
+    assert answer.out.startswith("agreement among raters\n")
+    assert json.loads(metrist("meta", bare, "--agreement", "--draws", 50, "--format", "json").out)["rows"] == []
+    for arguments in ([], ["--agreement", "--show", "bias"]):
+        refused = metrist("meta", bare, *arguments)
+        assert refused.code == 2
+        assert "the data hold no scores to judge" in refused.err
+
+
+def test_meta_widens_intervals_on_request(metrist: Command, rated: Path) -> None:
+    widths = []
+    for confidence in (0.5, 0.99):
+        answer = metrist("meta", rated, "--confidence", confidence, "--draws", 200, "--format", "json")
+        row = next(row for row in json.loads(answer.out)["rows"] if row["metric"] == "close")
+        widths.append(row["high"] - row["low"])
+        assert f"{confidence:.0%} intervals" in answer.out
+    assert widths[0] < widths[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -111,6 +135,8 @@ def test_meta_judges_choices_between_outputs(metrist: Command, tmp_path: Path) -
         (["--show", "biass"], "nothing to show named 'biass'"),
         (["--preferences"], "the data hold no preferences"),
         (["--part", "recall"], "parts are kept in runs"),
+        (["--gold", "win-rate"], "the data hold no preferences"),
+        (["--confidence", "2"], "confidence and alpha between 0 and 1"),
     ],
 )
 def test_meta_says_what_is_wrong_in_one_line(metrist: Command, rated: Path, arguments: list[str], message: str) -> None:

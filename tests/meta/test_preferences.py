@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.meta.bradley_terry import BradleyTerry, bootstrap_strengths, bradley_terry
-from metrist.meta.preferences import Preferences, win_rate, win_rates, win_rows
+from metrist.meta.preferences import Preferences, shares_won, win_rate, win_rates, win_rows
 
 Floats = NDArray[np.float64]
 #: (item, first, second, choice) among three systems.
@@ -101,6 +101,12 @@ def test_win_rates_are_what_counting_gives(rows: list[Row]) -> None:
     for system in range(3):
         expected = points[system] / games[system] if games[system] else math.nan
         assert found.value[system] == pytest.approx(expected, nan_ok=True)
+
+
+def test_shares_won_are_the_win_rates_of_any_codes() -> None:
+    found = shares_won([0, 0, 2], [1, 2, 1], [1, 0, -1], 4)
+    assert found.tolist()[:3] == [0.75, 0.5, 0.25]
+    assert math.isnan(found[3])
 
 
 def test_without_ties_the_strengths_are_agrestis_baseball_teams() -> None:

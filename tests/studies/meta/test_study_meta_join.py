@@ -126,3 +126,16 @@ def test_bad_rows_are_left_out_and_counted_on_request(tmp_path: Path) -> None:
 def test_two_columns_together_are_a_column() -> None:
     judged = join(made_rows(items=6))
     assert set(judged.column("task+language").names) == {"qa · sv", "qa · en", "summary · sv", "summary · en"}
+
+
+def test_unnamed_ratings_that_come_twice_are_pointed_out(tmp_path: Path) -> None:
+    rows = without(made_rows(items=4), "raters")
+    path = written(tmp_path / "rows.jsonl", rows)
+    (note,) = join([path, path]).notes
+    assert note.startswith("quality: 16 of 16 outputs are rated in more than one row by the same rater, or by raters")
+    assert note.endswith("if a file was given twice, its ratings count twice.")
+    # A list of ratings in one row is by several people; named raters who repeat themselves word for word count once.
+    assert not join(rows).notes
+    named = join([*made_rows(items=4), *made_rows(items=4)])
+    assert not named.notes
+    assert len(named.ratings["quality"].value) == 16 * 3

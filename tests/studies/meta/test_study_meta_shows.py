@@ -167,7 +167,10 @@ def test_errors_of_a_metric_are_compared_with_those_of_humans() -> None:
             "system": "a",
             "output": "x" * 20,
             "ratings": {"mqm": -1},
-            "errors": [{"start": 0, "end": 10, "category": "c", "severity": "major"}],
+            "errors": [
+                {"start": 0, "end": 10, "category": "c", "severity": "major"},
+                {"category": "omission", "severity": "minor"},
+            ],
         },
         {"item": "2", "system": "a", "output": "x" * 20, "ratings": {"mqm": 0}},
     ]
@@ -183,6 +186,7 @@ def test_errors_of_a_metric_are_compared_with_those_of_humans() -> None:
     found = meta_evaluate([results, metrist.read_records(rows)], group="none", draws=20)
     (table,) = shown("errors", found)
     assert [value.value for value in table.rows[0][2:5]] == [0.5, 0.5, 0.5]
+    assert table.notes[1].endswith("are left out: 1 of the humans', 0 of the metric's.")
     (reductions,) = shown("reductions", found)
     assert reductions.rows[0][2].value == 0.5
 
@@ -225,3 +229,57 @@ def test_wrong_answers_of_a_closed_set_earn_what_they_share_with_the_right_one()
 def test_free_answers_are_no_closed_set(evaluation: Any) -> None:
     with pytest.raises(RunError, match="no task has a closed set of answers"):
         shown("label-space", evaluation)
+
+
+def test_mean_ranks_are_over_single_slices(evaluation: Any) -> None:
+    (table,) = shown("matrix", evaluation)
+    names = [f"task={t}" for t in ("qa", "summary")] + [f"kind={k}" for k in ("extractive", "abstractive")]
+    metrics = evaluation.metrics()
+    figures = [{m: evaluation.figure(m, on=name).value for m in metrics} for name in names]
+    ranks = [1 + sum(values[m] > values["far"] for m in metrics) for values in figures]
+    assert cell(table, "far", "mean rank").value == pytest.approx(np.mean(ranks))
+    (whole,) = shown("matrix", meta_evaluate(ROWS, "quality", draws=0))
+    assert sorted(row[-1].value for row in whole.rows if row[0] != "(one rater)") == [1, 2, 3, 4]
+
+
+def test_reductions_are_of_the_systems_that_take_part() -> None:
+    rows = [{**row, "scores": {"off": -float(row["system"] == "a")}} for row in ROWS]
+    (table,) = shown("reductions", meta_evaluate(rows, exclude_systems="a", draws=0))
+    assert [row[1] for row in table.rows] == ["b", "c", "d"]
+    (best,) = shown("reductions", meta_evaluate(rows, top_k=2, draws=0))
+    assert [row[1] for row in best.rows] == ["c", "d"]
+
+
+def test_power_counts_what_is_resampled(evaluation: Any) -> None:
+    (table,) = shown("power", evaluation)
+    assert table.title == "how many items would separate neighbours"
+    # Six pairs of four metrics: the strictest of Holm's steps asks for .05 / 6.
+    assert "p of at most 0.0083, what the strictest of Holm's steps asks for" in table.notes[0]
+    systems = meta_evaluate(ROWS, resample="systems", measures="pearson", group="none", draws=60)
+    (table,) = shown("power", systems)
+    assert [column.name for column in table.columns][-2:] == ["systems", "to separate them"]
+    assert {row[-2].value for row in table.rows} == {4}
+    assert all("more items" not in row[-1] for row in table.rows)
+
+
+def test_confidence_reaches_every_interval() -> None:
+    wide, narrow = (meta_evaluate(ROWS, "quality", gold="median", confidence=c, draws=200) for c in (0.99, 0.5))
+    for name, column in (("levels", 2), ("agreement", 2)):
+        first, second = (shown(name, found)[0].rows[0][column] for found in (wide, narrow))
+        assert first.high - first.low > second.high - second.low
+
+
+def test_raters_are_compared_without_any_metric() -> None:
+    bare = without(ROWS, "scores")
+    alone = meta_evaluate(bare, metrics=(), draws=50)
+    (table,) = shown("agreement", alone)
+    assert [row[1:] for row in table.rows] == [
+        row[1:] for row in shown("agreement", meta_evaluate(ROWS, draws=50))[0].rows
+    ]
+    twice = meta_evaluate([*without(bare, "raters"), *without(bare, "raters")], metrics=(), draws=0)
+    assert any("more than one row" in note for note in shown("agreement", twice)[0].notes)
+    with pytest.raises(RunError, match="no aspect 'qualty' in the data"):
+        meta_evaluate(bare, "qualty", metrics=())
+    assert [row[3].value for row in shown("agreement", meta_evaluate(bare, metrics=(), top_k=2, draws=0))[0].rows][
+        0
+    ] == len(ROWS) // 2
