@@ -58,12 +58,14 @@ def kendall_b(human: Floats, metric: Floats, origin: Floats | None = None) -> fl
 
 
 def kendall_c(human: Floats, metric: Floats, origin: Floats | None = None) -> float:
-    """Stuart's coefficient is (alike - opposed) / pairs, times a factor of the number of outputs and of levels."""
+    """Stuart's coefficient is (alike - opposed) / pairs, times a factor of the number of outputs and of levels;
+    copies that are no pairs could take it beyond 1."""
     counts = pair_counts(human, metric, origin=origin)
     levels, size = min(len(set(human.tolist())), len(set(metric.tolist()))), len(human)
     if levels < 2:
         return math.nan
-    return (counts[0] - counts[1]) / sum(counts) * (size - 1) / size * levels / (levels - 1)
+    found = (counts[0] - counts[1]) / sum(counts) * (size - 1) / size * levels / (levels - 1)
+    return max(-1.0, min(1.0, found))
 
 
 def share(part: float, whole: float) -> float:

@@ -1,9 +1,10 @@
-"""Grouped estimates against measures taken group by group on copied data."""
+"""Grouped estimates against measures taken group by group on copied data, where copies are no pairs."""
 
 from __future__ import annotations
 
 import math
 
+import brute_force
 import numpy as np
 import pytest
 
@@ -38,35 +39,36 @@ def draws() -> Draws:
 
 def copies(sample: Sample, items: np.ndarray, systems: np.ndarray) -> dict[str, np.ndarray]:
     """The sample as drawn: an item drawn twice becomes two items, a system drawn twice two systems."""
+    columns = zip(sample.human, sample.metric, sample.item, sample.system, strict=True)
     rows = [
-        (human, metric, (item, i), (system, s))
-        for human, metric, item, system in zip(sample.human, sample.metric, sample.item, sample.system, strict=True)
+        (human, metric, (item, i), (system, s), origin)
+        for origin, (human, metric, item, system) in enumerate(columns)
         for i in range(int(items[item]))
         for s in range(int(systems[system]))
     ]
-    return {name: [row[k] for row in rows] for k, name in enumerate(("human", "metric", "item", "system"))}
+    return {name: [row[k] for row in rows] for k, name in enumerate(("human", "metric", "item", "system", "origin"))}
 
 
 def group_values(name: str, drawn: dict, by: str | None) -> list[float]:
     keys = drawn[by] if by else [0] * len(drawn["human"])
-    human, metric = np.array(drawn["human"]), np.array(drawn["metric"])
+    human, metric, origin = (np.array(drawn[side]) for side in ("human", "metric", "origin"))
     members = [[i for i, key in enumerate(keys) if key == one] for one in dict.fromkeys(keys)]
-    return [MEASURES[name].value(human[some], metric[some]) for some in members]
+    return [brute_force.value(name, human[some], metric[some], origin[some]) for some in members]
 
 
-def system_means(drawn: dict) -> tuple[list[float], list[float]]:
+def system_means(drawn: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     systems = list(dict.fromkeys(drawn["system"]))
     rows = {one: [i for i, system in enumerate(drawn["system"]) if system == one] for one in systems}
 
     def means(side: str) -> list[float]:
         return [math.fsum(drawn[side][i] for i in rows[system]) / len(rows[system]) for system in systems]
 
-    return means("human"), means("metric")
+    return np.array(means("human")), np.array(means("metric")), np.array([system for system, _ in systems])
 
 
 def expected(name: str, drawn: dict, grouping: str) -> tuple[float, int, int]:
     if grouping == "system-level":
-        values = [MEASURES[name].value(*system_means(drawn))]
+        values = [brute_force.value(name, *system_means(drawn))]
     else:
         values = group_values(name, drawn, None if grouping == "none" else grouping)
     known = [value for value in values if not math.isnan(value)]
@@ -114,6 +116,17 @@ def test_draws_of_items_weigh_outputs_within_a_column(sample: Sample, draws: Dra
     found = estimate(MEASURES["spearman"], sample, task, only)
     parts = [estimate(MEASURES["spearman"], sample.take(task == one), "none", only).values for one in (0, 1)]
     assert np.allclose(found.values, np.nanmean(parts, axis=0))
+
+
+def test_draws_of_items_weigh_whole_groups_of_any_column_that_parts_items(sample: Sample, draws: Draws) -> None:
+    # Twice an item whose outputs fall into two groups: two more groups, not the same ones with copies inside.
+    halves = sample.item * 2 + (sample.system > 1)
+    found = estimate(MEASURES["acc_eq"], sample, halves, Draws(items=draws.items))
+    each = {one: estimate(MEASURES["acc_eq"], sample.take(halves == one)).values[0] for one in np.unique(halves)}
+    for draw, times in enumerate(draws.items):
+        known = [(times[one // 2], value) for one, value in each.items() if not math.isnan(value)]
+        wanted = sum(weight * value for weight, value in known) / sum(weight for weight, _ in known)
+        assert found.values[draw] == pytest.approx(wanted)
 
 
 def test_weights_of_outputs_stay_within_their_groups(sample: Sample, draws: Draws) -> None:

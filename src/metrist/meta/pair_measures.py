@@ -105,10 +105,12 @@ def stuart_rows(human: Floats, metric: Floats, weights: Floats, starts: Places) 
     counts = kernels.pair_counts_grouped(human, metric, weights, starts)
     levels = kernels.rank_comoments_grouped(human, metric, weights, starts)[..., 3:].min(axis=-1)
     size = segment_sums(weights, starts)
-    # Of n outputs there each once this is n^2 (levels - 1) / (2 levels), which is more than all pairs have.
+    # Of n outputs that are there once this is n^2 (levels - 1) / (2 levels).
     distinct_pairs = (size * size - segment_sums(weights * weights, starts)) / 2
     most = distinct_pairs * size / np.maximum(size - 1, 1) * (levels - 1) / np.maximum(levels, 1)
-    return np.stack([counts[..., 0] - counts[..., 1], np.maximum(most, 0.0)], axis=-1)
+    reached = (counts[..., 0] - counts[..., 1]).astype(np.float64)
+    # Without the pairs of copies a resample of few outputs may pass the bound that holds for outputs there once.
+    return np.stack([reached, np.maximum(most, np.abs(reached))], axis=-1)
 
 
 def kendall_c(rows: Floats) -> Floats:

@@ -87,13 +87,19 @@ def _latex(sheet: Sheet) -> str:
 def _html(sheet: Sheet) -> str:
     def cells(tag: str, row: Sequence[str]) -> str:
         styled = zip(row, sheet.aligns, strict=True)
-        return "".join(f'<{tag} style="text-align:{align}">{html.escape(cell)}</{tag}>' for cell, align in styled)
+        return "".join(
+            f'<{tag} style="text-align:{align};padding:.15em .7em">{html.escape(cell)}</{tag}>'
+            for cell, align in styled
+        )
 
-    caption = f"<caption>{html.escape(sheet.title)}</caption>" if sheet.title else ""
+    # Styles stand with their elements: a notebook shows a table without any page of ours around it.
+    bold = 'style="text-align:left;font-weight:bold;padding:.3em .7em"'
+    caption = f"<caption {bold}>{html.escape(sheet.title)}</caption>" if sheet.title else ""
     body = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in sheet.rows)
-    notes = "".join(f"<p>{html.escape(note)}</p>\n" for note in sheet.notes)
+    small = 'style="font-size:85%;margin:.2em .7em"'
+    notes = "".join(f"<p {small}>{html.escape(note)}</p>\n" for note in sheet.notes)
     return (
-        f'<table class="metrist">{caption}\n<thead><tr>{cells("th", sheet.heads)}</tr></thead>\n'
+        f'<table class="metrist" style="border-collapse:collapse">{caption}\n<thead><tr>{cells("th", sheet.heads)}</tr></thead>\n'
         f"<tbody>\n{body}</tbody></table>\n{notes}"
     )
 
