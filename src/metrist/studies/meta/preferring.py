@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.meta.tail_p_values import FEW_UNITS
 from metrist.studies.meta.judged import Judged
 from metrist.studies.meta.notes import direction_notes, plan_notes, reversal_notes
 from metrist.studies.meta.pairs import Chooser, ChosenPairs, aspects_of_preferences, choosers, gold_pairs
@@ -33,7 +34,7 @@ def evaluate_preferences(judged: Judged, plan: Plan) -> MetaEvaluation:
         work = PreferenceWork(judged=judged, plan=plan, aspect=aspect, pairs=pairs, choosers=found)
         made, tested = _aspect_figures(work)
         figures, tests = figures + made, tests + tested
-        notes += _notes(pairs, found, aspect)
+        notes += [*_notes(pairs, found, aspect), *_few_items(work)]
     notes = [*plan_notes(plan, figures, tests), *reversal_notes(tests, plan.alpha), *notes]
     about = [*notes, *direction_notes(list(judged.scores.values()))]
     return MetaEvaluation(
@@ -101,6 +102,16 @@ def _slices(judged: Judged, plan: Plan, pairs: ChosenPairs) -> list[Slice]:
         if len(kept):
             made.append(replace(one, outputs=kept))
     return made
+
+
+def _few_items(work: PreferenceWork) -> list[str]:
+    items = len(np.unique(work.judged.items.codes[work.pairs.first]))
+    if not work.plan.draws or items >= FEW_UNITS:
+        return []
+    return [
+        f"Warning: resampled from only {items} items ({work.aspect}): with fewer than {FEW_UNITS}, intervals are too "
+        "narrow and tests find little."
+    ]
 
 
 def _notes(pairs: ChosenPairs, found: Sequence[Chooser], aspect: str) -> list[str]:
