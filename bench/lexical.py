@@ -184,7 +184,9 @@ def _machine() -> str:
     return (
         f"Measured by `make bench-lexical` on {os.cpu_count()} cores of {machine()}. One core: CPU time; all cores: "
         f"wall-clock time, sending texts to the processes included. Best of {ROUNDS} rounds, fewer where one takes "
-        "seconds. Each record has one output and one reference. Every run starts cold: texts are cut and counted anew."
+        "seconds. Each record has one output and one reference. Every run starts cold: texts are cut and counted anew. "
+        "Where metrist is slower on all cores than on one, sending the texts to another process takes longer than "
+        "scoring them: for such metrics on records in memory `executor='serial'` is the faster choice."
     )
 
 

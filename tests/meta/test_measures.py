@@ -32,7 +32,9 @@ def judged(draw, max_size: int = 10):
 
 @EACH
 @given(case=judged())
-def test_a_weighted_measure_is_the_plain_one_on_repeated_outputs_that_are_not_paired_with_their_copies(name: str, case) -> None:
+def test_a_weighted_measure_is_the_plain_one_on_repeated_outputs_that_are_not_paired_with_their_copies(
+    name: str, case
+) -> None:
     human, metric, weights = case
     found = MEASURES[name].pool(MEASURES[name].rows(human, metric, weights))
     for value, row in zip(found, weights, strict=True):

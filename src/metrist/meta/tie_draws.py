@@ -1,9 +1,11 @@
 """How much a tie threshold flatters the accuracy it was chosen for, and intervals that allow for it.
 
 The best of many thresholds is the best for the luck of the sample too: the accuracy at it lies above the one that the
-same metric has, at its best threshold, on data without end. The bootstrap shows by how much: in each resample ε is
-chosen anew, and the accuracy there compared with that of the same resample at the ε of all data. The mean of these
-differences, `optimism`, is what `calibrated_interval` takes off.
+same metric has, at its best threshold, on data without end. The bootstrap shows by how much (Efron 1983): in each
+resample ε is chosen anew, and the accuracy there compared with that of all data at the same ε. The mean of these
+differences, `optimism`, is what `calibrated_interval` takes off. It is a rough number, for resamples share the sample's
+luck: in simulations of 3 to 16 systems and 30 to 150 items the truth was a half of it to all of it. The interval is
+therefore a little wider too.
 
 Where a draw takes or leaves whole groups (items under a grouping by item), the gaps of all pairs are sorted once and a
 draw is one pass of weighted sums over them. Where it cuts across groups, the exact search is made anew for each draw.
@@ -91,18 +93,23 @@ class Choice:
 def optimism(
     choice: Choice, judged: Sample, grouping: Grouping | Codes, draws: Draws, average: Average = "macro"
 ) -> float:
-    """How far the accuracy of `judged` at the threshold of `choice` lies, on average, above what it would be if the
-    threshold were not chosen on this very sample. The outputs judged are some, or all, of those chosen on."""
-    epsilons = choice.anew(draws)
-    held = choice.best()
+    """How far the accuracy of `judged` at the threshold of `choice` lies, on average, above what that threshold reaches
+    on other data. The outputs judged are some, or all, of those chosen on."""
+    epsilons, held = choice.anew(draws), choice.best()
     if epsilons is None or math.isnan(held) or not len(judged):
         return 0.0
-    differences = np.full(len(epsilons), np.nan)
-    at_held = estimate(acc_eq(held), judged, grouping, draws, average).values
+
+    def above_all_data(epsilon: float, rows: NDArray[np.intp]) -> Floats:
+        found = estimate(acc_eq(epsilon), judged, grouping, _some(draws, rows), average).values
+        above: Floats = found[:-1] - found[-1]
+        return above
+
+    # At one threshold for all draws there is nothing to gain: what differs there is chance, and would only blur.
+    differences = -above_all_data(held, np.arange(len(epsilons)))
+    differences[np.isnan(epsilons)] = np.nan
     for epsilon in np.unique(epsilons[~np.isnan(epsilons)]):
         rows = np.flatnonzero(epsilons == epsilon)
-        found = estimate(acc_eq(epsilon), judged, grouping, _some(draws, rows), average).values
-        differences[rows] = found - at_held[rows]
+        differences[rows] += above_all_data(float(epsilon), rows)
     known = differences[~np.isnan(differences)]
     return float(known.mean()) if len(known) else 0.0
 
@@ -112,13 +119,16 @@ def calibrated_interval(
 ) -> tuple[float, float]:
     """A percentile interval of resamples at a fixed threshold, moved by the optimism of choosing that threshold.
 
-    It is widened from the normal distribution's quantile to Student's, for resamples of few units (items, or whatever
-    was resampled) spread less than samples of them do. The interval may lie below the value; it stays in 0 to 1.
+    It is widened twice: from the normal distribution's quantile to Student's, for resamples of few units (items, or
+    whatever was resampled) spread less than samples of them do; and because the optimism is known to a half of itself
+    only, which is taken for its standard error. The interval may lie below the value; it stays in 0 to 1.
     """
-    if units < 2:
+    if units < 2 or math.isnan(low):
         return math.nan, math.nan
     tail = (1 - confidence) / 2
     wider = math.sqrt(units / (units - 1)) * _student_t_quantile(tail, units - 1) / normal_quantile(1 - tail)
+    spread = (high - low) / 2 / normal_quantile(1 - tail)
+    wider *= math.hypot(1, optimism / 2 / spread) if spread > 0 else 1.0
     centre = value - optimism
     return max(0.0, centre - (value - low) * wider), min(1.0, centre + (high - value) * wider)
 
@@ -167,7 +177,9 @@ def _gains(paired: Pairing) -> _Gains:
 
 
 def _some(draws: Draws, rows: NDArray[np.intp]) -> Draws:
-    return Draws(
-        items=None if draws.items is None else draws.items[rows],
-        systems=None if draws.systems is None else draws.systems[rows],
-    )
+    """Some of the draws, and then one that has everything once."""
+
+    def with_all(counts: Floats | None) -> Floats | None:
+        return None if counts is None else np.concatenate([counts[rows], np.ones((1, counts.shape[1]))])
+
+    return Draws(items=with_all(draws.items), systems=with_all(draws.systems))

@@ -297,6 +297,8 @@ def test_people_can_be_looked_at_without_any_metric() -> None:
     assert shown("agreement", found)[0].rows
     with pytest.raises(RunError, match="the data hold neither scores nor choices to judge"):
         meta_evaluate(rows, preferences=True)
+    with pytest.raises(RunError, match="--resample systems: on preferences items are resampled"):
+        meta_evaluate(rows, preferences=True, metrics=(), resample="systems")
     with pytest.raises(RunError, match=r"the data hold no ratings.*; they hold preferences: --preferences"):
         meta_evaluate(rows, metrics=())
 

@@ -18,7 +18,7 @@ from metrist.run.stored_metric import metric_of
 from metrist.scores import Score, Scores
 from metrist.studies.meta import SHOWS, advice, meta_evaluate
 from metrist.studies.meta.analyses.cost import pareto_front
-from metrist.studies.meta.shows import shown
+from metrist.studies.meta.shows import OF_PREFERENCES, shown
 
 ROWS = made_rows()
 
@@ -134,8 +134,11 @@ def test_an_analysis_of_ratings_is_refused_on_preferences() -> None:
         for i in range(6)
     ]
     found = meta_evaluate(pairs, preferences=True, draws=20)
-    with pytest.raises(RunError, match="bias is of ratings, and this evaluation is of preferences"):
-        shown("bias", found)
+    for name in set(SHOWS) - set(OF_PREFERENCES):
+        with pytest.raises(RunError, match=f"{name} is of ratings, and this evaluation is of preferences: try one of "):
+            shown(name, found)
+    for name in set(OF_PREFERENCES) - {"tests", "errors", "cost"}:
+        assert shown(name, found)
     (table,) = shown("confusion", found)
     assert [row[3].value for row in table.rows] == [3, 3, 0]
     (strengths,) = shown("strengths", found)
@@ -272,6 +275,12 @@ def test_confidence_reaches_every_interval() -> None:
         assert first.high - first.low > second.high - second.low
 
 
+def test_a_table_says_where_its_intervals_are_over_items_alone() -> None:
+    found = meta_evaluate(ROWS, resample="systems", measures="pearson", group="none", draws=20)
+    assert shown("agreement", found)[0].notes[-1] == "Intervals of this table: resamples of items."
+    assert not shown("agreement", meta_evaluate(ROWS, draws=20))[0].notes
+
+
 def test_raters_are_compared_without_any_metric() -> None:
     bare = without(ROWS, "scores")
     alone = meta_evaluate(bare, metrics=(), draws=50)
@@ -283,5 +292,7 @@ def test_raters_are_compared_without_any_metric() -> None:
     assert any("more than one row" in note for note in shown("agreement", twice)[0].notes)
     with pytest.raises(RunError, match="no aspect 'qualty' in the data"):
         meta_evaluate(bare, "qualty", metrics=())
+    with pytest.raises(RunError, match="bias is of metrics, and there are none; without them: agreement and strengths"):
+        shown("bias", alone)
     (best,) = shown("agreement", meta_evaluate(bare, metrics=(), top_k=2, draws=0))
     assert best.rows[0][3].value == len(ROWS) // 2

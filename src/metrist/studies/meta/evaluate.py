@@ -72,7 +72,8 @@ def meta_evaluate(
     `data` is a file of records with `ratings` and `scores`, a run folder, results, rows, or a list of such sources,
     which are joined by item and system. `aspects` are the ratings to agree with (the only one, where there is one);
     with `preferences` they are choices between two outputs. `measures` are acc_eq where none is named, on preferences
-    accuracy and f1. The other settings are explained in docs/meta.md.
+    accuracy and f1. Without any metric (`metrics=()`) there are no figures, only analyses of the people. The other
+    settings are explained in docs/meta.md.
     """
     judged = join(
         data,
@@ -150,7 +151,8 @@ def chosen_metrics(judged: Judged, wanted: Sequence[str] | None) -> tuple[Scored
     known = list(judged.scores)
     if not known:
         raise RunError(
-            "the data hold no scores to judge: give records with 'scores', or the run folder that `metrist score` wrote"
+            "the data hold no scores to judge: give records with 'scores', or the run folder that `metrist score` "
+            "wrote (--agreement needs none)"
         )
     return tuple(judged.scores[name] for name in (known if wanted is None else chosen("metric", wanted, known)))
 

@@ -231,15 +231,15 @@ class Gathering:
 
     def repeats(self) -> list[str]:
         """Notes on judgments that may have been read twice: by one rater, or by raters without a name, in two rows."""
-        notes = []
+        aspects: dict[str, list[str]] = {}
         for aspect, rows in self._ratings.items():
             output, rater, _, row = rows.columns()
-            notes += _repeat_note(aspect, "outputs are rated", output, rater, row)
+            aspects.setdefault(_repeated("outputs are rated", output, rater, row), []).append(aspect)
         for aspect, rows in self._preferences.items():
             first, second, rater, _, row = rows.columns()
             pair = np.minimum(first, second) * len(self.outputs) + np.maximum(first, second)
-            notes += _repeat_note(aspect, "pairs are judged", pair, rater, row)
-        return notes
+            aspects.setdefault(_repeated("pairs are judged", pair, rater, row), []).append(aspect)
+        return [f"{', '.join(listed)}: {what}" for what, listed in aspects.items() if what]
 
     def errors(self) -> Spans | None:
         return self._errors.spans() if self._errors else None
@@ -260,17 +260,18 @@ def _two_scores(entry: Entry, score: StoredScore, before: float) -> str:
     )
 
 
-def _repeat_note(aspect: str, what: str, judged: Floats, rater: Floats, row: Floats) -> list[str]:
+def _repeated(what: str, judged: Floats, rater: Floats, row: Floats) -> str:
+    """How many were judged again in another row; nothing where none was."""
     # A list of unnamed ratings within one row is by several people.
     by_row = np.unique(np.stack([judged, rater, row]), axis=1)
-    _, rows = np.unique(by_row[:2], axis=1, return_counts=True)
-    again = len(np.unique(np.unique(by_row[:2], axis=1)[0][rows > 1]))
+    by_rater, rows = np.unique(by_row[:2], axis=1, return_counts=True)
+    again = len(np.unique(by_rater[0][rows > 1]))
     if not again:
-        return []
-    return [
-        f"{aspect}: {again:,} of {len(np.unique(judged)):,} {what} in more than one row by the same rater, or by "
-        "raters who are not named: if a file was given twice, its ratings count twice."
-    ]
+        return ""
+    return (
+        f"{again:,} of {len(np.unique(judged)):,} {what} in more than one row by the same rater, or by raters who are "
+        "not named: if a file was given twice, its ratings count twice."
+    )
 
 
 def _compared(columns: Floats) -> Compared:

@@ -11,6 +11,7 @@ import numpy as np
 from metrist.meta.ceiling import LeftOut
 from metrist.meta.gold import GOLDS
 from metrist.studies.meta.analyses.raters import are_named
+from metrist.studies.meta.figures import SOFT
 from metrist.studies.meta.judged import Codes
 from metrist.studies.meta.result import HUMANS, Figure
 from metrist.studies.meta.slices import Slice
@@ -26,7 +27,7 @@ def has_ceiling(work: Work) -> bool:
 def ceiling_figure(work: Work, one: Slice, name: str) -> Figure | None:
     """How well a rater who is left out of the gold agrees with the gold of the others, averaged over raters; None for
     soft pairwise accuracy, which is of systems."""
-    if name == "spa":
+    if name == SOFT:
         return None
     trials = [trial(work, scorer, one, name) for scorer in rater_scorers(work)]
     return human_figure(work, name, one.name, resampled(work, trials, one.outputs), one.outputs)

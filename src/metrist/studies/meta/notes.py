@@ -29,7 +29,7 @@ def plan_notes(plan: Plan, figures: Sequence[Figure], tests: Sequence[Tests]) ->
     """How the intervals, thresholds and ranks were made."""
     notes = []
     drawn = {"items": "items", "systems": "systems", "both": "items and systems"}[plan.resample]
-    if plan.draws:
+    if any(not math.isnan(figure.low) for figure in figures):
         notes.append(
             f"{plan.confidence:.0%} intervals: {plan.draws:,} bootstrap resamples of {drawn}, seed {plan.seed}."
         )

@@ -101,7 +101,8 @@ def choosers(judged: Judged, pairs: ChosenPairs, wanted: Sequence[str] | None) -
     known = [*judged.choices, *(name for name in judged.scores if name not in judged.choices)]
     if not known:
         raise RunError(
-            "the data hold neither scores nor choices to judge: give the run folder that `metrist score` wrote too"
+            "the data hold neither scores nor choices to judge: give the run folder that `metrist score` wrote too "
+            "(--agreement and --show strengths need none)"
         )
     return [_chooser(judged, pairs, name) for name in (known if wanted is None else chosen("metric", wanted, known))]
 

@@ -8,6 +8,7 @@ from metrist.errors import RunError
 from metrist.studies.meta.judged import Judged, chosen
 from metrist.studies.meta.pairs import aspects_of_preferences
 from metrist.studies.meta.plan import Plan
+from metrist.studies.meta.preferring import check_preferences
 from metrist.studies.meta.result import MetaEvaluation
 from metrist.studies.meta.samples import gold_of
 from metrist.studies.meta.slices import chosen_outputs, top_systems
@@ -19,6 +20,7 @@ OF_PEOPLE = ("agreement", "strengths")
 def evaluate_people(judged: Judged, plan: Plan) -> MetaEvaluation:
     """The evaluation without figures, for its analyses; all aspects where none is named."""
     if plan.preferences:
+        check_preferences(plan)
         aspects_of_preferences(judged, plan.aspects)
         return MetaEvaluation(judged=judged, plan=plan, figures=(), notes=judged.notes)
     if not judged.ratings:

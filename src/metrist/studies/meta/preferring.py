@@ -24,7 +24,7 @@ _TESTS = ("auto", "permutation", "none")
 
 def evaluate_preferences(judged: Judged, plan: Plan) -> MetaEvaluation:
     """Figures for every aspect that people were asked to choose by."""
-    _check(plan)
+    check_preferences(plan)
     figures: list[Figure] = []
     tests: list[Tests] = []
     notes: list[str] = []
@@ -46,7 +46,7 @@ def evaluate_preferences(judged: Judged, plan: Plan) -> MetaEvaluation:
     )
 
 
-def _check(plan: Plan) -> None:
+def check_preferences(plan: Plan) -> None:
     """Refuse what has no meaning between two outputs, rather than pass over it."""
     for name in plan.measures:
         if name not in PREFERENCE_MEASURES:

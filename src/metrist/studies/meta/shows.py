@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from types import MappingProxyType
 
 from metrist.errors import RunError, did_you_mean
 from metrist.report.tables import Table
+from metrist.studies.meta.people import OF_PEOPLE
 from metrist.studies.meta.result import MetaEvaluation
 
 _HOME = "metrist.studies.meta"
@@ -37,15 +39,26 @@ SHOWS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 
 
+#: What can be shown of an evaluation on preferences.
+OF_PREFERENCES = ("matrix", "tests", "agreement", "errors", "confusion", "strengths", "cost", "advice")
+#: Analyses whose intervals are over items whatever else is resampled.
+_OVER_ITEMS = ("levels", "agreement", "errors", "strengths")
+
+
 def shown(name: str, evaluation: MetaEvaluation) -> list[Table]:
     """The tables of one analysis."""
     if name not in SHOWS:
         raise RunError(f"nothing to show named {name!r}; known are {', '.join(SHOWS)}{did_you_mean(name, SHOWS)}")
+    if not evaluation.figures and name not in OF_PEOPLE:
+        raise RunError(f"{name} is of metrics, and there are none; without them: {' and '.join(OF_PEOPLE)}")
+    if evaluation.plan.preferences and name not in OF_PREFERENCES:
+        raise RunError(
+            f"{name} is of ratings, and this evaluation is of preferences: try one of {', '.join(OF_PREFERENCES)}"
+        )
     module, _, function = SHOWS[name][0].partition(":")
     tables: list[Table] = getattr(import_module(f"{_HOME}.{module}"), function)(evaluation)
-    if not tables:
-        raise RunError(
-            f"{name} is of ratings, and this evaluation is of preferences: try confusion, strengths, agreement, matrix "
-            "or tests"
-        )
+    if name in _OVER_ITEMS and evaluation.plan.resample != "items" and evaluation.plan.draws:
+        return [
+            replace(table, notes=[*table.notes, "Intervals of this table: resamples of items."]) for table in tables
+        ]
     return tables

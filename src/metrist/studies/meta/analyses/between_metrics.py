@@ -128,8 +128,6 @@ def _tested_row(tests: Tests, first: int, second: int) -> list[Any]:
 def power_tables(evaluation: MetaEvaluation) -> list[Table]:
     """For each metric and the next best: how many more of what is resampled would separate the two."""
     plan = evaluation.plan
-    if plan.preferences:
-        return []
     units = {"items": "items", "systems": "systems", "both": "items and systems"}[plan.resample]
     rows: list[list[Any]] = []
     for aspect in evaluation.golds:

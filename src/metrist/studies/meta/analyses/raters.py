@@ -30,7 +30,7 @@ _WORDS = {
 }
 
 
-#: Coefficients of choices between two outputs: whose value counts, and ties among values say nothing new.
+#: Coefficients of choices between two outputs, of which there are three: those that need a scale would say little.
 _OF_CHOICES = ("alpha_nominal", "alpha_ordinal", "fleiss_kappa", "cohen_kappa")
 
 
@@ -82,7 +82,7 @@ def _possible(given: _Given, wanted: Sequence[str]) -> tuple[list[str], str]:
     try:
         given.ratings.check_named("agreement between raters")
     except RunError as refusal:
-        lost = ", ".join(_WORDS[name] for name in wanted if needs_names(name))
+        lost = "; ".join(_WORDS[name] for name in wanted if needs_names(name))
         return [name for name in wanted if not needs_names(name)], f"{refusal}. Left out: {lost}."
     return list(wanted), ""
 
