@@ -98,10 +98,9 @@ def _html(sheet: Sheet) -> str:
     body = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in sheet.rows)
     small = 'style="font-size:85%;margin:.2em .7em"'
     notes = "".join(f"<p {small}>{html.escape(note)}</p>\n" for note in sheet.notes)
-    return (
-        f'<table class="metrist" style="border-collapse:collapse">{caption}\n<thead><tr>{cells("th", sheet.heads)}</tr></thead>\n'
-        f"<tbody>\n{body}</tbody></table>\n{notes}"
-    )
+    head = f"<thead><tr>{cells('th', sheet.heads)}</tr></thead>"
+    opening = '<table class="metrist" style="border-collapse:collapse">'
+    return f"{opening}{caption}\n{head}\n<tbody>\n{body}</tbody></table>\n{notes}"
 
 
 WRITERS: Mapping[str, Callable[[Sheet], str]] = {"markdown": _markdown, "latex": _latex, "html": _html}

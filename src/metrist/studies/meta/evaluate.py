@@ -33,6 +33,7 @@ from metrist.studies.meta.samples import gold_of
 from metrist.studies.meta.slice_means import mean_figures
 from metrist.studies.meta.slices import chosen_outputs, column_of, slices_of, top_systems
 from metrist.studies.meta.testing import check_test
+from metrist.studies.meta.units import with_whole_groups
 from metrist.studies.meta.work import Work, check_crossfit, check_groups
 
 
@@ -131,7 +132,8 @@ def evaluate(judged: Judged, plan: Plan) -> MetaEvaluation:
         made, tested = _aspect_figures(work)
         figures, tests = figures + made, tests + tested
         slices = slices_of(judged, plan.slices, work.outputs)
-        notes += [*missing_notes(work), *few_notes(work, slices), *skew_notes(work, made)]
+        notes += [*missing_notes(work), *few_notes(work, slices), *skew_notes(work, made), *work.judged.notes]
+    _check_met(judged, figures)
     opposed = [name for work in works for name in opposed_metrics(work)]
     notes = [*plan_notes(plan, figures, tests), *reversal_notes(tests, plan.alpha), *notes]
     about = [*notes, *direction_notes(metrics, opposed), *judged.notes]
@@ -146,13 +148,23 @@ def evaluate(judged: Judged, plan: Plan) -> MetaEvaluation:
     )
 
 
+def _check_met(judged: Judged, figures: Sequence[Figure]) -> None:
+    if not any(figure.n for figure in figures):
+        items = " and ".join(repr(name) for name in judged.items.names[:: max(1, len(judged.items.names) - 1)][:2])
+        raise RunError(
+            "no output has both a rating and a score: do the files name their items and systems alike? "
+            f"Items are such as {items}; --item-key builds them from fields"
+        )
+
+
 def chosen_metrics(judged: Judged, wanted: Sequence[str] | None) -> tuple[Scored, ...]:
     """The metrics to be judged: those asked for, by name, or all."""
     known = list(judged.scores)
     if not known:
+        hint = "; they hold preferences: --preferences" if judged.preferences else ""
         raise RunError(
             "the data hold no scores to judge: give records with 'scores', or the run folder that `metrist score` "
-            "wrote (--agreement needs none)"
+            f"wrote (--agreement needs none){hint}"
         )
     return tuple(judged.scores[name] for name in (known if wanted is None else chosen("metric", wanted, known)))
 
@@ -206,7 +218,8 @@ def _work(judged: Judged, plan: Plan, aspect: str, metrics: tuple[Scored, ...]) 
     outputs = chosen_outputs(judged, systems=plan.systems, exclude_systems=plan.exclude_systems)
     if plan.top_k is not None:
         outputs = top_systems(judged, gold, outputs, plan.top_k)
-    return Work(judged=judged, plan=plan, aspect=aspect, gold=gold, outputs=outputs, metrics=metrics)
+    drawn = with_whole_groups(judged, plan.group, outputs)
+    return Work(judged=drawn, plan=plan, aspect=aspect, gold=gold, outputs=outputs, metrics=metrics)
 
 
 def _aspect_figures(work: Work) -> tuple[list[Figure], list[Tests]]:

@@ -60,8 +60,10 @@ def plan_notes(plan: Plan, figures: Sequence[Figure], tests: Sequence[Tests]) ->
 
 
 _EPSILON = {
-    "all": "ε: the metric's best tie threshold over all outputs (chosen on what it is judged on: a little too good).",
-    "slice": "ε: the metric's best tie threshold on each slice (chosen on what it is judged on: too good).",
+    "all": "ε: the metric's best tie threshold over all outputs (chosen on what it is judged on: a little too good; "
+    "intervals allow for it).",
+    "slice": "ε: the metric's best tie threshold on each slice (chosen on what it is judged on: too good; intervals "
+    "allow for it).",
     "crossfit": "ε: chosen on held-out items (5 folds), so that no threshold is judged on the data it was chosen on.",
 }
 _TAILS = {
