@@ -197,7 +197,8 @@ def direction_notes(metrics: Sequence[Scored], opposed: Sequence[str] = ()) -> l
     if against:
         listed = ", ".join(against[:_LISTED])
         notes.append(
-            f"Scores fall where ratings rise: {listed}. If lower is better, say --lower-is-better {quote(against[0])}."
+            f"Over all outputs, ungrouped, scores fall where ratings rise: {listed}. If lower is better, say "
+            f"--lower-is-better {quote(against[0])}."
         )
     return notes
 
