@@ -27,15 +27,14 @@ class _Grams(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Distinct(Metric):
-    """The share of an output's n-grams that are different ones."""
+class _ShareOfGrams(Metric):
+    """What part of an output's n-grams has some property."""
 
     order: int = 2
     tokenizer: str = "unicode"
 
     higher_is_better: ClassVar[bool | None] = None
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    catalog_name: ClassVar[str | None] = "distinct"
 
     def __post_init__(self) -> None:
         check_within(self, "order", 1, 9)
@@ -43,6 +42,13 @@ class Distinct(Metric):
 
     def facts(self) -> Mapping[str, str]:
         return tokenizers.facts(self.tokenizer)
+
+
+@dataclass(frozen=True)
+class Distinct(_ShareOfGrams):
+    """The share of an output's n-grams that are different ones."""
+
+    catalog_name: ClassVar[str | None] = "distinct"
 
     def score(self, shard: Shard) -> Scores:
         texts, outputs, _ = _texts(shard)
@@ -54,23 +60,11 @@ class Distinct(Metric):
 
 
 @dataclass(frozen=True)
-class CopyRate(Metric):
+class CopyRate(_ShareOfGrams):
     """The share of an output's n-grams that stand in the source."""
 
-    order: int = 2
-    tokenizer: str = "unicode"
-
     needs: ClassVar[tuple[Need, ...]] = ("source",)
-    higher_is_better: ClassVar[bool | None] = None
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     catalog_name: ClassVar[str | None] = "copy_rate"
-
-    def __post_init__(self) -> None:
-        check_within(self, "order", 1, 9)
-        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
-
-    def facts(self) -> Mapping[str, str]:
-        return tokenizers.facts(self.tokenizer)
 
     def score(self, shard: Shard) -> Scores:
         _, outputs, sources = _texts(shard)
