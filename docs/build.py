@@ -107,7 +107,7 @@ def _direction(metric: Metric) -> str:
 
 def commands_page() -> str:
     """One section per verb: what it does, its arguments and options."""
-    verbs = typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+    verbs = typer.main.get_command(app).commands.items()
     return "\n".join([_COMMANDS_HEAD, *(_verb(name, command) for name, command in verbs)])
 
 

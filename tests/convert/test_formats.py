@@ -76,9 +76,9 @@ def test_formats_are_not_mixed(tmp_path: Path) -> None:
 def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
     path = saved(tmp_path / "one.json", "{}")
     with pytest.raises(InputError, match=rf"no format named 'bart'; .*there are {', '.join(KINDS)}|did you mean"):
-        convert(path, kind="bart")  # type: ignore[arg-type]
+        convert(path, kind="bart")
     with pytest.raises(InputError, match=r"no format named 'bartscores'; did you mean 'bartscore'\?"):
-        convert(path, kind="bartscores")  # type: ignore[arg-type]
+        convert(path, kind="bartscores")
 
 
 def test_nothing_to_convert_is_said() -> None:

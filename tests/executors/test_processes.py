@@ -91,7 +91,7 @@ def test_only_few_tasks_are_taken_ahead(module: Module) -> None:
     done = Processes(workers=2).map([metric], counted())
     next(done)
     assert len(taken) <= 5
-    done.close()  # type: ignore[attr-defined]
+    done.close()
 
 
 BUSY = "open(f'{self.folder}/{os.getpid()}.pid', 'w').close(); time.sleep(0.05)"
@@ -196,7 +196,7 @@ def test_workers_end_when_the_run_stops_listening(module: Module, tmp_path: Path
     metric = module(METRIC.format(body="open(f'{self.folder}/{os.getpid()}.pid', 'w').close()")).Mine(str(tmp_path))
     done = Processes(workers=2).map([metric], tasks(20, metric))
     next(done)
-    done.close()  # type: ignore[attr-defined]
+    done.close()
     pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
     assert pids
     assert all(map(gone, pids))

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
+import pandas
+import polars
+import pyarrow
+import pyarrow.parquet as parquet
 import pytest
 
 from metrist.errors import InputError, MissingExtra
 from metrist.files import read_records
 from metrist.records import Record
-
-pandas = pytest.importorskip("pandas")
-polars = pytest.importorskip("polars")
-pyarrow = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
 
 Write = Callable[..., Path]
 ROWS: list[dict[str, Any]] = [
@@ -58,7 +58,6 @@ def test_all_ways_of_saying_nothing_mean_absent() -> None:
 
 
 def test_numpy_values_in_rows_are_numbers_like_others() -> None:
-    numpy = pytest.importorskip("numpy")
     row = {
         "item": numpy.int64(7),
         "output": numpy.str_("o"),

@@ -27,7 +27,7 @@ def test_relabelled_words_that_become_equal_share_a_number(lists: list[list[str]
 
 def test_classes_are_asked_page_by_page_when_a_text_needs_them() -> None:
     asked: list[str] = []
-    classes = CharClasses(lambda character: asked.append(character) or WORD)  # type: ignore[func-returns-value]
+    classes = CharClasses(lambda character: asked.append(character) or WORD)
     assert not asked
     assert classes[0x4E2D] == WORD
     assert len(asked) == 256

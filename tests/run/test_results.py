@@ -11,7 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas
+import polars
 import pytest
+import sacrebleu
 
 from metrist.errors import InputError, MetristError, RunError
 from metrist.meta.resample import pooled_interval
@@ -41,7 +44,6 @@ def results(rows: Rows) -> Results:
 
 
 def test_a_system_s_score_pools_its_statistics(rows: Rows, results: Results) -> None:
-    sacrebleu = pytest.importorskip("sacrebleu")
     found = {(row.system, row.metric): row for row in results.system_scores(draws=50)}
     for system in dict.fromkeys(results.systems):
         mine = [row for row in rows if row["system"] == system]
@@ -124,7 +126,6 @@ def test_rows_are_those_of_a_flat_file(results: Results, tmp_path: Path) -> None
 
 
 def test_frames_come_out(results: Results) -> None:
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     frame = results.to_pandas()
     assert list(frame.columns) == list(COLUMNS)
     assert frame[frame.metric == "length"].value.tolist() == results.scores["length"].values.tolist()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as parquet
 import pytest
 
 from metrist.errors import MissingExtra, RunError
@@ -79,7 +80,6 @@ def test_csv_brings_any_name_back(tmp_path: Path, name: str) -> None:
 
 
 def test_parquet_holds_the_same_rows(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr(flat_module, "CHUNK", 2)
     write_flat(tmp_path / "x.parquet", flat)
     found = parquet.read_table(tmp_path / "x.parquet").to_pylist()
