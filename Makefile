@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help demo test check format test-browser torture bench-lexical bench-meta bench-start tables docs clean
+.PHONY: help demo test check format test-browser torture fuzz bench-lexical bench-meta bench-start tables docs clean
 
 help:  ## show the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -41,6 +41,9 @@ format: $(VENV)/.tests  ## let ruff lay out the code
 
 torture: $(VENV)/.tests  ## kill -9, huge inputs: minutes
 	$(BIN)/python -m pytest -m torture
+
+fuzz: $(VENV)/.tests  ## the suite on five times as many cases, new ones each time
+	$(BIN)/python -m pytest --hypothesis-profile=fuzz
 
 test-browser: $(VENV)/.tests  ## pages in a real Chromium
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group browser

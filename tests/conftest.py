@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("METRIST_TEST_DATA") or ROOT / ".." / "shared" / "data")
 
-# Shared machines are slow at times: a deadline would fail tests for the neighbour's work.
-settings.register_profile("metrist", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Shared machines are slow at times: a deadline would fail tests for the neighbour's work. A push is judged on the same
+# cases every time; `make fuzz` looks for new ones.
+settings.register_profile("fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=500)
+settings.register_profile("metrist", settings.get_profile("fuzz"), max_examples=100, derandomize=True)
 settings.load_profile("metrist")
 
 

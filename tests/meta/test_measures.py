@@ -23,7 +23,9 @@ EACH = pytest.mark.parametrize("name", MEASURES)
 @st.composite
 def judged(draw, max_size: int = 10):
     size = draw(st.integers(0, max_size))
-    values = draw(st.sampled_from([st.integers(0, 3).map(float), st.floats(-1e6, 1e6, allow_subnormal=False)]))
+    # Squares of numbers under 1e-150 vanish, for the brute force as well: no honest expectation is left for them.
+    wide = st.floats(-1e6, 1e6).map(lambda value: value if abs(value) > 1e-100 else 0.0)
+    values = draw(st.sampled_from([st.integers(0, 3).map(float), wide]))
     columns = [np.array(draw(st.lists(values, min_size=size, max_size=size)), np.float64) for _ in range(2)]
     row = st.lists(st.integers(0, 4), min_size=size, max_size=size)
     weights = np.array([draw(row), [1] * size, draw(row)], np.float64).reshape(3, size)
