@@ -56,3 +56,18 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
     yield made
     sys.modules.pop("own_metrics", None)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`tiny("bart")`: the folder of a small random model of that kind (see tiny_models.py)."""
+    made: dict[str, Path] = {}
+
+    def folder(kind: str) -> Path:
+        if kind not in made:
+            import tiny_models
+
+            made[kind] = tiny_models.save(kind, tmp_path_factory.mktemp(kind))
+        return made[kind]
+
+    return folder

@@ -4,6 +4,7 @@ MetristError
 ├── InputError      a file or row that cannot be read: where, which field, what was found, what was wanted
 ├── SpecError       a metric's text that cannot be read, or that names no metric or setting
 ├── NeedsError      a metric that needs a field which the records do not have
+├── ModelError      a model that cannot be had, loaded or run, with what to do about it
 ├── MissingExtra    a feature whose optional dependency is not installed, with the command that installs it
 └── RunError        a run, store or comparison that cannot go on
 """
@@ -28,6 +29,10 @@ class SpecError(MetristError):
 
 class NeedsError(MetristError):
     """A metric needs a field that the records do not have."""
+
+
+class ModelError(MetristError):
+    """A model that cannot be had, loaded or run."""
 
 
 class RunError(MetristError):

@@ -37,6 +37,8 @@ class Metric:
     catalog_name: ClassVar[str | None] = None
     #: Settings that the name itself carries, as rouge2 carries its order.
     in_name: ClassVar[tuple[str, ...]] = ()
+    #: Whether the metric holds something large, such as a model: a run then uses one worker per device, not per core.
+    resident: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -62,6 +64,10 @@ class Metric:
     def score(self, shard: Shard) -> Scores:
         """One score per record of the shard, in order."""
         raise NotImplementedError(f"{type(self).__name__} must define score(self, shard)")
+
+    def remarks(self, scores: Scores) -> list[str]:  # noqa: ARG002
+        """What a reader of all these scores should know: shown under every table of a run."""
+        return []
 
     def pool(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """System scores from summed rows of statistics, along the last axis; NaN where nothing was scored."""

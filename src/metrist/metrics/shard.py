@@ -15,12 +15,14 @@ _T = TypeVar("_T")
 
 
 class Shard:
-    """Records with a memory: `once(key, make)` makes a thing for the first metric that asks, keeps it for the rest."""
+    """Records with a memory: `once(key, make)` makes a thing for the first metric that asks, keeps it for the rest.
+    `tokens` asks metrics that look at single tokens to say what they found at each."""
 
-    __slots__ = ("_made", "records")
+    __slots__ = ("_made", "records", "tokens")
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[Record], *, tokens: bool = False) -> None:
         self.records = tuple(records)
+        self.tokens = tokens
         self._made: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:

@@ -1,0 +1,46 @@
+"""How a model is asked for, and where it runs.
+
+What changes numbers (weights, dtype) is an option of the model and part of a metric's identity. What does not (the
+device, how much is computed at once) comes from the environment, and worker processes inherit it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from metrist.errors import ModelError
+
+#: 'int8' is ctranslate2's, on CPUs; the others are torch's.
+Dtype = Literal["float32", "bfloat16", "float16", "int8"]
+
+DEVICE = "METRIST_DEVICE"
+BATCH_TOKENS = "METRIST_BATCH_TOKENS"
+#: The folder in which vectors and likelihoods are kept between runs; nothing is kept where it is not set.
+CACHE = "METRIST_CACHE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a model is loaded with. Equal options share one loaded model in a process."""
+
+    model: str
+    revision: str | None = None
+    dtype: Dtype = "float32"
+    trust_remote_code: bool = False
+
+
+def device() -> str:
+    """'auto' (CUDA, else MPS, else CPU), 'map' (spread over all cards), or a torch device such as 'cuda:1'."""
+    return os.environ.get(DEVICE) or "auto"
+
+
+def batch_tokens() -> int | None:
+    """Tokens to compute at once; None: as many as suit the device."""
+    text = os.environ.get(BATCH_TOKENS)
+    if not text:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise ModelError(f"{BATCH_TOKENS} must be a whole number of at least 1, got {text!r}")
+    return int(text)

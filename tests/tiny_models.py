@@ -1,0 +1,169 @@
+"""Random models small enough for any machine, saved as users save theirs: config, tokenizer, safetensors.
+
+Their numbers mean nothing and depend on every weight, which is what a test of exactness wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+WORDS = """the a small old cat dog sat ran on over mat river and is was not very good bad summary of in to it he she they
+paris london president said that report news people city new first last year day time two three one . , ! ? ' - 0 1 2 3 4
+5 6 7 8 9""".split()
+LETTERS = [chr(c) for c in range(33, 127)]
+
+
+def _tokenizer(*, ends: bool, begins: bool, pad: bool = True) -> Any:
+    """Words, and letters for what is no word; `begins` and `ends` frame a text by <s> and </s> as BART's does."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces = dict.fromkeys([*special, *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS)])
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    made = Tokenizer(models.WordPiece(vocabulary, unk_token="<unk>", max_input_chars_per_word=1000))
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    framed = f"{'<s> ' if begins else ''}$A{' </s>' if ends else ''}"
+    made.post_processor = processors.TemplateProcessing(single=framed, special_tokens=[("<s>", 0), ("</s>", 2)])
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "model_max_length": 1024}
+    if begins:
+        names |= {"cls_token": "<s>", "sep_token": "</s>"}
+    if pad:
+        names["pad_token"] = "<pad>"
+    return PreTrainedTokenizerFast(tokenizer_object=made, **names)
+
+
+_SIZE = 4 + len(dict.fromkeys([*WORDS, *LETTERS])) + len(LETTERS)
+_TOKENS = {"vocab_size": _SIZE, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+
+
+def _bart() -> tuple[Any, Any]:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    config = BartConfig(
+        **_TOKENS,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        max_position_embeddings=128,
+        decoder_start_token_id=2,
+        forced_eos_token_id=2,
+        init_std=0.3,
+    )
+    return BartForConditionalGeneration(config), _tokenizer(begins=True, ends=True)
+
+
+def _t5() -> tuple[Any, Any]:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(
+        **_TOKENS,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        decoder_start_token_id=1,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+    )
+    return T5ForConditionalGeneration(config), _tokenizer(begins=False, ends=True)
+
+
+def _marian() -> tuple[Any, Any]:
+    from transformers import MarianConfig, MarianMTModel
+
+    config = MarianConfig(
+        **_TOKENS,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        max_position_embeddings=128,
+        decoder_start_token_id=1,
+        forced_eos_token_id=2,
+        init_std=0.3,
+    )
+    return MarianMTModel(config), _tokenizer(begins=False, ends=True)
+
+
+def _gpt2() -> tuple[Any, Any]:
+    """Without a pad token, as the real one."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=_SIZE,
+        bos_token_id=0,
+        eos_token_id=2,
+        n_positions=128,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        initializer_range=0.3,
+    )
+    return GPT2LMHeadModel(config), _tokenizer(begins=False, ends=False, pad=False)
+
+
+def _llama() -> tuple[Any, Any]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        **_TOKENS,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.3,
+    )
+    return LlamaForCausalLM(config), _tokenizer(begins=True, ends=False)
+
+
+def _bert() -> tuple[Any, Any]:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=_SIZE,
+        pad_token_id=1,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
+    tokenizer = _tokenizer(begins=True, ends=True)
+    tokenizer.model_max_length = 64
+    return BertModel(config), tokenizer
+
+
+MAKERS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "bart": _bart,
+    "t5": _t5,
+    "marian": _marian,
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "bert": _bert,
+}
+
+
+def save(kind: str, folder: Path) -> Path:
+    """The folder, with a tiny random model of that kind in it; the same weights every time."""
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model, tokenizer = MAKERS[kind]()
+        model.eval().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folder
