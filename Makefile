@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Without a CUDA card an open range of torch would pull gigabytes of CUDA libraries.
+CONSTRAINTS := $(if $(shell command -v nvidia-smi),,--constraint constraints-cpu.txt)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
 .PHONY: help demo test check format test-browser torture fuzz bench-lexical bench-meta bench-start tables docs clean
@@ -9,18 +12,18 @@ export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 help:  ## show the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
-$(VENV)/.core: pyproject.toml hatch_build.py $(wildcard src/metrist/kernels/native/*.[ch])
+$(VENV)/.core: pyproject.toml models/pyproject.toml hatch_build.py $(wildcard src/metrist/kernels/native/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(PIP) --editable models --editable '.[standard]'
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group tests --group checks
+	$(PIP) --upgrade "pip>=25.1"
+	$(PIP) --group tests --group checks
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.tests
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	$(PIP) --group bench
 	touch $@
 
 demo: $(VENV)/.core  ## install, score the shipped sample, print a table
@@ -46,7 +49,7 @@ fuzz: $(VENV)/.tests  ## the suite on five times as many cases, new ones each ti
 	$(BIN)/python -m pytest --hypothesis-profile=fuzz
 
 test-browser: $(VENV)/.tests  ## pages in a real Chromium
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group browser
+	$(PIP) --group browser
 	$(BIN)/python -m pytest -m browser tests/browser
 
 docs: $(VENV)/.core  ## write the generated pages

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -44,8 +45,6 @@ def _fetch(requirement: str, place: Path) -> None:
     unfinished = place.with_name(f"{place.name}.{os.getpid()}")
     with zipfile.ZipFile(wheel) as file:
         file.extractall(unfinished)
-    try:
+    with contextlib.suppress(OSError):  # Another process was first, with the same content.
         unfinished.rename(place)
-    except OSError:
-        pass  # Another process was first, with the same content.
     wheel.unlink()

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WORDS = """the a small old cat dog sat ran on over mat river and is was not very good bad summary of in to it he she they
-paris london president said that report news people city new first last year day time two three one . , ! ? ' - 0 1 2 3 4
-5 6 7 8 9""".split()
+_TEXT = """
+the a small old cat dog sat ran on over mat river and is was not very good bad summary of in to it he she they paris
+london president said that report news people city new first last year day time two three one . , ! ? ' - 0 1 2 3 4 5
+6 7 8 9
+"""
+WORDS = _TEXT.split()
 LETTERS = [chr(c) for c in range(33, 127)]
 
 
