@@ -1,0 +1,1 @@
+"""Large language models behind one protocol: conversations in, completions out, in order."""
