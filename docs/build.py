@@ -7,7 +7,7 @@ line, from its options. tests/test_docs.py checks that the pages say what the co
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def _families() -> list[list[Metric]]:
     """metrist's own metrics, those that share a card together."""
     found: dict[str, list[Metric]] = {}
     for name in catalog.names():
-        metric = catalog.build(name)
+        metric = catalog.example(name)
         if type(metric).__module__.startswith("metrist."):  # Installed plug-ins are not part of these docs.
             found.setdefault(repr(cards.card(name)), []).append(metric)
     return list(found.values())
@@ -74,8 +74,15 @@ def _section(family: list[Metric]) -> str:
     low, high = metric.bounds
     facts = f"Needs {_needs(metric)} · {_direction(metric)} · {low:g} to {high:g}"
     answers = [f"**{title}.** {text}" for field, title in _QUESTIONS.items() if (text := getattr(card, field))]
-    blocks = [f"\n## {_title(family)}", facts, card.measures, *answers, *_settings(metric, card.settings)]
+    blocks = [f"\n## {_title(family)}", facts, card.measures, *answers, *_guidance(card.guidance)]
+    blocks += _settings(metric, card.settings)
     return "\n\n".join(blocks)
+
+
+def _guidance(advice: Sequence[cards.Advice]) -> Iterator[str]:
+    if advice:
+        lines = [f"| {one.aspects} | `{one.use}` | {one.why} |" for one in advice]
+        yield "\n".join(["| to judge | use | because |", "|---|---|---|", *lines])
 
 
 def _settings(metric: Metric, said: Mapping[str, str]) -> Iterator[str]:
@@ -107,8 +114,16 @@ def _direction(metric: Metric) -> str:
 
 def commands_page() -> str:
     """One section per verb: what it does, its arguments and options."""
-    verbs = typer.main.get_command(app).commands.items()
-    return "\n".join([_COMMANDS_HEAD, *(_verb(name, command) for name, command in verbs)])
+    return "\n".join([_COMMANDS_HEAD, *(_verb(*verb) for verb in _verbs(typer.main.get_command(app)))])
+
+
+def _verbs(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """The commands of a group, and of the groups in it, by their full names."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _verbs(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 def _verb(name: str, command: Any) -> str:

@@ -141,6 +141,7 @@ def test_the_hash_of_an_input_does_not_depend_on_how_it_is_cut(size: int) -> Non
 
 def test_the_digest_tells_metrics_and_reference_borders_apart() -> None:
     assert digest_of("content", "a") != digest_of("content", "b")
+    assert digest_of("content", "a", tokens=True) not in (digest_of("content", "a"), digest_of("content", "atokens"))
     one, two = (Record(item="i", system="s", output="o", references=r) for r in (("a", "b"), ("a\0b",)))
     assert content_hash([one]) != content_hash([two])
 

@@ -23,10 +23,10 @@ def list_metrics(form: TableFormat = Format.text) -> None:
 
 
 def _row(name: str) -> list[Any]:
-    from metrist.metrics.catalog import build
+    from metrist.metrics.catalog import example
 
     try:
-        metric = build(name)
+        metric = example(name)
     except SpecError as fault:  # Another package's metric may be broken, or may want settings.
         return [name, "", "", "", str(fault)]
     better = {True: "higher", False: "lower", None: "describes"}[metric.higher_is_better]

@@ -46,7 +46,27 @@ Fields = Annotated[
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read, and count them.")]
 System = Annotated[str | None, typer.Option("--system", help="The system's name, for files that do not say it.")]
 Workers = Annotated[
-    int, typer.Option("--workers", min=0, help="Processes to score with; 0: all cores, 1: none besides this one.")
+    int,
+    typer.Option(
+        "--workers",
+        min=0,
+        help="Processes to score with; 0: all cores, or a process per GPU for models; 1: none besides this one.",
+    ),
+]
+Tokens = Annotated[bool, typer.Option("--tokens", help="Keep what metrics found at single tokens, for `metrist heat`.")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="WHERE", help="Where models run: cpu, cuda, cuda:1, mps, map; chosen unless given."
+    ),
+]
+BatchTokens = Annotated[
+    int | None,
+    typer.Option("--batch-tokens", metavar="N", min=1, help="Tokens that a model takes at once; chosen unless given."),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option("--cache", metavar="DIR", help="Keep likelihoods and vectors here, for other runs too."),
 ]
 
 

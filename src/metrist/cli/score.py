@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metrist.cli.options import (
+    BatchTokens,
+    Cache,
+    Device,
     Draws,
     Fields,
     Format,
@@ -18,6 +21,7 @@ from metrist.cli.options import (
     SkipBad,
     System,
     TableFormat,
+    Tokens,
     Workers,
     item_key,
     named_values,
@@ -41,6 +45,10 @@ def score(
     system: System = None,
     skip_bad: SkipBad = False,
     workers: Workers = 0,
+    tokens: Tokens = False,
+    device: Device = None,
+    batch_tokens: BatchTokens = None,
+    cache: Cache = None,
     draws: Draws = 1000,
     seed: Seed = 0,
     form: TableFormat = Format.text,
@@ -61,7 +69,17 @@ def score(
         system=system,
     )
     with progress_bar("scoring") as progress:
-        results = score_records(reader, metrics, executor=_executor(workers), out=out, progress=progress)
+        results = score_records(
+            reader,
+            metrics,
+            executor=_executor(workers),
+            out=out,
+            progress=progress,
+            tokens=tokens,
+            device=device,
+            batch_tokens=batch_tokens,
+            cache=cache,
+        )
     _tell_skipped(reader)
     show(results.table(draws=draws, seed=seed), form)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from metrist.errors import RunError, did_you_mean
+from metrist.executors.cards import cards
 from metrist.executors.processes import Processes, cores
 from metrist.executors.serial import Serial
 from metrist.executors.tasks import Executor
@@ -14,8 +16,10 @@ from metrist.metrics.base import Metric
 
 
 def choose(executor: str | Executor | None, metrics: Sequence[Metric]) -> tuple[Executor, list[str]]:
-    """The executor, and notes for the user. By default all cores; metrics that cannot leave this process stay in it."""
-    chosen = _named(executor)
+    """The executor, and notes for the user. By default all cores, or one process per card where a metric holds a model;
+    metrics that cannot leave this process stay in it."""
+    holds_model = any(metric.resident for metric in metrics)
+    chosen = _beside_models(executor) if holds_model else _named(executor)
     if isinstance(chosen, Processes):
         stuck = [metric.text for metric in metrics if not _travels(metric)]
         if stuck:
@@ -24,6 +28,18 @@ def choose(executor: str | Executor | None, metrics: Sequence[Metric]) -> tuple[
                 "module that can be imported to use all cores"
             ]
     return chosen, []
+
+
+def _beside_models(executor: str | Executor | None) -> Executor:
+    """Without cards to share out a model stays in this process: its library uses all cores by itself, and a second one
+    would only take memory. Lexical metrics of the same run go along: beside a model they take next to no time."""
+    chosen = _named(executor)
+    if not isinstance(chosen, Processes) or chosen.cards:
+        return chosen
+    found = cards()
+    if executor is None or executor == "processes":
+        return Processes(workers=len(found), cards=found) if len(found) > 1 else Serial()
+    return replace(chosen, cards=found)
 
 
 def _named(executor: str | Executor | None) -> Executor:

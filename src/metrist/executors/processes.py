@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -21,13 +21,14 @@ from typing import Any
 
 from metrist.errors import MetristError, RunError
 from metrist.executors import wire
+from metrist.executors.cards import VISIBLE
 from metrist.executors.scoring import named
 from metrist.executors.serial import Serial
 from metrist.executors.tasks import Done, Task
 from metrist.metrics.base import Metric
 
-# One worker has one core: threads of numerical libraries inside it would only fight over it.
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+# Numerical libraries take all cores unless they are told how many threads they may start.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 #: Workers that a run begins with. Fast metrics keep no more than these busy, since one process reads for all of them;
 #: each takes some 50 MB.
@@ -38,9 +39,11 @@ _PATIENCE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Scores in up to `workers` processes (None: one per core that this process may use), as many as are of use."""
+    """Scores in up to `workers` processes (None: one per core that this process may use), as many as are of use. Each
+    sees one of the `cards`, given out in turn, where any are named."""
 
     workers: int | None = None
+    cards: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -54,7 +57,10 @@ class Processes:
         if len(first) < 2 or size == 1:
             yield from Serial().map(metrics, chain(first, coming))
         else:
-            yield from _in_order(_Crew(metrics, min(size, FIRST_WORKERS)), chain(first, coming), size)
+            # A worker with a model is worth its start: what it waits for is its card, not the reader.
+            at_once = size if any(metric.resident for metric in metrics) else min(size, FIRST_WORKERS)
+            crew = _Crew(metrics, at_once, _Share(self.cards, _threads(metrics, size)))
+            yield from _in_order(crew, chain(first, coming), size)
 
 
 def cores() -> int:
@@ -62,6 +68,19 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _threads(metrics: Sequence[Metric], workers: int) -> int:
+    """Threads for each worker. Lexical metrics have no use for a second one; models share the cores among them."""
+    return max(1, cores() // workers) if any(metric.resident for metric in metrics) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What workers get of the machine: the cards to be given out, and how many threads each of them may start."""
+
+    cards: tuple[str, ...]
+    threads: int
 
 
 def _in_order(crew: _Crew, tasks: Iterable[Task], size: int) -> Iterator[Done]:
@@ -115,8 +134,9 @@ class _Died(Exception):
 class _Crew:
     """Workers, started when asked for and at most as many as there are places. Each thread of the pool borrows one."""
 
-    def __init__(self, metrics: Sequence[Metric], places: int) -> None:
+    def __init__(self, metrics: Sequence[Metric], places: int, share: _Share) -> None:
         self.places = places
+        self._share = share
         self._free = threading.Semaphore(places)
         self._greeting = pickle.dumps(_greeting(metrics))
         self._lock = threading.Lock()
@@ -176,17 +196,23 @@ class _Crew:
             if self._idle:
                 return self._idle.pop()
             # Started under the lock, so that no worker can slip past a dismissal. Popen returns at once.
-            worker = _Worker(self._greeting)
+            worker = _Worker(self._greeting, self._free_card(), self._share.threads)
             self._all.add(worker)
             return worker
 
+    def _free_card(self) -> str | None:
+        """The card with the fewest workers: one that has lost its worker gets the next."""
+        taken = [worker.card for worker in self._all]
+        return min(self._share.cards, key=taken.count, default=None)
+
 
 class _Worker:
-    """One worker process and the pipes to it."""
+    """One worker process and the pipes to it; `card` is the only one that it sees, None where it sees what we see."""
 
-    def __init__(self, greeting: bytes) -> None:
+    def __init__(self, greeting: bytes, card: str | None, threads: int) -> None:
+        self.card = card
         self._greeting: bytes | None = greeting
-        self._process = _started()
+        self._process = _started(_environment(card, threads))
 
     def ask(self, message: bytes) -> Any:
         """The worker's answer, or `_Died`."""
@@ -219,13 +245,13 @@ class _Worker:
         return f"it ended with exit code {code}"
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _started(environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "metrist.executors.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=_environment(),
+            env=environment,
             # Ctrl-C is for the run, which ends its workers itself.
             start_new_session=True,
         )
@@ -243,9 +269,10 @@ def _greeting(metrics: Sequence[Metric]) -> wire.Greeting:
     )
 
 
-def _environment() -> dict[str, str]:
+def _environment(card: str | None, threads: int) -> dict[str, str]:
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    return {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ, "PYTHONPATH": path}
+    only = {} if card is None else {VISIBLE: card}
+    return {**dict.fromkeys(_THREADS, str(threads)), **os.environ, "PYTHONPATH": path, **only}
 
 
 def _pickled(task: Task) -> bytes:

@@ -22,7 +22,7 @@ def score_one(metric: Metric, shard: Shard) -> Scores:
     if not able:
         return Scores.of([]).spread(len(shard), able, failures)
     # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
-    smaller = shard.once(("shard", metric.needs), lambda: Shard([shard.records[i] for i in able]))
+    smaller = shard.once(("shard", metric.needs), lambda: Shard([shard.records[i] for i in able], tokens=shard.tokens))
     return _scored(metric, smaller).spread(len(shard), able, failures)
 
 

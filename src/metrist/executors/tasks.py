@@ -18,11 +18,13 @@ from metrist.store.shards import Header, encode
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """Records to be scored, with the position of the first in the input. `wanted` names the metrics by their text, each
-    with the first line of its shard file, or None where no file is asked for."""
+    with the first line of its shard file, or None where no file is asked for. `tokens` asks for what metrics found at
+    single tokens."""
 
     start: int
     records: tuple[Record, ...]
     wanted: Mapping[str, Header | None]
+    tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,7 +52,7 @@ class Executor(Protocol):
 
 def perform(metrics: Mapping[str, Metric], task: Task) -> Done:
     """Score a task's records, here and now."""
-    shard = Shard(task.records)
+    shard = Shard(task.records, tokens=task.tokens)
     outcomes = {text: _outcome(metrics[text], shard, header) for text, header in task.wanted.items()}
     return Done(start=task.start, outcomes=outcomes)
 

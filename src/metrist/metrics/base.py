@@ -19,7 +19,7 @@ from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.shard import Shard
 from metrist.records import Need
 from metrist.scores import Scores
-from metrist.spec import Spec
+from metrist.spec import Spec, parse
 
 Reduce = Literal["native", "max", "mean"]
 
@@ -27,7 +27,6 @@ Reduce = Literal["native", "max", "mean"]
 class Metric:
     """Base of all metrics. A subclass is a frozen dataclass: its fields are its settings."""
 
-    needs: ClassVar[tuple[Need, ...]] = ()
     #: None: the metric describes and does not judge.
     higher_is_better: ClassVar[bool | None] = True
     bounds: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
@@ -39,6 +38,14 @@ class Metric:
     in_name: ClassVar[tuple[str, ...]] = ()
     #: Whether the metric holds something large, such as a model: a run then uses one worker per device, not per core.
     resident: ClassVar[bool] = False
+    #: Settings that name a program to run: like import paths, they are taken from Python and the command line alone.
+    programs: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The fields of a record that the metric cannot do without. Most classes say it once, as a class variable;
+        where it depends on a setting, it is a property."""
+        return ()
 
     @property
     def name(self) -> str:
@@ -49,13 +56,17 @@ class Metric:
     def text(self) -> str:
         """The metric as text, with the settings that differ from their defaults: reads back to an equal metric."""
         defaults = {f.name: f.default for f in _fields(self)}
-        return str(Spec(self.name, {k: v for k, v in self._settings().items() if v != defaults[k]}))
+        return str(Spec(self.name, {k: _said(v) for k, v in self._settings().items() if v != defaults[k]}))
 
     @property
     def signature(self) -> str:
         """All that a reader needs to compute the same numbers again."""
         facts = {"metrist": __version__, **self._code(), **self.facts()}
-        return " | ".join([str(Spec(self.name, self._settings())), *(f"{k} {v}" for k, v in facts.items())])
+        return " | ".join([str(self.full_spec()), *(f"{k} {v}" for k, v in facts.items())])
+
+    def full_spec(self) -> Spec:
+        """The metric's name with all its settings, those of metrics within it too."""
+        return Spec(self.name, {k: _said(v, in_full=True) for k, v in self._settings().items()})
 
     def facts(self) -> Mapping[str, str]:
         """What else the numbers depend on: hashes of weights and prompts, versions of tables."""
@@ -121,5 +132,14 @@ def check_within(metric: Metric, setting: str, low: float, high: float) -> None:
 
 
 def _fields(metric: Any) -> list[dataclasses.Field[Any]]:
+    """The settings that make the metric what it is. One declared with `field(compare=False)` does not: a path of this
+    machine, a time limit."""
     declared = dataclasses.fields(metric) if dataclasses.is_dataclass(metric) else ()
-    return [f for f in declared if f.init and f.name not in metric.in_name]
+    return [f for f in declared if f.init and f.compare and f.name not in metric.in_name]
+
+
+def _said(value: Any, *, in_full: bool = False) -> Any:
+    """A setting as a spec says it: a metric within a metric is a spec within a spec."""
+    if isinstance(value, Metric):
+        return value.full_spec() if in_full else parse(value.text)
+    return tuple(_said(one, in_full=in_full) for one in value) if isinstance(value, tuple) else value

@@ -13,7 +13,7 @@ from typing import Any
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.base import Metric
-from metrist.metrics.settings import check_settings
+from metrist.metrics.settings import check_settings, takes_metrics
 from metrist.spec import Spec, parse
 
 ENTRY_POINTS = "metrist.metrics"
@@ -39,8 +39,36 @@ _BUILTIN: Mapping[str, _Entry] = {
     "distinct": _Entry("metrist.metrics.descriptive", "Distinct"),
     "length": _Entry("metrist.metrics.descriptive", "Length"),
     "copy_rate": _Entry("metrist.metrics.descriptive", "CopyRate"),
+    "bertscore": _Entry("metrist.metrics.bertscore", "BertScore"),
+    "moverscore": _Entry("metrist.metrics.moverscore", "MoverScore"),
+    "embedding_cosine": _Entry("metrist.metrics.embedding_cosine", "EmbeddingCosine"),
+    "likelihood": _Entry("metrist.metrics.likelihood", "Likelihood"),
+    "bartscore": _Entry("metrist.metrics.bartscore", "BartScore"),
+    "bartscore_large": _Entry("metrist.metrics.bartscore", "BartScoreLarge"),
+    "bartscore_cnn": _Entry("metrist.metrics.bartscore", "BartScoreCnn"),
+    "bartscore_para": _Entry("metrist.metrics.bartscore", "BartScorePara"),
+    "prism_style": _Entry("metrist.metrics.prism_style", "PrismStyle"),
+    "gptscore": _Entry("metrist.metrics.gptscore", "GptScore"),
+    "perplexity": _Entry("metrist.metrics.perplexity", "Perplexity"),
+    "calibrated": _Entry("metrist.metrics.calibrated", "Calibrated"),
+    "comet": _Entry("metrist.metrics.external.comet", "Comet"),
+    "bleurt": _Entry("metrist.metrics.external.bleurt", "Bleurt"),
+    "unieval": _Entry("metrist.metrics.external.unieval", "UniEval"),
+    "external": _Entry("metrist.metrics.external.program", "Program"),
 }
 
+
+_DIRECTIONS: Mapping[str, str] = {
+    "src_hypo": "source->output",
+    "ref_hypo": "reference->output",
+    "hypo_ref": "output->reference",
+    "avg_f": "f",
+}
+_BARTSCORES: Mapping[str, str] = {
+    "bart_score": "bartscore_large",
+    "bart_score_cnn": "bartscore_cnn",
+    "bart_score_para": "bartscore_para",
+}
 
 #: What people call a metric elsewhere.
 _ELSEWHERE: Mapping[str, str] = {
@@ -54,6 +82,23 @@ _ELSEWHERE: Mapping[str, str] = {
     "em": "exact",
     "f1": "token_f1",
     "rouge": "rougeL",
+    "bartscorer": "bartscore",
+    "gpt_score": "gptscore",
+    "ppl": "perplexity",
+    "prism": "prism_style, with another model than Prism's own",
+    **_BARTSCORES,
+    **{
+        f"{name}_{direction}": f"{ours}(direction={way!r})"
+        for name, ours in _BARTSCORES.items()
+        for direction, way in _DIRECTIONS.items()
+    },
+}
+
+
+#: Metrics that need settings, as they are shown where none are given.
+_EXAMPLES: Mapping[str, str] = {
+    "calibrated": "calibrated(metric=chrf, by='calibration.json')",
+    "external": "external(command='my_program')",
 }
 
 
@@ -67,6 +112,11 @@ def metric(text: str) -> Metric:
     return build(text)
 
 
+def example(name: str) -> Metric:
+    """The metric of that name with its defaults, or with the settings of an example where it cannot do without."""
+    return build(_EXAMPLES.get(name, name))
+
+
 def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
     """The metric that a text names. A dotted name is imported, unless the text comes from a file or a request
     (`allow_import=False`)."""
@@ -76,12 +126,30 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
     cls, preset = _look_up(spec.name, allow_import)
     if taken := preset.keys() & spec.settings.keys():
         raise SpecError(f"{spec.name} already says its {min(taken)}")
-    settings = {**preset, **spec.settings}
+    if not allow_import:
+        _check_runs_nothing(cls, spec)
+    within = {key: _inner(value, allow_import) for key, value in spec.settings.items() if takes_metrics(cls, key)}
+    settings = {**preset, **spec.settings, **within}
     check_settings(cls, spec.name, settings)
     made = cls(**settings)
     if not isinstance(made, Metric):
         raise SpecError(f"{spec.name} is not a metric: it must be a subclass of metrist.Metric")
     return made
+
+
+def _check_runs_nothing(cls: type, spec: Spec) -> None:
+    if named := set(getattr(cls, "programs", ())) & spec.settings.keys():
+        raise SpecError(
+            f"{spec.name}({min(named)}=…) names a program to run, taken only from Python and the command line "
+            "(metrist run: --allow-import)"
+        )
+
+
+def _inner(value: Any, allow_import: bool) -> Any:
+    """A setting that is a metric itself, built; what is no spec is left for the check of settings to refuse."""
+    if isinstance(value, tuple):
+        return tuple(_inner(one, allow_import) for one in value)
+    return build(value, allow_import=allow_import) if isinstance(value, Spec) else value
 
 
 def _parsed(text: str) -> Spec:

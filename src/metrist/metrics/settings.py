@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 from metrist.errors import SpecError, did_you_mean
+from metrist.metrics.base import Metric
 from metrist.spec import Spec
 
 
@@ -28,6 +29,19 @@ def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
         if setting.name not in settings and setting.default is setting.default_factory is dataclasses.MISSING:
             wanted = f"{name}({setting.name}=...), {_words(hints[setting.name])}"
             raise SpecError(f"{name} needs the setting {setting.name!r}: {wanted}")
+
+
+def takes_metrics(cls: type, key: str) -> bool:
+    """Whether a setting of that class is a metric itself, or a list of them."""
+    return _holds_metric(typing.get_type_hints(cls).get(key))
+
+
+def _holds_metric(hint: Any) -> bool:
+    return _is_metric(hint) or any(map(_holds_metric, get_args(hint)))
+
+
+def _is_metric(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Metric)
 
 
 def _shown(key: str, value: Any) -> str:
@@ -51,7 +65,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint in (bool, str, type(None)):
         return isinstance(value, hint) or (hint is type(None) and value is None)
-    return True  # Richer types (a nested metric, an LLM) check themselves.
+    if _is_metric(hint):
+        return isinstance(value, hint)
+    return True  # Richer types (an LLM) check themselves.
 
 
 _PLAIN = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", type(None): "None"}
@@ -65,4 +81,6 @@ def _words(hint: Any) -> str:
         return "one of " + ", ".join(map(repr, inside))
     if origin is tuple:
         return f"a list, each {_words(inside[0])}"
+    if _is_metric(hint):
+        return "a metric without quotes, such as chrf(word_order=2)"
     return _PLAIN.get(hint, str(hint))

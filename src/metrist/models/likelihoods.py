@@ -53,3 +53,20 @@ class LikelihoodModel(Protocol):
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         """The target's tokens as readable text, as many as `log_probs` gives of them."""
         ...
+
+
+class RunningModel(Protocol):
+    """Reads whole texts, without a condition: what a causal model can do beside scoring targets."""
+
+    def running(self, texts: Sequence[str], max_tokens: int | None = None) -> Likelihoods:
+        """Each text's tokens with their log-probabilities, none of them cut. A text that is longer than the model's
+        context, or than `max_tokens`, is read in windows, each with part of the text before it as its condition."""
+        ...
+
+    def in_windows(self, text: str, max_tokens: int | None = None) -> int:
+        """In how many windows a text is read."""
+        ...
+
+    def spelled(self, tokens: Sequence[int]) -> list[str]:
+        """Tokens as readable text, each on its own."""
+        ...

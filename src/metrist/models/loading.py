@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from metrist.models.likelihoods import LikelihoodModel
-from metrist.models.options import Options, device
+from metrist.errors import ModelError
+from metrist.models import weights
+from metrist.models.devices import torch_for
+from metrist.models.likelihoods import LikelihoodModel, RunningModel
+from metrist.models.options import CACHE, Options, device
 from metrist.models.states import EncoderModel
+
+if TYPE_CHECKING:
+    from metrist.models.causal import Causal
 
 #: Models that a process keeps at a time. A run scores shard by shard with each of its metrics in turn.
 _KEPT = 4
@@ -14,21 +22,48 @@ _KEPT = 4
 
 def seq2seq(options: Options) -> LikelihoodModel:
     """A sequence-to-sequence model: the condition goes into the encoder, the target into the decoder."""
-    return _seq2seq(options, device())
+    return _kept(_seq2seq(options, device()))
 
 
 def causal(options: Options) -> LikelihoodModel:
     """A causal language model: the condition stands before the target and is not scored."""
+    return _kept(_causal(options, device()))
+
+
+def reader(options: Options) -> RunningModel:
+    """A causal language model that reads whole texts."""
     return _causal(options, device())
 
 
 def encoder(options: Options) -> EncoderModel:
     """An encoder with its layers."""
-    return _encoder(options, device())
+    model = _encoder(options, device())
+    if not os.environ.get(CACHE):
+        return model
+    from metrist.models.cache import remembering_encoder
+
+    return remembering_encoder(model)
+
+
+def _kept(model: LikelihoodModel) -> LikelihoodModel:
+    """The model, with a store of what it said before where the user named a folder for it."""
+    if not os.environ.get(CACHE):
+        return model
+    from metrist.models.cache import remembering
+
+    return remembering(model)
 
 
 @lru_cache(maxsize=_KEPT)
 def _seq2seq(options: Options, _device: str) -> LikelihoodModel:
+    found = weights.find(options)
+    if options.languages and (found.plain or options.dtype == "int8"):
+        raise ModelError(f"{options.model} takes no language in this form; leave language={options.languages[1]!r} out")
+    if found.plain:
+        from metrist.models.plain import load_seq2seq
+
+        _refuse_settings(options)
+        return load_seq2seq(found)
     if options.dtype == "int8":
         from metrist.models.ctranslate import CTranslateSeq2Seq
 
@@ -38,8 +73,14 @@ def _seq2seq(options: Options, _device: str) -> LikelihoodModel:
     return Seq2Seq.load(options)
 
 
+def _refuse_settings(options: Options) -> None:
+    if options.dtype != "float32":
+        raise ModelError(f"{options.model} comes in one number format of its own; leave dtype={options.dtype!r} out")
+
+
 @lru_cache(maxsize=_KEPT)
-def _causal(options: Options, _device: str) -> LikelihoodModel:
+def _causal(options: Options, _device: str) -> Causal:
+    torch_for(f"the model {options.model!r}")
     from metrist.models.causal import Causal
 
     return Causal.load(options)

@@ -7,6 +7,9 @@ device, how much is computed at once) comes from the environment, and worker pro
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +23,8 @@ BATCH_TOKENS = "METRIST_BATCH_TOKENS"
 #: The folder in which vectors and likelihoods are kept between runs; nothing is kept where it is not set.
 CACHE = "METRIST_CACHE"
 
+_fetches = ContextVar("fetches", default=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -29,11 +34,28 @@ class Options:
     revision: str | None = None
     dtype: Dtype = "float32"
     trust_remote_code: bool = False
+    #: Of the condition and of the target, as the tokenizer of a multilingual model calls them.
+    languages: tuple[str, str] | None = None
 
 
 def device() -> str:
     """'auto' (CUDA, else MPS, else CPU), 'map' (spread over all cards), or a torch device such as 'cuda:1'."""
     return os.environ.get(DEVICE) or "auto"
+
+
+@contextmanager
+def nothing_fetched() -> Iterator[None]:
+    """Inside, a model that is not on this machine is not had: a description is no reason to download one."""
+    before = _fetches.set(False)
+    try:
+        yield
+    finally:
+        _fetches.reset(before)
+
+
+def may_fetch() -> bool:
+    """Whether a model may be downloaded."""
+    return _fetches.get()
 
 
 def batch_tokens() -> int | None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+#: What becomes of a text that is longer than the model takes at once: read in overlapping windows, or cut off.
+Long = Literal["windows", "truncate"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class States:
     """Vectors of the texts' tokens, text after text: text t has rows `starts[t]:starts[t + 1]`.
 
-    `special` marks tokens that the tokenizer added (CLS, SEP); `cut` counts, per text, tokens left out.
+    `special` marks the tokens that open and close a text (CLS, SEP; T5's end token is neither); `cut` counts, per
+    text, tokens left out.
     """
 
     vectors: NDArray[np.float32]
@@ -40,6 +44,25 @@ class EncoderModel(Protocol):
         """How many layers it has; layer 0 is the embeddings."""
         ...
 
-    def states(self, texts: Sequence[str], layer: int | None = None) -> States:
+    @property
+    def limit(self) -> int:
+        """How many tokens it takes at once, those that open and close a text included."""
+        ...
+
+    @property
+    def word_start(self) -> str:
+        """What to put before a text so that its first word is read as the same word elsewhere: a space for RoBERTa and
+        GPT-2, nothing for most."""
+        ...
+
+    def states(self, texts: Sequence[str], layer: int | None = None, long: Long = "windows") -> States:
         """Each text's vectors after the given layer (None: the last)."""
+        ...
+
+    def token_ids(self, texts: Sequence[str], long: Long = "windows") -> list[list[int]]:
+        """Each text's tokens, as `states` has them."""
+        ...
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Tokens as text. A piece that goes on with the word before it starts with ##, whatever the tokenizer."""
         ...

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from metrist.records import Record
 
 SHARD_SIZE = 1024
+#: Where a metric holds a model: what is lost when a run is killed, and what a progress bar waits for, took longer.
+SHARD_SIZE_WITH_MODEL = 256
 #: A shard is closed early when its texts pass this many characters, so that long texts do not fill the memory.
 MOST_TEXT = 8 << 20
 

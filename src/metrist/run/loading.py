@@ -14,11 +14,11 @@ from metrist.errors import InputError, RunError
 from metrist.files import open_rows
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
-from metrist.run.results import Results
+from metrist.run.results import Results, remarks
 from metrist.run.stored_metric import metric_of
 from metrist.scores import Scores
 from metrist.spec import Spec
-from metrist.store.flat import COLUMNS, flat_suffix
+from metrist.store.flat import COLUMNS, TOKENS, flat_suffix
 from metrist.store.folder import Contents, RunFolder, Stored, is_run_folder
 from metrist.store.shards import scores_remarks
 
@@ -38,13 +38,15 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
     stored = contents.stored
     _check_same_records(place, stored)
     named = {metric.text: metric for metric in map(build, metrics)}
+    known = tuple(named.get(one.metric) or _metric(one) for one in stored)
+    scores = {one.metric: one.scores for one in stored}
     return Results(
         items=stored[0].items,
         systems=stored[0].systems,
-        metrics=tuple(named.get(one.metric) or _metric(one) for one in stored),
-        scores={one.metric: one.scores for one in stored},
+        metrics=known,
+        scores=scores,
         signatures={one.metric: one.signature for one in stored},
-        notes=tuple(_notes(contents)),
+        notes=(*_notes(contents), *remarks(known, scores)),
         unfinished=tuple(contents.unfinished),
     )
 
@@ -113,7 +115,8 @@ class _Columns:
         self._stats.extend(map(_number, row["stats"]))
         for name, value in row["parts"].items():
             self._part(name, at).append(_number(value))
-        if row["errors"] or row["explanation"] is not None or row["failure"] is not None:
+        sparse = (row["explanation"], row["failure"], row.get(TOKENS))
+        if row["errors"] or any(remark is not None for remark in sparse):
             self._remarks[at] = row
 
     def stored(self, metric: str) -> Stored:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ from typing import Any
 from metrist.errors import RunError, did_you_mean
 from metrist.grid import Grid
 from metrist.metrics.base import Metric
+from metrist.report.heat import Heat
 from metrist.report.tables import Table
+from metrist.run.heat import heat
 from metrist.run.summary import DRAWS, SystemScore, summary_table, system_scores
 from metrist.scores import Scores
 from metrist.store.flat import Flat, write_flat
@@ -20,8 +22,9 @@ from metrist.store.flat import Flat, write_flat
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Results:
     """Scores of a run. `items` and `systems` have one entry per record; `scores` and `signatures` are by the metric's
-    text. The signature is the one that the scores were made under. `notes` tell what the user should know; metrics that
-    a run folder has begun and not finished are named in `unfinished`."""
+    text. The signature is the one that the scores were made under. `notes` tell what the user should know, metrics'
+    own remarks on these scores among it; metrics that a run folder has begun and not finished are named in
+    `unfinished`."""
 
     items: Sequence[str]
     systems: Sequence[str]
@@ -69,6 +72,20 @@ class Results:
         about = f"{confidence:.0%} intervals: {draws:,} bootstrap resamples of the items, seed {seed}"
         return summary_table(rows, self.metrics, self.scores, (about, *self._item_sets(), *self.notes))
 
+    def heat(
+        self,
+        metric: str | Metric | None = None,
+        *,
+        item: str | None = None,
+        system: str | None = None,
+        limit: int = 20,
+    ) -> Heat:
+        """Tokens coloured by how little a model expected them, for runs that asked for `tokens`: the worst outputs of
+        each metric, or of one, up to a limit."""
+        chosen = self.metrics if metric is None else (self.metric(metric),)
+        told = [(one, self.scores[one.text]) for one in chosen]
+        return heat(self.items, self.systems, told, item=item, system=system, limit=limit)
+
     def _item_sets(self) -> list[str]:
         by_system: dict[str, set[str]] = {}
         for item, system in zip(self.items, self.systems, strict=True):
@@ -107,3 +124,8 @@ class Results:
 
     def _flat(self) -> Flat:
         return Flat(items=self.items, systems=self.systems, scores=self.scores, signatures=self.signatures)
+
+
+def remarks(metrics: Iterable[Metric], scores: Mapping[str, Scores]) -> list[str]:
+    """What the metrics themselves remark on these scores, such as how many texts were too long for a model."""
+    return [remark for metric in metrics for remark in metric.remarks(scores[metric.text])]

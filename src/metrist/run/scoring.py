@@ -7,7 +7,7 @@ import platform
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.records import Record
 from metrist.run.collected import Collected
-from metrist.run.cutting import SHARD_SIZE, cut
+from metrist.run.cutting import SHARD_SIZE, SHARD_SIZE_WITH_MODEL, cut
 from metrist.run.needs import served
-from metrist.run.results import Results
+from metrist.run.results import Results, remarks
+from metrist.run.surroundings import surroundings
 from metrist.run.target import Target, target_of
 from metrist.scores import Scores
 from metrist.spec import Spec
@@ -43,28 +44,43 @@ def score(
     executor: str | Executor | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    shard_size: int = SHARD_SIZE,
+    shard_size: int | None = None,
+    tokens: bool = False,
+    device: str | None = None,
+    batch_tokens: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
     **reading: Any,
 ) -> Results:
     """Score records with metrics.
 
     `records` is whatever `read_records` takes, or a reader that it gave; `reading` are its options, such as
-    `fields={"output": "prediction"}`. `executor` is 'serial', 'processes' or an
-    object; by default all cores are used. `out` is a run folder, which a second call completes, or a .jsonl, .csv or
-    .parquet file, which appears whole or not at all.
+    `fields={"output": "prediction"}`. `executor` is 'serial', 'processes' or an object; by default all cores are used,
+    or all cards by metrics with a model. `out` is a run folder, which a second call completes, or a .jsonl, .csv or
+    .parquet file, which appears whole or not at all. `tokens` asks metrics for what they found at single tokens.
+    Where models run (`device`), how many tokens they take at once (`batch_tokens`) and in which folder they keep what
+    they computed (`cache`) change no score; see `surroundings`.
     """
-    asked = _asked(metrics)
-    if shard_size < 1:
-        raise RunError(f"shard_size must be at least 1, got {shard_size}")
-    target = target_of(out)
-    chosen, notes = choose(executor, asked)
-    reader = read_records(records, **reading)
-    target.check_apart_from(reader.names)
-    run = _Run(asked, target, shard_size, _Bar(progress, reader, _count(records)))
-    with closing(_each(chosen.map(asked, run.tasks(reader, reader.names)))) as finished:
-        for done in finished:
-            run.keep(done)
-    return run.finish([*notes, *reader.remarks])
+    with surroundings(device=device, batch_tokens=batch_tokens, cache=cache):
+        asked = _asked(metrics)
+        if shard_size is not None and shard_size < 1:
+            raise RunError(f"shard_size must be at least 1, got {shard_size}")
+        target = target_of(out)
+        size = shard_size or _usual_size(target, asked)
+        chosen, notes = choose(executor, asked)
+        reader = read_records(records, **reading)
+        target.check_apart_from(reader.names)
+        run = _Run(asked, target, _Plan(size, tokens), _Bar(progress, reader, _count(records)))
+        with closing(_each(chosen.map(asked, run.tasks(reader, reader.names)))) as finished:
+            for done in finished:
+                run.keep(done)
+        return run.finish([*notes, *reader.remarks])
+
+
+class _Plan(NamedTuple):
+    """How the records of a run are cut, and whether metrics are asked about single tokens."""
+
+    shard_size: int
+    tokens: bool
 
 
 class _Bar:
@@ -89,11 +105,11 @@ class _Bar:
 class _Run:
     """One call of `score`, from the first shard to the last."""
 
-    def __init__(self, metrics: Sequence[Metric], target: Target, shard_size: int, bar: _Bar) -> None:
+    def __init__(self, metrics: Sequence[Metric], target: Target, plan: _Plan, bar: _Bar) -> None:
         self._metrics = metrics
         self._signatures = {metric.text: metric.signature for metric in metrics}
         self._target = target
-        self._shard_size = shard_size
+        self._plan = plan
         self._bar = bar
         self._collected = Collected(self._signatures)
         self._folders = {text: target.folder.metric(text) for text in self._signatures} if target.folder else {}
@@ -103,14 +119,14 @@ class _Run:
 
     def tasks(self, records: Iterable[Record], note: tuple[str, ...]) -> Iterator[Task]:
         """The shards that need work; what the folder holds already is collected on the way."""
-        for start, shard in cut(served(self._metrics, records), self._shard_size):
+        for start, shard in cut(served(self._metrics, records), self._plan.shard_size):
             if start == 0:
                 self._begin(note)
             self._collected.add_records(shard)
             self._bar.read(len(shard))
             wanted = self._wanted(start, shard)
             if wanted:
-                yield Task(start=start, records=shard, wanted=wanted)
+                yield Task(start=start, records=shard, wanted=wanted, tokens=self._plan.tokens)
             else:
                 self._bar.advance(len(shard))
 
@@ -136,16 +152,19 @@ class _Run:
             metrics=tuple(self._metrics),
             scores=scores,
             signatures=self._signatures,
-            notes=(*notes, *(note for folder in self._folders.values() for note in folder.set_aside)),
+            notes=(*notes, *self._set_aside(), *remarks(self._metrics, scores)),
         )
         if self._target.file:
             results.write(self._target.file)
         return results
 
+    def _set_aside(self) -> list[str]:
+        return [note for folder in self._folders.values() for note in folder.set_aside]
+
     def _begin(self, note: tuple[str, ...]) -> None:
         if self._target.folder:
             listed = (Listed(text=t, signature=s, folder=folder_name(t)) for t, s in self._signatures.items())
-            self._target.folder.begin(Manifest(shard_size=self._shard_size, metrics=tuple(listed), input=note))
+            self._target.folder.begin(Manifest(shard_size=self._plan.shard_size, metrics=tuple(listed), input=note))
 
     def _wanted(self, start: int, shard: Sequence[Record]) -> dict[str, Header | None]:
         if not self._folders:
@@ -154,7 +173,7 @@ class _Run:
         wanted: dict[str, Header | None] = {}
         for text, folder in self._folders.items():
             signature = self._signatures[text]
-            digest = folder.expect(start, content, signature)
+            digest = folder.expect(start, content, signature, tokens=self._plan.tokens)
             if found := folder.find(start):
                 self._collected.add_scores(text, start, found.scores)
             else:
@@ -196,6 +215,12 @@ def _asked(metrics: str | Spec | Metric | Iterable[str | Spec | Metric]) -> tupl
     if not built:
         raise RunError("no metric was asked for: name at least one, such as 'chrf'")
     return tuple(built.values())
+
+
+def _usual_size(target: Target, metrics: Sequence[Metric]) -> int:
+    """As the folder was cut before, so that no metric in it is scored again for being cut otherwise."""
+    before = target.folder.shard_size if target.folder else None
+    return before or (SHARD_SIZE_WITH_MODEL if any(metric.resident for metric in metrics) else SHARD_SIZE)
 
 
 def _timing(outcome: Outcome) -> dict[str, Any]:

@@ -23,6 +23,8 @@ COLUMNS = (
     *("item", "system", "metric", "value", "parts", "stats", "errors"),
     *("explanation", "failure", "signature"),
 )
+#: A column that is there only if a metric of the run said what it found at single tokens.
+TOKENS = "tokens"
 #: Records laid out at a time. Part of the format: Parquet's row groups follow it.
 CHUNK = 4096
 
@@ -36,8 +38,14 @@ class Flat:
     scores: Mapping[str, Scores]
     signatures: Mapping[str, str]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return (*COLUMNS, TOKENS) if any(scores.tokens for scores in self.scores.values()) else COLUMNS
+
     def rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
         """Plain rows in the order record, metric; a missing number is None."""
+        with_tokens = TOKENS in self.columns
         for i in range(start, len(self.items) if stop is None else stop):
             for metric, scores in self.scores.items():
                 yield {
@@ -46,6 +54,7 @@ class Flat:
                     "metric": metric,
                     **_row(scores[i]),
                     "signature": self.signatures[metric],
+                    **({TOKENS: scores.tokens.get(i)} if with_tokens else {}),
                 }
 
     def unicode_rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
@@ -109,15 +118,30 @@ def _json_lines(flat: Flat, metric: str, start: int, stop: int) -> list[str]:
         [_error_text(scores, i) for i in range(start, stop)] if scores.errors else ["[]"] * size,
         _texts(scores.explanations, start, stop),
         _texts(scores.failures, start, stop),
+        _token_texts(flat, scores, start, stop),
         strict=True,
     )
     label, signature = quoted(metric), quoted(flat.signatures[metric])
     return [
         f'{{"item": {item}, "system": {system}, "metric": {label}, "value": {value}, "parts": {{{parts}}}, '
         f'"stats": [{stats}], "errors": {errors}, "explanation": {explanation}, "failure": {failure}, '
-        f'"signature": {signature}}}\n'
-        for item, system, value, parts, stats, errors, explanation, failure in columns
+        f'"signature": {signature}{tokens}}}\n'
+        for item, system, value, parts, stats, errors, explanation, failure, tokens in columns
     ]
+
+
+def _token_texts(flat: Flat, scores: Scores, start: int, stop: int) -> list[str]:
+    """The end of each line: what was found at single tokens, or nothing where no metric of the run says so."""
+    if TOKENS not in flat.columns:
+        return [""] * (stop - start)
+    return [f', "{TOKENS}": {_json(scores.tokens.get(i))}' for i in range(start, stop)]
+
+
+def _json(tokens: Any) -> str:
+    try:
+        return json.dumps(tokens)
+    except TypeError as fault:
+        raise RunError(f"a score cannot be written as JSON: {fault}") from None
 
 
 def _error_text(scores: Scores, position: int) -> str:
@@ -138,9 +162,10 @@ def _texts(sparse: Mapping[int, str], start: int, stop: int) -> list[str]:
 
 
 def _write_csv(file: IO[bytes], flat: Flat) -> None:
-    file.write(_csv_line(COLUMNS).encode("ascii"))
+    columns = flat.columns
+    file.write(_csv_line(columns).encode("ascii"))
     for start, stop in flat.chunks():
-        text = "".join(_csv_line(_cells(row)) for row in flat.rows(start, stop))
+        text = "".join(_csv_line(_cells(row, columns)) for row in flat.rows(start, stop))
         file.write(encodable(text).encode("utf-8"))
 
 
@@ -157,21 +182,27 @@ def _csv_cell(cell: Any) -> str:
     return f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text
 
 
-def _cells(row: Mapping[str, Any]) -> list[Any]:
+def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
     # Cells that hold several numbers are JSON, so that one column stays one column.
-    nested = {name: json.dumps(row[name]) if row[name] else "" for name in ("parts", "stats", "errors")}
-    return [nested.get(name, row[name]) for name in COLUMNS]
+    nested = {name: _json(row[name]) if row.get(name) else "" for name in ("parts", "stats", "errors", TOKENS)}
+    return [nested.get(name, row.get(name)) for name in columns]
 
 
 def _write_parquet(file: IO[bytes], flat: Flat) -> None:
     pa = _pyarrow()
     import pyarrow.parquet as pq
 
-    schema = _schema(pa)
+    schema = _schema(pa, flat.columns)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for start, stop in flat.chunks():
-            rows = [{**row, "parts": list(row["parts"].items())} for row in flat.unicode_rows(start, stop)]
+            rows = [_parquet_row(row) for row in flat.unicode_rows(start, stop)]
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _parquet_row(row: dict[str, Any]) -> dict[str, Any]:
+    # Readings of tokens may have any shape that JSON has, and a column has one: there they are JSON.
+    tokens = {TOKENS: _json(row[TOKENS])} if row.get(TOKENS) is not None else {}
+    return {**row, "parts": list(row["parts"].items()), **tokens}
 
 
 def _unicode_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -179,10 +210,19 @@ def _unicode_row(row: dict[str, Any]) -> dict[str, Any]:
     texts = {name: row[name] and encodable(row[name]) for name in names}
     parts = {encodable(name): value for name, value in row["parts"].items()}
     errors = [{k: encodable(v) if isinstance(v, str) else v for k, v in error.items()} for error in row["errors"]]
-    return {**row, **texts, "parts": parts, "errors": errors}
+    tokens = {TOKENS: _encodable_within(row[TOKENS])} if TOKENS in row else {}
+    return {**row, **texts, "parts": parts, "errors": errors, **tokens}
 
 
-def _schema(pa: Any) -> Any:
+def _encodable_within(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, Mapping):
+        return {key: _encodable_within(inner) for key, inner in value.items()}
+    return list(map(_encodable_within, value)) if isinstance(value, list | tuple) else value
+
+
+def _schema(pa: Any, columns: Sequence[str]) -> Any:
     error = pa.struct(
         [(name, pa.string()) for name in ("aspect", "severity", "explanation", "revision", "text", "side", "rater")]
         + [("penalty", pa.float64()), ("start", pa.int64()), ("end", pa.int64())]
@@ -193,7 +233,7 @@ def _schema(pa: Any) -> Any:
         "stats": pa.list_(pa.float64()),
         "errors": pa.list_(error),
     }
-    return pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
 
 
 def _pyarrow() -> Any:

@@ -68,6 +68,13 @@ class RunFolder:
         if page != before:
             write_object(self.path / manifests.NAME, page)
 
+    @property
+    def shard_size(self) -> int | None:
+        """Into how many records a shard the last run here cut its input; None where there was none."""
+        manifest = manifests.decode(self._manifest_bytes() or b"")
+        size = manifest.shard_size if manifest else None
+        return size if isinstance(size, int) and size > 0 else None
+
     def metric(self, text: str) -> MetricFolder:
         """The part of the folder that belongs to one metric."""
         return MetricFolder(self.path, folder_name(text))

@@ -63,12 +63,16 @@ class MetricFolder:
         self.timings = run / "timings" / name
         self.set_aside: list[str] = []
         self._expected: dict[int, str] = {}
+        self._richer: dict[int, str] = {}
 
-    def expect(self, start: int, content: str, signature: str) -> str:
-        """Note that the run has a shard with this content at this position; the digest that its file is named by."""
-        digest = digest_of(content, signature)
-        self._expected[start] = name = f"{start:09d}-{digest}.jsonl"
-        if self._replaced and name not in self._replaced:
+    def expect(self, start: int, content: str, signature: str, *, tokens: bool = False) -> str:
+        """Note that the run has a shard with this content at this position, with readings of tokens or without; the
+        digest that its file is named by."""
+        plain, rich = (digest_of(content, signature, tokens=with_tokens) for with_tokens in (False, True))
+        digest = rich if tokens else plain
+        self._expected[start] = _shard_name(start, digest)
+        self._richer[start] = _shard_name(start, rich)
+        if self._replaced and self._replaced.isdisjoint((_shard_name(start, plain), self._richer[start])):
             # Should this run not reach its end, whoever reads the folder must know that the finished one is older.
             write_object(self.results / _UNFINISHED, _WHY_UNFINISHED)
             self._replaced = frozenset()
@@ -81,7 +85,13 @@ class MetricFolder:
         return frozenset(page.shards if page else ())
 
     def find(self, start: int) -> Block | None:
-        """The expected shard at this position, if it is there and whole. A damaged one is noted, to be redone."""
+        """The expected shard at this position, if it is there and whole. A damaged one is noted, to be redone. One with
+        readings of tokens also serves a run that asks for none: its scores are the same."""
+        if self._expected[start] != self._richer[start]:
+            with contextlib.suppress(FileNotFoundError, Torn):
+                block = _checked(self.results / self._richer[start])
+                self._expected[start] = self._richer[start]
+                return block
         path = self.results / self._expected[start]
         try:
             return _checked(path)
@@ -144,6 +154,10 @@ class MetricFolder:
                 raise RunError(f"{path} is damaged ({fault}): run the same `metrist score` again to redo it") from None
 
 
+def _shard_name(start: int, digest: str) -> str:
+    return f"{start:09d}-{digest}.jsonl"
+
+
 def _checked(path: Path) -> Block:
     try:
         block = decode(path.read_bytes())
@@ -152,7 +166,7 @@ def _checked(path: Path) -> Block:
     except OSError as fault:
         raise RunError(f"cannot read {path}: {fault.strerror}") from fault
     header = block.header
-    if path.name != f"{header.start:09d}-{header.digest}.jsonl":
+    if path.name != _shard_name(header.start, header.digest):
         raise Torn(f"it is a shard of {header.metric} at position {header.start} under another name")
     return block
 

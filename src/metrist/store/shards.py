@@ -92,10 +92,11 @@ def _content(records: Sequence[Record]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def digest_of(content: str, signature: str) -> str:
-    """What a shard file is named by: another input or another metric gives another digest."""
-    both = f"{content}\n{signature}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(both).hexdigest()[:DIGEST_LENGTH]
+def digest_of(content: str, signature: str, *, tokens: bool = False) -> str:
+    """What a shard file is named by: another input or another metric gives another digest. So does one with readings of
+    tokens, which says more of the same scores."""
+    all_of_it = f"{content}\n{signature}{chr(10) + 'tokens' if tokens else ''}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(all_of_it).hexdigest()[:DIGEST_LENGTH]
 
 
 def encode(header: Header, records: Sequence[Record], scores: Scores) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from metrist.report.tables import Table
-from metrist.studies.reproduce import peers
+from metrist.studies.reproduce import peers, shipped
 from metrist.studies.reproduce.figures import reproduced
 from metrist.studies.reproduce.material import Material, data_folder
 from metrist.studies.reproduce.printed import chosen, printed_table
@@ -18,10 +18,10 @@ _HEAD = """\
 
 <!-- Written by `metrist reproduce` (`make tables`); edit src/metrist/studies/reproduce, not this page. -->
 
-What papers print of metrics that need no neural model, beside what metrist computes from the same human judgments. The
-papers: 001 is TIGERScore, 002 is BARTScore (Yuan, Neubig and Liu 2021). n counts outputs that both people and
-the metric judged, or pairs that people compared. The data sets are public and not part of metrist: `--data`, or the
-environment variable METRIST_TEST_DATA, names the folder that holds them.
+What papers print, beside what metrist computes from the same human judgments: lexical metrics, scores that others
+stored with the data, and the models that ship. The papers: 001 is TIGERScore, 002 is BARTScore (Yuan, Neubig and Liu
+2021). n counts outputs that both people and the metric judged, or pairs that people compared. The data sets are public
+and not part of metrist: `--data`, or the environment variable METRIST_TEST_DATA, names the folder that holds them.
 """
 
 
@@ -50,8 +50,8 @@ def as_markdown(sections: Iterable[Section]) -> str:
 
 
 def _section(name: str, material: Material) -> Section:
-    if name == peers.NAME:
-        found = peers.peer_table(material)
+    if name == peers.NAME or name in shipped.NAMES:
+        found = peers.peer_table(material) if name == peers.NAME else shipped.shipped_table(name, material)
         return Section(name=name, title=found.title, caption=found.caption, summary=found.summary, table=found.table)
     printed = printed_table(name)
     figures = [figure for block in printed.blocks for figure in reproduced(block, material, printed.scale)]

@@ -1,0 +1,233 @@
+"""BARTScore on one core of a CPU: the original's way beside metrist's engine. `python -m bench.bartscore_cpu [--write]`
+
+The model has BART-base's shape and random weights: what it says means nothing, how long it takes is the same. Its
+tokenizer is a byte-level BPE trained on the spot on all of SummEval, since BART's own cannot be had without a hub.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.document import machine, put
+from bench.texts import _rows
+
+#: Sources with the outputs of all 16 systems, and sources with one output each.
+SHARED = 3
+UNSHARED = 12
+SEED = 7
+#: The original's own defaults.
+BATCH = 4
+LONGEST = 1024
+
+TextPair = tuple[str, str]
+Scorer = Callable[[Sequence[TextPair]], NDArray[np.float64]]
+
+
+class Row(NamedTuple):
+    """One contender: CPU seconds, and its scores."""
+
+    name: str
+    seconds: float
+    scores: NDArray[np.float64]
+
+
+def main() -> None:
+    text = report()
+    print(text)
+    if "--write" in sys.argv[1:]:
+        put("bench-bartscore-cpu", text)
+
+
+def report() -> str:
+    """The tables, with what was measured said above them."""
+    sets = {
+        f"{SHARED} sources, each with the outputs of 16 systems": system_major(SHARED, systems=16),
+        f"{UNSHARED} sources with one output each: nothing shared": system_major(UNSHARED, systems=1),
+    }
+    with tempfile.TemporaryDirectory() as place, _one_thread(Path(place) / "cache"):
+        folder = made_model(Path(place) / "bart-base")
+        scorers = {name: start(folder) for name, start in CONTENDERS.items()}
+        tables = [_table(name, pairs, folder, scorers) for name, pairs in sets.items()]
+    return "\n\n".join([_about(), *tables])
+
+
+def system_major(sources: int, systems: int) -> list[TextPair]:
+    """Sources and outputs in the order in which the original scores them: all of one system, then the next."""
+    items: dict[str, list[TextPair]] = {}
+    for row in _rows("summeval"):
+        items.setdefault(row["item"], []).append((row["source"], row["output"]))
+    return [items[item][system] for system in range(systems) for item in islice(items, sources)]
+
+
+def made_model(folder: Path) -> Path:
+    """A folder with a random model of BART-base's shape and a tokenizer that frames texts as BART's does."""
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    torch.manual_seed(SEED)
+    config = BartConfig(
+        vocab_size=50_265,
+        d_model=768,
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_attention_heads=12,
+        decoder_attention_heads=12,
+        encoder_ffn_dim=3072,
+        decoder_ffn_dim=3072,
+        max_position_embeddings=1024,
+    )
+    BartForConditionalGeneration(config).save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)
+    return folder
+
+
+def _tokenizer() -> Any:
+    from tokenizers import ByteLevelBPETokenizer
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained = ByteLevelBPETokenizer()
+    texts = dict.fromkeys(text for row in _rows("summeval") for text in (row["source"], row["output"]))
+    trained.train_from_iterator(texts, vocab_size=50_265, min_frequency=3, special_tokens=special)
+    trained._tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, model_max_length=LONGEST, **names)
+
+
+def counted(folder: Path, pairs: Sequence[TextPair]) -> tuple[float, float]:
+    """Mean tokens of a source and of an output."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    means = [np.mean([len(ids) for ids in tokenizer(list(side)).input_ids]) for side in zip(*pairs, strict=True)]
+    return float(means[0]), float(means[1])
+
+
+# ---- The contenders ----
+
+
+def original(folder: Path) -> Scorer:
+    """As bart_score.py computes: four pairs at a time as they come, padded; the model is given labels, and then the
+    log-softmax of all its logits is taken."""
+    import torch
+    from transformers import AutoTokenizer, BartForConditionalGeneration
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = BartForConditionalGeneration.from_pretrained(folder).eval()
+    log_softmax = torch.nn.LogSoftmax(dim=1)
+    loss = torch.nn.NLLLoss(reduction="none", ignore_index=model.config.pad_token_id)
+
+    def batch(pairs: Sequence[TextPair]) -> list[float]:
+        sources, outputs = (
+            tokenizer(list(side), max_length=LONGEST, truncation=True, padding=True, return_tensors="pt")
+            for side in zip(*pairs, strict=True)
+        )
+        labels = outputs.input_ids
+        with torch.no_grad():
+            logits = model(input_ids=sources.input_ids, attention_mask=sources.attention_mask, labels=labels).logits
+            flat = loss(log_softmax(logits.view(-1, model.config.vocab_size)), labels.view(-1))
+        lengths = outputs.attention_mask.sum(dim=1)
+        found: list[float] = (-flat.view(len(pairs), -1).sum(dim=1) / lengths).tolist()
+        return found
+
+    return lambda pairs: np.array([s for at in range(0, len(pairs), BATCH) for s in batch(pairs[at : at + BATCH])])
+
+
+def engine(dtype: str) -> Callable[[Path], Scorer]:
+    """metrist's engine, all pairs in one call as a run gives them."""
+
+    def start(folder: Path) -> Scorer:
+        from metrist.models.loading import seq2seq
+        from metrist.models.options import Options
+
+        model = seq2seq(Options(model=str(folder), dtype=dtype))  # type: ignore[arg-type]
+        model.log_probs([("one", "two")])
+
+        def scores(pairs: Sequence[TextPair]) -> NDArray[np.float64]:
+            found = model.log_probs(pairs)
+            return np.array([found.of(pair).astype(np.float64).mean() for pair in range(len(found))])
+
+        return scores
+
+    return start
+
+
+CONTENDERS: dict[str, Callable[[Path], Scorer]] = {
+    "the original's way, batches of 4": original,
+    "metrist, float32": engine("float32"),
+    "metrist, int8 (ctranslate2)": engine("int8"),
+}
+
+
+def timed(name: str, scorer: Scorer, pairs: Sequence[TextPair]) -> Row:
+    before = time.process_time()
+    scores = scorer(pairs)
+    return Row(name, time.process_time() - before, scores)
+
+
+@contextmanager
+def _one_thread(cache: Path) -> Iterator[None]:
+    """One thread for all, and converted models in a folder that goes away."""
+    import torch
+
+    changed = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(cache), "METRIST_DEVICE": "cpu"}
+    kept = {name: os.environ.get(name) for name in changed}
+    threads = torch.get_num_threads()
+    os.environ.update(changed)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        for name, value in kept.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+# ---- Telling ----
+
+
+def _table(name: str, pairs: Sequence[TextPair], folder: Path, scorers: dict[str, Scorer]) -> str:
+    rows = [timed(tool, scorer, pairs) for tool, scorer in scorers.items()]
+    source, output = counted(folder, pairs)
+    lines = [
+        f"{len(pairs)} pairs of {name} ({source:.0f} and {output:.0f} tokens on average):",
+        "",
+        "| | CPU seconds | pairs/s | ratio | largest difference of a score |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    return "\n".join([*lines, *(_line(row, rows[0], len(pairs)) for row in rows)])
+
+
+def _about() -> str:
+    return (
+        f"BARTScore of SummEval, source to output, measured by `python -m bench.bartscore_cpu` on one core of "
+        f"{machine()}: CPU time of one run each, in one process, models loaded and converted before. BART-base's shape "
+        "with random weights. BART's tokenizer cannot be had without a hub: a byte-level BPE trained on SummEval "
+        "stands in. ctranslate2 reads a source anew for each of its outputs; metrist's own engine reads it once."
+    )
+
+
+def _line(row: Row, first: Row, pairs: int) -> str:
+    ratio = "" if row is first else f"{first.seconds / row.seconds:.2f}×"
+    apart = "" if row is first else f"{np.abs(row.scores - first.scores).max():.1e}"
+    return f"| {row.name} | {row.seconds:.1f} | {pairs / row.seconds:.2f} | {ratio} | {apart} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+"""BARTScore's work on a card: random weights of BART-large's shape, SummEval's texts, the original's logic beside ours.
+
+    PYTHONPATH=src python bench/seq2seq_gpu.py --data DIR     # DIR holds summeval.jsonl.xz
+
+No BART tokenizer comes with this project: a byte-level BPE trained on the same texts stands in. Random weights take as
+long as trained ones. `--tiny` runs the same steps with a small model on a CPU, to see that they run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from metrist.models import devices, tokenizing
+from metrist.models.batching import Budget
+from metrist.models.likelihoods import Likelihoods
+from metrist.models.options import Dtype, Options
+from metrist.models.seq2seq import Seq2Seq
+from metrist.models.weights import Weights
+
+Pairs = list[tuple[str, str]]
+
+_LARGE = {"d_model": 1024, "layers": 12, "heads": 16, "ffn": 4096, "vocabulary": 50_265, "positions": 1024}
+_TINY = {"d_model": 64, "layers": 2, "heads": 4, "ffn": 128, "vocabulary": 3_000, "positions": 1024}
+#: Dense peak of an H200 in TFLOP a second; other cards will print a share of this one's.
+_PEAK = {"float32": 67.0, "bfloat16": 989.0}
+_OPENERS = ("In short", "To sum up", "Briefly", "All in all", "Overall", "In other words", "That is", "In brief")
+_TURNS = ("", " then", " here", " again", " of course", " it seems", " as told", " in the end", " they say")
+PROMPTS = [opener + turn for opener, turn in product(_OPENERS, _TURNS)][:70]
+
+
+class Timed(NamedTuple):
+    name: str
+    scorings: int
+    seconds: float
+
+    def line(self) -> str:
+        return f"{self.name:<46} {self.scorings:>8,} in {self.seconds:8.3f} s  {self.scorings / self.seconds:>9,.0f}/s"
+
+
+def main() -> None:
+    asked = _arguments()
+    shape = _TINY if asked.tiny else _LARGE
+    items = _items(asked.data)[: 2 if asked.tiny else None]
+    pairs = [(source, output) for source, outputs in items for output in outputs]
+    tokenizer = _tokenizer([*(source for source, _ in items), *(output for _, output in pairs)], shape["vocabulary"])
+    model = _model(shape, tokenizer).to(asked.device)
+    _describe(asked.device, pairs, tokenizer)
+    found: list[Timed] = []
+    _compare(model, tokenizer, items[: 2 if asked.tiny else 20], pairs, asked.device, found)
+    dtype: Dtype = "float32" if asked.tiny else "bfloat16"
+    engine = _engine(model.to(getattr(torch, dtype)), tokenizer, dtype)
+    print("way:", _way(engine))
+    found.append(_best(f"ours, {dtype}{', again' if asked.tiny else ''}", pairs, engine.log_probs))
+    _breakdown(engine, pairs, shape, found[-1], _PEAK[dtype])
+    found.extend(_prompted(engine, items, dtype, tiny=asked.tiny))
+    if asked.sweep:
+        _sweep(engine, pairs)
+    if asked.profile:
+        _profile(engine, pairs)
+    print("\n".join(["", *(one.line() for one in found)]))
+    print(json.dumps({one.name: round(one.scorings / one.seconds, 1) for one in found}))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder with summeval.jsonl.xz")
+    parser.add_argument("--tiny", action="store_true", help="a small model on the CPU, two sources")
+    parser.add_argument("--sweep", action="store_true", help="try other sizes of batches as well")
+    parser.add_argument("--profile", action="store_true", help="list the kernels that take longest")
+    asked = parser.parse_args()
+    asked.device = "cpu" if asked.tiny else "cuda"
+    if asked.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("torch sees no card here; --tiny runs on a CPU")
+    return asked
+
+
+def _items(folder: Path) -> list[tuple[str, list[str]]]:
+    """Each source with its outputs."""
+    outputs: dict[str, list[str]] = {}
+    with lzma.open(folder / "summeval.jsonl.xz", "rt", encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            outputs.setdefault(row["source"], []).append(row["output"])
+    return list(outputs.items())
+
+
+def _tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=min(30_000, vocabulary), special_tokens=special, show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    made.train_from_iterator(texts, trainer)
+    made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), special, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=1024, **names)
+
+
+def _model(shape: dict[str, int], tokenizer: Any) -> Any:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    assert len(tokenizer) <= shape["vocabulary"]
+    sizes = {f"{side}_{name}": shape[key] for side in ("encoder", "decoder") for name, key in _SIDES}
+    config = BartConfig(
+        vocab_size=shape["vocabulary"], d_model=shape["d_model"], max_position_embeddings=shape["positions"], **sizes
+    )
+    torch.manual_seed(7)
+    return BartForConditionalGeneration(config).eval().requires_grad_(False)
+
+
+_SIDES = (("layers", "layers"), ("attention_heads", "heads"), ("ffn_dim", "ffn"))
+
+
+def _describe(device: str, pairs: Pairs, tokenizer: Any) -> None:
+    card = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    sources, outputs = ({text[side] for text in pairs} for side in (0, 1))
+    means = [np.mean([len(ids) for ids in tokenizer(sorted(texts))["input_ids"]]) for texts in (sources, outputs)]
+    print(f"{card}, torch {torch.__version__}; stand-in tokenizer of {len(tokenizer):,} byte-level pieces")
+    print(f"{len(pairs):,} pairs, {len(sources)} sources of {means[0]:.0f} tokens, outputs of {means[1]:.0f}")
+
+
+def _engine(model: Any, tokenizer: Any, dtype: Dtype) -> Seq2Seq:
+    place = devices.place(Options(model="random weights", dtype=dtype))
+    return Seq2Seq(model, tokenizer, Weights(name="random weights", folder=Path(), fingerprint="none"), place)
+
+
+def _way(engine: Seq2Seq) -> str:
+    path = engine._path
+    attention = getattr(getattr(path.decoder, "_way", None), "__name__", "the model's own")
+    parts = [type(path.encoder).__name__, type(path.decoder).__name__, f"attention {attention}"]
+    wide = getattr(path.head._project, "_wide", False)
+    return ", ".join([*parts, f"head {path.head._reduce.__name__}", f"float32 logits from half precision: {wide}"])
+
+
+def _original(model: Any, tokenizer: Any, pairs: Pairs, device: str) -> list[float]:
+    """The original's way: four pairs at a time as they come, padded, the loss computed inside and once more outside."""
+    scores: list[float] = []
+    log_softmax = torch.nn.LogSoftmax(dim=1)
+    each = torch.nn.NLLLoss(reduction="none", ignore_index=tokenizer.pad_token_id)
+    settings = {"max_length": 1024, "truncation": True, "padding": True, "return_tensors": "pt"}
+    for start in range(0, len(pairs), 4):
+        some = pairs[start : start + 4]
+        source, target = (tokenizer([texts[side] for texts in some], **settings).to(device) for side in (0, 1))
+        labels, lengths = target["input_ids"], target["attention_mask"].sum(1)
+        with torch.no_grad():
+            logits = model(input_ids=source["input_ids"], attention_mask=source["attention_mask"], labels=labels).logits
+            losses = each(log_softmax(logits.view(-1, logits.shape[-1])), labels.view(-1)).view(len(some), -1)
+        scores += (-losses.sum(1) / lengths).tolist()
+    return scores
+
+
+def _compare(
+    model: Any, tokenizer: Any, items: list[tuple[str, list[str]]], pairs: Pairs, device: str, found: list[Timed]
+) -> None:
+    """The original on some sources, system after system; ours on everything in float32; how far they lie apart."""
+    some = [(source, outputs[system]) for system in range(len(items[0][1])) for source, outputs in items]
+    found.append(
+        _best("the original's logic, float32, 4 at a time", some, lambda p: _original(model, tokenizer, p, device))
+    )
+    engine = _engine(model, tokenizer, "float32")
+    found.append(_best("ours, float32", pairs, engine.log_probs))
+    wanted, ours = np.array(_original(model, tokenizer, some, device)), engine.log_probs(some)
+    means = np.array([ours.of(at).mean() for at in range(len(some))])
+    print(f"float32 beside the original: at most {np.abs(means - wanted).max():.2g} apart on {len(some)} pairs")
+
+
+def _best(name: str, pairs: Pairs, run: Callable[[Pairs], Any], times: int = 3) -> Timed:
+    """The best of some runs after one that warms up."""
+    run(pairs)
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        run(pairs)
+        seconds.append(time.perf_counter() - start)
+    timed = Timed(name, len(pairs), min(seconds))
+    print(timed.line(), flush=True)
+    return timed
+
+
+def _prompted(engine: Seq2Seq, items: list[tuple[str, list[str]]], dtype: str, *, tiny: bool) -> Iterator[Timed]:
+    """Seventy prompts before every output: first twenty sources, best of three, then all, once."""
+
+    def with_prompts(some: list[tuple[str, list[str]]]) -> Pairs:
+        return [(source, f"{p}, {output}") for source, outputs in some for output in outputs for p in PROMPTS]
+
+    yield _best(f"ours, {dtype}, 70 decoder prompts", with_prompts(items[: 1 if tiny else 20]), engine.log_probs)
+    if not tiny:
+        pairs = with_prompts(items)
+        start = time.perf_counter()
+        engine.log_probs(pairs)
+        yield Timed(f"ours, {dtype}, 70 decoder prompts, all, once", len(pairs), time.perf_counter() - start)
+
+
+def _flops(shape: dict[str, int], found: Likelihoods, engine: Seq2Seq, pairs: Pairs) -> dict[str, float]:
+    """Operations that cannot be saved once each source is encoded once."""
+    d, layers, ffn = shape["d_model"], shape["layers"], shape["ffn"]
+    lengths = {text: len(ids) for text, ids in _token_lengths(engine, [source for source, _ in pairs])}
+    source, target = sum(lengths.values()), float(found.starts[-1])
+    targets = np.diff(found.starts).astype(float)
+    over = np.array([lengths[text] for text, _ in pairs], dtype=float)
+    return {
+        "encoder": layers * (2 * source * (4 * d * d + 2 * d * ffn) + 4 * d * sum(n * n for n in lengths.values())),
+        "cross K/V": layers * 4 * source * d * d,
+        "decoder": layers
+        * (2 * target * (6 * d * d + 2 * d * ffn) + float(2 * d * (targets**2).sum() + 4 * d * (targets * over).sum())),
+        "head": 2 * target * d * shape["vocabulary"],
+    }
+
+
+def _token_lengths(engine: Seq2Seq, texts: Sequence[str]) -> Iterator[tuple[str, Sequence[int]]]:
+    distinct = list(dict.fromkeys(texts))
+    yield from zip(distinct, engine._conditions.ids(distinct), strict=True)
+
+
+def _breakdown(engine: Seq2Seq, pairs: Pairs, shape: dict[str, int], best: Timed, peak: float) -> None:
+    """Where the time goes, in a pass of its own that waits for the device after every stage."""
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    start = time.perf_counter()
+    engine._conditions.ids(texts)
+    spent = {"tokenise (runs beside the rest)": time.perf_counter() - start}
+    path = engine._path
+    stages = (("encoder", path.encoder, "encode"), ("cross K/V", path.decoder, "remember"))
+    stages += (("decoder", path.decoder, "states"), ("head", path.head, "log_probs"))
+    with _watched(stages, spent):
+        begun = time.perf_counter()
+        found = engine.log_probs(pairs)
+        whole = time.perf_counter() - begun
+    device = sum(spent.get(name, 0.0) for name, *_ in stages)
+    values = torch.zeros(int(found.starts[-1]), device=engine._place.device)
+    _wait()
+    start = time.perf_counter()
+    values.cpu()
+    spent["copy back"] = time.perf_counter() - start
+    spent["host, where the device waits for it"] = whole - device
+    flops = _flops(shape, found, engine, pairs)
+    for name, seconds in spent.items():
+        rate = f"{flops[name] / seconds / 1e12:7.0f} TFLOP/s" if name in flops else ""
+        print(f"  {name:<36} {seconds * 1000:9.1f} ms {rate}")
+    floor = sum(flops.values()) / (peak * 1e12)
+    each = sum(flops.values()) / len(pairs) / 1e9
+    print(f"  {each:.1f} GFLOP a pair; floor {floor * 1000:.1f} ms at {peak:.0f} TFLOP/s,")
+    print(f"  so {len(pairs) / floor:,.0f} pairs/s at most: reached {floor / best.seconds:.1%} of it")
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+@contextmanager
+def _watched(stages: Sequence[tuple[str, Any, str]], spent: dict[str, float]) -> Iterator[None]:
+    def watching(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*given: Any) -> Any:
+            _wait()
+            start = time.perf_counter()
+            found = run(*given)
+            _wait()
+            spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
+            return found
+
+        return watched
+
+    for name, owner, method in stages:
+        setattr(owner, method, watching(name, getattr(owner, method)))
+    try:
+        yield
+    finally:
+        for _, owner, method in stages:
+            delattr(owner, method)
+
+
+def _sweep(engine: Seq2Seq, pairs: Pairs) -> None:
+    """Sizes of batches, of logits held, and of the parts in which targets are tokenised."""
+    part, rows = tokenizing.Ahead._PART, engine._path.head._rows
+    for tokens, size, share in product((16_384, 32_768, 65_536), (1 << 16, 1 << 17, 1 << 18), (4, 1)):
+        engine._encoding, engine._decoding = Budget(tokens), Budget(tokens)
+        tokenizing.Ahead._PART, engine._path.head._rows = size, rows // share
+        _best(f"  {tokens} tokens, parts of {size}, {rows // share} rows", pairs, engine.log_probs, 2)
+    tokenizing.Ahead._PART, engine._path.head._rows = part, rows
+
+
+def _profile(engine: Seq2Seq, pairs: Pairs) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        engine.log_probs(pairs)
+        _wait()
+    print(seen.key_averages().table(sort_by="self_device_time_total", row_limit=20, max_name_column_width=70))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Where a model runs: the device, the number format, and how many tokens it computes at once."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from metrist.errors import MissingExtra, ModelError
+from metrist.models.options import DEVICE, Options, batch_tokens, device
+
+#: A device map lets accelerate spread one model over all cards.
+MAP = "map"
+
+_CPU_TOKENS = 2_048
+_MPS_TOKENS = 8_192
+#: On a card: tokens per GiB of its memory. Large batches keep it busy; more than the limit gains nothing.
+_CUDA_TOKENS_PER_GIB = 512
+_CUDA_TOKENS_MOST = 32_768
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A torch device and dtype; `spread`: the model is laid over all cards, and `device` takes its inputs."""
+
+    device: Any
+    dtype: Any
+    tokens: int
+    spread: bool = False
+
+
+def torch_for(feature: str) -> Any:
+    """The torch module, or the message that says how to install it."""
+    try:
+        importlib.import_module("transformers")
+        return importlib.import_module("torch")
+    except ImportError:
+        raise MissingExtra(feature, "neural") from None
+
+
+def place(options: Options) -> Place:
+    """Where a model with these options runs, after METRIST_DEVICE and METRIST_BATCH_TOKENS."""
+    torch = torch_for(f"the model {options.model!r}")
+    asked = device()
+    where = _device(torch, asked)
+    return Place(
+        device=where,
+        dtype=_dtype(torch, options, where),
+        tokens=batch_tokens() or _tokens(torch, where),
+        spread=asked == MAP,
+    )
+
+
+def free(where: Any) -> None:
+    """Give back what the allocator holds and nobody uses."""
+    gc.collect()
+    torch = importlib.import_module("torch")
+    if where.type == "cuda":
+        torch.cuda.empty_cache()
+    elif where.type == "mps":
+        torch.mps.empty_cache()
+
+
+def _device(torch: Any, asked: str) -> Any:
+    if asked in ("auto", MAP):
+        return torch.device(_best(torch))
+    try:
+        where = torch.device(asked)
+    except (RuntimeError, ValueError):
+        raise ModelError(f"{DEVICE} must be 'auto', 'map' or a torch device such as 'cuda:1', got {asked!r}") from None
+    there = _count(torch, where.type)
+    if (where.index or 0) >= there:
+        raise ModelError(f"{DEVICE} is {asked!r}, but torch sees {there} such devices here; unset it or name another")
+    return where
+
+
+def _best(torch: Any) -> str:
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _count(torch: Any, kind: str) -> int:
+    if kind == "cpu":
+        return 1
+    if kind == "cuda":
+        return int(torch.cuda.device_count())
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    return 0
+
+
+def _dtype(torch: Any, options: Options, where: Any) -> Any:
+    if options.dtype == "int8":
+        raise ModelError(f"{options.model}: int8 is for sequence-to-sequence models on a CPU; set dtype='float32'")
+    if where.type == "cpu" and options.dtype != "float32":
+        raise ModelError(
+            f"{options.model}: dtype={options.dtype!r} is unusably slow on a CPU; set dtype='float32', "
+            f"or run where there is a graphics card"
+        )
+    return getattr(torch, options.dtype)
+
+
+def _tokens(torch: Any, where: Any) -> int:
+    if where.type == "cuda":
+        gib = torch.cuda.get_device_properties(where).total_memory / 2**30
+        return min(int(gib * _CUDA_TOKENS_PER_GIB), _CUDA_TOKENS_MOST)
+    return _MPS_TOKENS if where.type == "mps" else _CPU_TOKENS

@@ -1,0 +1,194 @@
+"""Tokens coloured by how little a model expected them: on a terminal, as plain text, and as a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from metrist.report.cells import NOTHING, fixed, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
+
+#: How many of a reading's least likely tokens are listed by name.
+WORST = 5
+#: Readings drawn of one output: a set of seventy prompts gives seventy, which nobody reads.
+READINGS = 6
+
+
+# Below this a probability is not written out.
+_LEAST = math.log(0.0001)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the scale: what it says, and the least log-probability that belongs to it."""
+
+    words: str
+    least: float
+    style: str
+
+
+#: From likely to unlikely. Fixed, so that two pages can be compared.
+STEPS = (
+    Step("probability .5 or more", math.log(0.5), ""),
+    Step(".1 to .5", math.log(0.1), "black on #fff3c4"),
+    Step(".01 to .1", math.log(0.01), "black on #ffd591"),
+    Step(".001 to .01", math.log(0.001), "black on #ff9a62"),
+    Step("below .001", -math.inf, "bold white on #b3261e"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a model said of one text, token by token; `label` says which text, given which."""
+
+    label: str
+    pieces: tuple[str, ...]
+    logprobs: tuple[float, ...]
+
+    def tokens(self) -> Iterator[tuple[str, float, int]]:
+        """Each token as it is shown, its log-probability, and its step."""
+        for piece, logprob in zip(_spaced(self.pieces), self.logprobs, strict=True):
+            yield visible(piece), logprob, step_of(logprob)
+
+    def worst(self) -> list[tuple[str, float]]:
+        """The least likely tokens, the least likely first."""
+        known = [(token.strip(), logprob) for token, logprob, _ in self.tokens() if not math.isnan(logprob)]
+        return sorted(known, key=lambda token: token[1])[:WORST]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One output with the readings behind its score."""
+
+    item: str
+    system: str
+    metric: str
+    value: float
+    readings: tuple[Reading, ...]
+
+    @property
+    def title(self) -> str:
+        return f"item {visible(self.item)} · system {visible(self.system)}"
+
+    @property
+    def score(self) -> str:
+        return f"{visible(self.metric)}: {fixed(self.value, 3)}"
+
+    @property
+    def left_out(self) -> str:
+        """What is said of the readings that are not drawn."""
+        more = len(self.readings) - READINGS
+        return f"… and {more:,} more readings of this output" if more > 0 else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Heat:
+    """Outputs to be drawn, and notes on what is shown."""
+
+    outputs: Sequence[Output]
+    notes: Sequence[str] = ()
+
+    def text(self) -> str:
+        """Plain characters: a token below .01 stands in brackets, with its log-probability."""
+        return "\n\n".join([*map(_plain, self.outputs), "\n".join([*self.notes, _PLAIN_LEGEND])])
+
+    def page(self) -> str:
+        """One self-contained HTML page."""
+        from metrist.report.heat_page import page
+
+        return page(self)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        from metrist.report.heat_page import fragment
+
+        return fragment(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        yield _legend()
+        for output in self.outputs:
+            yield Text(f"\n{output.title}", style="bold")
+            yield Text(output.score)
+            for reading in output.readings[:READINGS]:
+                yield _drawn(reading)
+            if output.left_out:
+                yield Text(output.left_out, style="italic")
+        yield Text("\n" + "\n".join(self.notes))
+
+
+def _spaced(pieces: Sequence[str]) -> Sequence[str]:
+    """Pieces with the spaces that stand before words. Some tokenizers keep none, and mark by ## what goes on with the
+    word before."""
+    if any(piece[:1].isspace() for piece in pieces):
+        return pieces
+    return [
+        piece.removeprefix("##") if piece.startswith("##") or not n else f" {piece}" for n, piece in enumerate(pieces)
+    ]
+
+
+def step_of(logprob: float) -> int:
+    """Which step a log-probability belongs to; one that is not known belongs to the first."""
+    return 0 if math.isnan(logprob) else next(n for n, step in enumerate(STEPS) if logprob >= step.least)
+
+
+def probability(logprob: float) -> str:
+    """A log-probability as a probability, to two digits."""
+    if math.isnan(logprob):
+        return NOTHING
+    return f"{math.exp(logprob):.2g}" if logprob >= _LEAST else "below 0.0001"
+
+
+# The first step whose tokens plain text marks, as the legend says.
+_MARKED = 3
+_PLAIN_LEGEND = "In brackets: tokens with a probability below .01, and their log-probability."
+
+
+def _plain(output: Output) -> str:
+    lines = [output.title, output.score]
+    for reading in output.readings[:READINGS]:
+        tokens = "".join(_marked(*token) for token in reading.tokens())
+        lines += [f"{visible(reading.label)}:", f"  {tokens}", f"  {_worst(reading)}"]
+    return "\n".join([*lines, *([output.left_out] if output.left_out else [])])
+
+
+def _marked(token: str, logprob: float, step: int) -> str:
+    if step < _MARKED:
+        return token
+    word = token.lstrip()
+    return f"{token[: len(token) - len(word)]}[{word} {fixed(logprob, 1)}]"
+
+
+def _worst(reading: Reading) -> str:
+    return "least likely: " + ", ".join(f"'{token}' {fixed(logprob, 2)}" for token, logprob in reading.worst())
+
+
+def _legend() -> Text:
+    from rich.text import Text
+
+    legend = Text()
+    for step in STEPS:
+        legend.append(f" {step.words} ", style=step.style)
+        legend.append("  ")
+    return legend
+
+
+def _drawn(reading: Reading) -> Text:
+    from rich.text import Text
+
+    # Pieces of a Text object, not a string: a token such as [red] is no markup.
+    drawn = Text(f"{visible(reading.label)}:\n", style="")
+    for token, _, step in reading.tokens():
+        word = token.lstrip()
+        drawn.append(token[: len(token) - len(word)])
+        drawn.append(word, style=STEPS[step].style)
+    drawn.append(f"\n{_worst(reading)}", style="dim")
+    return drawn

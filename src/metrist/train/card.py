@@ -1,0 +1,124 @@
+"""The card of a trained metric: what it learned from, how, and how well."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from metrist import __version__
+from metrist.train.ranks import Ranks
+from metrist.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from metrist.train.loop import Outcome
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "numpy")
+
+
+def card(
+    *,
+    kind: str,
+    metric: str,
+    fingerprint: str,
+    base: Mapping[str, Any],
+    data: Mapping[str, Any],
+    figure: str,
+    recipe: Recipe,
+    outcome: Outcome,
+    ranks: Ranks,
+) -> dict[str, Any]:
+    """All that is known of a finished training, ready for JSON. `metric` is the text to score with."""
+    return {
+        "kind": kind,
+        "metric": metric,
+        "fingerprint": fingerprint,
+        "base": dict(base),
+        "data": dict(data),
+        "recipe": asdict(recipe),
+        "figures": _figures(figure, outcome),
+        "training": {
+            "steps": outcome.steps,
+            "planned_steps": outcome.planned,
+            "tokens": outcome.tokens,
+            "seconds": round(outcome.seconds, 1),
+            "last_loss": outcome.loss,
+            "device": ranks.device,
+            "processes": ranks.world,
+        },
+        "versions": _versions(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def page(card: Mapping[str, Any]) -> str:
+    """The card as a page to read."""
+    blocks = [
+        f"# {card['metric']}",
+        f"A {card['kind']} metric, fine-tuned with metrist from `{card['base']['model']}` "
+        f"(fingerprint {card['base']['fingerprint']}). Its own fingerprint is {card['fingerprint']}.",
+        "## Figures",
+        "\n".join(_figure_lines(card["figures"])),
+        "## Data",
+        *_data_blocks(card["data"]),
+        "## Recipe",
+        _table(("setting", "value"), [(name, _cell(value)) for name, value in card["recipe"].items()]),
+        "## Training",
+        _table(("", ""), [(name.replace("_", " "), _cell(value)) for name, value in card["training"].items()]),
+        f"Finished {card['finished']}, with " + ", ".join(f"{k} {v}" for k, v in card["versions"].items()) + ".",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _figures(name: str, outcome: Outcome) -> dict[str, Any] | None:
+    if outcome.best is None:
+        return None
+    return {
+        "name": name,
+        "before": outcome.before,
+        "after": outcome.best.figure,
+        "after_step": outcome.best.step,
+        "evaluations": [asdict(one) for one in outcome.evaluations],
+    }
+
+
+def _figure_lines(figures: Mapping[str, Any] | None) -> Iterator[str]:
+    if figures is None:
+        yield "There was no development data, so it is not known whether training made the metric any better."
+        return
+    yield f"{figures['name'].capitalize()} of the development data: {figures['before']:.4f} before training,"
+    yield f"{figures['after']:.4f} after it (weights of step {figures['after_step']:,}). It says how well the model"
+    yield "predicts such texts, not how well its scores agree with people: `metrist meta` measures that."
+
+
+def _data_blocks(data: Mapping[str, Any]) -> Iterator[str]:
+    files = [*data["files"], *([data["dev_file"]] if data.get("dev_file") else [])]
+    names = list(files[0])
+    yield _table(tuple(names), [tuple(_cell(file[name]) for name in names) for file in files])
+    counts = [(name.replace("_", " "), _cell(value)) for name, value in data.items() if name not in _LISTED_APART]
+    yield _table(("", ""), counts)
+
+
+_LISTED_APART = {"files", "dev_file"}
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value).replace("|", "\\|")
+
+
+def _versions() -> dict[str, str]:
+    found = {"metrist": __version__, "python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,111 @@
+"""The folder of one training: what was asked for, its checkpoints, and in the end the model with its card.
+
+DIR/training.json         what was asked for, written first
+DIR/checkpoints/          see `metrist.train.checkpoints`
+DIR/config.json, …        the tokenizer and the model, moved in when training is done, the weights last
+DIR/card.md, card.json    written at the very end: a folder with a card is finished
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from metrist.errors import RunError
+from metrist.files.writing import whole
+
+_ASKED, _CARD, _PAGE, _PART = "training.json", "card.json", "card.md", ".model.part"
+Settings = Mapping[str, Any]
+
+
+class TrainingFolder:
+    """A new folder, or one that an earlier run of the same training left."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+
+    @property
+    def is_begun(self) -> bool:
+        return (self.path / _ASKED).is_file()
+
+    def check(self, asked: Settings) -> None:
+        """Refuse a folder that holds something else, or a training with other settings; nothing is written."""
+        if self.is_begun:
+            differing = _differing(self._asked(), asked)
+            if differing:
+                raise RunError(
+                    f"{self.path} holds a training with other settings: {'; '.join(differing)}. "
+                    "Give the same settings to go on with it, or another --out"
+                )
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise RunError(f"{self.path} exists and holds no training; give a new or an empty folder as --out")
+
+    def begin(self, asked: Settings) -> None:
+        """Note what was asked for."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise RunError(f"{self.path}: cannot be made: {fault.strerror}") from fault
+        if not self.is_begun:
+            with whole(self.path / _ASKED) as file:
+                file.write(json.dumps(asked, indent=2) + "\n")
+
+    def card(self) -> dict[str, Any] | None:
+        """The card of a finished training; None for one that is not."""
+        path = self.path / _CARD
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+    def put_model(self, write: Callable[[Path], None]) -> None:
+        """Move in what `write` writes into a folder. Weights come last, so that no one takes half a model for one."""
+        part = self.path / _PART
+        shutil.rmtree(part, ignore_errors=True)
+        try:
+            part.mkdir()
+            write(part)
+            self._settle(part)
+            for path in sorted(part.iterdir(), key=_weights_last):
+                os.replace(path, self.path / path.name)
+            part.rmdir()
+        except OSError as fault:
+            raise RunError(f"{self.path}: the model cannot be written: {fault.strerror or fault}") from fault
+
+    def put_card(self, card: Mapping[str, Any], page: str) -> None:
+        with whole(self.path / _PAGE) as file:
+            file.write(page)
+        with whole(self.path / _CARD) as file:
+            file.write(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+
+    def _settle(self, part: Path) -> None:
+        """Bring the files to the disk, readable for whoever can read the rest of the folder."""
+        mode = (self.path / _ASKED).stat().st_mode
+        for path in part.rglob("*"):
+            if path.is_file():
+                path.chmod(mode)  # safetensors makes files that only their owner can read.
+                with path.open("rb+") as file:
+                    os.fsync(file.fileno())
+
+    def _asked(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads((self.path / _ASKED).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as fault:
+            raise RunError(f"{self.path / _ASKED} cannot be read ({fault}); give another --out") from fault
+
+
+def _weights_last(path: Path) -> tuple[bool, bool]:
+    """And the index of weights in several files after those."""
+    return ".safetensors" in path.name, path.suffix == ".json"
+
+
+def _differing(there: Settings, here: Settings) -> list[str]:
+    names = [*there, *(name for name in here if name not in there)]
+    pairs = [(name, there.get(name), here.get(name)) for name in names]
+    return [f"{name} is {_said(old)} there, {_said(new)} here" for name, old, new in pairs if old != new]
+
+
+def _said(value: Any) -> str:
+    return "not set" if value is None else str(value)

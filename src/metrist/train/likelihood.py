@@ -1,0 +1,251 @@
+"""Fine-tuning a likelihood metric: a sequence-to-sequence model learns to find targets likely, given their conditions.
+
+The defaults are the recipe with which the BARTScore paper made its paraphrase variant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metrist.errors import ModelError, RunError
+from metrist.models.devices import Place, place, torch_for
+from metrist.models.languages import told
+from metrist.models.options import Options
+from metrist.models.pretrained import read_model, read_tokenizer, silent
+from metrist.models.weights import Weights, find
+from metrist.train.batches import Shuffled
+from metrist.train.card import card, page
+from metrist.train.folder import TrainingFolder
+from metrist.train.material import Material, described, gather
+from metrist.train.ranks import Ranks, join
+from metrist.train.recipe import Recipe
+from metrist.train.settling import settled
+from metrist.train.token_loss import TokenLoss
+from metrist.train.token_pairs import TokenPairs, encode
+from metrist.train.watching import Silent, Watcher
+
+if TYPE_CHECKING:
+    from metrist.train.loop import Outcome, Training
+
+#: The paper drew so many of ParaBank2's pairs.
+PAIRS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked for. `dev` names a file or a share of the pairs; `pairs` are drawn of the training data (0:
+    all); `max_length` cuts texts at so many tokens (None: at what the model can take)."""
+
+    data: tuple[Path, ...]
+    base: Options
+    out: Path
+    dev: str | None = None
+    pairs: int = PAIRS
+    max_length: int | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+    skip_bad: bool = False
+    resume: bool = False
+    checkpoint_every: int = 500
+    keep_checkpoints: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a training would do."""
+
+    material: Material
+    train: TokenPairs
+    dev: TokenPairs | None
+    steps: int
+
+
+def plan(request: Request) -> Plan:
+    """Read and tokenise all, but load no weights."""
+    torch_for("training a likelihood metric")
+    return _planned(request, _base(request.base), _gathered(request))
+
+
+def train(request: Request, watcher: Watcher | None = None) -> dict[str, Any]:
+    """Train, or go on with a training that was stopped, or find it done; gives the card. The model, its tokenizer and
+    the card lie in `request.out`."""
+    torch_for("training a likelihood metric")
+    ranks = join(str(place(request.base).device))
+    watcher = watcher if watcher is not None and ranks.is_first else Silent()
+    try:
+        return _train(replace(request, recipe=settled(request.recipe, request.base, ranks)), ranks, watcher)
+    finally:
+        ranks.leave()
+
+
+def _train(request: Request, ranks: Ranks, watcher: Watcher) -> dict[str, Any]:
+    weights, material, folder = _base(request.base), _gathered(request), TrainingFolder(request.out)
+    done = _opened(folder, request, _asked(request, weights, material), ranks)
+    if done is not None:
+        watcher.said(f"{request.out} is finished already; nothing was trained")
+        return done
+    planned = _planned(request, weights, material)
+    for remark in (*material.remarks(), *_cut_remarks(planned)):
+        watcher.said(remark)
+    training = _training(request, weights, planned, ranks, watcher)
+    outcome = training.run()
+    if ranks.is_first:
+        _publish(folder, request, weights, planned, training, outcome)
+    ranks.wait()
+    return folder.card() or {}
+
+
+def _training(request: Request, weights: Weights, planned: Plan, ranks: Ranks, watcher: Watcher) -> Training:
+    from metrist.train.checkpoints import Checkpoints
+    from metrist.train.loop import Training
+
+    return Training(
+        model=_trainable(weights, request.base, ranks),
+        objective=TokenLoss(),
+        examples=planned.train,
+        dev=planned.dev,
+        sampler=_sampler(planned.train, request),
+        recipe=request.recipe,
+        checkpoints=Checkpoints(TrainingFolder(request.out).checkpoints, every=request.checkpoint_every),
+        ranks=ranks,
+        watcher=watcher,
+    )
+
+
+def _publish(
+    folder: TrainingFolder, request: Request, weights: Weights, planned: Plan, training: Training, outcome: Outcome
+) -> None:
+    """Put the model and its card into the folder, then clear up."""
+    folder.put_model(lambda into: _save(training.model, _tokenizer(weights, request.base), into))
+    made = card(
+        kind="likelihood",
+        metric=f"bartscore(model={str(request.out)!r})",
+        fingerprint=find(Options(model=str(request.out))).fingerprint,
+        base={"model": request.base.model, "revision": request.base.revision, "fingerprint": weights.fingerprint},
+        data=_data(planned),
+        figure=training.objective.figure,
+        recipe=request.recipe,
+        outcome=outcome,
+        ranks=training.ranks,
+    )
+    folder.put_card(made, page(made))
+    if not request.keep_checkpoints:
+        training.checkpoints.remove()
+
+
+def _opened(folder: TrainingFolder, request: Request, asked: Mapping[str, Any], ranks: Ranks) -> dict[str, Any] | None:
+    """See that the folder may be used, and note there what was asked; the card where all is done."""
+    if request.resume and not folder.is_begun:
+        raise RunError(f"{request.out} holds no training to go on with; leave out --resume to begin one")
+    folder.check(asked)
+    done = folder.card()
+    ranks.wait()  # All processes look before the first one writes.
+    if done is None and ranks.is_first:
+        folder.begin(asked)
+    return done
+
+
+def _asked(request: Request, weights: Weights, material: Material) -> dict[str, Any]:
+    """What decides the weights that come out. Names of files do not, nor how much is computed at once."""
+    recipe = {name: value for name, value in asdict(request.recipe).items() if name != "max_tokens"}
+    return {
+        "kind": "likelihood",
+        "base": weights.fingerprint,
+        "data": [file.sha256 for file in material.files],
+        "dev": material.dev_file.sha256 if material.dev_file else request.dev,
+        "pairs": request.pairs,
+        "max_length": request.max_length,
+        "languages": list(request.base.languages) if request.base.languages else None,
+        **recipe,
+    }
+
+
+def _gathered(request: Request) -> Material:
+    return gather(request.data, request.dev, count=request.pairs, seed=request.recipe.seed, skip_bad=request.skip_bad)
+
+
+def _planned(request: Request, weights: Weights, material: Material) -> Plan:
+    tokenizer, config = _tokenizer(weights, request.base), _config(weights, request.base)
+    train = encode(tokenizer, config, material.train, request.max_length)
+    dev = encode(tokenizer, config, material.dev, request.max_length) if material.dev else None
+    return Plan(material=material, train=train, dev=dev, steps=request.recipe.epochs * _sampler(train, request).steps)
+
+
+def _sampler(examples: TokenPairs, request: Request) -> Shuffled:
+    recipe = request.recipe
+    return Shuffled(lengths=examples.lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket)
+
+
+def _base(options: Options) -> Weights:
+    weights = find(options)
+    if weights.plain:
+        raise ModelError(f"{options.model} is in a form that can only score; give the model it was made from as --base")
+    return weights
+
+
+def _tokenizer(weights: Weights, options: Options) -> Any:
+    return told(read_tokenizer(weights, options), options)
+
+
+def _config(weights: Weights, options: Options) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        with silent():
+            config = AutoConfig.from_pretrained(
+                weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code
+            )
+    except (OSError, ValueError, KeyError) as fault:
+        raise ModelError(f"{weights.name}: its config.json cannot be used: {str(fault).splitlines()[0]}") from fault
+    if not config.is_encoder_decoder:
+        raise ModelError(
+            f"{weights.name} is of the kind {config.model_type!r}; a likelihood metric is trained from a "
+            "sequence-to-sequence model, such as BART or T5"
+        )
+    return config
+
+
+def _trainable(weights: Weights, options: Options, ranks: Ranks) -> Any:
+    import torch
+
+    where = Place(device=torch.device(ranks.device), dtype=torch.float32, tokens=1)
+    return read_model("AutoModelForSeq2SeqLM", weights, options, where).requires_grad_(True)
+
+
+def _save(model: Any, tokenizer: Any, into: Path) -> None:
+    from safetensors import SafetensorError
+
+    try:
+        with silent():
+            model.save_pretrained(into)
+            tokenizer.save_pretrained(into)
+    except SafetensorError as fault:  # A full disk, for one, is told in this way.
+        raise OSError(str(fault)) from fault
+
+
+def _cut_remarks(planned: Plan) -> list[str]:
+    conditions, targets, tokens = planned.train.cut
+    if not tokens:
+        return []
+    return [
+        f"{conditions:,} conditions and {targets:,} targets of the training pairs are too long and were cut; "
+        f"{tokens:,} tokens were left out"
+    ]
+
+
+def _data(planned: Plan) -> dict[str, Any]:
+    material, cut = planned.material, planned.train.cut
+    return {
+        "files": [described(file) for file in material.files],
+        "dev_file": described(material.dev_file) if material.dev_file else None,
+        "training_pairs": len(material.train),
+        "pairs_not_drawn": material.left_out,
+        "tokens": int(planned.train.lengths.sum()),
+        "cut_conditions": cut.conditions,
+        "cut_targets": cut.targets,
+        "cut_tokens": cut.tokens,
+        "development_pairs": len(material.dev),
+        "development_pairs_that_share_a_text": material.shared,
+    }

@@ -1,0 +1,47 @@
+"""What the loop is told: examples to learn from, and what is to be learned. A new kind of metric writes these two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Batch = Mapping[str, Any]
+
+
+class Examples(Protocol):
+    """What is learned from. `lengths` has the tokens that each example costs; `weights` how much it counts in the mean
+    loss: its target tokens where the mean is over tokens, 1 where it is over examples."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]: ...
+
+    @property
+    def weights(self) -> NDArray[np.float64]: ...
+
+    def collate(self, chosen: NDArray[np.int64]) -> Mapping[str, Tensor]:
+        """These examples as padded tensors on the CPU."""
+        ...
+
+
+class Objective(Protocol):
+    """What is learned. Chance comes from torch's generators alone: the loop seeds them before each step."""
+
+    @property
+    def figure(self) -> str:
+        """What `judge` measures, in words; more is better."""
+        ...
+
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        """The losses of the examples, each times its weight, summed. The loop divides by the weights of all examples
+        of the update, so that what is learned does not depend on how many are computed at once."""
+        ...
+
+    def judge(self, model: Any, batch: Batch) -> Tensor:
+        """One number per example; the development figure is their mean."""
+        ...

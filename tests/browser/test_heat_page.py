@@ -1,0 +1,83 @@
+"""The heat map of tokens in a real browser: colours in light and dark, numbers on hover, nothing run or loaded."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metrist.report.heat import Heat, Output, Reading
+
+pytestmark = pytest.mark.browser
+
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+ATTACK = "<script>document.title='hit'</script><img src=x onerror=\"document.title='hit'\">"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make test-browser)")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    pieces = ("The", " cat", " sat", " on", " Bush", ATTACK)
+    reading = Reading(label="output, given source", pieces=pieces, logprobs=(-0.1, -1.5, -3.0, -5.5, -9.0, -12.0))
+    output = Output(item=ATTACK, system="s", metric="likelihood", value=-3.2, readings=(reading,))
+    (tmp_path / "page.html").write_text(Heat(outputs=[output]).page(), encoding="utf-8")
+    return (tmp_path / "page.html").as_uri()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_step_has_its_own_colour_that_can_be_read(browser: Any, address: str, scheme: str) -> None:
+    page = browser.new_page(color_scheme=scheme)
+    page.goto(address)
+    looks = page.locator(".tokens .t").evaluate_all(
+        "all => all.map(e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color])"
+    )
+    paper = page.locator("main").evaluate("e => getComputedStyle(e).backgroundColor")
+    grounds = [paper if ground == "rgba(0, 0, 0, 0)" else ground for ground, _ in looks]
+    assert len(set(grounds[:5])) == 5
+    # WCAG 2 asks for a contrast of at least 4.5 between text and ground.
+    assert min(contrast(ink, ground) for ground, (_, ink) in zip(grounds, looks, strict=True)) >= 4.5
+    page.close()
+
+
+def test_text_is_shown_and_never_run(browser: Any, address: str) -> None:
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    assert page.title() == "Tokens by how little they were expected"
+    assert page.locator("img, script").count() == 0
+    assert asked == [address]
+    assert f"The cat sat on Bush{ATTACK}" in page.locator(".tokens").inner_text()
+    assert page.locator(".t", has_text="Bush").last.get_attribute("title") == (
+        "log-probability -9.00, probability 0.00012"
+    )
+    page.close()
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG 2 defines it."""
+    darker, lighter = sorted(map(_luminance, (one, other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(part) / 255 for part in colour.partition("(")[2].rstrip(")").split(",")[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,78 @@
+"""`metrist heat`, `metrist cache`, and the options of `metrist score` for metrics with a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from metrist.models.cache_file import CacheFile
+
+TELLING = """
+@dataclass(frozen=True)
+class Telling(Metric):
+    resident = True
+    def score(self, shard):
+        names = ("METRIST_DEVICE", "METRIST_BATCH_TOKENS", "METRIST_CACHE")
+        said = " ".join(str(os.environ.get(name)) for name in names)
+        tokens = [{"condition": "source", "target": "output", "pieces": [said], "logprobs": [-9.0]}]
+        return Scores.of(Score(value=1.0, tokens=tokens if shard.tokens else None) for _ in shard.records)
+    def remarks(self, scores):
+        return ["texts were cut"]
+"""
+
+
+@pytest.fixture
+def run(metrist, outputs: Path, tmp_path: Path, module: Callable[[str], ModuleType]) -> Path:
+    module(TELLING)
+    options = ("--tokens", "--device", "cpu", "--batch-tokens", "77", "--cache", tmp_path / "kept")
+    answer = metrist("score", outputs, "-m", "own_metrics.Telling", *options, "-o", tmp_path / "run")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.splitlines()[-1] == "texts were cut"
+    assert "METRIST_DEVICE" not in os.environ
+    return tmp_path / "run"
+
+
+def test_options_reach_the_metric_and_tokens_are_kept(metrist, run: Path, tmp_path: Path) -> None:
+    answer = metrist("heat", run, "--limit", 2, "--system", "bad")
+    assert answer.code == 0
+    assert answer.out.count("system bad") == 2
+    assert f"[cpu 77 {tmp_path / 'kept'} -9.0]" in answer.out
+    assert "2 of 40 outputs, the worst first" in answer.out
+
+
+def test_a_page_is_written_whole(metrist, run: Path, tmp_path: Path) -> None:
+    answer = metrist("heat", run, "-m", "own_metrics.Telling", "--item", "7", "-o", tmp_path / "page.html")
+    assert (answer.code, answer.out, answer.err) == (0, "", f"metrist: wrote 2 outputs to {tmp_path / 'page.html'}\n")
+    assert (tmp_path / "page.html").read_text().endswith("</html>\n")
+    refused = metrist("heat", run, "-o", tmp_path / "none" / "page.html")
+    assert refused.code == 2
+    assert "cannot be written" in refused.err
+
+
+def test_a_run_without_tokens_is_answered_with_what_to_do(metrist, outputs: Path, tmp_path: Path) -> None:
+    metrist("score", outputs, "-m", "chrf", "-o", tmp_path / "run")
+    answer = metrist("heat", tmp_path / "run")
+    assert answer.code == 2
+    assert "score it again with `metrist score --tokens`" in answer.err
+
+
+def test_remarks_stand_under_comparisons_too(metrist, run: Path) -> None:
+    answer = metrist("compare", run, "-m", "own_metrics.Telling", "--draws", 100)
+    assert answer.code == 0
+    assert "texts were cut" in answer.out
+
+
+def test_a_cache_tells_its_size_and_is_cleared(metrist, tmp_path: Path) -> None:
+    CacheFile(tmp_path).keep({b"k" * 32: bytes(2_000_000)})
+    told = metrist("cache", tmp_path)
+    assert told.out.startswith(f"{tmp_path}: 1 entries, 2.")
+    cleared = metrist("cache", tmp_path, "--clear")
+    assert cleared.out.startswith(f"{tmp_path}: 0 entries, 0.")
+    nowhere = metrist("cache", tmp_path / "none")
+    assert nowhere.code == 2
+    assert "holds no cache: wanted a folder that `metrist score --cache` has used" in nowhere.err
+    assert not (tmp_path / "none").exists()

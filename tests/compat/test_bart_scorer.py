@@ -1,0 +1,178 @@
+"""`BARTScorer` beside the authors' algorithm, written out here on plain transformers."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from metrist.compat import BARTScorer
+from metrist.compat.bart_scorer import _usable
+from metrist.errors import ModelError, RunError
+from metrist.metrics.bartscore import CNN, CONVERSION
+
+SOURCES = ["the small cat sat on the mat.", "news of the day in london", "a dog", "the small cat sat on the mat."]
+TARGETS = ["the cat sat", "the president said that it was a very good day, and people ran", "", "it is not a dog!"]
+Tiny = Callable[[str], Path]
+
+
+def original(folder: Path, sources: Sequence[str], targets: Sequence[str], max_length: int) -> list[float]:
+    """bart_score.py: batches padded on the right, targets as labels, padding left out of the sum and of the length."""
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    found: list[float] = []
+    for i in range(0, len(sources), 4):
+        given, wanted = (
+            tokenizer(list(texts[i : i + 4]), max_length=max_length, truncation=True, padding=True, return_tensors="pt")
+            for texts in (sources, targets)
+        )
+        with torch.no_grad():
+            logits = model(
+                input_ids=given.input_ids, attention_mask=given.attention_mask, labels=wanted.input_ids
+            ).logits
+        loss = torch.nn.NLLLoss(reduction="none", ignore_index=tokenizer.pad_token_id)(
+            logits.log_softmax(-1).flatten(0, 1), wanted.input_ids.flatten()
+        ).view(len(wanted.input_ids), -1)
+        found += (-loss.sum(1) / wanted.attention_mask.sum(1)).tolist()
+    return found
+
+
+@pytest.fixture
+def scorer(tiny: Tiny) -> BARTScorer:
+    return BARTScorer(device="cpu", max_length=128, checkpoint=str(tiny("bart")))
+
+
+def test_scores_equal_the_originals(scorer, tiny):
+    expected = original(tiny("bart"), SOURCES, TARGETS, 128)
+    found = scorer.score(SOURCES, TARGETS, batch_size=4)
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert all(type(value) is float for value in found)
+    assert scorer.score(SOURCES, TARGETS, batch_size=1) == found
+    assert scorer.score([], []) == []
+
+
+def test_texts_are_cut_as_the_original_cuts_them_and_that_is_told(tiny):
+    short = BARTScorer(device="cpu", max_length=6, checkpoint=str(tiny("bart")))
+    with pytest.warns(
+        UserWarning, match=r"4 of 4 pairs had texts of more tokens than max_length=6 .* tokens were left"
+    ):
+        found = short.score(SOURCES[:2] * 2, TARGETS[:2] * 2)
+    assert found == pytest.approx(original(tiny("bart"), SOURCES[:2] * 2, TARGETS[:2] * 2, 6), abs=1e-5)
+
+
+@pytest.mark.parametrize("agg", ["mean", "max"])
+def test_several_references_are_averaged_or_the_best_taken(scorer, tiny, agg):
+    references = [["the cat sat", "a dog ran"], ["people", "the news"]]
+    by_reference = [original(tiny("bart"), SOURCES[:2], [r[i] for r in references], 128) for i in range(2)]
+    expected = {"mean": np.mean, "max": np.max}[agg](by_reference, axis=0)
+    assert scorer.multi_ref_score(SOURCES[:2], references, agg=agg) == pytest.approx(expected.tolist(), abs=1e-5)
+    assert scorer.multi_ref_score([], []) == []
+
+
+def test_faults_are_raised_and_do_not_end_the_process(scorer):
+    with pytest.raises(Exception, match=r"^You have different number of references per test sample\.$"):
+        scorer.multi_ref_score(["a", "b"], [["a"], ["b", "c"]])
+    with pytest.raises(NotImplementedError, match="agg must be 'mean' or 'max', got 'min'"):
+        scorer.multi_ref_score(["a"], [["a"]], agg="min")
+    with pytest.raises(RunError, match="as many sources as targets are wanted, got 2 and 1"):
+        scorer.score(["a", "b"], ["a"])
+
+
+def test_a_missing_card_is_told_and_the_cpu_used(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert _usable("cuda:0") == "cuda:0"
+    assert _usable("cpu") == "cpu"
+    with pytest.warns(UserWarning, match="there is no cuda:1 here: BARTScorer computes on the CPU"):
+        assert _usable("cuda:1") == "cpu"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.warns(UserWarning, match="there is no cuda here"):
+        assert _usable("cuda") == "cpu"
+
+
+def other_weights(folder: Path) -> dict[str, object]:
+    """The state dict of a model that was trained further: every weight a little different."""
+    from transformers import BartForConditionalGeneration
+
+    model = BartForConditionalGeneration.from_pretrained(folder)
+    return {name: (tensor * 1.1).clone() for name, tensor in model.state_dict().items()}
+
+
+def test_a_state_dict_is_loaded_into_the_checkpoints_model(scorer, tiny, tmp_path):
+    from safetensors.torch import save_file
+    from transformers import AutoTokenizer, BartForConditionalGeneration
+
+    weights = other_weights(tiny("bart"))
+    save_file(weights, tmp_path / "para.safetensors")
+    whole = BartForConditionalGeneration.from_pretrained(tiny("bart"))
+    whole.load_state_dict(weights)
+    whole.save_pretrained(tmp_path / "para")
+    AutoTokenizer.from_pretrained(tiny("bart")).save_pretrained(tmp_path / "para")
+    expected = original(tmp_path / "para", SOURCES, TARGETS, 128)
+    before = scorer.score(SOURCES, TARGETS)
+    scorer.load(tmp_path / "para.safetensors")
+    assert scorer.score(SOURCES, TARGETS) == pytest.approx(expected, abs=1e-5)
+    assert before != pytest.approx(expected, abs=1e-3)
+    scorer.load(str(tiny("bart")))
+    assert scorer.score(SOURCES, TARGETS) == before
+    scorer.load(str(tmp_path / "para"))
+    assert scorer.score(SOURCES, TARGETS) == pytest.approx(expected, abs=1e-5)
+
+
+def test_weights_of_another_model_are_refused(scorer, tiny, tmp_path):
+    with pytest.raises(ModelError, match=r"holds no state dict of .*: it lacks \d+ of its tensors, such as decoder"):
+        scorer.load(tiny("t5") / "model.safetensors")
+    for content in (b"", b"\xff" * 20, b"\x02\x00\x00\x00\x00\x00\x00\x00[]"):
+        (tmp_path / "no.safetensors").write_bytes(content)
+        with pytest.raises(ModelError, match=r"no\.safetensors is no safetensors file"):
+            scorer.load(tmp_path / "no.safetensors")
+
+
+def test_a_pickle_is_refused_with_lines_that_convert_it(scorer, tiny, tmp_path, monkeypatch, capsys):
+    import torch
+
+    torch.save(other_weights(tiny("bart")), tmp_path / "bart_score.pth")
+    with pytest.raises(ModelError, match=r"(?s)bart_score\.pth is neither a folder nor.*run code") as refused:
+        scorer.load(tmp_path / "bart_score.pth")
+    with pytest.raises(ModelError, match=r"^models/bart\.pth is neither"):
+        scorer.load()
+    lines = re.findall(r"^    (.*)$", str(refused.value), re.MULTILINE)
+    assert len(lines) == len(CONVERSION.splitlines())
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(lines), {})
+    scorer.load("bart-large-cnn-para")
+    expected = original(tmp_path / "bart-large-cnn-para", SOURCES, TARGETS, 128)
+    assert scorer.score(SOURCES, TARGETS) == pytest.approx(expected, abs=1e-5)
+    capsys.readouterr()
+
+
+def test_importing_the_room_is_cheap():
+    import subprocess
+
+    code = "import sys, metrist.compat; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.fixture
+def published() -> BARTScorer:
+    folder = os.environ.get("METRIST_TEST_BART")
+    if not folder:
+        pytest.skip(f"METRIST_TEST_BART names no folder with {CNN}")
+    return BARTScorer(device="cpu", checkpoint=folder)
+
+
+def test_published_values_come_out_with_the_published_weights(published):
+    # The README of the authors' repository.
+    assert published.score(["This is interesting."], ["This is fun."]) == pytest.approx([-2.510652780532837], abs=1e-5)
+    sources = ["I'm super happy today.", "This is a good idea."]
+    references = [["I feel good today.", "I feel sad today."], ["Not bad.", "Sounds like a good idea."]]
+    expected = [-2.5008113384246826, -1.626236081123352]
+    assert published.multi_ref_score(sources, references, agg="max") == pytest.approx(expected, abs=1e-5)

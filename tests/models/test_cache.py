@@ -1,0 +1,340 @@
+"""What models computed, kept on disk: the same numbers, fewer computations, and no fault of the file stops a run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from metrist.errors import ModelError
+from metrist.models.cache import remembering, remembering_encoder
+from metrist.models.cache_file import NAME, CacheFile
+from metrist.models.likelihoods import LikelihoodModel, Likelihoods
+from metrist.models.states import States
+
+PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb"), ("\ud800", ""), ("dddd", "e")]
+
+
+@dataclass
+class Counting:
+    """Says numbers that follow from the texts alone, and notes what it was asked. An empty target fails."""
+
+    weights: str = "w1"
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return {"weights": self.weights, "dtype": "float32"}
+
+    def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
+        self.asked += pairs
+        kept = [target[:max_tokens] for _, target in pairs]
+        starts = np.cumsum([0, *map(len, kept)])
+        ids = [ord(letter) for target in kept for letter in target]
+        conditions = [len(condition) for (condition, _), target in zip(pairs, kept, strict=True) for _ in target]
+        return Likelihoods(
+            logprobs=-np.array(conditions, np.float32) / np.float32(3),
+            tokens=np.array(ids, np.int64),
+            starts=starts,
+            condition_cut=np.array([len(condition) for condition, _ in pairs], np.int64),
+            target_cut=np.array([len(t) - len(k) for (_, t), k in zip(pairs, kept, strict=True)], np.int64),
+            failures={n: "an empty target" for n, target in enumerate(kept) if not target},
+        )
+
+    def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
+        return [text[:max_tokens]]
+
+    def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
+        return list(target[:max_tokens])
+
+
+@dataclass
+class Encoding:
+    """An encoder of the same kind: a letter's vector is its number, times the layer."""
+
+    asked: list[str] = field(default_factory=list)
+    facts: Mapping[str, str] = field(default_factory=lambda: {"weights": "w1"})
+    layers: int = 6
+    limit: int = 9
+    word_start: str = " "
+
+    def states(self, texts: Sequence[str], layer: int | None = None, long: str = "windows") -> States:
+        self.asked += texts
+        kept = [text[: self.limit] if long == "cut" else text for text in texts]
+        ids = np.array([ord(letter) for text in kept for letter in text], np.int64)
+        return States(
+            vectors=np.outer(ids, [1.0, 0.1, self.layers if layer is None else layer]).astype(np.float32),
+            tokens=ids,
+            special=ids == ord("a"),
+            starts=np.cumsum([0, *map(len, kept)]),
+            cut=np.array([len(text) - len(k) for text, k in zip(texts, kept, strict=True)], np.int64),
+        )
+
+    def token_ids(self, texts: Sequence[str], long: str = "windows") -> list[list[int]]:
+        assert long
+        return [list(map(ord, text)) for text in texts]
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        return list(map(chr, tokens))
+
+
+def same(found: object, wanted: object) -> bool:
+    """Whether two blocks hold the same arrays of the same types."""
+    for name in wanted.__dataclass_fields__:  # type: ignore[attr-defined]
+        a, b = getattr(found, name), getattr(wanted, name)
+        if isinstance(b, np.ndarray):
+            if a.dtype != b.dtype or not np.array_equal(a, b):
+                return False
+        elif a != b:
+            return False
+    return True
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("METRIST_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_what_was_computed_once_is_found_by_a_later_model_and_equals_it(folder: Path) -> None:
+    plain, first, second = Counting(), Counting(), Counting()
+    wanted = plain.log_probs(PAIRS)
+    assert same(remembering(first).log_probs(PAIRS), wanted)
+    assert first.asked == list(dict.fromkeys(PAIRS))
+    more = [*reversed(PAIRS), ("new", "f")]
+    assert same(remembering(second).log_probs(more), plain.log_probs(more))
+    assert second.asked == [("\ud800", ""), ("new", "f")]
+    assert (folder / NAME).exists()
+
+
+def test_other_weights_limits_or_texts_are_not_taken_for_the_same(folder: Path) -> None:
+    def asked(model: Counting, pairs: list[tuple[str, str]], max_tokens: int | None) -> list[tuple[str, str]]:
+        remembering(model).log_probs(pairs, max_tokens)
+        return model.asked
+
+    assert asked(Counting(), [("a", "bc")], None)
+    assert asked(Counting(weights="w2"), [("a", "bc")], None)
+    assert asked(Counting(), [("a", "bc")], 1)
+    assert asked(Counting(), [("ab", "c")], None)
+    assert asked(Counting(), [("a", "bc")], 1) == []
+    assert CacheFile(folder).contents().entries == 4
+
+
+def test_without_a_folder_a_model_is_asked_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("METRIST_CACHE", raising=False)
+    model = Counting()
+    remembered: LikelihoodModel = remembering(model)
+    remembered.log_probs(PAIRS)
+    remembered.log_probs(PAIRS)
+    assert len(model.asked) == 2 * len(PAIRS)
+    assert remembered.windows("text", 2) == ["te"]
+    assert remembered.pieces("text", 3) == ["t", "e", "x"]
+    assert remembered.weights == "w1"  # type: ignore[attr-defined]
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_encoder_s_vectors_are_kept_by_layer_and_by_what_becomes_of_long_texts(folder: Path) -> None:
+    texts = ["abc", "", "abcdefghijkl", "abc"]
+    plain, first, second = Encoding(), Encoding(), Encoding()
+    assert same(remembering_encoder(first).states(texts), plain.states(texts))
+    assert first.asked == texts[:3]
+    again = remembering_encoder(second)
+    assert same(again.states([*texts, "z"], 6), plain.states([*texts, "z"]))
+    assert second.asked == ["z"]
+    assert same(again.states(texts, 2, "cut"), plain.states(texts, 2, "cut"))
+    assert second.asked == ["z", *texts[:3]]
+    assert (again.layers, again.limit, again.word_start, again.facts) == (6, 9, " ", {"weights": "w1"})
+    assert (again.token_ids(["a"]), again.pieces([97])) == ([[97]], ["a"])
+    assert CacheFile(folder).contents().entries == 7
+
+
+def test_no_text_at_all_is_no_trouble(folder: Path) -> None:
+    assert len(remembering(Counting()).log_probs([])) == 0
+    assert len(remembering_encoder(Encoding()).states([])) == 0
+    assert not folder.exists()
+
+
+def test_a_remembering_model_can_be_pickled() -> None:
+    assert pickle.loads(pickle.dumps(remembering(Counting()))).facts["weights"] == "w1"
+
+
+@pytest.mark.parametrize("damage", [b"no data base at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_damaged_file_is_set_aside(folder: Path, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    folder.mkdir()
+    (folder / NAME).write_bytes(damage)
+    model = Counting()
+    for _ in range(2):
+        assert same(remembering(model).log_probs(PAIRS[:3]), Counting().log_probs(PAIRS[:3]))
+    assert len(model.asked) == 2
+    assert (folder / f"{NAME}.set-aside-1").read_bytes() == damage
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        f"{folder / NAME} was set aside as {NAME}.set-aside-1, and a new one begun"
+    ]
+
+
+def test_a_file_that_is_damaged_while_it_is_used_is_set_aside(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = {bytes([n]) * 32: b"x" * 20_000 for n in range(200)}
+    writer = CacheFile(folder)
+    writer.keep(kept)
+    writer.close()
+    assert os.listdir(folder) == [NAME]
+    with open(folder / NAME, "r+b") as file:
+        file.seek(16384)
+        file.write(b"\xee" * 16384 * 40)
+    reader = CacheFile(folder)
+    assert len(reader.find(list(kept))) < 200
+    reader.keep(kept)
+    assert reader.find(list(kept)) == kept
+    assert "was set aside" in caplog.text
+
+
+def test_another_program_s_data_base_is_set_aside_untouched(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder.mkdir()
+    theirs = sqlite3.connect(folder / NAME)
+    theirs.execute("CREATE TABLE entries (thesis TEXT)")
+    theirs.close()
+    before = (folder / NAME).read_bytes()
+    remembering(Counting()).log_probs(PAIRS)
+    assert (folder / f"{NAME}.set-aside-1").read_bytes() == before
+    assert "it is a data base of another program" in caplog.text
+
+
+def test_an_entry_with_a_changed_byte_is_computed_again(folder: Path) -> None:
+    remembering(Counting()).log_probs([("a", "bb"), ("a", "ccc")])
+    raw = sqlite3.connect(folder / NAME)
+    raw.execute(
+        "UPDATE entries SET value = zeroblob(40) WHERE length(value) = (SELECT max(length(value)) FROM entries)"
+    )
+    raw.commit()
+    raw.close()
+    model = Counting()
+    assert same(remembering(model).log_probs(PAIRS), Counting().log_probs(PAIRS))
+    assert ("a", "ccc") in model.asked
+    assert ("a", "bb") not in model.asked
+    again = Counting()
+    remembering(again).log_probs([("a", "ccc")])
+    assert again.asked == []
+
+
+def test_a_folder_that_cannot_be_made_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("METRIST_CACHE", str(tmp_path / "file" / "cache"))
+    for _ in range(3):
+        assert same(remembering(Counting()).log_probs(PAIRS), Counting().log_probs(PAIRS))
+    (message,) = caplog.messages
+    assert message.endswith("scoring goes on without keeping what models compute")
+
+
+def test_a_full_file_is_used_and_no_longer_filled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("METRIST_CACHE_GB", "0.0002")
+    file = CacheFile(folder)
+    for n in range(6):
+        file.keep({bytes([n]) * 32: bytes(100_000)})
+    assert len(file.find([bytes([n]) * 32 for n in range(6)])) == 2
+    assert caplog.messages == [
+        f"{folder / NAME} has reached 0.0002 GB and takes no more; METRIST_CACHE_GB sets another limit"
+    ]
+    monkeypatch.setenv("METRIST_CACHE_GB", "much")
+    with pytest.raises(ModelError, match="METRIST_CACHE_GB must be a number above 0, got 'much'"):
+        CacheFile(folder).keep({b"k" * 32: b""})
+
+
+def test_a_cleared_file_is_empty_and_small(folder: Path) -> None:
+    file = CacheFile(folder)
+    file.keep({bytes([n]) * 32: os.urandom(50_000) for n in range(40)})
+    full = file.contents()
+    assert full.entries == 40
+    assert full.size > 2_000_000
+    file.clear()
+    assert file.contents().entries == 0
+    assert file.contents().size < 100_000
+
+
+FULL_DISK = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+from pathlib import Path
+from metrist.models.cache_file import CacheFile
+file = CacheFile(Path(sys.argv[1]))
+for n in range(20):
+    file.keep({bytes([n]) * 32: bytes(50_000)})
+print("went on")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sets a limit on the size of files")
+def test_a_full_disk_stops_the_storing_and_nothing_else(folder: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(folder)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout == "went on\n"
+    assert run.stderr.count("\n") == 1
+    assert "cannot be used" in run.stderr
+    later = CacheFile(folder)
+    kept = later.find([bytes([n]) * 32 for n in range(20)])
+    assert 0 < len(kept) < 20
+    later.keep({b"k" * 32: b"v"})
+    assert later.find([b"k" * 32]) == {b"k" * 32: b"v"}
+
+
+WRITER = """
+import hashlib, sys
+from pathlib import Path
+from metrist.models.cache_file import CacheFile
+file = CacheFile(Path(sys.argv[1]))
+n = 0
+while True:
+    name = f"{sys.argv[2]}-{n}"
+    key = hashlib.sha256(name.encode()).digest()
+    shared = hashlib.sha256(str(n).encode()).digest()
+    file.keep({key: name.encode() * 300, shared: str(n).encode() * 300})
+    print(n, flush=True)
+    n += 1
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills processes by signal")
+def test_three_writers_at_once_killed_lose_nothing_that_they_had_stored(folder: Path) -> None:
+    import hashlib
+
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(folder), name], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for name in "abc"
+    ]
+    # Each has begun before the first is killed; then one after the other, in the middle of whatever it does.
+    for writer in writers:
+        assert writer.stdout
+        writer.stdout.readline()
+    said = {}
+    for name, writer in zip("abc", writers, strict=True):
+        time.sleep(0.3)
+        writer.send_signal(signal.SIGKILL)
+        out, errors = writer.communicate(timeout=30)
+        assert errors == b""
+        # A last line without its end was cut off before it was said.
+        said[name] = out[: out.rfind(b"\n") + 1].count(b"\n") + 1
+    file = CacheFile(folder)
+    for name, count in said.items():
+        keys = {hashlib.sha256(f"{name}-{n}".encode()).digest(): f"{name}-{n}".encode() * 300 for n in range(count)}
+        assert count > 5
+        assert file.find(list(keys)) == keys
+    shared = {hashlib.sha256(str(n).encode()).digest(): str(n).encode() * 300 for n in range(max(said.values()))}
+    assert file.find(list(shared)) == shared
+    assert sqlite3.connect(folder / NAME).execute("PRAGMA integrity_check").fetchone() == ("ok",)

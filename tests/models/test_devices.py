@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from metrist.errors import MissingExtra, ModelError
+from metrist.models import devices
+from metrist.models.options import BATCH_TOKENS, DEVICE, Dtype, Options
+
+OPTIONS = Options(model="m")
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DEVICE, raising=False)
+    monkeypatch.delenv(BATCH_TOKENS, raising=False)
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with two cards of 80 GiB, as far as torch says."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    about = SimpleNamespace(total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _where: about)
+
+
+def _no_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+def test_without_a_card_a_model_runs_on_the_cpu_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    _no_cards(monkeypatch)
+    place = devices.place(OPTIONS)
+    assert (place.device.type, place.dtype, place.spread) == ("cpu", torch.float32, False)
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_card_is_taken_with_a_budget_that_suits_its_memory() -> None:
+    import torch
+
+    place = devices.place(Options(model="m", dtype="bfloat16"))
+    assert (place.device.type, place.dtype, place.tokens) == ("cuda", torch.bfloat16, 32_768)
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_device_map_spreads_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICE, "map")
+    place = devices.place(OPTIONS)
+    assert (place.device.type, place.spread) == ("cuda", True)
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_named_card_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICE, "cuda:1")
+    assert str(devices.place(OPTIONS).device) == "cuda:1"
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("cuda:2", "METRIST_DEVICE is 'cuda:2', but torch sees 2 such devices here; unset it or name another"),
+        ("xpu", "METRIST_DEVICE is 'xpu', but torch sees 0 such devices here"),
+        ("gpu", "METRIST_DEVICE must be 'auto', 'map' or a torch device such as 'cuda:1', got 'gpu'"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(asked: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICE, asked)
+    with pytest.raises(ModelError, match=message):
+        devices.place(OPTIONS)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_on_a_cpu_is_refused(dtype: Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICE, "cpu")
+    with pytest.raises(ModelError, match=f"m: dtype='{dtype}' is unusably slow on a CPU; set dtype='float32'"):
+        devices.place(Options(model="m", dtype=dtype))
+
+
+def test_int8_is_refused_where_only_torch_can_run_the_model() -> None:
+    with pytest.raises(ModelError, match="m: int8 is for sequence-to-sequence models on a CPU; set dtype='float32'"):
+        devices.place(Options(model="m", dtype="int8"))
+
+
+def test_the_environment_sets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(BATCH_TOKENS, "77")
+    assert devices.place(OPTIONS).tokens == 77
+    monkeypatch.setenv(BATCH_TOKENS, "many")
+    with pytest.raises(ModelError, match="METRIST_BATCH_TOKENS must be a whole number of at least 1, got 'many'"):
+        devices.place(OPTIONS)
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_without_torch_or_transformers_the_message_says_what_to_install(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingExtra, match=r"the model 'm' needs .*pip install 'metrist\[neural\]'"):
+        devices.place(OPTIONS)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps", "cpu"])
+def test_freeing_empties_the_devices_own_cache(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    emptied: list[str] = []
+
+    def emptying(name: str) -> Any:
+        return lambda: emptied.append(name)
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", emptying("cuda"))
+    monkeypatch.setattr(torch.mps, "empty_cache", emptying("mps"))
+    devices.free(SimpleNamespace(type=kind))
+    assert emptied == ([kind] if kind != "cpu" else [])

@@ -1,0 +1,42 @@
+"""A description of a metric never downloads its model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import huggingface_hub
+import pytest
+
+from metrist.errors import ModelError
+from metrist.metrics.cards import describe
+from metrist.metrics.catalog import build
+from metrist.models.options import Options, may_fetch, nothing_fetched
+from metrist.models.weights import find
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the hub's client was kept to its cache, for each time that it was called. It finds nothing."""
+    calls: list[bool] = []
+
+    def snapshot_download(*_: Any, local_files_only: bool = False, **__: Any) -> str:
+        calls.append(local_files_only)
+        raise huggingface_hub.errors.LocalEntryNotFoundError("nothing there")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return calls
+
+
+def test_inside_the_block_only_the_cache_is_asked(asked: list[bool]) -> None:
+    with nothing_fetched(), pytest.raises(ModelError, match="not in the hub's cache yet; scoring with it fetches it"):
+        find(Options(model="someone/some-model"))
+    assert may_fetch()
+    with pytest.raises(ModelError, match="the hub cannot be reached"):
+        find(Options(model="someone/some-model"))
+    assert asked == [True, False]
+
+
+def test_a_description_says_why_it_has_no_signature(asked: list[bool]) -> None:
+    said = " ".join(describe(build("bartscore(model='someone/some-model')")).split())
+    assert "Signature not known here: 'someone/some-model' is no folder and not in the hub's cache yet" in said
+    assert set(asked) == {True}

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from metrist.models import attention
+from metrist.models.devices import Place
+from metrist.models.head import Head, _CardProduct, _reduction, plainly
+
+
+class _Model:
+    """As much of a model as a head looks at."""
+
+    def __init__(self, words: int, *, bias: bool) -> None:
+        torch.manual_seed(7)
+        self.project = torch.nn.Linear(8, words, bias=bias).requires_grad_(False)
+        self.final_logits_bias = torch.randn(1, words)
+
+    def get_output_embeddings(self) -> torch.nn.Linear:
+        return self.project
+
+
+def _place() -> Place:
+    return Place(device=torch.device("cpu"), dtype=torch.float32, tokens=100)
+
+
+@pytest.mark.parametrize("words", [3, 64, 101])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("card", [True, False])
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_a_head_gives_the_log_softmax_of_all_logits_at_the_labels(
+    words: int, bias: bool, card: bool, rows: int
+) -> None:
+    model = _Model(words, bias=bias)
+    head = Head(model, _place())
+    if card:
+        head._for_card()
+    head._rows = rows
+    states, labels = torch.randn(5, 8), torch.randint(words, (5,))
+    logits = model.project(states) + model.final_logits_bias
+    wanted = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    assert torch.allclose(head.log_probs(states, labels), -wanted, atol=1e-5)
+
+
+def test_a_bias_of_zeros_is_not_added() -> None:
+    model = _Model(5, bias=False)
+    model.final_logits_bias.zero_()
+    assert Head(model, _place())._bias is None
+
+
+def test_a_cards_product_is_padded_to_sides_that_suit_it() -> None:
+    assert _CardProduct(_Model(101, bias=True).project)(torch.randn(2, 8)).shape == (2, 128)
+
+
+def test_without_a_compiler_for_the_card_the_plain_reduction_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "metrist.models.fused", None)
+    assert _reduction(torch.device("cpu")) is plainly
+
+
+@pytest.mark.parametrize("way", [attention._flash, attention._efficient])
+def test_an_operator_that_a_device_does_not_have_is_not_taken(way: attention.Attention) -> None:
+    assert not attention._agrees(way, torch.device("cpu"), torch.float32)
+
+
+def test_an_operator_with_other_values_is_not_taken() -> None:
+    def wrong(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, b: attention.Blocks, c: bool, s: float
+    ) -> torch.Tensor:
+        return attention.looped(q, k, v, b, c, s) * 1.001
+
+    assert attention._agrees(attention.looped, torch.device("cpu"), torch.float32)
+    assert not attention._agrees(wrong, torch.device("cpu"), torch.float32)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_packed_attention_is_softmax_of_products_within_each_block(causal: bool) -> None:
+    lengths = [3, 1, 4]
+    q, k, v = (torch.randn(8, 2, 4) for _ in range(3))
+    blocks = attention.Blocks(lengths, lengths, torch.device("cpu"))
+    found = attention.looped(q, k, v, blocks, causal, 0.5)
+    block = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
+    seen = block[:, None] == block[None]
+    if causal:
+        seen &= torch.ones(8, 8).tril().bool()
+    weights = (torch.einsum("qhd,khd->hqk", q, k) * 0.5).masked_fill(~seen, -torch.inf).softmax(-1)
+    assert torch.allclose(found, torch.einsum("hqk,khd->qhd", weights, v), atol=1e-6)

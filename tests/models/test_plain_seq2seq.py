@@ -1,0 +1,231 @@
+"""The model without torch says what transformers say of the same weights, one pair at a time, in float32."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metrist.errors import MissingExtra, ModelError
+from metrist.models.options import BATCH_TOKENS
+from metrist.models.plain import load_seq2seq
+from metrist.models.plain.export import Depths, export_t5
+from metrist.models.plain.quantised import read
+from metrist.models.plain.seq2seq import PlainSeq2Seq
+from metrist.models.plain.t5 import T5
+from metrist.models.weights import Weights
+
+LONG = "the old cat sat on the mat and she said that it was not very good . " * 12
+PAIRS = [
+    ("the cat sat on the mat", "a cat sat"),
+    ("the cat sat on the mat", "paris is a city , not a president !"),
+    (LONG, "the old cat sat"),
+    (LONG, LONG),
+    ("he ran", LONG[:200]),
+    ("", "the report"),
+    ("the report", ""),
+    ("the cat sat on the mat", "a cat sat"),
+]
+
+
+def whole(_name: str) -> None:
+    """No matrix is rounded."""
+
+
+def exported(source: Path, out: Path, depths: Depths = whole, **facts: Any) -> PlainSeq2Seq:
+    folder = export_t5(source, out, depths, **facts)
+    return PlainSeq2Seq.load(Weights(name="tiny", folder=folder, fingerprint="f00"))
+
+
+@pytest.fixture(scope="module")
+def model(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> PlainSeq2Seq:
+    return exported(tiny("t5"), tmp_path_factory.mktemp("plain"))
+
+
+def one_at_a_time(source: Path, pairs: Sequence[tuple[str, str]], **changed: Any) -> list[np.ndarray]:
+    """Log-probabilities of the targets' tokens by transformers, from the folder's weights or `changed` ones."""
+    import torch
+    from transformers import AutoTokenizer, T5ForConditionalGeneration
+
+    reference = T5ForConditionalGeneration.from_pretrained(source).eval()
+    if changed:
+        reference.lm_head.weight = torch.nn.Parameter(torch.empty_like(reference.lm_head.weight))
+        tensors = {name: torch.from_numpy(array) for name, array in changed.items()}
+        missing, unexpected = reference.load_state_dict(tensors, strict=False)
+        assert not unexpected
+        assert all(name.endswith("embed_tokens.weight") for name in missing)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    found = []
+    for condition, target in pairs:
+        fed, labels = (tokenizer(text, return_tensors="pt").input_ids for text in (condition, target))
+        with torch.no_grad():
+            logits = reference(input_ids=fed, labels=labels).logits
+        found.append(logits.log_softmax(-1).gather(2, labels[..., None])[0, :, 0].numpy())
+    return found
+
+
+def assert_close(model: PlainSeq2Seq, wanted: Sequence[np.ndarray], pairs: Sequence[tuple[str, str]] = PAIRS) -> None:
+    found = model.log_probs(pairs)
+    assert len(found) == len(pairs)
+    for number, row in enumerate(wanted):
+        # Random weights give tokens of -30, where float32 itself has steps of 2e-6.
+        np.testing.assert_allclose(found.of(number), row, rtol=1e-6, atol=1e-5)
+        assert abs(found.of(number).mean() - row.mean()) < 1e-5
+
+
+def test_log_probabilities_equal_those_of_transformers(model: PlainSeq2Seq, tiny: Callable[[str], Path]) -> None:
+    assert_close(model, one_at_a_time(tiny("t5"), PAIRS))
+
+
+@pytest.mark.parametrize("kind", ["tied and scaled", "with a head of its own"])
+def test_every_kind_of_head_is_understood(kind: str, tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    told = json.loads((tiny("t5") / "config.json").read_text())
+    told |= {"tie_word_embeddings": kind == "tied and scaled"}
+    told.pop("scale_decoder_outputs", None)
+    torch.manual_seed(1)
+    made = T5ForConditionalGeneration(T5Config(**told))
+    if kind == "with a head of its own":
+        made.lm_head.weight = torch.nn.Parameter(torch.randn_like(made.lm_head.weight))
+    shutil.copytree(tiny("t5"), tmp_path / "from")
+    made.save_pretrained(tmp_path / "from")
+    assert_close(exported(tmp_path / "from", tmp_path / "to"), one_at_a_time(tmp_path / "from", PAIRS[:4]), PAIRS[:4])
+
+
+@pytest.mark.parametrize("bits", [(8, None), (6, 16)])
+def test_rounded_weights_are_computed_with_in_float32(
+    bits: tuple[int, int | None], tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = exported(tiny("t5"), tmp_path, lambda name: None if "relative_attention" in name else bits)
+    kept = read(tmp_path / "weights.safetensors")
+    assert len(np.unique(kept["shared.weight"][4])) < 2 ** bits[0]
+    assert_close(model, one_at_a_time(tiny("t5"), PAIRS, **kept))
+
+
+def test_batch_mates_order_and_budget_do_not_matter(model: PlainSeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = model.log_probs(PAIRS)
+    backwards = model.log_probs(PAIRS[::-1])
+    monkeypatch.setenv(BATCH_TOKENS, "1")
+    small = model.log_probs(PAIRS)
+    for number, pair in enumerate(PAIRS):
+        alone = model.log_probs([pair]).of(0)
+        for found in (together.of(number), backwards.of(len(PAIRS) - 1 - number), small.of(number)):
+            np.testing.assert_allclose(found, alone, rtol=1e-6, atol=1e-5)
+
+
+def test_equal_work_is_done_once(model: PlainSeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    decoded: list[int] = []
+    encode, log_probs = T5.encode, T5.log_probs
+    monkeypatch.setattr(T5, "encode", lambda self, ids: encoded.append(len(ids)) or encode(self, ids))
+    monkeypatch.setattr(T5, "log_probs", lambda self, m, ids, c: decoded.append(len(ids)) or log_probs(self, m, ids, c))
+    monkeypatch.setenv(BATCH_TOKENS, "64")
+    model.log_probs(PAIRS)
+    assert sum(encoded) == len({condition for condition, _ in PAIRS})
+    assert sum(decoded) == len(set(PAIRS))
+
+
+def test_texts_are_cut_as_the_tokenizer_cuts_and_the_cut_is_counted(
+    model: PlainSeq2Seq, tiny: Callable[[str], Path]
+) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny("t5"))
+    found = model.log_probs([(LONG, LONG), ("he ran", "he ran")], max_tokens=10)
+    length = len(tokenizer(LONG).input_ids)
+    assert found.tokens[:10].tolist() == tokenizer(LONG, truncation=True, max_length=10).input_ids
+    assert found.condition_cut.tolist() == found.target_cut.tolist() == [length - 10, 0]
+    assert found.starts.tolist() == [0, 10, 13]
+
+
+def test_no_more_is_read_than_the_folder_allows(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    model = exported(tiny("t5"), tmp_path, max_tokens=16)
+    found = model.log_probs([("he ran", "cat " * 200_000)])
+    assert len(found.of(0)) == 16
+    assert found.target_cut.tolist() == [200_001 - 16]
+
+
+def test_windows_fit_and_miss_nothing(model: PlainSeq2Seq) -> None:
+    windows = model.windows(LONG, max_tokens=20)
+    assert len(windows) > 1
+    assert model.log_probs([(window, "x") for window in windows], max_tokens=20).condition_cut.max() == 0
+    assert set(LONG.split()) == {word for window in windows for word in window.split()}
+    assert model.windows("he ran", max_tokens=20) == ["he ran"]
+
+
+def test_pieces_are_as_many_as_log_probabilities(model: PlainSeq2Seq) -> None:
+    assert model.pieces("the cat zq") == ["the", "cat", "z", "##q", "</s>"]
+    assert len(model.pieces(LONG, 7)) == len(model.log_probs([("a", LONG)], 7).of(0)) == 7
+
+
+def test_the_template_of_a_folder_frames_its_conditions(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    model = exported(tiny("t5"), tmp_path, condition_template="in summary , {text} !")
+    wanted = one_at_a_time(tiny("t5"), [("in summary , he ran !", "he ran")])
+    assert_close(model, wanted, [("he ran", "he ran")])
+    cut = model.log_probs([(LONG, "he ran")], max_tokens=20)
+    words = "in summary , " + " ".join(LONG.split()[:15]) + " !"
+    assert_close(model, [cut.of(0)], [(words.removeprefix("in summary , ").removesuffix(" !"), "he ran")])
+
+
+def test_nothing_asked_nothing_said(model: PlainSeq2Seq) -> None:
+    assert len(model.log_probs([])) == 0
+
+
+def test_half_a_character_is_scored_as_unknown(model: PlainSeq2Seq) -> None:
+    assert np.isfinite(model.log_probs([("a \ud800 b", "\udfff")]).logprobs).all()
+
+
+def test_facts_name_the_weights(model: PlainSeq2Seq) -> None:
+    assert model.facts["weights"] == "f00"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"metrist_format": None}, r"config\.json: has no 'metrist_format'; this folder is no model in metrist's own"),
+        ({"metrist_format": 9}, r"config\.json: is of format 9, this metrist reads 1; install metrist and metrist-mod"),
+        ({"architecture": "bert"}, r"config\.json: is a 'bert', wanted a 't5'"),
+        ({"num_heads": None}, r"neither config\.json nor weights\.safetensors has 'num_heads'; install metrist-models"),
+        ({"num_layers": 3}, r"neither config\.json nor weights\.safetensors has 'encoder\.block\.2\.layer\.0\.SelfAtt"),
+    ],
+)
+def test_a_faulty_configuration_is_named(
+    changed: dict[str, Any], message: str, tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = export_t5(tiny("t5"), tmp_path, whole)
+    config = {**json.loads((folder / "config.json").read_text()), **changed}
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    with pytest.raises(ModelError, match=message):
+        load_seq2seq(Weights(name="x", folder=folder, fingerprint=""))
+
+
+def test_a_folder_without_files_is_named(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    weights = Weights(name="x", folder=tmp_path, fingerprint="")
+    with pytest.raises(ModelError, match=r"config\.json: cannot be read as a model's configuration"):
+        load_seq2seq(weights)
+    export_t5(tiny("t5"), tmp_path, whole)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"tokenizer\.json: cannot be read as a tokenizer"):
+        load_seq2seq(weights)
+
+
+def test_without_tokenizers_the_extra_is_named(
+    tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_t5(tiny("t5"), tmp_path, whole)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(MissingExtra, match=r"running a shipped model needs .* pip install 'metrist\[standard\]'"):
+        load_seq2seq(Weights(name="x", folder=tmp_path, fingerprint=""))
+
+
+def test_only_what_the_form_can_hold_is_exported(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"config\.json: is a 'bart' with None feed-forward layers; .* a 't5' with"):
+        export_t5(tiny("bart"), tmp_path, whole)

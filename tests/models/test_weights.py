@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import MissingExtra, ModelError
+from metrist.models.options import Options
+from metrist.models.weights import find
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What save_pretrained leaves, as far as finding it goes."""
+    made = tmp_path / "model"
+    made.mkdir()
+    (made / "config.json").write_text('{"model_type": "bart", "architectures": ["BartForConditionalGeneration"]}')
+    (made / "model.safetensors").write_bytes(b"weights")
+    (made / "tokenizer.json").write_text("{}")
+    return made
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed metrist_models with one model in it."""
+    package = tmp_path / "site" / "metrist_models"
+    (package / "small").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "small" / "config.json").write_text('{"metrist_format": 1}')
+    (package / "small" / "weights.npz").write_bytes(b"numbers")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delitem(sys.modules, "metrist_models", raising=False)
+    return package / "small"
+
+
+def test_a_local_folder_is_found_under_the_name_the_user_gave(folder: Path) -> None:
+    found = find(Options(model=str(folder)))
+    assert (found.name, found.folder, len(found.fingerprint), found.plain) == (str(folder), folder, 12, False)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "merges.txt", "source.spm"])
+def test_the_fingerprint_changes_with_every_file_that_decides_numbers(folder: Path, name: str) -> None:
+    before = find(Options(model=str(folder))).fingerprint
+    (folder / name).write_text('{"another": "content"}')
+    assert find(Options(model=str(folder))).fingerprint != before
+
+
+def test_the_fingerprint_depends_on_neither_place_nor_notes(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "README.md").write_text("about this model")
+    assert find(Options(model=str(copy))).fingerprint == find(Options(model=str(folder))).fingerprint
+
+
+def test_weights_in_the_hubs_cache_are_not_read_to_know_their_hash(folder: Path, tmp_path: Path) -> None:
+    import hashlib
+
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+    as_file = find(Options(model=str(folder))).fingerprint
+    blob = blobs / hashlib.sha256(b"weights").hexdigest()
+    blob.write_bytes(b"never looked at")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to(blob)
+    assert find(Options(model=str(folder))).fingerprint == as_file
+
+
+def test_a_shipped_model_is_a_folder_of_the_installed_package(shipped: Path) -> None:
+    found = find(Options(model="metrist:small"))
+    assert (found.folder, found.plain, len(found.fingerprint)) == (shipped, True, 12)
+
+
+def test_a_shipped_models_fingerprint_takes_in_all_files_but_its_papers(shipped: Path) -> None:
+    before = find(Options(model="metrist:small")).fingerprint
+    (shipped / "LICENSE").write_text("MIT")
+    assert find(Options(model="metrist:small")).fingerprint == before
+    (shipped / "pieces.bin").write_bytes(b"vocabulary")
+    assert find(Options(model="metrist:small")).fingerprint != before
+
+
+@pytest.mark.usefixtures("shipped")
+def test_an_unknown_shipped_model_lists_those_there_are() -> None:
+    with pytest.raises(ModelError, match=r"no shipped model 'metrist:smal': there are 'metrist:small'; did you mean"):
+        find(Options(model="metrist:smal"))
+
+
+def test_shipped_models_that_are_not_installed_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "metrist_models", None)
+    with pytest.raises(
+        MissingExtra, match=r"the shipped model 'metrist:small' needs .*pip install 'metrist\[standard\]'"
+    ):
+        find(Options(model="metrist:small"))
+
+
+def test_a_folder_without_a_config_is_refused_with_what_was_found(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ModelError, match=r"has no config.json, so it is no model's folder \(found: notes.txt\); give"):
+        find(Options(model=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", r"config.json is not JSON: "), ("[]", "config.json must hold a JSON object, got list")],
+)
+def test_a_config_that_cannot_be_read_is_refused(folder: Path, content: str, message: str) -> None:
+    (folder / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=message):
+        find(Options(model=str(folder)))
+
+
+def test_a_file_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"model.safetensors is a file; give the folder that holds config.json"):
+        find(Options(model=str(folder / "model.safetensors")))
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a/b/c", "two words", "a--b", "~/nowhere/at/all"])
+def test_a_name_that_is_neither_a_folder_nor_a_hub_name_is_refused(name: str) -> None:
+    with pytest.raises(ModelError, match=r"there is no folder .* no hub name such as 'facebook/bart-large-cnn' either"):
+        find(Options(model=name))
+
+
+def test_a_folder_without_any_weights_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"has no \*.safetensors weights; give a model that has them"):
+        find(Options(model=str(folder)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_advice_on_pickled_weights_works_when_followed(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    copy = shutil.copytree(tiny("bart"), tmp_path / "pickled")
+    torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"pickled weights only \(pytorch_model.bin\), which can run code") as caught:
+        find(Options(model=str(copy)))
+    exec("\n".join(line.removeprefix("    ") for line in str(caught.value).splitlines()[1:]), {})
+    converted = tmp_path / "pickled-safetensors"
+    before, after = (load_file(folder / "model.safetensors") for folder in (tiny("bart"), converted))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert find(Options(model=str(converted))).plain is False
+
+
+def test_the_advice_on_a_lone_state_dict_loads_it(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "bart_score.pth").touch()
+    with pytest.raises(ModelError, match=r"torch.load\('.*bart_score.pth', weights_only=True\)"):
+        find(Options(model=str(folder)))
+
+
+def _offline(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+
+
+def test_a_hub_model_comes_from_the_cache_when_offline(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    place = tmp_path / "hub" / "models--some--model"
+    shutil.copytree(folder, place / "snapshots" / commit)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(commit)
+    _offline(monkeypatch, tmp_path / "hub")
+    found = find(Options(model="some/model"))
+    assert (found.folder.name, found.name) == (commit, "some/model")
+    assert found.fingerprint == find(Options(model=str(folder))).fingerprint
+    assert find(Options(model="some/model", revision=commit)).folder == found.folder
+
+
+@pytest.mark.parametrize(("revision", "at"), [(None, ""), ("v2", " at revision 'v2'")])
+def test_a_hub_model_that_cannot_be_reached_says_what_to_do_in_one_line(
+    revision: str | None, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _offline(monkeypatch, tmp_path / "empty")
+    wanted = (
+        rf"^'some/model'{at} is no folder and not in the hub's cache, and the hub cannot be reached: go online once"
+    )
+    with pytest.raises(ModelError, match=wanted) as caught:
+        find(Options(model="some/model", revision=revision))
+    assert "\n" not in str(caught.value)
+
+
+def _refusing(code: str) -> Exception:
+    """What the hub's client raises for an answer of the hub, without the answer."""
+    from huggingface_hub import errors
+
+    kind: type[Exception] = getattr(errors, code)
+    fault = kind.__new__(kind)
+    Exception.__init__(fault, "Not for you.\nMore lines.")
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "RepositoryNotFoundError",
+            "no folder and no model on the hub is called 'some/model'; give a folder, or a name",
+        ),
+        ("GatedRepoError", "'some/model' wants its terms accepted on huggingface.co; then log in with `hf auth login`"),
+        ("RevisionNotFoundError", "'some/model' has no revision 'v2'; give a branch, a tag or a commit of it"),
+        ("HfHubHTTPError", r"'some/model' could not be had from the hub \(.*Not for you\.\); give a folder"),
+    ],
+)
+def test_what_the_hub_refuses_is_one_line(code: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def refuse(*_args: object, **_settings: object) -> str:
+        raise _refusing(code)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(ModelError, match=message) as caught:
+        find(Options(model="some/model", revision="v2"))
+    assert "\n" not in str(caught.value)
+
+
+def test_finding_a_folder_imports_neither_torch_nor_the_hubs_client(folder: Path) -> None:
+    code = (
+        "import sys; from metrist.models.weights import find; from metrist.models.options import Options; "
+        "find(Options(model=sys.argv[1])); "
+        "print([name for name in ('torch', 'transformers', 'huggingface_hub') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_config_is_at_hand(folder: Path) -> None:
+    assert find(Options(model=str(folder))).config == json.loads((folder / "config.json").read_text())

@@ -1,0 +1,142 @@
+"""The heat map of tokens: every token shown, none obeyed, the scale fixed and said."""
+
+from __future__ import annotations
+
+import io
+import math
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from metrist.report.heat import STEPS, Heat, Output, Reading, probability, step_of
+
+ATTACK = "<script>alert(1)</script>\"'&[red]\x1b[31m\u202e\ud800"
+SHOWN = "<script>alert(1)</script>\"'&[red]\\x1b[31m\\u202e\\ud800"
+
+
+def heat(*pieces: str, logprobs: tuple[float, ...] | None = None, readings: int = 1) -> Heat:
+    numbers = logprobs or tuple(-float(n) for n in range(len(pieces)))
+    reading = Reading(label="output, given source", pieces=pieces, logprobs=numbers)
+    output = Output(item="i1", system="s", metric="m(a='<b>')", value=-1.5, readings=(reading,) * readings)
+    return Heat(outputs=[output], notes=["3 of 9 outputs, the worst first"])
+
+
+class Texts(HTMLParser):
+    """What a page shows, and which elements and attributes it has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize(
+    ("p", "step"),
+    [(1.0, 0), (0.5, 0), (0.49, 1), (0.1, 1), (0.099, 2), (0.01, 2), (0.0099, 3), (0.001, 3), (0.00099, 4), (1e-30, 4)],
+)
+def test_a_step_of_the_scale_goes_from_its_least_probability_up(p: float, step: int) -> None:
+    assert step_of(math.log(p)) == step
+
+
+def test_a_token_without_a_number_is_shown_uncoloured() -> None:
+    assert step_of(math.nan) == 0
+    assert step_of(-math.inf) == 4
+    assert (probability(math.nan), probability(-math.inf), probability(math.log(0.25))) == (
+        "n/a",
+        "below 0.0001",
+        "0.25",
+    )
+    page = Texts(heat("a", "b", logprobs=(math.nan, -math.inf)).page())
+    titles = [attributes["title"] for tag, attributes in page.tags if "title" in attributes and tag == "span"]
+    assert titles == ["log-probability n/a, probability n/a", "log-probability -inf, probability below 0.0001"]
+
+
+def test_the_least_likely_tokens_are_listed_worst_first() -> None:
+    reading = Reading(label="", pieces=tuple("abcdefg"), logprobs=(-1.0, -9.0, math.nan, -3.0, -2.0, -8.0, -0.5))
+    assert reading.worst() == [("b", -9.0), ("f", -8.0), ("d", -3.0), ("e", -2.0), ("a", -1.0)]
+
+
+def test_plain_text_marks_tokens_that_were_not_expected() -> None:
+    text = heat("The", " cat", " flew", logprobs=(-0.1, -2.0, -7.25)).text()
+    assert text.splitlines() == [
+        "item i1 · system s",
+        "m(a='<b>'): -1.500",
+        "output, given source:",
+        "  The cat [flew -7.2]",
+        "  least likely: 'flew' -7.25, 'cat' -2.00, 'The' -0.10",
+        "",
+        "3 of 9 outputs, the worst first",
+        "In brackets: tokens with a probability below .01, and their log-probability.",
+    ]
+
+
+def test_a_terminal_shows_colours_and_obeys_no_token() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, color_system="truecolor", width=200, legacy_windows=False)
+    console.print(heat("calm", ATTACK, logprobs=(-0.1, -9.0)))
+    drawn = screen.getvalue()
+    assert SHOWN in drawn
+    assert ATTACK not in drawn
+    assert f"\x1b[1;37;48;2;179;38;30m{SHOWN}" in drawn
+    plain = "".join(part.partition("m")[2] if n else part for n, part in enumerate(drawn.split("\x1b[")))
+    for step in STEPS:
+        assert step.words in plain
+    assert "3 of 9 outputs" in plain
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_page_shows_any_text_and_loads_and_runs_nothing(whole: bool) -> None:
+    drawn = heat(" a", ATTACK, "</span>")
+    page = drawn.page() if whole else drawn._repr_html_()
+    found = Texts(page)
+    assert SHOWN in found.text
+    assert "m(a='<b>')" in found.text
+    tags = {tag for tag, _ in found.tags}
+    assert not tags & {"script", "link", "img", "iframe", "object", "b"}
+    assert not any(name.startswith("on") or name in ("src", "href") for _, attrs in found.tags for name in attrs)
+    assert "url(" not in page
+    assert "@import" not in page
+    assert page.startswith("<!doctype html>") == whole
+
+
+def test_a_page_says_what_colours_mean_and_gives_each_token_s_numbers() -> None:
+    found = Texts(heat("The", " cat", logprobs=(-0.25, -7.25)).page())
+    spans = [attributes for tag, attributes in found.tags if tag == "span" and "title" in attributes]
+    assert spans == [
+        {"class": "t s0", "title": "log-probability -0.25, probability 0.78"},
+        {"class": "t s4", "title": "log-probability -7.25, probability 0.00071"},
+    ]
+    for step in STEPS:
+        assert step.words in found.text
+    assert "Least likely: cat -7.25 (p 0.00071), The -0.25 (p 0.78)" in found.text
+    assert "prefers-color-scheme: dark" in heat("a").page()
+
+
+def test_many_readings_of_one_output_are_counted_not_drawn() -> None:
+    drawn = heat("a", readings=70)
+    for text in (drawn.text(), drawn.page()):
+        assert text.count("output, given source") == 6
+        assert "… and 64 more readings of this output" in text
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        (("<s>", "The", " cat", "nap", "</s>"), "<s>The catnap</s>"),
+        (("<s>", "the", "cat", "##nap", "##s", "</s>"), "<s> the catnaps </s>"),
+        (("the", "cat"), "the cat"),
+        (("##s",), "s"),
+        ((), ""),
+    ],
+)
+def test_words_are_apart_whether_or_not_the_tokenizer_keeps_spaces(pieces: tuple[str, ...], shown: str) -> None:
+    reading = Reading(label="", pieces=pieces, logprobs=(-1.0,) * len(pieces))
+    assert "".join(token for token, *_ in reading.tokens()) == shown

@@ -1,0 +1,88 @@
+"""A run by a metric that holds a model, killed by kill -9 and started again, ends with the same bytes; what its model
+had computed before is not computed again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metrist.models.cache_file import CacheFile
+from metrist.run import load
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes to kill them")
+
+# The model is loaded once, and each run is a child: loading the libraries anew would take most of the time.
+SCRIPT = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+source, model, folder = map(Path, sys.argv[1:])
+from metrist.metrics.catalog import build
+from metrist.run import score
+metrics = [build(f"likelihood(model={str(model)!r})"), build("chrf")]
+from metrist.models.loading import seq2seq
+seq2seq(metrics[0].options)
+
+def begin(name, pause=0.0):
+    child = os.fork()
+    if child == 0:
+        # Those that are to be killed take their time after each shard.
+        wait = lambda *_: time.sleep(pause)
+        cache = folder / f"{name}-cache"
+        score(source, metrics, out=folder / name, shard_size=4, tokens=True, cache=cache, progress=wait)
+        os._exit(0)
+    return child
+
+def shards(name):
+    return len(list((folder / name).glob("results/*/0*.jsonl")))
+
+assert os.waitpid(begin("calm"), 0)[1] == 0
+rng = random.Random(1)
+kills = 0
+for _ in range(3):
+    child, before = begin("killed", pause=0.1), shards("killed")
+    wanted = rng.randint(1, 8)
+    while shards("killed") < before + wanted and os.waitpid(child, os.WNOHANG)[0] == 0:
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    kills += os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+unfinished = not list((folder / "killed").glob("results/*/complete.json"))
+assert os.waitpid(begin("killed"), 0)[1] == 0
+print(json.dumps({"kills": kills, "unfinished": unfinished}))
+"""
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    files = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
+
+
+def test_a_killed_run_with_a_model_ends_with_the_same_bytes(tmp_path: Path, tiny: Callable[[str], Path]) -> None:
+    rng = random.Random(3)
+    words = ["the", "a", "small", "old", "cat", "dog", "sat", "ran", "on", "over", "mat", "river", "and", "was", "good"]
+    with (tmp_path / "in.jsonl").open("w") as file:
+        for n in range(120):
+            source, output, reference = (" ".join(rng.choices(words, k=rng.randint(3, 9))) for _ in range(3))
+            row = {"item": str(n // 2), "system": f"s{n % 2}", "output": output, "source": source}
+            file.write(json.dumps({**row, "references": [reference]}) + "\n")
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "in.jsonl"), str(tiny("bart")), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "METRIST_DEVICE": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout.splitlines()[-1]) == {"kills": 3, "unfinished": True}
+    assert contents(tmp_path / "killed") == contents(tmp_path / "calm")
+    results = load(tmp_path / "killed")
+    assert len(results.scores[results.metrics[0].text].tokens) == 120
+    kept = [CacheFile(tmp_path / f"{name}-cache").contents().entries for name in ("calm", "killed")]
+    assert kept[0] == kept[1] > 100

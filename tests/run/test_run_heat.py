@@ -1,0 +1,96 @@
+"""Which outputs of a run a heat map shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from metrist.errors import RunError
+from metrist.metrics.base import Metric
+from metrist.run import load, score
+
+READING = """
+@dataclass(frozen=True)
+class Reading(Metric):
+    odd: bool = False
+    def score(self, shard):
+        return Scores.of(
+            Score(value=float(len(r.output)), tokens=self._tokens(r) if shard.tokens and r.item != "i5" else None)
+            for r in shard.records
+        )
+    def _tokens(self, r):
+        pieces = r.output.split()
+        if self.odd:
+            return [{"pieces": pieces}]
+        reading = {"condition": "source", "target": "output", "pieces": pieces, "logprobs": [-1.0] * len(pieces)}
+        prior = {"condition": None, "target": "output", "pieces": ["x"], "logprobs": [None], "prompt": "in short"}
+        return [reading, prior]
+
+@dataclass(frozen=True)
+class Lower(Reading):
+    higher_is_better = False
+"""
+
+
+@pytest.fixture
+def own(module: Callable[[str], ModuleType]) -> ModuleType:
+    return module(READING)
+
+
+def test_the_worst_outputs_come_first_and_the_rest_is_counted(
+    rows: list[dict[str, Any]], own: ModuleType, tmp_path: Path
+) -> None:
+    score(rows, [own.Reading(), own.Lower(), "chrf"], out=tmp_path / "run", tokens=True)
+    found = load(tmp_path / "run", metrics=[own.Lower()]).heat(limit=4)
+    lengths = sorted(len(row["output"]) for row in rows if row["item"] != "i5")
+    assert [o.value for o in found.outputs] == [*lengths[:4], *lengths[::-1][:4]]
+    assert found.notes == [
+        "own_metrics.Reading: 4 of 33 outputs, the worst first",
+        "own_metrics.Lower: 4 of 33 outputs, the worst first",
+    ]
+
+
+def test_one_metric_item_and_system_can_be_asked_for(rows: list[dict[str, Any]], own: ModuleType) -> None:
+    results = score(rows, [own.Reading(), own.Lower()], tokens=True)
+    found = results.heat("own_metrics.Lower", item="i2", system="second")
+    (output,) = found.outputs
+    assert (output.item, output.system, output.metric) == ("i2", "second", "own_metrics.Lower")
+    assert [reading.label for reading in output.readings] == ["output, given source", "output, prompt: in short"]
+    assert output.readings[0].pieces == tuple(rows[7]["output"].split())
+    assert found.notes == []
+    assert results.heat(own.Reading(), item="i5").outputs == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"item": "i20"}, "this run has no item 'i20'; did you mean"),
+        ({"system": "secnd"}, "this run has no system 'secnd'; did you mean 'second'?"),
+        ({"metric": "chr"}, "this run has no metric 'chr'"),
+        ({"metric": "chrf"}, "no readings of single tokens by chrf: score it again with `metrist score --tokens`"),
+    ],
+)
+def test_what_is_not_there_is_told(rows: list[dict[str, Any]], own: ModuleType, asked: Any, message: str) -> None:
+    results = score(rows, [own.Reading(), "chrf"], tokens=True)
+    with pytest.raises(RunError, match=message):
+        results.heat(**asked)
+
+
+def test_a_run_that_did_not_ask_for_tokens_is_answered_with_what_to_do(
+    rows: list[dict[str, Any]], own: ModuleType
+) -> None:
+    with pytest.raises(RunError, match=r"by own_metrics\.Reading, chrf: score it again with `metrist score --tokens`"):
+        score(rows, [own.Reading(), "chrf"]).heat()
+
+
+def test_readings_of_another_shape_are_refused_with_the_shape_that_is_wanted(
+    rows: list[dict[str, Any]], own: ModuleType
+) -> None:
+    metric: Metric = own.Reading(odd=True)
+    message = "of item 'i0' of system 'first' cannot be drawn: wanted a list of readings, each with condition, target"
+    with pytest.raises(RunError, match=message):
+        score(rows, [metric], tokens=True).heat(item="i0", system="first")

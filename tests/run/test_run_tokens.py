@@ -1,0 +1,183 @@
+"""What metrics find at single tokens: kept when it is asked for, and never at the cost of what is there already."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+
+from metrist.metrics.base import Metric
+from metrist.run import export, load, score
+from metrist.store.flat import COLUMNS
+
+Rows = list[dict[str, Any]]
+
+LETTERS = """
+@dataclass(frozen=True)
+class Letters(Metric):
+    needs = ("references",)
+    folder: str = ""
+    def score(self, shard):
+        with open(f"{self.folder}/asked", "a") as file:
+            file.write(f"{len(shard)} {shard.tokens}\\n")
+        return Scores.of(self._one(r, shard.tokens) for r in shard.records)
+    def _one(self, r, tokens):
+        reading = {"condition": "reference", "target": "output", "pieces": list(r.output[:2]) + ["\\ud800"]}
+        reading["logprobs"] = [-0.1 * (n + 1) for n in range(len(reading["pieces"]))]
+        return Score(value=float(len(r.output)), tokens=[reading] if tokens else None)
+    def remarks(self, scores):
+        return [f"{int(np.nansum(scores.values))} letters in all"]
+"""
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """All of a run folder but its timings."""
+    files = (path for path in run.rglob("*") if path.is_file() and "timings" not in path.parts)
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
+
+
+def remark(rows: Rows) -> str:
+    return f"{sum(len(row['output']) for row in rows)} letters in all"
+
+
+@pytest.fixture
+def letters(module: Callable[[str], ModuleType], tmp_path: Path) -> Metric:
+    made: Metric = module(LETTERS).Letters(folder=str(tmp_path))
+    return made
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Callable[[], list[str]]:
+    """What the metric was asked since the last look."""
+
+    def look() -> list[str]:
+        path = tmp_path / "asked"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+    return look
+
+
+@pytest.mark.parametrize("executor", ["serial", "processes"])
+def test_readings_are_asked_for_stored_and_read_back(
+    rows: Rows, letters: Metric, tmp_path: Path, executor: str
+) -> None:
+    # A record without references: the metric sees a smaller shard, which must ask for tokens too.
+    some = [{**row, "references": []} if n == 1 else row for n, row in enumerate(rows)]
+    results = score(some, [letters, "chrf"], out=tmp_path / "run", shard_size=16, executor=executor, tokens=True)
+    tokens = results.scores[letters.text].tokens
+    assert set(tokens) == set(range(36)) - {1}
+    assert tokens[0] == [
+        {
+            "condition": "reference",
+            "target": "output",
+            "pieces": ["t", "h", "\ud800"],
+            "logprobs": [-0.1, -0.2, -0.1 * 3],
+        }
+    ]
+    assert results.scores["chrf"].tokens == {}
+    assert load(tmp_path / "run").scores[letters.text].tokens == tokens
+
+
+def test_without_being_asked_for_nothing_changes(rows: Rows, letters: Metric, tmp_path: Path) -> None:
+    results = score(rows, [letters], out=tmp_path / "x.jsonl")
+    assert results.scores[letters.text].tokens == {}
+    assert list(json.loads((tmp_path / "x.jsonl").read_text().splitlines()[0])) == list(COLUMNS)
+
+
+def test_a_finished_run_is_scored_again_for_readings_and_never_for_the_lack_of_them(
+    rows: Rows, letters: Metric, tmp_path: Path, asked: Callable[[], list[str]]
+) -> None:
+    run = tmp_path / "run"
+    plain = score(rows, [letters], out=run, shard_size=16, executor="serial")
+    assert asked() == ["16 False", "16 False", "4 False"]
+    rich = score(rows, [letters], out=run, shard_size=16, executor="serial", tokens=True)
+    assert asked() == ["16 True", "16 True", "4 True"]
+    assert rich.scores[letters.text].values.tolist() == plain.scores[letters.text].values.tolist()
+    before = contents(run)
+    assert sum(name.endswith(".jsonl") for name in before) == 3
+    for tokens in (False, True):
+        again = score(rows, [letters], out=run, shard_size=16, executor="serial", tokens=tokens)
+        assert again.scores[letters.text].tokens == rich.scores[letters.text].tokens
+    assert asked() == []
+    assert contents(run) == before
+    score(rows, [letters], out=tmp_path / "fresh", shard_size=16, executor="serial", tokens=True)
+    assert contents(tmp_path / "fresh") == before
+
+
+def test_readings_change_names_and_add_to_lines_and_nothing_else(rows: Rows, letters: Metric, tmp_path: Path) -> None:
+    for name, tokens in (("plain", False), ("rich", True)):
+        score(rows, [letters, "chrf"], out=tmp_path / name, shard_size=16, tokens=tokens)
+    folders = {name: sorted((tmp_path / name / "results/chrf").glob("0*.jsonl")) for name in ("plain", "rich")}
+    for one, other in zip(*folders.values(), strict=True):
+        assert one.name != other.name
+        assert one.read_bytes().splitlines()[1:-1] == other.read_bytes().splitlines()[1:-1]
+    first, second = (_lines(tmp_path / name / "results") for name in ("plain", "rich"))
+    assert [row[:5] for row in first] == [row[:5] for row in second]
+    assert [len(row) for row in first + second] == [5] * 36 + [6] * 36
+
+
+def _lines(results: Path) -> list[list[Any]]:
+    """The metric's lines of all shards, without the first and the last of each."""
+    shards = sorted(results.glob("own*/0*.jsonl"))
+    return [json.loads(line) for path in shards for line in path.read_text().splitlines()[1:-1]]
+
+
+def test_a_run_interrupted_on_its_way_to_readings_keeps_both(
+    rows: Rows, letters: Metric, tmp_path: Path, asked: Callable[[], list[str]]
+) -> None:
+    run = tmp_path / "run"
+    score(rows, [letters], out=run, shard_size=16, executor="serial")
+    score(rows, [letters], out=tmp_path / "other", shard_size=16, executor="serial", tokens=True)
+    asked()
+    (name,) = (path.name for path in (run / "results").iterdir())
+    rich = sorted((tmp_path / "other/results" / name).glob("0*.jsonl"))
+    # As if the run that asked for readings had been killed after one shard, and in the middle of another.
+    (run / "results" / name / rich[0].name).write_bytes(rich[0].read_bytes())
+    (run / "results" / name / rich[1].name).write_bytes(rich[1].read_bytes()[:-9])
+    assert load(run).notes == ()
+    assert score(rows, [letters], out=run, shard_size=16, executor="serial").notes == (remark(rows),)
+    assert asked() == []
+    assert len(load(run).scores[letters.text].tokens) == 16
+    score(rows, [letters], out=run, shard_size=16, executor="serial", tokens=True)
+    assert asked() == ["16 True", "4 True"]
+    assert contents(run) == contents(tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.zst", "x.csv", "x.parquet"])
+def test_a_flat_file_has_the_readings_of_the_run_folder(rows: Rows, letters: Metric, tmp_path: Path, name: str) -> None:
+    made = score(rows, [letters, "chrf"], out=tmp_path / name, tokens=True)
+    score(rows, [letters, "chrf"], out=tmp_path / "run", tokens=True)
+    export(tmp_path / "run", tmp_path / f"exported-{name}")
+    assert (tmp_path / f"exported-{name}").read_bytes() == (tmp_path / name).read_bytes()
+    assert list(next(iter(made.rows()))) == [*COLUMNS, "tokens"]
+    if ".jsonl" in name:
+        found = load(tmp_path / name)
+        assert found.scores[letters.text].tokens == made.scores[letters.text].tokens
+        assert list(found.rows()) == list(made.rows())
+    if name == "x.parquet":
+        first, second = parquet.read_table(tmp_path / name)["tokens"].to_pylist()[:2]
+        assert json.loads(first)[0]["logprobs"] == made.scores[letters.text].tokens[0][0]["logprobs"]
+        assert second is None
+
+
+def test_frames_hold_readings_too(rows: Rows, letters: Metric) -> None:
+    results = score(rows, [letters, "chrf"], tokens=True, executor="serial")
+    assert results.to_pandas()["tokens"][0][0]["pieces"] == ["t", "h", "\\ud800"]
+    assert results.to_polars()["tokens"].to_list()[0][0]["logprobs"][0] == -0.1
+
+
+def test_a_metric_s_remarks_are_notes_of_its_results_wherever_they_are_read(
+    rows: Rows, letters: Metric, tmp_path: Path
+) -> None:
+    for name in ("run", "x.jsonl"):
+        made = score(rows, [letters], out=tmp_path / name)
+        assert made.notes == (remark(rows),)
+        assert remark(rows) in made.table().notes
+        assert load(tmp_path / name, metrics=[letters]).notes == (remark(rows),)

@@ -1,0 +1,60 @@
+"""Into how many records a shard: by the metrics, and then as the folder was cut before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from metrist.run import load, score
+
+HOLDING = """
+@dataclass(frozen=True)
+class Holding(Metric):
+    resident = True
+    def score(self, shard):
+        return Scores.of(1.0 for _ in shard.records)
+"""
+
+ROWS = [{"item": str(n), "system": "s", "output": "a"} for n in range(1100)]
+
+
+def starts(run: Path, metric: str) -> list[int]:
+    return sorted(int(path.name[:9]) for path in (run / "results").glob(f"{metric}*/0*.jsonl"))
+
+
+@pytest.fixture(autouse=True)
+def _holding(module: Callable[[str], ModuleType]) -> None:
+    module(HOLDING)
+
+
+def test_a_metric_with_a_model_gets_smaller_shards(tmp_path: Path) -> None:
+    score(ROWS, ["length"], out=tmp_path / "light")
+    assert starts(tmp_path / "light", "length") == [0, 1024]
+    score(ROWS, ["length", "own_metrics.Holding"], out=tmp_path / "heavy")
+    assert starts(tmp_path / "heavy", "length") == starts(tmp_path / "heavy", "own") == [0, 256, 512, 768, 1024]
+
+
+def test_a_folder_stays_cut_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    score(ROWS, ["length"], out=run)
+    score(ROWS, ["length", "own_metrics.Holding"], out=run)
+    assert starts(run, "length") == starts(run, "own") == [0, 1024]
+    monkeypatch.setattr("metrist.executors.tasks.score_one", None)
+    score(ROWS, ["length", "own_metrics.Holding"], out=run)
+    monkeypatch.undo()
+    score(ROWS, ["length"], out=run, shard_size=600)
+    assert starts(run, "length") == [0, 600]
+    assert set(load(run).scores) == {"length", "own_metrics.Holding"}
+
+
+@pytest.mark.parametrize("size", ["0", '"many"', "null"])
+def test_a_manifest_that_says_no_size_is_not_believed(tmp_path: Path, size: str) -> None:
+    run = tmp_path / "run"
+    score(ROWS, ["length"], out=run)
+    page = (run / "manifest.json").read_text().replace('"shard_size": 1024', f'"shard_size": {size}')
+    (run / "manifest.json").write_text(page)
+    score(ROWS, ["length"], out=run)
+    assert starts(run, "length") == [0, 1024]

@@ -1,0 +1,145 @@
+"""What ships in metrist-models: that it is there, whole, small enough, says what it said when it was made, and agrees
+with people as its card claims."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from importlib import resources, util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metrist.models.loading import seq2seq
+from metrist.models.options import Options
+
+NAME = "likelihood-small"
+ASPECTS = ("coherence", "consistency", "fluency", "relevance")
+pytestmark = pytest.mark.skipif(
+    util.find_spec("metrist_models") is None, reason="metrist-models is not installed (pip install ./models)"
+)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    return Path(str(resources.files("metrist_models"))) / NAME
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return seq2seq(Options(model=f"metrist:{NAME}"))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def means(model: Any, pairs: list[tuple[str, str]]) -> list[float]:
+    found = model.log_probs(pairs)
+    return [float(found.of(number).mean()) for number in range(len(pairs))]
+
+
+def agreement(data: list[dict[str, Any]], values: list[float], aspect: str) -> float:
+    """Summary-level Spearman by scipy: per item over the systems, averaged, constant ratings left out."""
+    from scipy.stats import spearmanr
+
+    items: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row, value in zip(data, values, strict=True):
+        items[row["item"]].append((row["ratings"][aspect][0], value))
+    pairs = [tuple(zip(*group, strict=True)) for group in items.values()]
+    return float(np.mean([spearmanr(human, metric).statistic for human, metric in pairs if len(set(human)) > 1]))
+
+
+def test_a_model_is_a_folder_with_its_card_and_fits_into_its_share_of_the_wheel(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} == {
+        "card.md",
+        "config.json",
+        "tokenizer.json",
+        "weights.safetensors",
+    }
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 70e6
+
+
+def test_the_card_names_origin_licences_and_the_recipe(folder: Path) -> None:
+    card = (folder / "card.md").read_text(encoding="utf-8")
+    for named in ("FLAN-T5-small", "traceforge-title-model", "Apache-2.0", "MIT", "likelihood_small.py", "SummEval"):
+        assert named in card
+
+
+def test_good_targets_are_likelier_than_unrelated_or_garbled_ones(model: Any) -> None:
+    source = "The town council voted on Monday to close the old bridge, because an engineer had found cracks in it."
+    good, unrelated, garbled = means(
+        model,
+        [
+            (source, "The council will close the old bridge because of cracks."),
+            (source, "The football team won its third match in a row."),
+            (source, "bridge The because cracks will the council old close of."),
+        ],
+    )
+    assert good > max(unrelated, garbled) + 1
+
+
+def test_values_do_not_depend_on_batch_mates(model: Any, data: Callable[[str], Path]) -> None:
+    some = [(row["source"][:600], row["output"]) for row in rows(data("summeval"))[:3]]
+    together = means(model, [*some, ("a", "b"), (some[0][0], "c")])[:3]
+    assert together == pytest.approx([means(model, [pair])[0] for pair in some], abs=1e-5)
+
+
+def test_the_model_says_what_transformers_say_of_its_weights(
+    model: Any, folder: Path, data: Callable[[str], Path]
+) -> None:
+    """Eight outputs of SummEval, one at a time, by transformers' T5 with the folder's own weights."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    from metrist.models.plain.quantised import read
+
+    config = json.loads((folder / "config.json").read_text())
+    sizes = {key: value for key, value in config.items() if not isinstance(value, str)}
+    reference = T5ForConditionalGeneration(
+        T5Config(**sizes, feed_forward_proj="gated-gelu", tie_word_embeddings=False, pad_token_id=0)
+    ).eval()
+    reference.lm_head.weight = torch.nn.Parameter(torch.empty_like(reference.lm_head.weight))
+    kept = {name: torch.from_numpy(array) for name, array in read(folder / "weights.safetensors").items()}
+    assert not reference.load_state_dict(kept, strict=False).unexpected_keys
+    chosen = rows(data("summeval"))[::200]
+    pairs = [(row["source"], row["output"]) for row in chosen]
+    found = model.log_probs(pairs)
+    tokenizer = model._tokenizer
+    for number, (condition, _) in enumerate(pairs):
+        fed = torch.tensor([tokenizer.encode(condition).ids[:1024]])
+        labels = torch.from_numpy(found.tokens[found.starts[number] : found.starts[number + 1]])[None]
+        with torch.no_grad():
+            logits = reference(input_ids=fed, labels=labels).logits
+        wanted = logits.log_softmax(-1).gather(2, labels[..., None])[0, :, 0].numpy()
+        assert found.of(number).mean() == pytest.approx(wanted.mean(), abs=1e-5)
+
+
+def claimed(folder: Path) -> dict[str, list[float]]:
+    """The figures of the card's table: | SummEval | .301 | .288 | ..."""
+    card = (folder / "card.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| (SummEval|NeR18)[^|]*\|(.+)\|$", card, re.MULTILINE)
+    return {name: [float(cell) for cell in cells.split("|")] for name, cells in lines}
+
+
+@pytest.mark.torture
+def test_agreement_on_summeval_is_what_the_card_says(model: Any, folder: Path, data: Callable[[str], Path]) -> None:
+    found = rows(data("summeval"))
+    values = means(model, [(row["source"], row["output"]) for row in found])
+    figures = [agreement(found, values, aspect) for aspect in ASPECTS]
+    assert np.mean(figures) >= 0.296
+    assert [float(np.mean(figures)), *figures] == pytest.approx(claimed(folder)["SummEval"], abs=1e-3)
+
+
+@pytest.mark.torture
+def test_agreement_on_newsroom_is_what_the_card_says(model: Any, folder: Path, data: Callable[[str], Path]) -> None:
+    found = rows(data("newsroom"))
+    values = means(model, [(row["source"], row["output"]) for row in found])
+    figures = [agreement(found, values, one) for one in ("coherence", "fluency", "informativeness", "relevance")]
+    assert [float(np.mean(figures)), *figures] == pytest.approx(claimed(folder)["NeR18"], abs=1e-3)

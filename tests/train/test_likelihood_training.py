@@ -1,0 +1,296 @@
+"""Fine-tuning likelihood models, on tiny ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy_training import exit_code, forked
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from metrist.cli.app import main
+from metrist.errors import ModelError, RunError
+from metrist.models.options import Options
+from metrist.models.weights import find
+from metrist.train.folder import TrainingFolder
+from metrist.train.likelihood import Request, plan, train
+from metrist.train.recipe import Recipe
+from metrist.train.token_loss import TokenLoss
+from metrist.train.token_pairs import encode
+from tiny_models import WORDS
+
+SENTENCES = [
+    ("the cat sat on the mat .", "a cat sat ."),
+    ("the president said that the report was not very good !", "report was bad"),
+    ("news of paris", "the last day in paris was a very good day , people said ."),
+]
+
+
+def both(folder: Path) -> tuple[Any, Any]:
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval().requires_grad_(False)
+    return model, AutoTokenizer.from_pretrained(folder)
+
+
+def log_probability(model: Any, tokenizer: Any, condition: str, target: str) -> float:
+    """One pair's mean log-probability by plain transformers."""
+    labels = torch.tensor([tokenizer(target)["input_ids"]])
+    return -float(model(input_ids=torch.tensor([tokenizer(condition)["input_ids"]]), labels=labels).loss)
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5", "marian"])
+def test_the_loss_is_that_of_transformers_and_the_figure_what_the_metric_says(
+    tiny: Callable[[str], Path], kind: str
+) -> None:
+    """Oracles: transformers' own loss for padded labels, and pairs scored one at a time."""
+    model, tokenizer = both(tiny(kind))
+    pairs = encode(tokenizer, model.config, SENTENCES)
+    batch = pairs.collate(torch.arange(3).numpy())
+    given = tokenizer([a for a, _ in SENTENCES], padding=True, return_tensors="pt")
+    labels = tokenizer([b for _, b in SENTENCES], padding=True, return_tensors="pt")
+    labels = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, -100)
+    wanted = model(input_ids=given["input_ids"], attention_mask=given["attention_mask"], labels=labels).loss
+    loss = TokenLoss().loss(model, batch) / pairs.weights.sum()
+    assert float(loss) == pytest.approx(float(wanted), abs=1e-5)
+    alone = [log_probability(model, tokenizer, *pair) for pair in SENTENCES]
+    assert TokenLoss().judge(model, batch).tolist() == pytest.approx(alone, abs=1e-5)
+
+
+def test_texts_are_cut_at_what_the_model_takes_and_counted(tiny: Callable[[str], Path]) -> None:
+    folder = tiny("bart")
+    tokenizer, config = AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
+    long = "cat " * 200
+    pairs = encode(tokenizer, config, [(long, "dog"), ("dog", "old " * 127), ("a", "b")])
+    assert pairs.cut == (1, 1, 202 - 128 + 129 - 128)
+    assert list(pairs.conditions[0]) == tokenizer(long, truncation=True, max_length=128)["input_ids"]
+    shorter = encode(tokenizer, config, [(long, long)], max_length=10)
+    assert shorter.cut == (1, 1, 2 * 192)
+    assert list(shorter.targets[0]) == tokenizer(long, truncation=True, max_length=10)["input_ids"]
+    beyond = encode(tokenizer, config, [(long, "dog")], max_length=5000)
+    assert beyond.cut == (1, 0, 74), "the table of positions is a limit that nothing lifts"
+
+
+def copies(path: Path, count: int = 240) -> Path:
+    rng = random.Random(1)
+    texts = dict.fromkeys(" ".join(rng.choices(WORDS[:12], k=3)) for _ in range(count))
+    path.write_text("".join(json.dumps({"text": text, "summary": text}) + "\n" for text in texts))
+    return path
+
+
+def request(folder: Path, base: Path, **settings: Any) -> Request:
+    recipe = {"epochs": 6, "lr": 1e-2, "dtype": "float32", **settings.pop("recipe", {})}
+    data = settings.pop("data", None) or copies(folder / "pairs.jsonl")
+    base_options = Options(model=str(base))
+    return Request(
+        **{"data": (data,), "base": base_options, "out": folder / "out", "recipe": Recipe(**recipe), **settings}
+    )
+
+
+def test_a_model_learns_to_copy(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    """From worse than 12 nats a token to better than 1.5 on texts it has not seen; to guess each of 3 words among 12
+    and to know the end takes 3 ln 12 / 4 = 1.86. Copies then score higher than other texts by plain transformers."""
+    card = train(request(tmp_path, tiny("t5"), dev="0.1"))
+    assert card["figures"]["before"] < -12
+    assert card["figures"]["after"] > -1.5
+    model, tokenizer = both(tmp_path / "out")
+    rng = random.Random(2)
+    texts = [" ".join(rng.choices(WORDS[:12], k=3)) for _ in range(21)]
+    won = [
+        log_probability(model, tokenizer, text, text) > log_probability(model, tokenizer, text, other)
+        for text, other in pairwise(texts)
+        if text != other
+    ]
+    assert sum(won) >= 0.8 * len(won)
+
+
+def test_the_folder_holds_a_model_and_a_card_that_says_how_it_was_made(
+    tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    base = tiny("bart")
+    asked = request(tmp_path, base, dev="0.1", recipe={"epochs": 1, "lr": 1e-3}, pairs=100)
+    card = train(asked)
+    out = tmp_path / "out"
+    names = {path.name for path in out.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "card.md", "card.json", "training.json"} <= names
+    assert not any(name.startswith(("checkpoints", ".")) for name in names)
+    assert card == json.loads((out / "card.json").read_text())
+    assert card["fingerprint"] == find(Options(model=str(out))).fingerprint != card["base"]["fingerprint"]
+    assert card["base"]["fingerprint"] == find(Options(model=str(base))).fingerprint
+    assert card["metric"] == f"bartscore(model={str(out)!r})"
+    (file,) = card["data"]["files"]
+    assert (file["file"], len(file["sha256"])) == ("pairs.jsonl", 64)
+    assert card["data"]["training_pairs"] == 100
+    assert card["data"]["pairs_not_drawn"] == file["pairs"] - 100 - card["data"]["development_pairs"]
+    assert card["recipe"] | {"max_tokens": 0} == {**card["recipe"], "epochs": 1, "lr": 1e-3, "seed": 0, "max_tokens": 0}
+    assert card["training"]["steps"] == 5
+    assert {"metrist", "torch", "transformers"} <= card["versions"].keys()
+    page = (out / "card.md").read_text()
+    for figure in ("before", "after"):
+        assert f"{card['figures'][figure]:.4f}" in page
+    assert file["sha256"] in page
+    mode = (out / "model.safetensors").stat().st_mode
+    assert mode == (out / "training.json").stat().st_mode
+
+
+def test_what_is_trained_can_be_scored_with(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    from metrist.models import loading
+
+    train(request(tmp_path, tiny("bart"), recipe={"epochs": 1, "lr": 1e-3}))
+    model, tokenizer = both(tmp_path / "out")
+    found = loading.seq2seq(Options(model=str(tmp_path / "out"))).log_probs(SENTENCES)
+    for number, pair in enumerate(SENTENCES):
+        assert float(found.of(number).mean()) == pytest.approx(log_probability(model, tokenizer, *pair), abs=1e-5)
+
+
+def test_without_development_data_the_last_weights_are_kept(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    card = train(request(tmp_path, tiny("t5"), recipe={"epochs": 1}, keep_checkpoints=True))
+    assert card["figures"] is None
+    assert "There was no development data" in (tmp_path / "out" / "card.md").read_text()
+    (last,) = (tmp_path / "out" / "checkpoints").iterdir()
+    kept, final = load_file(last / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(kept[name], final[name]) for name in final)
+
+
+def test_bfloat16_is_computed_in_and_float32_kept(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    seen = set()
+
+    def look(_module: Any, _given: Any, found: torch.Tensor) -> None:
+        seen.add(found.dtype)
+
+    hook = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, given, found: look(module, given, found) if isinstance(module, torch.nn.Linear) else None
+    )
+    try:
+        train(request(tmp_path, tiny("t5"), recipe={"epochs": 1, "dtype": "bfloat16"}))
+    finally:
+        hook.remove()
+    assert torch.bfloat16 in seen
+    assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.float32}
+
+
+def test_another_training_is_not_mixed_with_the_one_that_is_there(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    quick = {"epochs": 1}
+    card = train(request(tmp_path, tiny("t5"), recipe=quick))
+    before = (tmp_path / "out" / "model.safetensors").stat().st_mtime_ns
+    assert train(request(tmp_path, tiny("t5"), recipe=quick)) == card
+    assert (tmp_path / "out" / "model.safetensors").stat().st_mtime_ns == before
+    message = (
+        "out holds a training with other settings: pairs is 30000 there, 9 here; epochs is 1 there, 2 here; lr is "
+    )
+    with pytest.raises(RunError, match=re.escape(message) + r"0\.01 there, 0\.5 here\. Give the same settings"):
+        train(request(tmp_path, tiny("t5"), recipe={"epochs": 2, "lr": 0.5}, pairs=9))
+    with pytest.raises(RunError, match=r"other settings: base is [0-9a-f]{12} there, [0-9a-f]{12} here\."):
+        train(request(tmp_path, tiny("bart"), recipe=quick))
+    (tmp_path / "pairs.jsonl").write_text('{"first": "a", "second": "b"}\n')
+    with pytest.raises(RunError, match=r"other settings: data is \['[0-9a-f]{64}'\] there"):
+        train(request(tmp_path, tiny("t5"), recipe=quick, data=tmp_path / "pairs.jsonl"))
+
+
+@pytest.mark.parametrize("content", ["notes.txt", None])
+def test_a_folder_with_other_things_in_it_is_left_alone(
+    tiny: Callable[[str], Path], tmp_path: Path, content: str | None
+) -> None:
+    out = tmp_path / "out"
+    if content:
+        out.mkdir()
+        (out / content).write_text("mine")
+    else:
+        out.write_text("mine")
+    with pytest.raises(RunError, match="out exists and holds no training; give a new or an empty folder as --out"):
+        train(request(tmp_path, tiny("t5")))
+
+
+def test_only_a_training_that_was_begun_can_be_resumed(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="out holds no training to go on with; leave out --resume to begin one"):
+        train(request(tmp_path, tiny("t5"), resume=True))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_a_base_of_another_kind_is_refused(tiny: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
+    with pytest.raises(
+        ModelError, match=f"is of the kind '{kind}'; a likelihood metric is trained from a sequence-to-"
+    ):
+        plan(request(tmp_path, tiny(kind)))
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_no_half_model(
+    tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is there, so that the same command need only write the model."""
+    resource = pytest.importorskip("resource", reason="limits the size of files")
+    asked = request(tmp_path, tiny("t5"), recipe={"epochs": 1})
+    size = (tiny("t5") / "model.safetensors").stat().st_size
+    plain, limits = TrainingFolder.put_model, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def full(self: TrainingFolder, write: Any) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
+        try:
+            plain(self, write)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    monkeypatch.setattr(TrainingFolder, "put_model", full)
+    with pytest.raises(RunError, match=r"out: the model cannot be written: .*large"):
+        train(asked)
+    assert {path.name for path in asked.out.iterdir()} == {"training.json", "checkpoints", ".model.part"}
+    monkeypatch.setattr(TrainingFolder, "put_model", plain)
+    monkeypatch.setattr(TokenLoss, "loss", None)  # Nothing is left to train.
+    train(asked)
+    assert (asked.out / "card.json").exists()
+    assert not (asked.out / ".model.part").exists()
+
+
+def test_a_plan_counts_without_training(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    path.write_text("".join(json.dumps({"first": f"cat {n}", "second": "dog " * 200}) + "\n" for n in range(5)))
+    planned = plan(request(tmp_path, tiny("bart"), data=path, recipe={"batch": 4, "epochs": 3}))
+    assert (len(planned.train), planned.dev, planned.steps) == (10, None, 9)
+    assert planned.train.cut == (5, 5, 10 * (202 - 128))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to kill")
+def test_a_training_killed_on_the_way_ends_with_the_same_weights(
+    tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kill -9 of the command, in the middle; the model has dropout."""
+    asked = request(tmp_path, tiny("t5"), dev="0.1", recipe={"epochs": 2}, checkpoint_every=3)
+    arguments = ["--data", asked.data[0], "--base", asked.base.model, "--dev", "0.1", "--epochs", "2", "--lr", "0.01"]
+    command = ["metrist", "train", "likelihood", *arguments, "--checkpoint-every", 3, "--out", asked.out]
+    monkeypatch.setattr(sys, "argv", [*map(str, command)])
+    process = forked(_train_slowly)
+    until = time.monotonic() + 100
+    while not (asked.out / "checkpoints" / "step-00000009").exists() and time.monotonic() < until:
+        time.sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+    assert exit_code(process) == -signal.SIGKILL
+    assert not (asked.out / "model.safetensors").exists()
+    resumed = train(asked)
+    calm = train(replace(asked, out=tmp_path / "calm"))
+    assert (asked.out / "model.safetensors").read_bytes() == (tmp_path / "calm" / "model.safetensors").read_bytes()
+    assert resumed["figures"] == calm["figures"]
+    assert resumed["fingerprint"] == calm["fingerprint"]
+
+
+def _train_slowly() -> None:
+    plain = TokenLoss.loss
+
+    def slow(self: TokenLoss, model: Any, batch: Any) -> torch.Tensor:
+        time.sleep(0.02)
+        return plain(self, model, batch)
+
+    TokenLoss.loss = slow
+    main()

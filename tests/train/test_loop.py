@@ -1,0 +1,333 @@
+"""The training loop, on a model small enough to train again by hand."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from toy_training import Rows, SquaredError, exit_code, forked, toy, toy_model
+
+from metrist.errors import MissingExtra, ModelError, RunError
+from metrist.train import loop
+from metrist.train.checkpoints import weights_of
+from metrist.train.loop import Interrupted
+from metrist.train.ranks import join
+from metrist.train.watching import Evaluation, Progress
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two models have the same weights to the last bit."""
+    a, b = (one if isinstance(one, dict) else weights_of(one) for one in (first, second))
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def near(first: Any, second: Any) -> float:
+    a, b = (one if isinstance(one, dict) else weights_of(one) for one in (first, second))
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+        self.progress: list[Progress] = []
+        self.figures: list[Evaluation] = []
+
+    def moved(self, progress: Progress) -> None:
+        self.progress.append(progress)
+
+    def evaluated(self, evaluation: Evaluation, name: str) -> None:
+        assert name == "negative squared error"
+        self.figures.append(evaluation)
+
+    def said(self, remark: str) -> None:
+        self.remarks.append(remark)
+
+
+def test_the_loop_does_what_a_loop_written_out_by_hand_does(tmp_path: Path) -> None:
+    """The oracle is torch's AdamW and transformers' linear schedule, whole batches at once."""
+    from transformers import get_linear_schedule_with_warmup
+
+    training = toy(tmp_path, dropout=0.0, dev=False, warmup=0.25, weight_decay=0.1, clip=0.5)
+    training.run()
+
+    model, rows, objective = toy_model(0.0), Rows(90, 1), SquaredError()
+    matrices = [one for one in model.parameters() if one.ndim > 1]
+    vectors = [one for one in model.parameters() if one.ndim == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0}], lr=1e-2
+    )
+    schedule = get_linear_schedule_with_warmup(optimizer, 12, 48)
+    for epoch in range(4):
+        for chosen in training.sampler.batches(epoch):
+            loss = objective.loss(model, rows.collate(chosen)) / rows.weights[chosen].sum()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            schedule.step()
+    assert near(training.model, model) < 1e-6
+
+
+def test_how_much_is_computed_at_once_does_not_change_what_is_learned(tmp_path: Path) -> None:
+    together = toy(tmp_path / "a", dropout=0.0, max_tokens=1000)
+    one_by_one = toy(tmp_path / "b", dropout=0.0, max_tokens=1)
+    first, second = together.run(), one_by_one.run()
+    assert near(together.model, one_by_one.model) < 1e-5
+    assert first.best is not None
+    assert second.best is not None
+    assert first.best.figure == pytest.approx(second.best.figure, abs=1e-5)
+
+
+def test_it_learns_and_tells_of_it(tmp_path: Path) -> None:
+    notes = Notes()
+    outcome = toy(tmp_path, dropout=0.0, watcher=notes).run()
+    assert (outcome.steps, outcome.planned) == (48, 48)
+    assert outcome.tokens == 4 * Rows(90, 1).lengths.sum()
+    assert outcome.before is not None
+    assert outcome.best is not None
+    assert outcome.best.figure > 0.35 * outcome.before
+    assert [one.step for one in notes.figures] == [0, 12, 24, 36, 48]
+    assert [notes.figures[0].figure, *notes.figures[1:]] == [outcome.before, *outcome.evaluations]
+    assert notes.progress[-1].step == 48
+    assert notes.progress[-1].loss < 0.8 * notes.progress[0].loss
+    assert outcome.loss == notes.progress[-1].loss
+
+
+def test_the_development_figure_is_the_mean_over_the_examples(tmp_path: Path) -> None:
+    outcome = toy(tmp_path).run()
+    model, dev = toy_model().eval().requires_grad_(False), Rows(30, 2)
+    by_hand = [-float((model(one["x"]) - one["y"]) ** 2) for one in (dev.collate(np.array([n])) for n in range(30))]
+    assert outcome.before == pytest.approx(np.mean(by_hand), abs=1e-6)
+
+
+def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path) -> None:
+    runs = [toy(tmp_path / str(n), seed=seed) for n, seed in enumerate((3, 3, 4))]
+    for training in runs:
+        torch.rand(1)  # What else was drawn in the process plays no part.
+        training.run()
+    assert same(runs[0].model, runs[1].model)
+    assert not same(runs[0].model, runs[2].model)
+
+
+def test_the_programs_own_random_numbers_are_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(11)
+    wanted = torch.rand(3)
+    torch.manual_seed(11)
+    toy(tmp_path).run()
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_training_stops_early_and_keeps_the_best_weights(tmp_path: Path) -> None:
+    """A rate that is far too high makes the model worse again."""
+    training = toy(tmp_path, lr=0.5, eval_every=2, patience=3, epochs=50, schedule="constant")
+    outcome = training.run()
+    figures = [one.figure for one in outcome.evaluations]
+    assert outcome.best is not None
+    assert outcome.best.figure == max(figures)
+    assert outcome.steps == outcome.best.step + 3 * 2 < outcome.planned
+    again = -float(SquaredError().losses(training.model, Rows(30, 2).collate(np.arange(30))).detach().mean())
+    assert again == pytest.approx(outcome.best.figure, abs=1e-5)
+
+
+class Scripted(SquaredError):
+    """Does something of its own at one call of `loss`, or at all of them."""
+
+    def __init__(self, call: int | None, then: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.calls = 0
+        self.call = call
+        self.then = then
+
+    def loss(self, model: Any, batch: Any) -> torch.Tensor:
+        self.calls += 1
+        found = super().loss(model, batch)
+        return self.then(found) if self.call in (None, self.calls) else found
+
+
+def interrupt(loss: torch.Tensor) -> torch.Tensor:
+    os.kill(os.getpid(), signal.SIGINT)
+    return loss
+
+
+@pytest.mark.parametrize("call", [1, 30, 60])
+def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path: Path, call: int) -> None:
+    calm = toy(tmp_path / "calm", every=7)
+    wanted = calm.run()
+    with pytest.raises(Interrupted, match=r"stopped after step \d+"):
+        toy(tmp_path / "torn", objective=Scripted(call, interrupt)).run()
+    notes = Notes()
+    resumed = toy(tmp_path / "torn", watcher=notes)
+    outcome = resumed.run()
+    assert same(calm.model, resumed.model)
+    assert outcome.evaluations == wanted.evaluations
+    assert outcome.before == wanted.before
+    assert re.fullmatch(r"going on after step \d+ of 48", notes.remarks[0])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
+    def twice(loss: torch.Tensor) -> torch.Tensor:
+        interrupt(loss)
+        return interrupt(loss)
+
+    with pytest.raises(KeyboardInterrupt) as stop:
+        toy(tmp_path, objective=Scripted(50, twice)).run()
+    assert not isinstance(stop.value, Interrupted)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes to kill")
+def test_a_training_killed_again_and_again_ends_with_the_same_weights(tmp_path: Path) -> None:
+    """kill -9, as soon as a checkpoint has appeared: while the old ones are removed, or a step later."""
+    calm = toy(tmp_path / "calm", every=2)
+    calm.run()
+    folder = tmp_path / "killed"
+    for wanted in (2, 12, 30):
+        process = forked(lambda: _slowly(folder))
+        while max((int(path.name.partition("-")[2]) for path in folder.glob("step-*")), default=0) < wanted:
+            time.sleep(0.0005)
+        os.kill(process, signal.SIGKILL)
+        assert exit_code(process) == -signal.SIGKILL
+    notes = Notes()
+    resumed = toy(folder, every=2, watcher=notes)
+    resumed.run()
+    assert re.fullmatch(r"going on after step 3\d of 48", notes.remarks[0])
+    assert same(calm.model, resumed.model)
+
+
+def _slowly(folder: Path) -> None:
+    def wait(loss: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.01)
+        return loss
+
+    toy(folder, every=2, objective=Scripted(None, wait)).run()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes that train together")
+def test_two_processes_learn_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes on the CPU, over gloo, told of each other as `accelerate launch` does it. Without dropout: each
+    process draws its own."""
+    alone = toy(tmp_path / "alone", dropout=0.0)
+    alone.run()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    together = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
+    for name, value in together.items():
+        monkeypatch.setenv(name, str(value))
+    processes = [forked(lambda rank=rank: _train_as(rank, tmp_path)) for rank in range(2)]
+    assert [exit_code(process) for process in processes] == [0, 0]
+    for rank in range(2):
+        assert near(weights_of(alone.model), load_file(tmp_path / f"{rank}.safetensors")) < 1e-5
+    assert load_file(tmp_path / "0.safetensors").keys() == weights_of(alone.model).keys()
+
+
+def _train_as(rank: int, folder: Path) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    ranks = join("cpu")
+    assert (ranks.rank, ranks.world) == (rank, 2)
+    training = toy(folder / "both", dropout=0.0, batch=8, ranks=ranks)
+    training.run()
+    save_file(weights_of(training.model), folder / f"{rank}.safetensors")
+    ranks.leave()
+
+
+def test_several_processes_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(MissingExtra, match=r"training with several processes needs .* pip install 'metrist\[train\]'"):
+        join("cpu")
+
+
+def test_memory_that_runs_out_halves_what_is_computed_at_once(tmp_path: Path) -> None:
+    class Narrow(SquaredError):
+        def loss(self, model: Any, batch: Any) -> torch.Tensor:
+            if len(batch["x"]) > 3:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+            return super().loss(model, batch)
+
+    notes = Notes()
+    wide, narrow = toy(tmp_path / "a", dropout=0.0), toy(tmp_path / "b", dropout=0.0, objective=Narrow(), watcher=notes)
+    wide.run()
+    narrow.run()
+    assert near(wide.model, narrow.model) < 1e-5
+    assert notes.remarks[0].startswith("out of memory: 12 tokens at once from now on; the gradients are the same")
+    assert narrow.at.max_tokens < 24
+
+
+def test_memory_that_runs_out_for_one_example_is_an_error_that_says_so(tmp_path: Path) -> None:
+    def full(_loss: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
+
+    with pytest.raises(ModelError, match=r"one example of 6 tokens does not fit into the memory of cpu; --max-length"):
+        toy(tmp_path, objective=Scripted(1, full), batch=1, max_tokens=6, seed=_seed_with_long_first()).run()
+
+
+def _seed_with_long_first() -> int:
+    rows = Rows(90, 1)
+    return next(n for n in range(50) if rows.lengths[np.random.default_rng([n, 0]).permutation(90)[0]] == 6)
+
+
+def test_other_faults_of_a_model_are_not_taken_for_full_memory(tmp_path: Path) -> None:
+    def wrong(_loss: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        toy(tmp_path, objective=Scripted(1, wrong)).run()
+
+
+@pytest.mark.parametrize(("factor", "found"), [(math.nan, "its loss is nan"), (math.inf, "its loss is inf")])
+def test_a_loss_that_is_no_number_stops_the_training_and_keeps_the_last_checkpoint(
+    tmp_path: Path, factor: float, found: str
+) -> None:
+    training = toy(tmp_path, objective=Scripted(18, lambda loss: loss * factor), max_tokens=1000, every=7)
+    message = f"step 18 went wrong: {found}; the last good checkpoint, of step 14, is kept. Try a lower --lr"
+    with pytest.raises(RunError, match=re.escape(message)):
+        training.run()
+    assert training.checkpoints.steps() == [12, 14]
+    again = toy(tmp_path, max_tokens=1000)
+    again.run()
+    calm = toy(tmp_path / "calm", max_tokens=1000)
+    calm.run()
+    assert same(again.model, calm.model)
+
+
+def test_gradients_that_are_no_numbers_are_found_before_a_checkpoint_is_written(tmp_path: Path) -> None:
+    """The loss itself is finite: the root of 0 is 0, its slope is not."""
+    broken = Scripted(14, lambda loss: loss + (loss - loss).sqrt())
+    training = toy(tmp_path, objective=broken, max_tokens=1000, every=7, dev=False)
+    with pytest.raises(RunError, match=r"step 14 went wrong: its gradients have the norm nan; .* of step 7, is kept"):
+        training.run()
+    assert training.checkpoints.steps() == [7]
+
+
+def test_a_wrong_number_before_any_checkpoint_is_told_too(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="step 1 went wrong: its loss is nan; no checkpoint was written before it"):
+        toy(tmp_path, objective=Scripted(1, lambda loss: loss * math.nan)).run()
+
+
+def test_a_development_figure_that_is_no_number_is_told(tmp_path: Path) -> None:
+    class Blind(SquaredError):
+        def judge(self, model: Any, batch: Any) -> torch.Tensor:
+            return super().judge(model, batch) * math.nan
+
+    with pytest.raises(
+        RunError, match="the negative squared error of the development data is nan after step 0; --dtype"
+    ):
+        toy(tmp_path, objective=Blind()).run()
+
+
+def test_losses_are_read_seldom_enough_not_to_wait_for_the_device(tmp_path: Path) -> None:
+    notes = Notes()
+    toy(tmp_path, watcher=notes, dev=False, every=1000).run()
+    assert [one.step for one in notes.progress] == [*range(loop._READ_EVERY, 48, loop._READ_EVERY), 48]

@@ -1,0 +1,73 @@
+"""Recipes and learning rates."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+    get_linear_schedule_with_warmup,
+)
+
+from metrist.errors import RunError
+from metrist.models.options import Options
+from metrist.train.ranks import Ranks
+from metrist.train.recipe import Recipe, learning_rate
+from metrist.train.settling import settled
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("name", ["linear", "cosine", "constant"])
+def test_learning_rates_are_those_of_transformers(name: str, warmup: float) -> None:
+    steps = 40
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    warm = round(warmup * steps)
+    schedule = {
+        "linear": lambda: get_linear_schedule_with_warmup(optimizer, warm, steps),
+        "cosine": lambda: get_cosine_schedule_with_warmup(optimizer, warm, steps),
+        "constant": lambda: get_constant_schedule_with_warmup(optimizer, warm),
+    }[name]()
+    wanted = []
+    for _ in range(steps):
+        wanted.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    recipe = Recipe(lr=0.3, schedule=name, warmup=warmup)
+    assert [learning_rate(recipe, step, steps) for step in range(steps)] == pytest.approx(wanted)
+
+
+def test_the_defaults_are_the_papers() -> None:
+    """BARTScore, section 3.3.2: one epoch, a batch size of 20, a learning rate of 5e-5."""
+    recipe = Recipe()
+    assert (recipe.epochs, recipe.batch, recipe.lr) == (1, 20, 5e-5)
+
+
+@pytest.mark.parametrize(("card", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_what_is_left_to_the_device_is_decided_by_it(monkeypatch: pytest.MonkeyPatch, card: bool, dtype: str) -> None:
+    monkeypatch.setenv("METRIST_DEVICE", "cpu")
+    monkeypatch.setenv("METRIST_BATCH_TOKENS", "600")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    ranks = Ranks(device="cuda:0" if card else "cpu")
+    found = settled(Recipe(), Options(model="any"), ranks)
+    assert (found.dtype, found.max_tokens) == (dtype, 300)
+    said = Recipe(dtype="float32", max_tokens=7)
+    assert settled(said, Options(model="any"), ranks) == said
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "a recipe's epochs must be at least 1, got 0"),
+        ({"batch": -1}, "a recipe's batch must be at least 1, got -1"),
+        ({"patience": 0}, "a recipe's patience must be at least 1, got 0"),
+        ({"lr": 0.0}, "a recipe's lr must be a number above 0, got 0.0"),
+        ({"lr": float("nan")}, "a recipe's lr must be a number above 0, got nan"),
+        ({"warmup": 1.0}, "a recipe's warmup must be a share of the steps, from 0 to below 1, got 1.0"),
+        ({"clip": 0.0}, "a recipe's clip must be above 0, or None for no clipping, got 0.0"),
+        ({"weight_decay": -1.0}, "a recipe's weight_decay and seed must not be negative, got -1.0, 0"),
+    ],
+)
+def test_a_recipe_that_cannot_be_cooked_is_refused(settings: dict, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        Recipe(**settings)

@@ -1,0 +1,95 @@
+"""A training small enough to watch: a small model with dropout learns sums. And processes to train it in."""
+
+from __future__ import annotations
+
+import os
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metrist.train.batches import Shuffled
+from metrist.train.checkpoints import Checkpoints
+from metrist.train.loop import Training
+from metrist.train.ranks import Ranks
+from metrist.train.recipe import Recipe
+
+DEVICE = Ranks(device="cpu")
+
+
+class Rows:
+    """Rows of 1 to 6 numbers; the target is their sum. Rows count by their length."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.lengths = rng.integers(1, 7, count)
+        self.weights = self.lengths.astype(np.float64)
+        self.numbers = rng.normal(size=(count, 6)) * (np.arange(6) < self.lengths[:, None])
+
+    def collate(self, chosen: Any) -> Mapping[str, Tensor]:
+        given = torch.from_numpy(self.numbers[chosen]).float()
+        return {"x": given, "y": given.sum(1), "weight": torch.from_numpy(self.weights[chosen]).float()}
+
+
+class SquaredError:
+    figure = "negative squared error"
+
+    def losses(self, model: Any, batch: Any) -> Tensor:
+        return (model(batch["x"]).squeeze(1) - batch["y"]) ** 2
+
+    def loss(self, model: Any, batch: Any) -> Tensor:
+        return (self.losses(model, batch) * batch["weight"]).sum()
+
+    def judge(self, model: Any, batch: Any) -> Tensor:
+        return -self.losses(model, batch)
+
+
+def toy_model(dropout: float = 0.2) -> torch.nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return torch.nn.Sequential(
+            torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Dropout(dropout), torch.nn.Linear(16, 1)
+        )
+
+
+def toy(folder: Path, *, dropout: float = 0.2, every: int = 1000, dev: bool = True, **changed: Any) -> Training:
+    given = {"objective": SquaredError(), "examples": Rows(90, 1), "ranks": DEVICE, "watcher": None}
+    given |= {name: changed.pop(name) for name in list(given) if name in changed}
+    if given["watcher"] is None:
+        del given["watcher"]
+    recipe = Recipe(**{"epochs": 4, "batch": 8, "lr": 1e-2, "dtype": "float32", "max_tokens": 24, **changed})
+    return Training(
+        model=toy_model(dropout),
+        dev=Rows(30, 2) if dev else None,
+        sampler=Shuffled(lengths=given["examples"].lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket),
+        recipe=recipe,
+        checkpoints=Checkpoints(folder, every=every),
+        **given,
+    )
+
+
+def forked(work: Callable[[], None]) -> int:
+    """The id of a process that does the work; it has torch imported already, which takes seconds otherwise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Threads of the parent do not come along; none is needed.
+        process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        torch.set_num_threads(1)
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def exit_code(process: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
