@@ -116,9 +116,9 @@ def _model() -> str:
 
 def _about(pairs: int) -> str:
     return (
-        f"BERTScore, measured by `python -m bench.bertscore_cpu` on one core of {machine()}: the least CPU time "
-        f"of {ROUNDS} runs each, in turn in one process, models loaded before. all-MiniLM-L6-v2, float32; {pairs:,} pairs: {DOCUMENTS} SummEval "
-        f"documents, the outputs of {SYSTEMS} systems, 11 references each."
+        f"BERTScore, measured by `python -m bench.bertscore_cpu` on one core of {machine()}: the least CPU time of "
+        f"{ROUNDS} runs each, in turn in one process, models loaded. all-MiniLM-L6-v2, float32; {pairs:,} pairs: "
+        f"{DOCUMENTS} SummEval documents, the outputs of {SYSTEMS} systems, 11 references each."
     )
 
 

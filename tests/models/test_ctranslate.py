@@ -36,9 +36,10 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 def more_kinds(kind: str, folder: Path) -> Path:
     """Tiny random models of the architectures that no other test needs."""
-    import tiny_models
     import torch
     from transformers import MT5Config, MT5ForConditionalGeneration, PegasusConfig, PegasusForConditionalGeneration
+
+    import tiny_models
 
     tokens = {"vocab_size": tiny_models._SIZE, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
@@ -157,6 +158,25 @@ def test_a_conversion_that_fails_leaves_nothing_behind(
     monkeypatch.setattr("metrist.models.ctranslate_conversion._write", fail)
     with pytest.raises(ModelError, match=r"ctranslate2 cannot convert .* \(no such layer\); set dtype='float32'"):
         CTranslateSeq2Seq.load(options(tiny("bart")))
+    assert list((cache / "metrist" / "ctranslate2").iterdir()) == []
+
+
+def test_a_model_that_was_converted_wrongly_is_refused(
+    tiny: Tiny, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As T5 was before its outputs' scale was looked up in the right place."""
+    from metrist.models import ctranslate_conversion as conversion
+
+    right = conversion._spec
+
+    def wrong(*given: object) -> object:
+        spec = right(*given)
+        spec.decoder.scale_outputs = 0.2
+        return spec
+
+    monkeypatch.setattr(conversion, "_spec", wrong)
+    with pytest.raises(ModelError, match=r"does not say the same after its conversion by ctranslate2 \(a token's"):
+        CTranslateSeq2Seq.load(options(tiny("t5")))
     assert list((cache / "metrist" / "ctranslate2").iterdir()) == []
 
 

@@ -101,8 +101,8 @@ class Passes:
         cache = DynamicCache()
         self._base(input_ids=self._padded(beginnings), past_key_values=cache, use_cache=True)
         lengths = torch.tensor([len(one) for one in beginnings], device=self._device)
-        layers: list[Any] = cache.layers
-        for layer in layers:
+        kept: Any = cache.layers
+        for layer in kept:
             layer.keys, layer.values = _to_the_right(layer.keys, lengths), _to_the_right(layer.values, lengths)
         return Beginnings(cache, lengths)
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from metrist.errors import ModelError
 from metrist.models.options import Options
@@ -26,6 +26,8 @@ Compute = Literal["int8", "float32"]
 FORMAT = 1
 #: What the engine must know of the model and ctranslate2's files do not say.
 ABOUT = "metrist.json"
+#: Rounding to 8 bits moves a token's log-probability by hundredths; a layer that was read wrongly, by whole numbers.
+_MOST_APART = 0.5
 #: Decoders of the other architectures that ctranslate2 reads begin with something else than their start token.
 SUPPORTED = ("bart", "marian", "mt5", "pegasus", "t5")
 
@@ -86,12 +88,47 @@ def _convert(folder: Path, kind: str, weights: Weights, options: Options, comput
     tokenizer = read_tokenizer(weights, options)
     with silent(), torch.no_grad():
         try:
+            probe = _probe(model)  # Before the conversion, which rounds the model's weights in place.
             spec = _spec(model, tokenizer, kind)
             noted = _noted(model.config, spec)
             _write(folder, spec, compute)
+            apart = _apart(folder, probe, compute)
         except (ValueError, KeyError, AttributeError, NotImplementedError) as fault:
             raise ModelError(f"ctranslate2 cannot convert {weights.name} ({fault}); set dtype='float32'") from fault
+    if not apart <= _MOST_APART:
+        raise ModelError(
+            f"{weights.name} does not say the same after its conversion by ctranslate2 (a token's log-probability is "
+            f"{apart:.2f} off on average); set dtype='float32'"
+        )
     (folder / ABOUT).write_text(json.dumps(noted), encoding="utf-8")
+
+
+class _Probe(NamedTuple):
+    """Tokens of a condition and a target, and the target's log-probabilities by the model itself."""
+
+    source: list[str]
+    target: list[str]
+    expected: list[float]
+
+
+def _probe(model: Any) -> _Probe:
+    """Tokens taken from all over the vocabulary."""
+    import torch
+
+    ids = torch.linspace(3, len(model.get_output_embeddings().weight) - 1, 24).long()
+    source, target = ids[::2], torch.cat([ids[1::2], torch.tensor([model.config.eos_token_id])])
+    logits = model(input_ids=source[None], labels=target[None]).logits[0]
+    expected = torch.log_softmax(logits, dim=-1).gather(1, target[:, None])[:, 0]
+    return _Probe(list(map(str, source.tolist())), list(map(str, target.tolist())), expected.tolist())
+
+
+def _apart(folder: Path, probe: _Probe, compute: Compute) -> float:
+    """How far the converted model is from the one that it was made of, in the mean over tokens."""
+    import ctranslate2
+
+    translator = ctranslate2.Translator(str(folder), device="cpu", compute_type=compute)
+    found = translator.score_batch([probe.source], [probe.target[:-1]])[0].log_probs
+    return float(sum(abs(a - b) for a, b in zip(found, probe.expected, strict=True)) / len(probe.expected))
 
 
 def _noted(config: Any, spec: Any) -> dict[str, Any]:
@@ -126,10 +163,12 @@ def _spec(model: Any, tokenizer: Any, kind: str) -> Any:
     """The model as ctranslate2 describes one."""
     config = model.config
     # Left out of configurations that hold the usual value.
-    config.normalize_before = getattr(config, "normalize_before", False)
+    config.normalize_before = getattr(config, "normalize_before", kind == "pegasus")
+    config.normalize_embedding = getattr(config, "normalize_embedding", kind != "pegasus")
     if kind in ("t5", "mt5"):
-        # In transformers 5 embeddings always count as tied; whether outputs are scaled is said elsewhere.
-        config.tie_word_embeddings = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
+        # ctranslate2 scales outputs where embeddings are tied. In transformers 5 they always count as tied; T5 says
+        # elsewhere whether it scales, and mT5 never does.
+        config.tie_word_embeddings = getattr(config, "scale_decoder_outputs", False)
     spec = _loader(kind).get_model_spec(model)
     names = {
         "bos_token": config.decoder_start_token_id,

@@ -20,6 +20,7 @@ from metrist.models.encoder_windows import Frame, Window, windows
 from metrist.models.layer_cut import Stack, encoder_of, stack_of
 from metrist.models.options import Options, batch_tokens
 from metrist.models.states import Long, States
+from metrist.models.tokenizing import whole_characters
 
 #: What a model that knows no limit reads at once.
 _WINDOW = 512
@@ -128,7 +129,8 @@ class Encoder:
         if not texts:
             return []
         with pretrained.silent():
-            found = self.tokenizer(texts, truncation=False, padding=False, return_attention_mask=False)
+            clean = [whole_characters(text) for text in texts]
+            found = self.tokenizer(clean, truncation=False, padding=False, return_attention_mask=False)
         return [list(ids) for ids in found["input_ids"]]
 
     def _vectors(self, ids: list[list[int]], layer: int) -> NDArray[np.float32]:

@@ -35,7 +35,7 @@ class Side:
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
         """Each text's ids with the special tokens that the tokenizer adds, whatever their number."""
-        clean = [text if text.isascii() else _without_surrogates(text) for text in texts]
+        clean = [whole_characters(text) for text in texts]
         if not clean:
             return []
         return self._fast(clean) if self._direct else self._called(clean)
@@ -177,6 +177,6 @@ def _readable(tokenizer: Any, one: int, special: bool) -> str:
     return f" {text.lstrip()}" if token.startswith(_SPACES) else text or token
 
 
-def _without_surrogates(text: str) -> str:
-    """Half a character, as broken JSON gives it, is no text for a tokenizer."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def whole_characters(text: str) -> str:
+    """The text with `?` for half a character, as broken JSON gives it: that is no text for a tokenizer."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
