@@ -1,0 +1,91 @@
+"""Any metric as a comparator: of two outputs the one with the better score wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from metrist.errors import SpecError
+from metrist.metrics.base import Metric, check_choice
+from metrist.metrics.catalog import build
+from metrist.metrics.preferring import Comparator, Judgment
+from metrist.metrics.shard import Shard
+from metrist.records import Need, Pair, Record
+from metrist.scores import Score
+from metrist.spec import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByScore(Comparator):
+    """Prefers the output with the better score; scores that differ by at most `tie` are a tie."""
+
+    catalog_name: ClassVar[str | None] = "by_score"
+
+    metric: Metric
+    tie: float = 0.0
+    #: Which score wins, for a metric that only describes, such as length; None: as the metric says.
+    better: Literal["higher", "lower"] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.metric, Comparator):
+            raise SpecError(f"{self.name}: {self.metric.text} compares already; name it by itself")
+        if not self.tie >= 0:
+            raise SpecError(f"{self.name}: tie must be 0 or more, got {self.tie!r}")
+        if self.better is not None:
+            check_choice(self, "better", ("higher", "lower"))
+        elif self.metric.higher_is_better is None:
+            raise SpecError(
+                f"{self.metric.text} describes and does not judge, so no output is better by it; say which one is to "
+                f"win: by_score(metric={self.metric.text}, better='higher')"
+            )
+        for name in ("extra", "resident"):
+            object.__setattr__(self, name, getattr(self.metric, name))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What the metric within needs."""
+        return self.metric.needs
+
+    def facts(self) -> Mapping[str, str]:
+        """What the metric within depends on."""
+        return self.metric.facts()
+
+    def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
+        # Sixteen systems make a hundred pairs of sixteen outputs: each output is scored once.
+        records = list(dict.fromkeys(record for pair in pairs for record in (pair.first, pair.second)))
+        scores = dict(zip(records, self._scores(records), strict=True))
+        return [self._judgment(scores[pair.first], scores[pair.second]) for pair in pairs]
+
+    def _scores(self, records: Sequence[Record]) -> list[Score]:
+        lacking = {i: need for i, record in enumerate(records) for need in self.needs if record.lacks(need)}
+        able = [i for i in range(len(records)) if i not in lacking]
+        found = self.metric.score(Shard([records[i] for i in able]))
+        failures = {i: f"{self.metric.text} needs {need}, but there is none" for i, need in lacking.items()}
+        return list(found.spread(len(records), able, failures))
+
+    def _judgment(self, first: Score, second: Score) -> Judgment:
+        for side, score in (("first", first), ("second", second)):
+            if score.failure is not None:
+                return Judgment(failure=f"the {side} output has no score: {score.failure}")
+        # Scores of two equal outputs may differ in the last bits where a model batches them apart.
+        lead = (first.value - second.value) * (-1 if self._lower_wins else 1)
+        shown = f"{first.value:.6g} against {second.value:.6g}"
+        if abs(lead) <= self.tie or not np.isfinite(lead):
+            return Judgment(preference="tie", explanation=shown)
+        return Judgment(preference="first" if lead > 0 else "second", explanation=shown)
+
+    @property
+    def _lower_wins(self) -> bool:
+        return self.better == "lower" if self.better else self.metric.higher_is_better is False
+
+    def _code(self) -> Mapping[str, str]:
+        return self.metric._code()
+
+
+def comparator(named: str | Spec | Metric, *, allow_import: bool = True) -> Comparator:
+    """The comparator that a text names; a metric's becomes the comparator that prefers by its score."""
+    built = build(named, allow_import=allow_import)
+    return built if isinstance(built, Comparator) else ByScore(metric=built)
