@@ -7,7 +7,7 @@ CONSTRAINTS := $(if $(shell command -v nvidia-smi),,--constraint constraints-cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help demo test check format test-browser torture fuzz bench-lexical bench-meta bench-start tables docs clean
+.PHONY: help demo test check format test-browser torture fuzz bench-lexical bench-meta bench-start bench-neural tables docs clean
 
 help:  ## show the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -27,7 +27,7 @@ $(VENV)/.bench: $(VENV)/.tests
 	touch $@
 
 demo: $(VENV)/.core  ## install, score the shipped sample, print a table
-	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -o demo-run
+	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -m likelihood -o demo-run
 
 test: $(VENV)/.tests  ## the whole test suite
 	$(BIN)/python -m pytest
@@ -63,6 +63,9 @@ bench-lexical: $(VENV)/.bench  ## lexical metrics beside their peers, pairs a se
 
 bench-meta: $(VENV)/.bench  ## meta-evaluation beside mt-metrics-eval's and scipy's loops
 	$(BIN)/python -m bench.meta
+
+bench-neural: $(VENV)/.bench  ## metrics with models beside the originals, on the CPU and on a card
+	$(BIN)/python -m bench.neural
 
 bench-start: $(VENV)/.bench  ## what an import and a --help cost
 	$(BIN)/python -m bench.start

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.document import machine, put
-from bench.texts import _rows
+from bench.texts import rows
 
 #: Sources with the outputs of all 16 systems, and sources with one output each.
 SHARED = 3
@@ -65,7 +65,7 @@ def report() -> str:
 def system_major(sources: int, systems: int) -> list[TextPair]:
     """Sources and outputs in the order in which the original scores them: all of one system, then the next."""
     items: dict[str, list[TextPair]] = {}
-    for row in _rows("summeval"):
+    for row in rows("summeval"):
         items.setdefault(row["item"], []).append((row["source"], row["output"]))
     return [items[item][system] for system in range(systems) for item in islice(items, sources)]
 
@@ -99,7 +99,7 @@ def _tokenizer() -> Any:
 
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     trained = ByteLevelBPETokenizer()
-    texts = dict.fromkeys(text for row in _rows("summeval") for text in (row["source"], row["output"]))
+    texts = dict.fromkeys(text for row in rows("summeval") for text in (row["source"], row["output"]))
     trained.train_from_iterator(texts, vocab_size=50_265, min_frequency=3, special_tokens=special)
     trained._tokenizer.post_processor = TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
@@ -203,7 +203,7 @@ def _one_thread(cache: Path) -> Iterator[None]:
 
 
 def _table(name: str, pairs: Sequence[TextPair], folder: Path, scorers: dict[str, Scorer]) -> str:
-    rows = [timed(tool, scorer, pairs) for tool, scorer in scorers.items()]
+    timings = [timed(tool, scorer, pairs) for tool, scorer in scorers.items()]
     source, output = counted(folder, pairs)
     lines = [
         f"{len(pairs)} pairs of {name} ({source:.0f} and {output:.0f} tokens on average):",
@@ -211,7 +211,7 @@ def _table(name: str, pairs: Sequence[TextPair], folder: Path, scorers: dict[str
         "| | CPU seconds | pairs/s | ratio | largest difference of a score |",
         "|---|--:|--:|--:|--:|",
     ]
-    return "\n".join([*lines, *(_line(row, rows[0], len(pairs)) for row in rows)])
+    return "\n".join([*lines, *(_line(row, timings[0], len(pairs)) for row in timings)])
 
 
 def _about() -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.document import machine, put
-from bench.texts import _rows
+from bench.texts import rows
 
 DOCUMENTS = 12
 SYSTEMS = 16
@@ -69,10 +69,10 @@ def _measured() -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(1)
-    rows = list(islice(_rows("summeval"), DOCUMENTS * SYSTEMS * 2))
-    items = list(dict.fromkeys(row["item"] for row in rows))[:DOCUMENTS]
-    rows = [row for row in rows if row["item"] in items]
-    outputs, references = [row["output"] for row in rows], [row["references"] for row in rows]
+    taken = list(islice(rows("summeval"), DOCUMENTS * SYSTEMS * 2))
+    items = list(dict.fromkeys(row["item"] for row in taken))[:DOCUMENTS]
+    taken = [row for row in taken if row["item"] in items]
+    outputs, references = [row["output"] for row in taken], [row["references"] for row in taken]
     scorers = {"bert-score": package(_model()), "metrist": metrist(_model())}
     found = {name: scorer(outputs[:1], references[:1]) for name, scorer in scorers.items()}
     seconds = dict.fromkeys(scorers, np.inf)

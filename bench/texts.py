@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_DATA = Path(os.environ.get("METRIST_TEST_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+DATA = Path(os.environ.get("METRIST_TEST_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 
 
 class TextPair(NamedTuple):
@@ -20,7 +20,7 @@ class TextPair(NamedTuple):
 
 def summeval() -> list[TextPair]:
     """Summaries of 16 systems beside 11 references each: every text is in many pairs."""
-    return [TextPair(row["output"], reference) for row in _rows("summeval") for reference in row["references"]]
+    return [TextPair(row["output"], reference) for row in rows("summeval") for reference in row["references"]]
 
 
 def unshared() -> list[TextPair]:
@@ -28,7 +28,7 @@ def unshared() -> list[TextPair]:
     by_sentence: dict[str, list[str]] = {}
     seen: set[str] = set()
     for language in ("gu-en", "kk-en", "lt-en"):
-        for row in _rows(f"wmt19-darr.{language}"):
+        for row in rows(f"wmt19-darr.{language}"):
             for output in row["outputs"]:
                 if output not in seen:
                     by_sentence.setdefault(row["references"][0], []).append(output)
@@ -47,9 +47,9 @@ SETS = {
 }
 
 
-def _rows(name: str) -> Iterator[dict[str, Any]]:
-    path = _DATA / f"{name}.jsonl.xz"
+def rows(name: str) -> Iterator[dict[str, Any]]:
+    path = DATA / f"{name}.jsonl.xz"
     if not path.exists():
-        sys.exit(f"{path.name} is not in {_DATA}: METRIST_TEST_DATA must name the folder of human judgments")
+        sys.exit(f"{path.name} is not in {DATA}: METRIST_TEST_DATA must name the folder of human judgments")
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
