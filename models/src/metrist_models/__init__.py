@@ -1,0 +1,1 @@
+"""Weights of the models that ship with metrist: a folder each, data only."""
