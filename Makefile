@@ -7,7 +7,7 @@ CONSTRAINTS := $(if $(shell command -v nvidia-smi),,--constraint constraints-cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help demo test check format test-browser torture fuzz bench-lexical bench-meta bench-start bench-neural tables docs clean
+.PHONY: help demo test check format test-browser torture fuzz bench-lexical bench-meta bench-start bench-judge bench-neural tables docs clean
 
 help:  ## show the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -69,6 +69,9 @@ bench-neural: $(VENV)/.bench  ## metrics with models beside the originals, on th
 
 bench-start: $(VENV)/.bench  ## what an import and a --help cost
 	$(BIN)/python -m bench.start
+
+bench-judge: $(VENV)/.bench  ## the LLM client beside the openai SDK, requests a second
+	$(BIN)/python -m bench.judge
 
 clean:  ## remove everything that was built
 	rm -rf $(VENV) build dist demo-run src/metrist/kernels/*.so

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,12 @@ DATA = Path(os.environ.get("METRIST_TEST_DATA") or ROOT / ".." / "shared" / "dat
 settings.register_profile("fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=500)
 settings.register_profile("metrist", settings.get_profile("fuzz"), max_examples=100, derandomize=True)
 settings.load_profile("metrist")
+
+
+@pytest.fixture(autouse=True)
+def _answers_apart(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a cache of LLMs' answers to itself, which is made only where it is used."""
+    monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path_factory.getbasetemp() / f"llm-{uuid.uuid4().hex}"))
 
 
 @pytest.fixture(scope="session")

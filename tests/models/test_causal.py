@@ -3,11 +3,8 @@ of metrist's ways to compute less: `Plain`."""
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 import sys
-import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -446,36 +443,33 @@ def test_what_was_said_once_is_read_from_the_store(folder, monkeypatch, tmp_path
     assert found.logprobs.tolist() == wanted.logprobs.tolist()
 
 
+def test_what_was_read_once_is_read_from_the_store_and_windows_of_another_size_are_not(
+    folder, monkeypatch, tmp_path, counted
+):
+    options = Options(model=str(folder("llama")))
+    texts = ["the cat sat", "a dog ran " * 40, "the cat sat"]
+    plain = [loading.reader(options).running(texts, size) for size in (None, 16)]
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    stored = [loading.reader(options).running(texts, size) for size in (None, 16)]
+    counted.clear()
+    again = [loading.reader(options).running(texts, size) for size in (None, 16)]
+    assert counted == []
+    for computed, kept, found in zip(plain, stored, again, strict=True):
+        assert kept.logprobs.tolist() == found.logprobs.tolist() == pytest.approx(computed.logprobs.tolist(), abs=1e-5)
+        assert found.starts.tolist() == computed.starts.tolist()
+    assert not np.array_equal(again[0].logprobs, again[1].logprobs)
+
+
 def test_facts_name_weights_and_dtype(folder):
     facts = loaded_once(folder("gpt2")).facts
     assert facts["dtype"] == "float32"
     assert facts["weights"] != loaded_once(folder("llama")).facts["weights"]
 
 
-def _unpack(packed: Path, place: Path) -> None:
-    unfinished = place.with_name(f"{place.name}.{os.getpid()}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = transformers.AutoModelForCausalLM.from_pretrained(packed.parent, gguf_file=packed.name)
-        transformers.AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name).save_pretrained(unfinished)
-    # A model that came packed is not saved unpacked: its weights are put into one that never was.
-    del model.config.quantization_config
-    whole = transformers.LlamaForCausalLM(model.config)
-    whole.load_state_dict(model.state_dict())
-    whole.save_pretrained(unfinished)
-    try:
-        unfinished.rename(place)
-    except OSError:
-        shutil.rmtree(unfinished)  # Another process was first, with the same content.
-
-
 @pytest.fixture(scope="module")
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct, a real model, turned once from its packed form into a folder as users have it."""
-    place = real_models.FOLDER / "smollm2-safetensors"
-    if not (place / "config.json").exists():
-        _unpack(next(real_models.unpacked("smollm2").rglob("*.gguf")), place)
-    return place
+    return real_models.smollm2()
 
 
 def test_a_real_model_gives_what_transformers_gives(smollm2):

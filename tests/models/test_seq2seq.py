@@ -9,133 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seq2seq_models import PAIRS, SOURCES, WAYS, agree
 
 from metrist.errors import ModelError
-from metrist.models import loading
-from metrist.models.likelihoods import Likelihoods
-from metrist.models.options import BATCH_TOKENS, DEVICE, Options
+from metrist.models.options import Options
 from metrist.models.seq2seq import Seq2Seq
-from tiny_models import _SIZE, _TOKENS, _tokenizer
-
-SOURCES = ["the cat sat on the mat .", "a very old dog ran over the river and was not good .", "paris said that " * 9]
-TARGETS = ["the cat .", "dog ran", "it is a very good summary of the new city , she said .", "Unknown-words here"]
-PAIRS = [(source, target) for source in SOURCES for target in TARGETS]
-
-_SMALL = {
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "init_std": 0.3,
-}
-
-
-def _mbart() -> tuple[Any, Any]:
-    from transformers import MBartConfig, MBartForConditionalGeneration
-
-    config = MBartConfig(**_TOKENS, **_SMALL, max_position_embeddings=128, scale_embedding=True)
-    return MBartForConditionalGeneration(config), _tokenizer(begins=False, ends=True)
-
-
-def _pegasus() -> tuple[Any, Any]:
-    from transformers import PegasusConfig, PegasusForConditionalGeneration
-
-    config = PegasusConfig(**_TOKENS, **_SMALL, max_position_embeddings=128, decoder_start_token_id=1)
-    return PegasusForConditionalGeneration(config), _tokenizer(begins=False, ends=True)
-
-
-def _led() -> tuple[Any, Any]:
-    from transformers import LEDConfig, LEDForConditionalGeneration
-
-    config = LEDConfig(
-        **_TOKENS,
-        **_SMALL,
-        max_encoder_position_embeddings=256,
-        max_decoder_position_embeddings=64,
-        attention_window=8,
-        decoder_start_token_id=2,
-    )
-    return LEDForConditionalGeneration(config), _tokenizer(begins=True, ends=True)
-
-
-def _mt5() -> tuple[Any, Any]:
-    from transformers import MT5Config, MT5ForConditionalGeneration
-
-    config = MT5Config(**_TOKENS, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=1)
-    return MT5ForConditionalGeneration(config), _tokenizer(begins=False, ends=True)
-
-
-def _scaled_t5() -> tuple[Any, Any]:
-    """Tied embeddings: the decoder's output is scaled before the head."""
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    config = T5Config(**_TOKENS, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=1)
-    return T5ForConditionalGeneration(config), _tokenizer(begins=False, ends=True)
-
-
-def _biased() -> tuple[Any, Any]:
-    """A final bias that is not zero, and no pad token anywhere."""
-    import torch
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    tokens = {"vocab_size": _SIZE, "bos_token_id": 0, "eos_token_id": 2}
-    config = BartConfig(**tokens, **_SMALL, max_position_embeddings=128, decoder_start_token_id=2)
-    model = BartForConditionalGeneration(config)
-    model.final_logits_bias.copy_(torch.randn(1, _SIZE))
-    model.config.pad_token_id = None
-    return model, _tokenizer(begins=True, ends=True, pad=False)
-
-
-_MAKERS = {"mbart": _mbart, "pegasus": _pegasus, "led": _led, "mt5": _mt5, "scaled t5": _scaled_t5, "biased": _biased}
-#: Each kind with the way that its modules can go.
-WAYS = {
-    "bart": ("PackedEncoder", "PackedDecoder"),
-    "marian": ("PackedEncoder", "PackedDecoder"),
-    "mbart": ("PackedEncoder", "PackedDecoder"),
-    "pegasus": ("PackedEncoder", "PackedDecoder"),
-    "biased": ("PackedEncoder", "PackedDecoder"),
-    "led": ("OwnEncoder", "PackedDecoder"),
-    "t5": ("OwnEncoder", "OwnDecoder"),
-    "mt5": ("OwnEncoder", "OwnDecoder"),
-    "scaled t5": ("OwnEncoder", "OwnDecoder"),
-}
-
-
-@pytest.fixture(scope="session")
-def folder(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A folder with a tiny model of any kind above."""
-    made: dict[str, Path] = {}
-
-    def of(kind: str) -> Path:
-        import torch
-
-        if kind in ("bart", "t5", "marian"):
-            return tiny(kind)
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp("model")
-            with torch.random.fork_rng():
-                torch.manual_seed(7)
-                model, tokenizer = _MAKERS[kind]()
-            model.eval().save_pretrained(made[kind])
-            tokenizer.save_pretrained(made[kind])
-        return made[kind]
-
-    return of
-
-
-@pytest.fixture(scope="session")
-def loaded(folder: Callable[[str], Path]) -> Callable[[str], Seq2Seq]:
-    kept: dict[str, Seq2Seq] = {}
-
-    def of(kind: str) -> Seq2Seq:
-        if kind not in kept:
-            kept[kind] = Seq2Seq.load(Options(model=str(folder(kind))))
-        return kept[kind]
-
-    return of
+from tiny_models import _tokenizer
 
 
 def plainly(folder: Path, pairs: Sequence[tuple[str, str]], limit: int = 128) -> list[np.ndarray]:
@@ -156,21 +35,13 @@ def plainly(folder: Path, pairs: Sequence[tuple[str, str]], limit: int = 128) ->
     return found
 
 
-def agree(found: Likelihoods, wanted: Sequence[np.ndarray]) -> None:
-    """Each token within 1e-5, or within the last digits of a float32 where log-probabilities are large."""
-    assert len(found) == len(wanted)
-    assert not found.failures
-    for at, one in enumerate(wanted):
-        np.testing.assert_allclose(found.of(at), one, rtol=1e-6, atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", WAYS)
 def test_values_are_those_of_transformers_one_pair_at_a_time(
-    kind: str, loaded: Callable[[str], Seq2Seq], folder: Callable[[str], Path]
+    kind: str, loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
 ) -> None:
     engine = loaded(kind)
     assert (type(engine._path.encoder).__name__, type(engine._path.decoder).__name__) == WAYS[kind]
-    agree(engine.log_probs(PAIRS), plainly(folder(kind), PAIRS))
+    agree(engine.log_probs(PAIRS), plainly(seq2seq_folder(kind), PAIRS))
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -189,7 +60,7 @@ def test_every_way_through_a_model_gives_the_same_values(
 
 
 def test_a_model_whose_decoder_takes_no_cache_is_scored_all_the_same(
-    folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from metrist.models import unpacked
 
@@ -197,13 +68,13 @@ def test_a_model_whose_decoder_takes_no_cache_is_scored_all_the_same(
         raise AttributeError("this model keeps no such cache")
 
     monkeypatch.setattr(unpacked, "_cache", broken)
-    engine = Seq2Seq.load(Options(model=str(folder("t5"))))
+    engine = Seq2Seq.load(Options(model=str(seq2seq_folder("t5"))))
     assert engine._path.decoder._share is False  # type: ignore[attr-defined]
-    agree(engine.log_probs(PAIRS[:3]), plainly(folder("t5"), PAIRS[:3]))
+    agree(engine.log_probs(PAIRS[:3]), plainly(seq2seq_folder("t5"), PAIRS[:3]))
 
 
 def test_a_model_with_logits_of_its_own_making_is_refused(
-    folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import T5ForConditionalGeneration
 
@@ -216,7 +87,7 @@ def test_a_model_with_logits_of_its_own_making_is_refused(
 
     monkeypatch.setattr(T5ForConditionalGeneration, "forward", capped)
     with pytest.raises(ModelError, match=r"\(t5\) computes its logits in a way of its own: values are \S+ apart"):
-        Seq2Seq.load(Options(model=str(folder("t5"))))
+        Seq2Seq.load(Options(model=str(seq2seq_folder("t5"))))
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5"])
@@ -271,15 +142,15 @@ def test_tokens_are_the_tokenizers_with_its_special_ones(loaded: Callable[[str],
     ("texts", "specials"), [(("", "the cat"), 4), (("the cat", ""), 2), (("", ""), 2), ((" \n", "\t"), 2)]
 )
 def test_empty_texts_are_scored_by_their_special_tokens(
-    texts: tuple[str, str], specials: int, loaded: Callable[[str], Seq2Seq], folder: Callable[[str], Path]
+    texts: tuple[str, str], specials: int, loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
 ) -> None:
     found = loaded("bart").log_probs([texts])
     assert len(found.of(0)) == specials
-    agree(found, plainly(folder("bart"), [texts]))
+    agree(found, plainly(seq2seq_folder("bart"), [texts]))
 
 
-def test_a_text_without_any_token_fails_with_a_reason(folder: Callable[[str], Path], tmp_path: Path) -> None:
-    bare = shutil.copytree(folder("marian"), tmp_path / "bare")
+def test_a_text_without_any_token_fails_with_a_reason(seq2seq_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    bare = shutil.copytree(seq2seq_folder("marian"), tmp_path / "bare")
     _tokenizer(begins=False, ends=False).save_pretrained(bare)
     engine = Seq2Seq.load(Options(model=str(bare)))
     found = engine.log_probs([("the cat", ""), ("", "the cat"), ("the cat", "dog"), ("the cat", "")])
@@ -304,19 +175,19 @@ def test_half_a_character_is_scored_as_a_question_mark(loaded: Callable[[str], S
 
 @pytest.mark.parametrize(("kind", "limit", "specials"), [("bart", 128, 2), ("t5", 1024, 1), ("led", 64, 2)])
 def test_an_output_of_200_000_tokens_is_cut_counted_and_quick(
-    kind: str, limit: int, specials: int, loaded: Callable[[str], Seq2Seq], folder: Callable[[str], Path]
+    kind: str, limit: int, specials: int, loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
 ) -> None:
     pair = (SOURCES[0], "a small dog ran " * 50_000)
     found = loaded(kind).log_probs([pair, (pair[0], "dog")])
     assert found.target_cut.tolist() == [200_000 + specials - limit, 0]
-    agree(found, plainly(folder(kind), [pair, (pair[0], "dog")], limit))
+    agree(found, plainly(seq2seq_folder(kind), [pair, (pair[0], "dog")], limit))
 
 
 def test_texts_are_cut_at_max_tokens_with_the_last_special_token_kept(
-    loaded: Callable[[str], Seq2Seq], folder: Callable[[str], Path]
+    loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
 ) -> None:
     found = loaded("bart").log_probs(PAIRS, max_tokens=7)
-    agree(found, plainly(folder("bart"), PAIRS, 7))
+    agree(found, plainly(seq2seq_folder("bart"), PAIRS, 7))
     lengths = [[len(ids) for ids in loaded("bart")._tokenizer(list(texts))["input_ids"]] for texts in PAIRS]
     assert found.condition_cut.tolist() == [max(0, condition - 7) for condition, _ in lengths]
     assert found.target_cut.tolist() == [max(0, target - 7) for _, target in lengths]
@@ -348,74 +219,6 @@ def test_windows_cut_a_text_that_has_no_white_space(loaded: Callable[[str], Seq2
     assert sum(map(len, pieces)) >= 500
 
 
-class _Full:
-    """A device with room for so many decoder tokens."""
-
-    def __init__(self, states: Any, room: int) -> None:
-        self.states, self.room, self.failed = states, room, 0
-
-    def __call__(self, memory: Any, owners: Any, inputs: Sequence[np.ndarray]) -> Any:
-        if sum(map(len, inputs)) > self.room:
-            self.failed += 1
-            raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
-        return self.states(memory, owners, inputs)
-
-
-@pytest.mark.parametrize("kind", ["bart", "t5"])
-def test_out_of_memory_halves_the_budget_and_the_values_stay(
-    kind: str, loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from metrist.models.batching import Budget
-
-    engine = loaded(kind)
-    wanted = engine.log_probs(PAIRS)
-    full = _Full(engine._path.decoder.states, 40)
-    monkeypatch.setattr(engine._path.decoder, "states", full)
-    monkeypatch.setattr(engine, "_decoding", Budget(1000))
-    agree(engine.log_probs(PAIRS), [wanted.of(at) for at in range(len(PAIRS))])
-    assert full.failed >= 2
-    assert engine._decoding.tokens <= 80
-
-
-def test_a_target_that_does_not_fit_alone_is_a_failure_of_its_pair(
-    loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from metrist.models.batching import Budget
-
-    engine = loaded("bart")
-    wanted = engine.log_probs([(SOURCES[0], "dog")]).of(0)
-    monkeypatch.setattr(engine._path.decoder, "states", _Full(engine._path.decoder.states, 10))
-    monkeypatch.setattr(engine, "_decoding", Budget(1000))
-    found = engine.log_probs([(SOURCES[0], TARGETS[2]), (SOURCES[0], "dog")])
-    assert found.failures == {
-        0: "the target does not fit into the device's memory even alone (16 tokens); use a smaller max_tokens or model"
-    }
-    np.testing.assert_allclose(found.of(1), wanted, atol=1e-5)
-
-
-def test_a_condition_that_does_not_fit_alone_fails_all_its_pairs(
-    loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from metrist.models.batching import Budget
-
-    engine = loaded("bart")
-    encode = engine._path.encoder.encode
-
-    def small(conditions: Sequence[np.ndarray]) -> Any:
-        if sum(map(len, conditions)) > 20:
-            raise RuntimeError("out of memory")
-        return encode(conditions)
-
-    monkeypatch.setattr(engine._path.encoder, "encode", small)
-    monkeypatch.setattr(engine, "_encoding", Budget(1000))
-    found = engine.log_probs(PAIRS)
-    assert sorted(found.failures) == [8, 9, 10, 11]
-    assert set(found.failures.values()) == {
-        "the conditioning text does not fit into the device's memory even alone (29 tokens); "
-        "use a smaller max_tokens or model"
-    }
-
-
 def test_a_tokenizer_with_another_target_side_is_asked_for_targets(loaded: Callable[[str], Seq2Seq]) -> None:
     from metrist.models.tokenizing import Side
 
@@ -441,93 +244,3 @@ def test_a_tokenizer_with_another_target_side_is_asked_for_targets(loaded: Calla
     assert Side(Translating(), target=True).ids(["ab"])[0].tolist() == [8, 20, 20]
     assert Side(Translating(), target=True).before == 1
     assert Side(loaded("bart")._tokenizer, target=True).before == 1
-
-
-def test_facts_name_weights_dtype_and_kind(loaded: Callable[[str], Seq2Seq], folder: Callable[[str], Path]) -> None:
-    from metrist.models.weights import find
-
-    fingerprint = find(Options(model=str(folder("t5")))).fingerprint
-    assert loaded("t5").facts == {"weights": fingerprint, "dtype": "float32", "model_type": "t5"}
-
-
-def test_equal_options_share_one_loaded_model(folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("METRIST_CACHE", raising=False)
-    options = Options(model=str(folder("bart")))
-    assert loading.seq2seq(options) is loading.seq2seq(Options(model=str(folder("bart"))))
-
-
-def test_the_environments_budget_is_kept_to(folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(BATCH_TOKENS, "33")
-    assert Seq2Seq.load(Options(model=str(folder("bart"))))._decoding.tokens == 33
-
-
-def test_loading_and_scoring_print_nothing_and_leave_logging_as_it_was(
-    folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
-) -> None:
-    from transformers.utils import logging
-
-    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    capfd.readouterr()
-    Seq2Seq.load(Options(model=str(folder("led")))).log_probs([("the cat " * 400, "dog " * 400)])
-    assert capfd.readouterr() == ("", "")
-    assert not recwarn.list
-    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
-
-
-def test_a_device_map_gives_the_same_values(
-    loaded: Callable[[str], Seq2Seq], folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(DEVICE, "map")
-    engine = Seq2Seq.load(Options(model=str(folder("bart"))))
-    assert type(engine._path.decoder).__name__ == "OwnDecoder"
-    agree(engine.log_probs(PAIRS), [loaded("bart").log_probs(PAIRS).of(at) for at in range(len(PAIRS))])
-
-
-def test_a_folder_of_another_kind_of_model_is_refused_in_one_line(tiny: Callable[[str], Path]) -> None:
-    with pytest.raises(ModelError, match=r"cannot be read as AutoModelForSeq2SeqLM \(gpt2\): ") as caught:
-        Seq2Seq.load(Options(model=str(tiny("gpt2"))))
-    assert "\n" not in str(caught.value)
-
-
-def test_a_model_with_code_of_its_own_is_refused_with_the_settings_name(
-    folder: Callable[[str], Path], tmp_path: Path
-) -> None:
-    own = shutil.copytree(folder("bart"), tmp_path / "own")
-    (own / "config.json").write_text(
-        '{"model_type": "of-its-own", "auto_map": {"AutoConfig": "code.C", "AutoModelForSeq2SeqLM": "code.M"}}'
-    )
-    with pytest.raises(
-        ModelError, match=r"brings Python code of its own .* if you trust it, set trust_remote_code=True"
-    ):
-        Seq2Seq.load(Options(model=str(own)))
-
-
-def test_weights_that_are_damaged_are_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
-    damaged = shutil.copytree(folder("bart"), tmp_path / "damaged")
-    (damaged / "model.safetensors").write_bytes(b"not weights at all")
-    with pytest.raises(ModelError, match=r"damaged cannot be read as AutoModelForSeq2SeqLM \(bart\): "):
-        Seq2Seq.load(Options(model=str(damaged)))
-
-
-def test_a_decoder_without_a_start_token_is_refused() -> None:
-    from types import SimpleNamespace
-
-    from metrist.models.shifting import shift_of
-
-    config = SimpleNamespace(decoder_start_token_id=None, pad_token_id=None)
-    with pytest.raises(ModelError, match=r"m: its config.json must name a decoder_start_token_id"):
-        shift_of(SimpleNamespace(config=config), "m")
-
-
-def test_labels_are_shifted_as_the_model_does_even_in_an_unknown_way() -> None:
-    from types import SimpleNamespace
-
-    from metrist.models.shifting import shift_of
-
-    def own(labels: Any) -> Any:
-        return labels.flip(1)
-
-    model = SimpleNamespace(
-        config=SimpleNamespace(decoder_start_token_id=2, pad_token_id=1), prepare_decoder_input_ids_from_labels=own
-    )
-    assert shift_of(model, "m")(np.array([4, 5, 6, 9])).tolist() == [9, 6, 5, 4]

@@ -50,6 +50,15 @@ def test_the_fingerprint_changes_with_every_file_that_decides_numbers(folder: Pa
     assert find(Options(model=str(folder))).fingerprint != before
 
 
+def test_code_counts_in_the_fingerprint_where_it_is_run(folder: Path) -> None:
+    plain, trusted = Options(model=str(folder)), Options(model=str(folder), trust_remote_code=True)
+    (folder / "modeling_own.py").write_text("factor = 1")
+    before = find(plain).fingerprint, find(trusted).fingerprint
+    (folder / "modeling_own.py").write_text("factor = 2.5")
+    assert find(plain).fingerprint == before[0]
+    assert find(trusted).fingerprint != before[1] != before[0]
+
+
 def test_the_fingerprint_depends_on_neither_place_nor_notes(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "README.md").write_text("about this model")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,14 @@ def test_a_metric_with_a_model_gets_smaller_shards(tmp_path: Path) -> None:
     assert starts(tmp_path / "light", "length") == [0, 1024]
     score(ROWS, ["length", "own_metrics.Holding"], out=tmp_path / "heavy")
     assert starts(tmp_path / "heavy", "length") == starts(tmp_path / "heavy", "own") == [0, 256, 512, 768, 1024]
+
+
+def test_a_program_that_is_started_for_each_shard_gets_few(tmp_path: Path) -> None:
+    script = tmp_path / "constant.py"
+    script.write_text("import sys\nopen(sys.argv[2], 'w').writelines('{\"value\": 1}\\n' for _ in open(sys.argv[1]))\n")
+    spec = f"external(command=[{sys.executable!r}, {str(script)!r}])"
+    score(ROWS, [spec, "own_metrics.Holding"], out=tmp_path / "run")
+    assert starts(tmp_path / "run", "external") == starts(tmp_path / "run", "own") == [0, 1024]
 
 
 def test_a_folder_stays_cut_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

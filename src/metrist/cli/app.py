@@ -9,17 +9,22 @@ from typing import Annotated
 import typer
 
 from metrist import __version__
+from metrist.cli.answers import answers
+from metrist.cli.audit import audit
+from metrist.cli.aspects import aspects
 from metrist.cli.cache import cache
 from metrist.cli.calibrate import calibrate
 from metrist.cli.check import check
 from metrist.cli.compare import compare
 from metrist.cli.convert import convert
+from metrist.cli.explain import explain
 from metrist.cli.explain_metric import explain_metric
 from metrist.cli.export import export
 from metrist.cli.heat import heat
 from metrist.cli.list_metrics import list_metrics
 from metrist.cli.meta import meta
 from metrist.cli.output import remark
+from metrist.cli.prefer import prefer
 from metrist.cli.prompts import prompts
 from metrist.cli.reproduce import reproduce
 from metrist.cli.run import run
@@ -36,16 +41,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("score")(score)
+app.command("prefer")(prefer)
 app.command("compare")(compare)
 app.command("check")(check)
 app.command("meta")(meta)
 app.command("prompts")(prompts)
 app.command("calibrate")(calibrate)
 app.command("run")(run)
+app.command("audit")(audit)
 app.command("reproduce")(reproduce)
 app.add_typer(train)
 app.command("heat")(heat)
+app.command("explain")(explain)
+app.command("aspects")(aspects)
 app.command("cache")(cache)
+app.add_typer(answers)
 app.command("export")(export)
 app.command("convert")(convert)
 app.command("list")(list_metrics)

@@ -69,6 +69,19 @@ Cache = Annotated[
     typer.Option("--cache", metavar="DIR", help="Keep likelihoods and vectors here, for other runs too."),
 ]
 
+MaxCost = Annotated[
+    float | None,
+    typer.Option("--max-cost", metavar="USD", min=0, help="Send nothing to LLMs that could make the run cost more."),
+]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", metavar="N", min=1, help="Requests to an LLM server at once; 16.")
+]
+Rpm = Annotated[int | None, typer.Option("--rpm", metavar="N", min=1, help="Requests to an LLM server in a minute.")]
+Tpm = Annotated[int | None, typer.Option("--tpm", metavar="N", min=1, help="Tokens to an LLM server in a minute.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only tell what LLMs would be asked and what it would cost; send nothing.")
+]
+
 
 def named_values(pairs: list[str], option: str) -> dict[str, str]:
     """`["output=prediction"]` as `{"output": "prediction"}`. Values may be empty: `doc=` leaves a column out."""

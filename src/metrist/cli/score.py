@@ -10,18 +10,23 @@ import typer
 from metrist.cli.options import (
     BatchTokens,
     Cache,
+    Concurrency,
     Device,
     Draws,
+    DryRun,
     Fields,
     Format,
     Inputs,
     ItemKey,
+    MaxCost,
     Metrics,
+    Rpm,
     Seed,
     SkipBad,
     System,
     TableFormat,
     Tokens,
+    Tpm,
     Workers,
     item_key,
     named_values,
@@ -29,6 +34,8 @@ from metrist.cli.options import (
 from metrist.errors import SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from metrist.executors import Executor
     from metrist.files.reader import Reader
 
@@ -49,6 +56,11 @@ def score(
     device: Device = None,
     batch_tokens: BatchTokens = None,
     cache: Cache = None,
+    max_cost: MaxCost = None,
+    concurrency: Concurrency = None,
+    rpm: Rpm = None,
+    tpm: Tpm = None,
+    dry_run: DryRun = False,
     draws: Draws = 1000,
     seed: Seed = 0,
     form: TableFormat = Format.text,
@@ -68,6 +80,9 @@ def score(
         skip_bad=skip_bad,
         system=system,
     )
+    if dry_run:
+        _estimate(reader, metrics, form)
+        return
     with progress_bar("scoring") as progress:
         results = score_records(
             reader,
@@ -79,9 +94,23 @@ def score(
             device=device,
             batch_tokens=batch_tokens,
             cache=cache,
+            max_cost=max_cost,
+            concurrency=concurrency,
+            rpm=rpm,
+            tpm=tpm,
         )
     _tell_skipped(reader)
     show(results.table(draws=draws, seed=seed), form)
+
+
+def _estimate(reader: Reader, metrics: Sequence[str], form: Format) -> None:
+    from metrist.cli.estimate import estimate_table
+    from metrist.cli.output import show
+    from metrist.run.dry_run import estimate
+
+    found = estimate(reader, metrics)
+    _tell_skipped(reader)
+    show(estimate_table(found), form)
 
 
 def _executor(workers: int) -> Executor | None:

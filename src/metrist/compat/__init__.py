@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from metrist.compat.bart_scorer import BARTScorer
+from metrist.compat.tiger_scorer import TIGERScorer
 
-__all__ = ["BARTScorer"]
+__all__ = ["BARTScorer", "TIGERScorer"]

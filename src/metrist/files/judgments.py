@@ -40,6 +40,15 @@ def _gather_flat(row: dict[str, Any], judged: dict[str, Any]) -> None:
             judged[field] = {**as_mapping(field, judged.get(field) or {}), judge: value}
 
 
+def with_stored_choice(judged: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """The judgments of a row of two, with the choice that a comparator made, as `metrist prefer` writes it. A pair that
+    it could not judge has a null choice: there is nothing to put in."""
+    if "comparator" not in row or "choice" not in row:
+        return judged
+    stored = as_mapping("scores", judged.get("scores") or {})
+    return {**judged, "scores": {**stored, as_name("comparator", row["comparator"]): row["choice"]}}
+
+
 def says_something(judged: dict[str, Any]) -> bool:
     """Whether there is a rating, an error or a score: enough to make a row without text worth reading."""
     return any(judged.get(name) for name in ("ratings", "errors", "scores"))

@@ -78,7 +78,8 @@ class RowParser:
             row = from_cells(row)
         item = self._item(row, position)
         judged = judgments.take_judgments(row)
-        return self._pair(item, row, judged) if "outputs" in row else self._single(item, row, judged)
+        compares = "outputs" in row or ("systems" in row and "output" not in row)
+        return self._pair(item, row, judged) if compares else self._single(item, row, judged)
 
     def _single(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> Parsed:
         system = row.pop("system", None)
@@ -95,7 +96,10 @@ class RowParser:
         return Parsed(((item, system),), (record,), judged)
 
     def _pair(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> Parsed:
-        outputs = as_texts("outputs", row.pop("outputs"))
+        judged = judgments.with_stored_choice(judged, row)
+        # Without texts, the outputs stand in other rows or files, as beside what `metrist prefer` wrote.
+        without_texts = "outputs" not in row and judgments.says_something(judged)
+        outputs = ("", "") if without_texts else as_texts("outputs", row.pop("outputs", None))
         named = row.pop("systems", None)
         if not isinstance(named, (list, tuple)) or len(named) != 2 or len(outputs) != 2:
             raise Fault(
@@ -105,6 +109,8 @@ class RowParser:
         first, second = (as_name("systems", name) for name in named)
         if first == second:
             raise Fault(f"'systems' must name two systems, got {shown(first)} twice")
+        if without_texts:
+            return Parsed(((item, first), (item, second)), (), judged)
         around = _around(row)
         records = tuple(
             Record(item=item, system=system, output=output, **around)

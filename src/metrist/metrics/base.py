@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from metrist import __version__
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.shard import Shard
+from metrist.models.llm.base import LLM
 from metrist.records import Need
 from metrist.scores import Scores
-from metrist.spec import Spec, parse
+from metrist.spec import Spec
 
 Reduce = Literal["native", "max", "mean"]
 
@@ -55,8 +56,13 @@ class Metric:
     @property
     def text(self) -> str:
         """The metric as text, with the settings that differ from their defaults: reads back to an equal metric."""
+        return str(self.spec)
+
+    @property
+    def spec(self) -> Spec:
+        """What the text says, as a name with settings."""
         defaults = {f.name: f.default for f in _fields(self)}
-        return str(Spec(self.name, {k: _said(v) for k, v in self._settings().items() if v != defaults[k]}))
+        return Spec(self.name, {k: _said(v) for k, v in self._settings().items() if v != defaults[k]})
 
     @property
     def signature(self) -> str:
@@ -65,7 +71,7 @@ class Metric:
         return " | ".join([str(self.full_spec()), *(f"{k} {v}" for k, v in facts.items())])
 
     def full_spec(self) -> Spec:
-        """The metric's name with all its settings, those of metrics within it too."""
+        """The metric's name with all its settings, those of metrics and LLMs within it too."""
         return Spec(self.name, {k: _said(v, in_full=True) for k, v in self._settings().items()})
 
     def facts(self) -> Mapping[str, str]:
@@ -139,7 +145,7 @@ def _fields(metric: Any) -> list[dataclasses.Field[Any]]:
 
 
 def _said(value: Any, *, in_full: bool = False) -> Any:
-    """A setting as a spec says it: a metric within a metric is a spec within a spec."""
-    if isinstance(value, Metric):
-        return value.full_spec() if in_full else parse(value.text)
+    """A setting as a spec says it: a metric or an LLM within a metric is a spec within a spec."""
+    if isinstance(value, Metric | LLM):
+        return value.full_spec() if in_full else value.spec
     return tuple(_said(one, in_full=in_full) for one in value) if isinstance(value, tuple) else value

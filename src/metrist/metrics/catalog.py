@@ -6,14 +6,15 @@ import dataclasses
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.base import Metric
-from metrist.metrics.settings import check_settings, takes_metrics
+from metrist.metrics.settings import check_settings, takes_llms, takes_metrics
+from metrist.models.llm import catalog as llm_catalog
 from metrist.spec import Spec, parse
 
 ENTRY_POINTS = "metrist.metrics"
@@ -51,10 +52,16 @@ _BUILTIN: Mapping[str, _Entry] = {
     "gptscore": _Entry("metrist.metrics.gptscore", "GptScore"),
     "perplexity": _Entry("metrist.metrics.perplexity", "Perplexity"),
     "calibrated": _Entry("metrist.metrics.calibrated", "Calibrated"),
+    "tigerscore": _Entry("metrist.metrics.tigerscore", "TigerScore"),
+    "error_analysis": _Entry("metrist.metrics.error_analysis", "ErrorAnalysis"),
+    "judge": _Entry("metrist.metrics.judge", "Judge"),
+    "panel": _Entry("metrist.metrics.panel", "Panel"),
     "comet": _Entry("metrist.metrics.external.comet", "Comet"),
     "bleurt": _Entry("metrist.metrics.external.bleurt", "Bleurt"),
     "unieval": _Entry("metrist.metrics.external.unieval", "UniEval"),
     "external": _Entry("metrist.metrics.external.program", "Program"),
+    "by_score": _Entry("metrist.metrics.comparators", "ByScore"),
+    "judge_pair": _Entry("metrist.metrics.judge_pair", "JudgePair"),
 }
 
 
@@ -97,8 +104,14 @@ _ELSEWHERE: Mapping[str, str] = {
 
 #: Metrics that need settings, as they are shown where none are given.
 _EXAMPLES: Mapping[str, str] = {
+    "tigerscore": "tigerscore(llm=transformers(model='TIGER-Lab/TIGERScore-7B', turns='none'))",
+    "error_analysis": "error_analysis(llm=openai(model='gpt-4o-mini'), task='summarization')",
     "calibrated": "calibrated(metric=chrf, by='calibration.json')",
     "external": "external(command='my_program')",
+    "judge": "judge(llm=openai(model='gpt-4o-mini'))",
+    "panel": "panel(judges=[judge(llm=openai(model='gpt-4o-mini')), judge(llm=openai(model='gpt-4o'))])",
+    "by_score": "by_score(metric=rougeL)",
+    "judge_pair": "judge_pair(llm=openai(model='gpt-4o-mini'))",
 }
 
 
@@ -128,8 +141,7 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
         raise SpecError(f"{spec.name} already says its {min(taken)}")
     if not allow_import:
         _check_runs_nothing(cls, spec)
-    within = {key: _inner(value, allow_import) for key, value in spec.settings.items() if takes_metrics(cls, key)}
-    settings = {**preset, **spec.settings, **within}
+    settings = {**preset, **spec.settings, **_within(cls, spec, allow_import)}
     check_settings(cls, spec.name, settings)
     made = cls(**settings)
     if not isinstance(made, Metric):
@@ -145,11 +157,18 @@ def _check_runs_nothing(cls: type, spec: Spec) -> None:
         )
 
 
-def _inner(value: Any, allow_import: bool) -> Any:
-    """A setting that is a metric itself, built; what is no spec is left for the check of settings to refuse."""
+def _within(cls: type, spec: Spec, allow_import: bool) -> dict[str, Any]:
+    """The settings that are metrics or LLMs themselves, built."""
+    given = spec.settings.items()
+    metrics = {k: _inner(v, lambda s: build(s, allow_import=allow_import)) for k, v in given if takes_metrics(cls, k)}
+    return {**metrics, **{k: _inner(v, llm_catalog.build) for k, v in given if takes_llms(cls, k)}}
+
+
+def _inner(value: Any, make: Callable[[Spec], Any]) -> Any:
+    """What a spec within a spec makes; what is no spec is left for the check of settings to refuse."""
     if isinstance(value, tuple):
-        return tuple(_inner(one, allow_import) for one in value)
-    return build(value, allow_import=allow_import) if isinstance(value, Spec) else value
+        return tuple(_inner(one, make) for one in value)
+    return make(value) if isinstance(value, Spec) else value
 
 
 def _parsed(text: str) -> Spec:

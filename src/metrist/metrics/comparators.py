@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice
 from metrist.metrics.catalog import build
@@ -70,10 +68,9 @@ class ByScore(Comparator):
         for side, score in (("first", first), ("second", second)):
             if score.failure is not None:
                 return Judgment(failure=f"the {side} output has no score: {score.failure}")
-        # Scores of two equal outputs may differ in the last bits where a model batches them apart.
         lead = (first.value - second.value) * (-1 if self._lower_wins else 1)
         shown = f"{first.value:.6g} against {second.value:.6g}"
-        if abs(lead) <= self.tie or not np.isfinite(lead):
+        if abs(lead) <= self.tie:
             return Judgment(preference="tie", explanation=shown)
         return Judgment(preference="first" if lead > 0 else "second", explanation=shown)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from unicodedata import east_asian_width
 
 #: A part is near only where edits change at most this share of the words, or of the characters, looked for.
 MOST_EDITED = 0.4
@@ -50,11 +51,13 @@ def _by_words(wanted: Sequence[str], words: Sequence[re.Match[str]]) -> Nearest 
     edited, length = ends[best]
     if edited > MOST_EDITED * len(wanted) or not length:
         return None
-    apart = [at for at in range(len(ends)) if at <= best - length or at - ends[at][1] >= best]
+    least = CLEAR_LEAD * len(wanted)
+    # A part that ends a few words off takes a few edits more in any text; one further off only where words recur.
+    apart = [at for at in range(len(ends)) if abs(at - best) >= least]
     first, last = words[best - length + 1], words[best]
     # A first or last word that was changed could as well be its neighbour.
     borders = _cost(wanted[0], first.group(), costs), _cost(wanted[-1], last.group(), costs)
-    lead = all(ends[at][0] - edited >= CLEAR_LEAD * len(wanted) for at in apart)
+    lead = all(ends[at][0] - edited >= least for at in apart)
     return Nearest(first.start(), last.end(), lead and max(borders) < 0.5, 1 - edited / len(wanted))
 
 
@@ -89,9 +92,11 @@ def _by_characters(form: str, text: str) -> Nearest | None:
     if fewest > MOST_EDITED * len(form):
         return None
     start, end = _best_span(form, text, after, fewest)
-    apart = [edited for at, edited in enumerate(after, 1) if at <= start or at >= end + len(form) - fewest]
-    clear = all(edited - fewest >= CLEAR_LEAD * len(form) for edited in apart)
-    return Nearest(start, end, clear, 1 - fewest / len(form))
+    least = CLEAR_LEAD * len(form)
+    clear = all(edited - fewest >= least for at, edited in enumerate(after, 1) if abs(at - end) >= least)
+    # A word that was changed matches its place in part: the whole word is meant, and perhaps another.
+    first, last = _whole_words(text, start, end)
+    return Nearest(first, last, clear and (first, last) == (start, end), 1 - fewest / len(form))
 
 
 def _best_span(form: str, text: str, after: Sequence[int], fewest: int) -> tuple[int, int]:
@@ -102,6 +107,19 @@ def _best_span(form: str, text: str, after: Sequence[int], fewest: int) -> tuple
         back = edits(form[::-1], behind, anywhere=False)
         spans += [(end - length, end) for length, edited in enumerate(back, 1) if edited == fewest]
     return min(spans, key=lambda span: (cut_words(text, span), abs(span[1] - span[0] - len(form)), span))
+
+
+def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    while _cuts(text, start):
+        start -= 1
+    while _cuts(text, end):
+        end += 1
+    return start, end
+
+
+def _cuts(text: str, at: int) -> bool:
+    """Whether a border here goes through a word; characters of scripts that do not part words are words."""
+    return cut_words(text, (at, at)) > 0 and not any(east_asian_width(one) in "WF" for one in text[at - 1 : at + 1])
 
 
 def cut_words(text: str, span: tuple[int, int]) -> int:

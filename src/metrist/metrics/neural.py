@@ -38,10 +38,15 @@ class Neural(Metric):
         )
 
     def facts(self) -> Mapping[str, str]:
-        """The weights' hash: a name alone does not say which weights it meant that day."""
+        """The weights' hash: a name alone does not say which weights it meant that day. For int8 the library too, whose
+        rounding decides the numbers."""
         from metrist.models.weights import find
 
-        return {"weights": find(self.options).fingerprint}
+        if self.dtype != "int8":
+            return {"weights": find(self.options).fingerprint}
+        from metrist.models.ctranslate_conversion import library
+
+        return {"weights": find(self.options).fingerprint, "compute": library()}
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many outputs had texts cut, if any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 _ALIKE = {
     **dict.fromkeys("“”„‟«»″＂❝❞", '"'),
@@ -25,6 +26,7 @@ class Normalised:
         return self.origins[start], self.origins[end - 1] + 1
 
 
+@lru_cache(maxsize=256)
 def normalised(text: str) -> Normalised:
     """Lower case, compatible forms made one, marks unified, runs of white space one space, invisible characters out."""
     characters: list[str] = []
@@ -38,6 +40,7 @@ def normalised(text: str) -> Normalised:
     return Normalised("".join(characters), tuple(origins), len(text))
 
 
+@lru_cache(maxsize=4096)
 def _plain(character: str) -> str:
     if character.isspace():
         return " "

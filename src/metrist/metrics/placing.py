@@ -65,7 +65,9 @@ def _places(quote: str, text: str, compared: Normalised) -> list[Place]:
 
 
 def _exact(quote: str, text: str, compared: Normalised) -> list[Place]:
-    spans = [(start, start + len(quote)) for start in _occurrences(quote, text)]
+    # Spaces around a quote help to find it, and are no part of what is wrong.
+    before, bare = len(quote) - len(quote.lstrip()), len(quote.strip())
+    spans = [(start + before, start + before + bare) for start in _occurrences(quote, text)]
     return _as_places(spans, text, "exact", _stands_alone(quote, compared))
 
 
@@ -97,8 +99,9 @@ def _forms(quote: str) -> list[str]:
 
 def _with_gaps(quote: str, compared: Normalised) -> list[Place]:
     """A quote with dots for words left out: from its first piece to its last, all pieces in order."""
-    pieces = [normalised(piece).text.strip(_WRAPPING) for piece in _GAP.split(quote)]
-    pieces = [piece for piece in pieces if piece]
+    # A piece may be a mark alone, such as the comma that the quote begins with.
+    whole = [normalised(piece).text.strip() for piece in _GAP.split(quote)]
+    pieces = [piece.strip(_WRAPPING) or piece for piece in whole if piece]
     if len(pieces) < 2:
         return []
     spans = []
@@ -119,7 +122,11 @@ def _with_gaps(quote: str, compared: Normalised) -> list[Place]:
 def _near(quote: str, compared: Normalised) -> list[Place]:
     """The place that takes the fewest edits, if these are few."""
     found = nearest(_forms(quote)[-1], compared.text) if _forms(quote) else None
-    return [Place(*compared.span(found.start, found.end), "fuzzy", found.clear, found.similarity)] if found else []
+    if found is None:
+        return []
+    # Dots stand for words: how far the quote went on is not known.
+    clear = found.clear and not _GAP.search(quote)
+    return [Place(*compared.span(found.start, found.end), "fuzzy", clear, found.similarity)]
 
 
 def _occurrences(form: str, text: str) -> Iterator[int]:

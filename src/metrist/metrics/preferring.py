@@ -21,13 +21,15 @@ class Judgment:
     """What a comparator says of a pair. `preference` is None exactly when `failure` says why.
 
     `flipped` tells whether the choice changed with the order in which the two were shown, None where that is not known.
-    `raws` are the answers that it was read from.
+    `shown` is what was chosen each time the two were shown, 'first' being the one shown first then; `raws` are the answers
+    that it was read from.
     """
 
     preference: Choice | None = None
     explanation: str | None = None
     failure: str | None = None
     flipped: bool | None = None
+    shown: tuple[Choice, ...] = ()
     raws: tuple[str, ...] = ()
     usage: Any = None
 
@@ -39,7 +41,8 @@ class Judgment:
 class Comparator(Metric):
     """Base of all comparators: named, set and identified as metrics are, but they compare instead of scoring."""
 
-    higher_is_better: ClassVar[bool | None] = None
+    #: What comes of many choices is a win rate.
+    higher_is_better: ClassVar[bool | None] = True
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:

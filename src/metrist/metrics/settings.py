@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.base import Metric
+from metrist.models.llm.base import LLM
 from metrist.spec import Spec
 
 
@@ -33,15 +34,20 @@ def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
 
 def takes_metrics(cls: type, key: str) -> bool:
     """Whether a setting of that class is a metric itself, or a list of them."""
-    return _holds_metric(typing.get_type_hints(cls).get(key))
+    return _holds(Metric, typing.get_type_hints(cls).get(key))
 
 
-def _holds_metric(hint: Any) -> bool:
-    return _is_metric(hint) or any(map(_holds_metric, get_args(hint)))
+def takes_llms(cls: type, key: str) -> bool:
+    """Whether a setting of that class is an LLM, or a list of them."""
+    return _holds(LLM, typing.get_type_hints(cls).get(key))
 
 
-def _is_metric(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Metric)
+def _holds(kind: type, hint: Any) -> bool:
+    return _is(kind, hint) or any(_holds(kind, inner) for inner in get_args(hint))
+
+
+def _is(kind: type, hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, kind)
 
 
 def _shown(key: str, value: Any) -> str:
@@ -65,9 +71,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint in (bool, str, type(None)):
         return isinstance(value, hint) or (hint is type(None) and value is None)
-    if _is_metric(hint):
+    if _is(Metric, hint) or _is(LLM, hint):
         return isinstance(value, hint)
-    return True  # Richer types (an LLM) check themselves.
+    return True  # Richer types check themselves.
 
 
 _PLAIN = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", type(None): "None"}
@@ -81,6 +87,8 @@ def _words(hint: Any) -> str:
         return "one of " + ", ".join(map(repr, inside))
     if origin is tuple:
         return f"a list, each {_words(inside[0])}"
-    if _is_metric(hint):
+    if _is(Metric, hint):
         return "a metric without quotes, such as chrf(word_order=2)"
+    if _is(LLM, hint):
+        return "an LLM without quotes, such as openai(model='gpt-4o-mini')"
     return _PLAIN.get(hint, str(hint))

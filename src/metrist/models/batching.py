@@ -8,6 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 TOO_LARGE = "does not fit into the device's memory even alone ({tokens} tokens); use a smaller max_tokens or model"
 
 
+class MemoryIsShort(RuntimeError):
+    """An item would fit if less were held beside it: whoever holds it should hold less and try again."""
+
+    def __init__(self) -> None:
+        super().__init__("out of memory beside what is held for other items")
+
+
 class Budget:
     """How many tokens are computed at once; shrinks when memory runs out and stays small for later calls."""
 

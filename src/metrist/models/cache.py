@@ -9,24 +9,30 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist import __version__
-from metrist.models.cache_file import cache_file
-from metrist.models.likelihoods import LikelihoodModel, Likelihoods
+from metrist.models.cache_file import CacheFile, cache_file
+from metrist.models.likelihoods import LikelihoodModel, Likelihoods, RunningModel
 from metrist.models.states import EncoderModel, Long, States
 
 _HEAD = struct.Struct("<qqq")
+_Asked = TypeVar("_Asked")
 
 
 def remembering(model: LikelihoodModel) -> LikelihoodModel:
     """The same model, with a memory on disk. Whether there is one is looked up at each call, so a model that stays
     loaded serves runs with and without it."""
     return RememberingLikelihoods(model)
+
+
+def remembering_reader(model: RunningModel) -> RunningModel:
+    """The same model for whole texts, with a memory on disk; see `remembering`."""
+    return RememberingReader(model)
 
 
 def remembering_encoder(model: EncoderModel) -> EncoderModel:
@@ -54,22 +60,37 @@ class RememberingLikelihoods:
         if file is None:
             return self._model.log_probs(pairs, max_tokens)
         keys = _keys(self._model, max_tokens, pairs)
-        known = {key: _unpacked_pair(value) for key, value in file.find(list(dict.fromkeys(keys))).items()}
-        missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
-        failures: dict[bytes, str] = {}
-        if missing:
-            computed = self._model.log_probs(list(missing.values()), max_tokens)
-            fresh = dict(zip(missing, _pairs_of(computed), strict=True))
-            failures = {key: computed.failures[n] for n, key in enumerate(missing) if n in computed.failures}
-            file.keep({key: _packed_pair(pair) for key, pair in fresh.items() if key not in failures})
-            known.update(fresh)
-        return _likelihoods([known[key] for key in keys], [failures.get(key) for key in keys])
+        return _remembered(file, keys, pairs, lambda new: self._model.log_probs(new, max_tokens))
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         return self._model.windows(text, max_tokens)
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         return self._model.pieces(target, max_tokens)
+
+
+class RememberingReader:
+    """A model for whole texts that asks its memory first. Texts that could not be read are not remembered."""
+
+    def __init__(self, model: RunningModel) -> None:
+        self._model = model
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return self._model.facts
+
+    def running(self, texts: Sequence[str], max_tokens: int | None = None) -> Likelihoods:
+        file = cache_file()
+        if file is None:
+            return self._model.running(texts, max_tokens)
+        keys = _keys(self._model, ["running", max_tokens], [(text,) for text in texts])
+        return _remembered(file, keys, texts, lambda new: self._model.running(new, max_tokens))
+
+    def in_windows(self, text: str, max_tokens: int | None = None) -> int:
+        return self._model.in_windows(text, max_tokens)
+
+    def spelled(self, tokens: Sequence[int]) -> list[str]:
+        return self._model.spelled(tokens)
 
 
 class RememberingEncoder:
@@ -121,7 +142,25 @@ class RememberingEncoder:
         return self._model.pieces(tokens)
 
 
-def _keys(model: LikelihoodModel | EncoderModel, how: object, asked: Sequence[tuple[str, ...]]) -> list[bytes]:
+def _remembered(
+    file: CacheFile, keys: Sequence[bytes], asked: Sequence[_Asked], compute: Callable[[list[_Asked]], Likelihoods]
+) -> Likelihoods:
+    """What is asked, one key each: from the file as far as it is there, the rest computed and kept."""
+    known = {key: _unpacked_pair(value) for key, value in file.find(list(dict.fromkeys(keys))).items()}
+    missing = {key: one for key, one in zip(keys, asked, strict=True) if key not in known}
+    failures: dict[bytes, str] = {}
+    if missing:
+        computed = compute(list(missing.values()))
+        fresh = dict(zip(missing, _pairs_of(computed), strict=True))
+        failures = {key: computed.failures[n] for n, key in enumerate(missing) if n in computed.failures}
+        file.keep({key: _packed_pair(pair) for key, pair in fresh.items() if key not in failures})
+        known.update(fresh)
+    return _likelihoods([known[key] for key in keys], [failures.get(key) for key in keys])
+
+
+def _keys(
+    model: LikelihoodModel | RunningModel | EncoderModel, how: object, asked: Sequence[tuple[str, ...]]
+) -> list[bytes]:
     # The same weights can be read as different kinds of model, so the kind counts too.
     facts = [__version__, type(model).__name__, sorted(model.facts.items()), how]
     head = hashlib.sha256(json.dumps(facts).encode())

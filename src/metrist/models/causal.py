@@ -85,7 +85,7 @@ class Causal:
             schedule=Schedule(passes, Budget(where.tokens), partial(devices.free, where.device)),
             tokenizer=tokenizer,
             opening=_opening(tokenizer, model.config, passes),
-            context=_context(tokenizer, model.config),
+            context=tokenizing.context(tokenizer, model.config),
             facts={"weights": found.fingerprint, "dtype": options.dtype, "model_type": str(model.config.model_type)},
         )
 
@@ -226,15 +226,6 @@ def _opening(tokenizer: Any, config: Any, passes: Passes) -> Opening:
     single = (one[0] if isinstance(one, list) and one else one for one in known)
     usable = [int(one) for one in single if isinstance(one, int) and 0 <= one < passes.vocabulary]
     return Opening(always=always, at_least=always or tuple(usable[:1]))
-
-
-def _context(tokenizer: Any, config: Any) -> int | None:
-    """How many tokens the model takes; what the tokenizer says counts where the model sets no limit."""
-    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
-        said = getattr(config, name, None)
-        if isinstance(said, int) and said > 0:
-            return said
-    return tokenizing.limit(tokenizer)
 
 
 def _not_causal(found: weights.Weights, what: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from metrist.models.batching import Budget, halving, longest_first
+from metrist.models.batching import Budget, MemoryIsShort, halving, longest_first
 from metrist.models.causal_passes import Floats, Passes, Row
 
 #: A token of a beginning beside a row costs the memory of one layer's keys and values and no computing: so many of them
@@ -23,11 +23,6 @@ class _Group:
 
     beginning: tuple[int, ...]
     members: list[int]
-
-
-class _MemoryIsShort(RuntimeError):
-    def __init__(self) -> None:
-        super().__init__("out of memory beside other rows' beginnings")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +87,7 @@ class Schedule:
 
         failed = halving([lengths[i] for i in order], self.budget, work, self.free)
         if failed and len(groups) > 1:
-            raise _MemoryIsShort
+            raise MemoryIsShort
         return {numbers[order[i]][0]: why for i, why in failed.items()}
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import MissingExtra, ModelError
 from metrist.models import tokenizing
-from metrist.models.ctranslate_conversion import Compute, about, converted
+from metrist.models.ctranslate_conversion import Compute, about, converted, library
 from metrist.models.likelihoods import Likelihoods
 from metrist.models.options import DEVICE, Options, batch_tokens, device
 from metrist.models.pairing import Answers, Work
@@ -113,12 +113,10 @@ def _tokenizer(weights: Weights, options: Options) -> Any:
 
 
 def _facts(weights: Weights, folder: Path, used: str) -> Mapping[str, str]:
-    import ctranslate2
-
     return {
         "weights": weights.fingerprint,
         "dtype": used,
-        "compute": f"ctranslate2 {ctranslate2.__version__} {used}",
+        "compute": f"{library()} {used}",
         "model_type": str(about(folder)["model_type"]),
     }
 

@@ -12,11 +12,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from metrist.errors import ModelError
+from metrist.errors import MissingExtra, ModelError
 from metrist.models.options import Options
 from metrist.models.weights import Weights
 
@@ -43,6 +43,14 @@ def converted(weights: Weights, options: Options, compute: Compute) -> Path:
     if not (place / ABOUT).is_file():
         _make(place, kind, weights, options, compute)
     return place
+
+
+def library() -> str:
+    """What computes in int8, with its version: another one may round otherwise."""
+    try:
+        return f"ctranslate2 {version('ctranslate2')}"
+    except PackageNotFoundError:
+        raise MissingExtra("dtype='int8'", "fast") from None
 
 
 def about(folder: Path) -> Mapping[str, Any]:

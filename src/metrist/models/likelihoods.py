@@ -58,6 +58,11 @@ class LikelihoodModel(Protocol):
 class RunningModel(Protocol):
     """Reads whole texts, without a condition: what a causal model can do beside scoring targets."""
 
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What its numbers depend on, for signatures and caches."""
+        ...
+
     def running(self, texts: Sequence[str], max_tokens: int | None = None) -> Likelihoods:
         """Each text's tokens with their log-probabilities, none of them cut. A text that is longer than the model's
         context, or than `max_tokens`, is read in windows, each with part of the text before it as its condition."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metrist.errors import ModelError
@@ -22,27 +23,38 @@ _KEPT = 4
 
 def seq2seq(options: Options) -> LikelihoodModel:
     """A sequence-to-sequence model: the condition goes into the encoder, the target into the decoder."""
-    return _kept(_seq2seq(options, device()))
+    return _kept(_seq2seq(options, device(), _content(options)))
 
 
 def causal(options: Options) -> LikelihoodModel:
     """A causal language model: the condition stands before the target and is not scored."""
-    return _kept(_causal(options, device()))
+    return _kept(_causal(options, device(), _content(options)))
 
 
 def reader(options: Options) -> RunningModel:
     """A causal language model that reads whole texts."""
-    return _causal(options, device())
+    model = _causal(options, device(), _content(options))
+    if not os.environ.get(CACHE):
+        return model
+    from metrist.models.cache import remembering_reader
+
+    return remembering_reader(model)
 
 
 def encoder(options: Options) -> EncoderModel:
     """An encoder with its layers."""
-    model = _encoder(options, device())
+    model = _encoder(options, device(), _content(options))
     if not os.environ.get(CACHE):
         return model
     from metrist.models.cache import remembering_encoder
 
     return remembering_encoder(model)
+
+
+def _content(options: Options) -> str:
+    """What a user's folder holds: one that was trained anew under its old name is another model. What hub names mean is
+    not asked again for every shard."""
+    return weights.find(options).fingerprint if Path(options.model).expanduser().is_dir() else ""
 
 
 def _kept(model: LikelihoodModel) -> LikelihoodModel:
@@ -55,7 +67,7 @@ def _kept(model: LikelihoodModel) -> LikelihoodModel:
 
 
 @lru_cache(maxsize=_KEPT)
-def _seq2seq(options: Options, _device: str) -> LikelihoodModel:
+def _seq2seq(options: Options, _device: str, _content: str) -> LikelihoodModel:
     found = weights.find(options)
     if options.languages and (found.plain or options.dtype == "int8"):
         raise ModelError(f"{options.model} takes no language in this form; leave language={options.languages[1]!r} out")
@@ -79,7 +91,7 @@ def _refuse_settings(options: Options) -> None:
 
 
 @lru_cache(maxsize=_KEPT)
-def _causal(options: Options, _device: str) -> Causal:
+def _causal(options: Options, _device: str, _content: str) -> Causal:
     torch_for(f"the model {options.model!r}")
     from metrist.models.causal import Causal
 
@@ -87,7 +99,7 @@ def _causal(options: Options, _device: str) -> Causal:
 
 
 @lru_cache(maxsize=_KEPT)
-def _encoder(options: Options, _device: str) -> EncoderModel:
+def _encoder(options: Options, _device: str, _content: str) -> EncoderModel:
     from metrist.models.encoder import Encoder
 
     return Encoder.load(options)

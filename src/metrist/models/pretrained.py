@@ -16,6 +16,11 @@ from metrist.models.weights import Weights
 #: What a folder may lack: the layer that classifiers put on an encoder, which is above the states that scores come
 #: from, and positions that are not learned but computed.
 _DISPENSABLE = ("pooler", "embed_positions")
+#: What transformers' classes take, in words.
+_KINDS = {
+    "AutoModelForSeq2SeqLM": "a sequence-to-sequence model, such as BART or T5",
+    "AutoModelForCausalLM": "a causal language model, such as GPT-2 or Llama",
+}
 
 
 def read_model(kind: str, weights: Weights, options: Options, place: Place, **settings: Any) -> Any:
@@ -112,5 +117,7 @@ def _said(kind: str, weights: Weights, fault: Exception) -> str:
         )
     if isinstance(fault, ImportError) and "sentencepiece" in str(fault).lower():
         return f"{weights.name}'s tokenizer needs sentencepiece: pip install 'metrist[neural]'"
+    if kind in _KINDS and "Unrecognized configuration class" in str(fault):
+        return f"{weights.name} is a {weights.config.get('model_type')} model; wanted {_KINDS[kind]}"
     first = next((line for line in str(fault).splitlines() if line.strip()), type(fault).__name__)
     return f"{weights.name} cannot be read as {kind} ({weights.config.get('model_type', 'no model_type')}): {first}"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.models import devices, tokenizing
-from metrist.models.batching import Budget, halving, longest_first
+from metrist.models.batching import Budget, MemoryIsShort, halving, longest_first
 from metrist.models.languages import languages_of, told
 from metrist.models.likelihoods import Likelihoods
 from metrist.models.options import Options
@@ -145,8 +145,13 @@ class _Call:
             return
         memory = self._engine._path.remember([self._ids[condition] for condition in conditions])
         place = {condition: at for at, condition in enumerate(conditions)}
-        for run in self._runs(self._work.of(conditions)):
-            self._run(memory, place, self._with_labels(run))
+        found, answered = len(self._found), len(self._answers.order)
+        try:
+            for run in self._runs(self._work.of(conditions)):
+                self._run(memory, place, self._with_labels(run))
+        except MemoryIsShort:
+            del self._found[found:], self._answers.order[answered:]
+            raise
 
     def _runs(self, pairs: list[int]) -> list[list[int]]:
         """Pairs cut where the next part of the targets' tokens is needed, so that the device need not wait for all."""
@@ -185,6 +190,8 @@ class _Call:
 
         lengths = [len(labels[pair]) for pair in pairs]
         failures = halving(lengths, self._engine._decoding, work, self._free, padded=path.decoder.padded)
+        if failures and len(place) > 1:
+            raise MemoryIsShort
         for at, reason in failures.items():
             self._fail([pairs[at]], f"the target {reason}")
 

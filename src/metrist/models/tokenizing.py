@@ -121,6 +121,15 @@ def limit(tokenizer: Any) -> int | None:
     return int(said) if said is not None and said < _NO_LIMIT else None
 
 
+def context(tokenizer: Any, config: Any) -> int | None:
+    """How many tokens a causal model takes; what the tokenizer says counts where the model sets no limit."""
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        said = getattr(config, name, None)
+        if isinstance(said, int) and said > 0:
+            return said
+    return limit(tokenizer)
+
+
 def windows(side: Side, text: str, room: int) -> list[str]:
     """Overlapping pieces of the text that fit into `room` tokens, special ones included; the text itself where it fits.
 

@@ -58,7 +58,7 @@ def find(options: Options) -> Weights:
     plain = PLAIN in _config(options.model, folder)
     if not plain and not any(folder.glob("*.safetensors")):
         _refuse(options.model, folder)
-    return Weights(name=options.model, folder=folder, fingerprint=_fingerprint(folder, plain))
+    return Weights(name=options.model, folder=folder, fingerprint=_fingerprint(folder, plain, options))
 
 
 def _folder(options: Options) -> Path:
@@ -191,15 +191,14 @@ def _conversion(folder: Path, kind: str, state: str | None) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
-def _fingerprint(folder: Path, plain: bool) -> str:
-    """Twelve hex digits over all files that decide numbers, by name and content."""
+def _fingerprint(folder: Path, plain: bool, options: Options) -> str:
+    """Twelve hex digits over all files that decide numbers, by name and content; code that is run is among them."""
     total = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         counts = not _NO_NUMBERS.fullmatch(path.name) if plain else _decides(path.name)
+        counts |= options.trust_remote_code and path.suffix == ".py"
         if counts and path.is_file():
-            about = path.stat()
-            digest = _known_digest(path) or _digest(path, about.st_size, about.st_mtime_ns)
-            total.update(f"{path.name} {digest}\n".encode())
+            total.update(f"{path.name} {_known_digest(path) or digest_of(path)}\n".encode())
     return total.hexdigest()[:12]
 
 
@@ -211,6 +210,12 @@ def _known_digest(path: Path) -> str | None:
     """The hub's cache names large files by their SHA-256, so that they need not be read once more."""
     blob = path.resolve()
     return blob.name if blob.parent.name == "blobs" and _SHA256.fullmatch(blob.name) else None
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, which is read again only after it has changed."""
+    about = path.stat()
+    return _digest(path, about.st_size, about.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)

@@ -49,6 +49,10 @@ def score(
     device: str | None = None,
     batch_tokens: int | None = None,
     cache: str | os.PathLike[str] | None = None,
+    max_cost: float | None = None,
+    concurrency: int | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
     **reading: Any,
 ) -> Results:
     """Score records with metrics.
@@ -58,9 +62,11 @@ def score(
     or all cards by metrics with a model. `out` is a run folder, which a second call completes, or a .jsonl, .csv or
     .parquet file, which appears whole or not at all. `tokens` asks metrics for what they found at single tokens.
     Where models run (`device`), how many tokens they take at once (`batch_tokens`) and in which folder they keep what
-    they computed (`cache`) change no score; see `surroundings`.
+    they computed (`cache`) change no score, nor does what LLMs may cost in US dollars (`max_cost`) or how fast they are
+    asked (`concurrency` requests at once, `rpm` requests and `tpm` tokens a minute); see `surroundings`.
     """
-    with surroundings(device=device, batch_tokens=batch_tokens, cache=cache):
+    limits = {"concurrency": concurrency, "rpm": rpm, "tpm": tpm}
+    with surroundings(device=device, batch_tokens=batch_tokens, cache=cache, max_cost=max_cost, **limits):
         asked = _asked(metrics)
         if shard_size is not None and shard_size < 1:
             raise RunError(f"shard_size must be at least 1, got {shard_size}")
@@ -220,7 +226,9 @@ def _asked(metrics: str | Spec | Metric | Iterable[str | Spec | Metric]) -> tupl
 def _usual_size(target: Target, metrics: Sequence[Metric]) -> int:
     """As the folder was cut before, so that no metric in it is scored again for being cut otherwise."""
     before = target.folder.shard_size if target.folder else None
-    return before or (SHARD_SIZE_WITH_MODEL if any(metric.resident for metric in metrics) else SHARD_SIZE)
+    # A program of its own reads its model anew for each shard, so it gets few.
+    holding = any(metric.resident for metric in metrics) and not any(metric.programs for metric in metrics)
+    return before or (SHARD_SIZE_WITH_MODEL if holding else SHARD_SIZE)
 
 
 def _timing(outcome: Outcome) -> dict[str, Any]:

@@ -1,14 +1,20 @@
-"""Where models run and what they keep, for the time of one call. Nothing of it changes a score."""
+"""Where models run, what they keep and what they may cost, for the time of one call. Nothing of it changes a score."""
 
 from __future__ import annotations
 
+import math
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from metrist.errors import RunError
+from metrist.models.llm.limits import CONCURRENCY, RPM, TPM
+from metrist.models.llm.options import MAX_COST, RUN
 from metrist.models.options import BATCH_TOKENS, CACHE, DEVICE
+
+_VARIABLES = {"batch_tokens": BATCH_TOKENS, "concurrency": CONCURRENCY, "rpm": RPM, "tpm": TPM}
 
 
 @contextmanager
@@ -17,6 +23,10 @@ def surroundings(
     device: str | None = None,
     batch_tokens: int | None = None,
     cache: str | os.PathLike[str] | None = None,
+    max_cost: float | None = None,
+    concurrency: int | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
 ) -> Iterator[None]:
     """Set the environment variables that models look at, for this process and the workers that it starts, and put them
     back in the end. None leaves one as it is.
@@ -27,10 +37,15 @@ def surroundings(
     wanted: dict[str, str] = {}
     if device is not None:
         wanted[DEVICE] = device
-    if batch_tokens is not None:
-        wanted[BATCH_TOKENS] = str(_checked(batch_tokens))
     if cache is not None:
         wanted[CACHE] = str(_folder(cache))
+    if max_cost is not None:
+        wanted[MAX_COST] = repr(_amount(max_cost))
+    whole = {"batch_tokens": batch_tokens, "concurrency": concurrency, "rpm": rpm, "tpm": tpm}
+    wanted |= {_VARIABLES[name]: str(_checked(name, value)) for name, value in whole.items() if value is not None}
+    if max_cost is not None or RUN not in os.environ:
+        # What all processes of one call spend is counted together, and apart from what others spend.
+        wanted[RUN] = uuid.uuid4().hex
     before = {name: os.environ.get(name) for name in wanted}
     _put(wanted)
     try:
@@ -39,10 +54,16 @@ def surroundings(
         _put(before)
 
 
-def _checked(batch_tokens: int) -> int:
-    if batch_tokens < 1:
-        raise RunError(f"batch_tokens must be at least 1, got {batch_tokens}")
-    return batch_tokens
+def _checked(name: str, value: int) -> int:
+    if value < 1:
+        raise RunError(f"{name} must be at least 1, got {value}")
+    return value
+
+
+def _amount(max_cost: float) -> float:
+    if not 0 <= max_cost < math.inf:
+        raise RunError(f"max_cost must be an amount in US dollars such as 2.50, got {max_cost!r}")
+    return float(max_cost)
 
 
 def _folder(cache: str | os.PathLike[str]) -> Path:

@@ -75,6 +75,12 @@ class RunFolder:
         size = manifest.shard_size if manifest else None
         return size if isinstance(size, int) and size > 0 else None
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The files that the last run here read; none where it read rows in memory."""
+        manifest = manifests.decode(self._manifest_bytes() or b"")
+        return manifest.input if manifest else ()
+
     def metric(self, text: str) -> MetricFolder:
         """The part of the folder that belongs to one metric."""
         return MetricFolder(self.path, folder_name(text))

@@ -17,6 +17,7 @@ from metrist.errors import ModelError
 from metrist.metrics.base import Metric, check_choice, check_within
 from metrist.metrics.external.exchange import Called, ask, run
 from metrist.metrics.shard import Shard
+from metrist.models.weights import digest_of
 from metrist.records import Record
 from metrist.scores import Score, Scores
 
@@ -41,8 +42,10 @@ class Adapted(Metric):
         check_within(self, "time_limit", 1, _LONGEST)
 
     def facts(self) -> Mapping[str, str]:
-        """The adapter's hash, and the versions that its environment names when asked."""
-        return {"adapter": _hash_of(self._script), **about(self._called(_ABOUT_SECONDS), tuple(self._asking()))}
+        """The adapter's hash, the versions that its environment names when asked, and the hash of weights that lie on
+        this machine; what a package downloads is known by its name."""
+        versions = about(self._called(_ABOUT_SECONDS), tuple(self._asking()))
+        return {"adapter": _hash_of(self._script), **_weights(self._checkpoint()), **versions}
 
     def score(self, shard: Shard) -> Scores:
         rows = [self._rows(record) for record in shard.records]
@@ -65,6 +68,10 @@ class Adapted(Metric):
     def _told(self) -> dict[str, Any]:
         """The settings that the adapter needs."""
         raise NotImplementedError
+
+    def _checkpoint(self) -> str | None:
+        """Where the weights lie, or would lie if they are on this machine; None where only the package knows."""
+        return None
 
     def _asking(self) -> list[str]:
         """What the adapter needs to say its versions."""
@@ -123,6 +130,16 @@ def about(program: Called, arguments: tuple[str, ...]) -> Mapping[str, str]:
         return {str(key): str(value) for key, value in versions.items()}
     except (ValueError, IndexError, AttributeError):
         raise ModelError(f"{program.name}: {program.command[0]} did not say its versions but {said[-300:]!r}") from None
+
+
+def _weights(checkpoint: str | None) -> Mapping[str, str]:
+    """A hash over the file, or all files in the folder; nothing where there is neither."""
+    if checkpoint is None or not Path(checkpoint).exists():
+        return {}
+    place = Path(checkpoint).resolve()
+    files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.is_file())
+    total = hashlib.sha256("".join(f"{file.relative_to(place)} {digest_of(file)}\n" for file in files).encode())
+    return {"weights": total.hexdigest()[:12]}
 
 
 def _hash_of(path: Path) -> str:

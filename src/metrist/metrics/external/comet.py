@@ -29,5 +29,8 @@ class Comet(OneReference):
         if not {"source"} <= {*self.needs} <= {"source", "references"}:
             raise SpecError(f"comet: needs must be ['source', 'references'] or ['source'], got {list(self.needs)}")
 
+    def _checkpoint(self) -> str:
+        return self.model
+
     def _told(self) -> dict[str, Any]:
         return {"model": self.model, "batch_size": self.batch_size}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from metrist.errors import SpecError, did_you_mean
 from metrist.models.llm.talk import Completion, Conversation, Sampling
 from metrist.spec import Spec
 
@@ -23,13 +24,22 @@ class LLM:
     llm_name: ClassVar[str]
     #: The optional dependency group that it needs.
     extra: ClassVar[str | None] = None
+    #: Whether its answers are kept between runs; not where they come from a file anyway.
+    kept: ClassVar[bool] = True
+    #: Whether its answers cost no money: it runs in this process.
+    free: ClassVar[bool] = False
 
     @property
     def spec(self) -> Spec:
         """Its name and the settings that differ from their defaults."""
         fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        given = {f.name: (getattr(self, f.name), f.default) for f in fields}
+        given = {f.name: (getattr(self, f.name), f.default) for f in fields if f.init and f.compare}
         return Spec(self.llm_name, {name: value for name, (value, default) in given.items() if value != default})
+
+    def full_spec(self) -> Spec:
+        """Its name and all its settings."""
+        fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+        return Spec(self.llm_name, {f.name: getattr(self, f.name) for f in fields if f.init and f.compare})
 
     def __str__(self) -> str:
         return str(self.spec)
@@ -42,3 +52,19 @@ class LLM:
         """One completion per conversation, in order. A conversation that could not be answered has a failure; a fault
         of the whole (no server, no key) is raised."""
         raise NotImplementedError
+
+
+def check_text(llm: LLM, *settings: str) -> None:
+    """Refuse settings that are no text."""
+    for name in settings:
+        if not isinstance(value := getattr(llm, name), str) or not value:
+            raise SpecError(f"{llm.llm_name}: {name} must be a string, got {value!r}")
+
+
+def check_choice(llm: LLM, setting: str, choices: Iterable[object]) -> None:
+    """Refuse a setting whose value is none of the choices, naming the nearest."""
+    value, known = getattr(llm, setting), tuple(choices)
+    if value not in known:
+        listed = ", ".join(map(repr, known))
+        hint = did_you_mean(str(value), map(str, known))
+        raise SpecError(f"{llm.llm_name}: {setting} must be one of {listed}, got {value!r}{hint}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Mapping
+from typing import Any
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.models.llm.base import LLM
@@ -31,5 +33,21 @@ def build(llm: str | Spec | LLM) -> LLM:
         known = ", ".join(_BUILTIN)
         raise SpecError(f"no LLM named {spec.name!r}{did_you_mean(spec.name, _BUILTIN)} (known are {known})")
     module, attribute = _BUILTIN[spec.name]
-    made: LLM = getattr(importlib.import_module(module), attribute)(**spec.settings)
-    return made
+    cls: type[LLM] = getattr(importlib.import_module(module), attribute)
+    _check_names(cls, spec)
+    return cls(**spec.settings)
+
+
+def _check_names(cls: type[LLM], spec: Spec) -> None:
+    """Refuse settings that the LLM does not know, and the lack of one that has no default. Values it checks itself."""
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    known = [field.name for field in fields]
+    for name in spec.settings:
+        if name not in known:
+            raise SpecError(
+                f"{spec.name} has no setting {name!r}; it takes {', '.join(known)}{did_you_mean(name, known)}"
+            )
+    for field in fields:
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if required and field.name not in spec.settings:
+            raise SpecError(f"{spec.name} needs the setting {field.name!r}: {spec.name}({field.name}='…')")

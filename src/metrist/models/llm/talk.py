@@ -40,7 +40,8 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What an answer took. `cost` is in US dollars, None where no price is known; `cached` answers cost nothing now."""
+    """What an answer took. `cost` is in US dollars, None where no price is known; `cached` answers cost nothing now.
+    `estimated` tokens were counted from the text's length, since the server did not say them."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -48,6 +49,7 @@ class Usage:
     seconds: float = 0.0
     attempts: int = 1
     cached: bool = False
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

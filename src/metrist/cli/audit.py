@@ -1,0 +1,122 @@
+"""`metrist audit`: can this LLM be trusted as a judge?"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metrist.cli.options import (
+    Concurrency,
+    DryRun,
+    Fields,
+    Format,
+    Inputs,
+    ItemKey,
+    MaxCost,
+    Rpm,
+    SkipBad,
+    System,
+    TableFormat,
+    Tpm,
+    item_key,
+    named_values,
+)
+
+if TYPE_CHECKING:
+    from metrist.studies.audit import JudgeCard
+
+
+class Reference(StrEnum):
+    """Whether the judge sees the references."""
+
+    hidden = "hidden"
+    shown = "shown"
+
+
+def audit(
+    inputs: Inputs,
+    llm: Annotated[
+        str, typer.Option("--llm", metavar="SPEC", help="The LLM to audit, such as \"openai(model='gpt-4o-mini')\".")
+    ],
+    rubric: Annotated[
+        str, typer.Option("--rubric", metavar="NAME_OR_FILE", help="The rubric that it grades by.")
+    ] = "reliability",
+    aspect: Annotated[
+        str, typer.Option("--aspect", metavar="A", help="The rubric's aspect that is the grade.")
+    ] = "all",
+    reference: Annotated[
+        Reference, typer.Option("--reference", help="Whether the judge sees the references; both ways are compared.")
+    ] = Reference.hidden,
+    items: Annotated[int, typer.Option("--items", metavar="N", min=1, help="Items to audit on.")] = 50,
+    outputs: Annotated[
+        int, typer.Option("--outputs-per-item", metavar="N", min=1, help="Outputs of an item that are graded.")
+    ] = 4,
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="N", min=1, help="How often the same question is asked.")
+    ] = 3,
+    temperature: Annotated[float, typer.Option("--temperature", min=0, help="How freely the judge answers.")] = 0.0,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="The longest answer.")] = 1024,
+    second_llm: Annotated[
+        str | None,
+        typer.Option("--second-llm", metavar="SPEC", help="Another LLM, to check the judge's reasons."),
+    ] = None,
+    own: Annotated[
+        str | None, typer.Option("--own", metavar="SYSTEM", help="The system that is the judge's own LLM.")
+    ] = None,
+    ratings: Annotated[
+        list[str] | None,
+        typer.Option("--rating", metavar="A", help="The human rating to agree with; repeatable. [default: all]"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the card to a .json or .md file.")] = None,
+    item_fields: ItemKey = "",
+    fields: Fields = None,
+    system: System = None,
+    skip_bad: SkipBad = False,
+    max_cost: MaxCost = None,
+    concurrency: Concurrency = None,
+    rpm: Rpm = None,
+    tpm: Tpm = None,
+    dry_run: DryRun = False,
+    form: TableFormat = Format.text,
+) -> None:
+    """Audit an LLM as a judge: order, repeats, length, reference, scale, own outputs, injection, made-up reasons."""
+    from metrist.cli.output import remark, say, show
+    from metrist.studies.audit import Plan
+    from metrist.studies.audit import audit as audit_judge
+
+    settings: dict[str, Any] = {
+        "rubric": rubric,
+        "aspect": aspect,
+        "reference": reference.value,
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+        "second_llm": second_llm,
+        "plan": Plan(items=items, outputs_per_item=outputs, repeats=repeats, own=own, aspects=ratings or ()),
+        "item_key": item_key(item_fields),
+        "fields": named_values(fields or [], "--field"),
+        "system": system,
+        "skip_bad": skip_bad,
+    }
+    records = inputs if len(inputs) > 1 else inputs[0]
+    if dry_run:
+        _estimate(records, llm, settings, form)
+        return
+    limits: dict[str, Any] = {"max_cost": max_cost, "concurrency": concurrency, "rpm": rpm, "tpm": tpm}
+    card: JudgeCard = audit_judge(
+        records, llm, out=out, told=lambda part: remark(f"asking: {part}"), **limits, **settings
+    )
+    if form is Format.json:
+        say(card.to_json())
+    else:
+        show(card.table(), form)
+
+
+def _estimate(records: Any, llm: str, settings: dict[str, Any], form: Format) -> None:
+    from metrist.cli.estimate import estimate_table
+    from metrist.cli.output import show
+    from metrist.studies.audit import estimate_audit
+
+    show(estimate_table(estimate_audit(records, llm, **settings)), form)

@@ -1,0 +1,147 @@
+"""`TIGERScorer` as in the authors' tigerscore package: the same calls, the same shape of results.
+
+What differs: the sum of the penalties counts and not the header's whole number; what is complete in a damaged answer
+is kept; `input_contexts` may be left out; the prompt is no part of the answer; decoding is greedy everywhere; equal
+work is done once, so `batch_size` changes nothing. `strict_legacy=True` brings the original's ways back, for comparing
+numbers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from metrist.compat.tiger_legacy import legacy_result
+from metrist.errors import ModelError, RunError
+from metrist.metrics import tiger_answers
+from metrist.metrics.error_answers import ErrorAnswer
+from metrist.metrics.judging import ask
+from metrist.metrics.tigerscore import prompt_for
+from metrist.models.llm import catalog
+from metrist.models.llm.base import LLM
+from metrist.models.llm.talk import Completion, Conversation, Message, Sampling
+
+_FOLLOWED = ("max_new_tokens", "temperature", "top_p", "do_sample")
+_LEGACY_TEMPERATURE = 0.7
+
+
+class TIGERScorer:
+    """Errors of outputs, found by a TIGERScore checkpoint, or by any LLM that `llm` names or is."""
+
+    def __init__(
+        self,
+        model_name: str,
+        quantized: bool = False,
+        use_vllm: bool = False,
+        use_llamacpp: bool = False,
+        *,
+        llm: LLM | str | None = None,
+        strict_legacy: bool = False,
+    ) -> None:
+        self.model_name = model_name
+        self.quantized = quantized
+        self.use_vllm = use_vllm
+        self.use_llamacpp = use_llamacpp
+        self.strict_legacy = strict_legacy
+        self._llm = _llm(model_name, quantized, use_vllm, use_llamacpp) if llm is None else catalog.build(llm)
+
+    def score(
+        self,
+        insts: Sequence[str],
+        hypo_outputs: Sequence[str],
+        input_contexts: Sequence[str] | None = None,
+        batch_size: int = 2,  # noqa: ARG002
+        **generate_kwargs: Any,
+    ) -> list[dict[str, Any]]:
+        """For each instruction, output and context num_errors, score, errors and raw_output. An answer that cannot be
+        read has None in the first three, and `failure` says why; what is odd about one stands under `notes`."""
+        if input_contexts is None and self.strict_legacy:
+            raise TypeError("object of type 'NoneType' has no len()")
+        contexts = [""] * len(insts) if input_contexts is None else input_contexts
+        if not len(insts) == len(contexts) == len(hypo_outputs):
+            # The words are the original's, which scripts may look for.
+            raise RunError("The number of inputs does not match.")
+        prompts = [prompt_for(*texts) for texts in zip(insts, contexts, hypo_outputs, strict=True)]
+        answers = ask(self._llm, [_asked(prompt) for prompt in prompts], self._sampling(generate_kwargs))
+        return [self._result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+
+    def generate_stream(
+        self, instruction: str, hypo_output: str, input_context: str | None = None, **generate_kwargs: Any
+    ) -> Iterator[str]:
+        """The answer as far as it has come, again and again until it is whole. An LLM that cannot tell how far it has
+        come gives it once."""
+        asked, sampling = (
+            _asked(prompt_for(instruction, input_context or "", hypo_output)),
+            self._sampling(generate_kwargs),
+        )
+        stream = getattr(self._llm, "stream", None)
+        if stream is not None:
+            yield from stream(asked, sampling)
+            return
+        answer = ask(self._llm, [asked], sampling)[0]
+        if answer.failure is not None:
+            raise ModelError(answer.failure)
+        yield answer.text
+
+    def _sampling(self, given: dict[str, Any]) -> Sampling:
+        if unknown := [name for name in given if name not in _FOLLOWED]:
+            warnings.warn(f"TIGERScorer does not follow {', '.join(unknown)}", stacklevel=3)
+        usual = _LEGACY_TEMPERATURE if self.strict_legacy and (self.use_vllm or self.use_llamacpp) else 0.0
+        # Transformers looks at a temperature only where it is told to sample.
+        drawn = given.get("do_sample", usual > 0 or "temperature" in given)
+        return Sampling(
+            temperature=float(given.get("temperature", usual or _LEGACY_TEMPERATURE)) if drawn else 0.0,
+            top_p=float(given.get("top_p", 1.0)),
+            max_tokens=int(given.get("max_new_tokens", 1024)),
+        )
+
+    def _result(self, prompt: str, answer: Completion) -> dict[str, Any]:
+        if self.strict_legacy:
+            echoed = "" if self.use_vllm or self.use_llamacpp else prompt
+            return legacy_result(echoed + answer.text)
+        if answer.failure is not None:
+            return _nothing(answer.text, answer.failure)
+        found = tiger_answers.read(answer.text, prompt, cut=answer.finish == "length")
+        return _nothing(answer.text, found.failure) if found.failure is not None else _shaped(found, answer.text)
+
+
+def _llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM:
+    if use_llamacpp:
+        raise ModelError(
+            f"llama.cpp is reached over HTTP here: start `llama-server -m {model} --jinja --chat-template "
+            "\"{{ messages[0]['content'] }}\"` and give TIGERScorer llm=\"openai(model='tigerscore', "
+            "url='http://127.0.0.1:8080/v1')\""
+        )
+    if use_vllm:
+        from metrist.models.llm.vllm import VLLM
+
+        return VLLM(model=model, dtype="bfloat16")
+    if quantized:
+        warnings.warn("there is no 4-bit loading here: the model is loaded in bfloat16", stacklevel=3)
+    from metrist.models.llm.local import Transformers
+
+    return Transformers(model=model, dtype="bfloat16", turns="none")
+
+
+def _asked(prompt: str) -> Conversation:
+    return (Message("user", prompt),)
+
+
+def _shaped(found: ErrorAnswer, raw: str) -> dict[str, Any]:
+    errors = {
+        f"error_{n}": {
+            "location": error.location,
+            "aspect": error.aspect,
+            "explanation": error.explanation,
+            "severity": error.severity,
+            "score_reduction": "" if error.penalty is None else str(error.penalty),
+        }
+        for n, error in enumerate(found.errors)
+    }
+    notes = {"notes": list(found.notes)} if found.notes else {}
+    return {"num_errors": len(errors), "score": 0.0 - found.penalty, "errors": errors, "raw_output": raw, **notes}
+
+
+def _nothing(raw: str, failure: str) -> dict[str, Any]:
+    return {"num_errors": None, "score": None, "errors": None, "raw_output": raw, "failure": failure}

@@ -1,0 +1,208 @@
+"""Error analysis by any LLM in two steps: it first analyses freely, then says the same as JSON (paper 001, A.2)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from metrist.errors import SpecError
+from metrist.metrics import json_answers
+from metrist.metrics.analysis_examples import read_examples
+from metrist.metrics.analysis_prompts import (
+    ANALYSIS,
+    AS_JSON,
+    CHECK,
+    Questions,
+    Reference,
+    questions,
+    shown_analysis,
+    user,
+)
+from metrist.metrics.aspect_tables import GENERAL, AspectTable, find_table, named_table, read_table, tables, toml_of
+from metrist.metrics.base import check_choice
+from metrist.metrics.error_answers import ErrorAnswer
+from metrist.metrics.error_check import Verdicts, checked_errors
+from metrist.metrics.error_merging import merged
+from metrist.metrics.error_scores import DEFAULT_INSTRUCTION, ErrorFinding, count_words, error_score
+from metrist.metrics.grounding import grounded
+from metrist.metrics.judging import NOT_ASKED, ask, follow_up, spent
+from metrist.metrics.prompt_layout import REMINDER, template
+from metrist.metrics.shard import Shard
+from metrist.models.llm.talk import Completion, Message
+from metrist.ratings import Error
+from metrist.records import Need, Record
+from metrist.scores import Score, Scores
+
+OF_TASK, NONE = "task", "none"
+SPREAD, REFUSED = "spread", "refused"
+_REFERENCE_NEEDS: Mapping[str, tuple[Need, ...]] = {"hidden": (), "shown": ("references",)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Analysis:
+    """One sample's errors of a record, with their places; what was asked and answered on the way."""
+
+    answer: ErrorAnswer
+    errors: tuple[Error, ...]
+    completions: tuple[Completion, Completion]
+
+    @property
+    def raw(self) -> str:
+        return "\n\n".join(one.text for one in self.completions if one.text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorAnalysis(ErrorFinding):
+    """Errors by aspect, severity and penalty, found by any LLM."""
+
+    catalog_name: ClassVar[str | None] = "error_analysis"
+
+    #: A task with a table of aspects; None: each record's own.
+    task: str | None = None
+    #: 'task': the table of the task; 'none': the LLM chooses; else a TOML file.
+    aspects: str = OF_TASK
+    #: A JSONL file with worked examples.
+    examples: str | None = None
+    reference: Reference = "hidden"
+    samples: int = 1
+    check: Literal["none", "second_pass"] = "none"
+    max_tokens: int = 2048
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "check", ("none", "second_pass"))
+        check_choice(self, "reference", _REFERENCE_NEEDS)
+        if self.samples < 1:
+            raise SpecError(f"{self.name}: samples must be at least 1, got {self.samples}")
+        if self.samples > 1 and not self.temperature:
+            raise SpecError(
+                f"{self.name}: samples={self.samples} wants a temperature above 0, such as temperature=0.7, since at 0 "
+                "all samples are alike"
+            )
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """References, if they are to be shown."""
+        return _REFERENCE_NEEDS[self.reference]
+
+    def wording(self) -> str:
+        """The prompts, the tables that may be asked for, and the examples."""
+        asked = [ANALYSIS, AS_JSON, *([CHECK] if self.check != NONE else [])]
+        fixed = self._fixed_table()
+        used = tables().values() if fixed is None else (fixed,)
+        shown = [repr(example) for example in read_examples(self.examples)] if self.examples else []
+        return "\n".join([REMINDER, *map(template, asked), *map(toml_of, used), *shown])
+
+    def score(self, shard: Shard) -> Scores:
+        records = shard.records
+        fixed = self._fixed_table()
+        own = [fixed or _table_of(record) for record in records]
+        asked = [self._questions(record, table) for record, table in zip(records, own, strict=True)]
+        start = self._example_turns(fixed)
+        samples = [self._analyses(records, asked, start, number) for number in range(self.samples)]
+        by_record = [[sample[i] for sample in samples] for i in range(len(records))]
+        joined = [merged([one.errors for one in read if one.answer.failure is None]) for read in by_record]
+        verdicts = self._verdicts(records, own, joined)
+        words = count_words([record.output for record in records])
+        return Scores.of(
+            self._score(record, read, verdict, count)
+            for record, read, verdict, count in zip(records, by_record, verdicts, words, strict=True)
+        )
+
+    def remarks(self, scores: Scores) -> list[str]:
+        """Besides what all metrics that find errors say: how many errors the second look refused."""
+        refused = scores.parts.get(REFUSED, np.zeros(0))
+        if not np.nansum(refused):
+            return super().remarks(scores)
+        said = (
+            f"{self.text}: {int(np.nansum(refused)):,} errors were not held for real at a second look and do not count"
+        )
+        return [*super().remarks(scores), said]
+
+    def _fixed_table(self) -> AspectTable | None:
+        """The table for all records; None where each has that of its own task."""
+        if self.aspects not in (OF_TASK, NONE):
+            table = read_table(self.aspects)
+            return dataclasses.replace(table, task=self.task) if self.task else table
+        return named_table(self.task) if self.task else None
+
+    def _questions(self, record: Record, table: AspectTable) -> Questions:
+        return questions(record, table, aspects=self.aspects != NONE, reference=self.reference)
+
+    def _example_turns(self, fixed: AspectTable | None) -> tuple[Message, ...]:
+        turns: list[Message] = []
+        for example in read_examples(self.examples) if self.examples else ():
+            asked = self._questions(example.record, fixed or _table_of(example.record))
+            turns += [
+                user(asked.analysis),
+                Message("assistant", example.analysis or shown_analysis(example.errors)),
+                user(asked.as_json),
+                Message("assistant", json_answers.written(example.errors, asked.mark)),
+            ]
+        return tuple(turns)
+
+    def _analyses(
+        self, records: Sequence[Record], asked: Sequence[Questions], start: tuple[Message, ...], number: int
+    ) -> list[_Analysis]:
+        """The number-th sample of each record: two questions, the second with the answer to the first before it."""
+        opened = [(*start, user(one.analysis)) for one in asked]
+        free = ask(self.llm, opened, self.sampling(sample=number))
+        plain = dataclasses.replace(self.sampling(sample=number, schema=json_answers.schema()), temperature=0.0)
+        formatted = ask(self.llm, follow_up(opened, free, [one.as_json for one in asked]), plain)
+        return [
+            _analysis(record, question.mark, (first, second))
+            for record, question, first, second in zip(records, asked, free, formatted, strict=True)
+        ]
+
+    def _verdicts(
+        self, records: Sequence[Record], own: Sequence[AspectTable], joined: Sequence[Sequence[Error]]
+    ) -> list[Verdicts]:
+        if self.check == NONE:
+            return [Verdicts(kept=tuple(errors)) for errors in joined]
+        plain = dataclasses.replace(self.sampling(), temperature=0.0)
+        return checked_errors(self.llm, records, own, joined, self.reference, plain)
+
+    def _score(self, record: Record, read: Sequence[_Analysis], verdict: Verdicts, words: int) -> Score:
+        usage = spent([*(one for analysis in read for one in analysis.completions), *verdict.completions])
+        whole = [one for one in read if one.answer.failure is None]
+        raw = "\n\n".join(one.raw for one in read) or None
+        if not whole:
+            return Score(value=math.nan, failure=read[0].answer.failure, raw=raw, usage=usage)
+        failed = len(read) - len(whole)
+        notes = [note for one in whole for note in one.answer.notes] + list(verdict.notes)
+        if failed:
+            notes.append(f"{failed} of {len(read)} analyses could not be read: {_first_failure(read)}")
+        joined = ErrorAnswer(notes=tuple(notes), partial=any(one.answer.partial for one in whole))
+        score = error_score(verdict.kept, joined, words, ungrounded=self.ungrounded)
+        more = {DEFAULT_INSTRUCTION: float(not record.instruction), REFUSED: float(verdict.refused)}
+        if self.samples > 1:
+            more[SPREAD] = float(np.std([one.answer.penalty for one in whole]))
+        return dataclasses.replace(score, parts={**score.parts, **more}, raw=raw if notes else None, usage=usage)
+
+
+def _table_of(record: Record) -> AspectTable:
+    return find_table(record.task) or tables()[GENERAL]
+
+
+def _analysis(record: Record, mark: str, answers: tuple[Completion, Completion]) -> _Analysis:
+    first, second = answers
+    if (failure := second.failure) is not None:
+        why = first.failure or failure if failure == NOT_ASKED else failure
+        return _Analysis(ErrorAnswer(failure=why), (), answers)
+    judged = [record.output, record.source or "", record.instruction or "", *record.references]
+    found = json_answers.read(second.text, judged, mark=mark, cut=second.finish == "length")
+    if found.failure is not None and second.finish == "length":
+        found = ErrorAnswer(failure=f"{found.failure} (the answer was cut off: more max_tokens may help)")
+    elif found.failure is None and first.finish == "length":
+        notes = (*found.notes, "the analysis was cut off; what it had said until then is kept")
+        found = dataclasses.replace(found, notes=notes, partial=True)
+    return _Analysis(found, grounded(found.errors, record), answers)
+
+
+def _first_failure(read: Sequence[_Analysis]) -> str:
+    return next(one.answer.failure for one in read if one.answer.failure is not None)

@@ -1,0 +1,87 @@
+"""What metrics that find errors have in common: a score is minus the sum of the penalties, and its parts say what such
+a sum hides: that long outputs have room for more errors, and whether the errors can be found in the output at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from metrist.metrics.base import check_choice
+from metrist.metrics.error_answers import ErrorAnswer
+from metrist.metrics.grounding import is_grounded
+from metrist.metrics.judging import Judging
+from metrist.metrics.tokenizers import tokenise
+from metrist.ratings import Error
+from metrist.scores import Score, Scores
+
+Ungrounded = Literal["keep", "drop"]
+
+ERRORS, PER_100_WORDS, WORST = "errors", "penalty_per_100_words", "worst_penalty"
+GROUNDED, DROPPED, PARTIAL, DEFAULT_INSTRUCTION = "grounded", "dropped", "partial", "default_instruction"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorFinding(Judging):
+    """A metric that finds errors. `ungrounded` says what becomes of those whose words are not in the output."""
+
+    bounds: ClassVar[tuple[float, float]] = (-math.inf, 0.0)
+
+    ungrounded: Ungrounded = "keep"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "ungrounded", ("keep", "drop"))
+
+    def remarks(self, scores: Scores) -> list[str]:
+        """Besides coverage and cost: how many errors could be placed, and which answers were not as they should be."""
+        return [*super().remarks(scores), *(f"{self.text}: {said}" for said in _said_of(scores))]
+
+
+def count_words(texts: Sequence[str]) -> list[int]:
+    """How many words each text has; in scripts without spaces each character is one."""
+    lengths: list[int] = tokenise(texts, "unicode").lengths.tolist()
+    return lengths
+
+
+def error_score(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ungrounded: Ungrounded) -> Score:
+    """The score of an output with so many words, from its errors and the answer that named them."""
+    kept = [error for error in errors if ungrounded == "keep" or is_grounded(error)]
+    penalties = [error.penalty or 0.0 for error in kept]
+    total = math.fsum(penalties)
+    return Score(
+        # Nothing is subtracted from nothing: not the minus zero that negating would leave.
+        value=0.0 - total,
+        parts={
+            ERRORS: float(len(kept)),
+            PER_100_WORDS: 100 * total / max(words, 1),
+            WORST: max(penalties, default=0.0),
+            GROUNDED: sum(map(is_grounded, errors)) / len(errors) if errors else math.nan,
+            DROPPED: float(len(errors) - len(kept)),
+            PARTIAL: float(answer.partial),
+        },
+        errors=tuple(kept),
+        explanation="; ".join(answer.notes) or None,
+    )
+
+
+def _said_of(scores: Scores) -> list[str]:
+    def part(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.nan_to_num(scores.parts.get(name, np.zeros(len(scores))))
+
+    found = part(ERRORS) + part(DROPPED)
+    total, placed = round(float(found.sum())), round(float((part(GROUNDED) * found).sum()))
+    said = []
+    if total:
+        lost = f", {int(part(DROPPED).sum()):,} without a place were dropped" if part(DROPPED).any() else ""
+        said.append(f"{placed:,} of {total:,} errors ({placed / total:.1%}) stand in the texts they are about{lost}")
+    if partial := int(part(PARTIAL).sum()):
+        said.append(f"{partial:,} answers were cut off or incomplete; their scores count what was complete")
+    if noted := len(scores.explanations):
+        said.append(f"{noted:,} answers were odd in some way; their explanations say how")
+    if default := int(part(DEFAULT_INSTRUCTION).sum()):
+        said.append(f"{default:,} records have no instruction; they were judged under their task's default one")
+    return said

@@ -1,0 +1,222 @@
+"""Errors as JSON: `{"errors": {"error_1": {…}}}`, a list instead of the inner object, or a list alone; read, and
+written.
+
+The answer is the last such object that is not a quotation of the text that was judged. Words within JSON strings are
+never looked at for JSON, so what an error quotes cannot pass for the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from metrist.metrics.answer_objects import objects_in
+from metrist.metrics.error_answers import SEVERITIES, ErrorAnswer, WrittenError, checked, penalty_in, unreadable
+
+#: What is asked for comes first; the others are what models make of it.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "location": ("error_location", "location", "span", "text", "quote"),
+    "aspect": ("error_aspect", "aspect", "category", "error_type", "type"),
+    "explanation": ("explanation", "reason", "description"),
+    "severity": ("severity", "error_severity"),
+    "penalty": ("score_reduction", "penalty", "reduction", "score"),
+    "revision": ("revision", "correction", "suggestion", "suggested_revision"),
+}
+_MARKS = frozenset(name for name in _NAMES["location"] + _NAMES["penalty"] + ("explanation", "severity"))
+_ERRORS, _MARK = "errors", "mark"
+#: More openings than this hold no answer; each costs a look at what follows.
+_MOST_OPENINGS = 5_000
+
+
+class Object(list[tuple[str, Any]]):
+    """A JSON object with all its pairs: a name that is used twice loses nothing."""
+
+    def get(self, name: str) -> Any:
+        """The last value of that name."""
+        return next((value for key, value in reversed(self) if _plain(key) == name), None)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a value of that name."""
+        return any(_plain(key) == name for key, _ in self)
+
+
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=Object)
+
+
+def written(errors: Sequence[WrittenError], mark: str | None = None) -> str:
+    """The errors in the form that is asked for, with the mark that shows the answer to be the model's own."""
+    listed = [{names[0]: getattr(error, field) for field, names in _NAMES.items()} for error in errors]
+    return json.dumps({**({_MARK: mark} if mark else {}), _ERRORS: listed}, ensure_ascii=False, indent=1)
+
+
+def schema() -> Mapping[str, Any]:
+    """What a server that can be held to a schema is held to."""
+    text = {"type": "string"}
+    fields: dict[str, Any] = {names[0]: text for names in _NAMES.values()}
+    fields |= {"severity": {"type": "string", "enum": [*SEVERITIES]}, _NAMES["penalty"][0]: {"type": "number"}}
+    error = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {_MARK: text, _ERRORS: {"type": "array", "items": error}},
+        "required": [_MARK, _ERRORS],
+        "additionalProperties": False,
+    }
+
+
+def read(answer: str, judged: Sequence[str] = (), *, mark: str | None = None, cut: bool = False) -> ErrorAnswer:
+    """What the answer says. `judged` are the texts that it is about: JSON that stands in them is not the answer. JSON
+    that carries the mark goes before all other. `cut`: the model is known to have been stopped before its end."""
+    if not answer.strip():
+        return unreadable("the answer is empty")
+    # What is no JSON by a comma or by its quotation marks is read too, where there is nothing better.
+    found = _answers(values(answer), answer) or _answers(_mended(answer), answer)
+    quoted = _Quoted(judged)
+    own = [value for value, text in found if not quoted.has(text) and _may_be(value, mark)]
+    marked = [value for value in own if _carries(value, mark)]
+    if not marked and mark is not None and mark in answer:
+        # The judge's own answer has begun and cannot be read as a whole: what else looks like one is quoted in it.
+        return _read_damaged(answer[answer.index(mark) :], quoted, cut)
+    if own:
+        return _read_whole((marked or own)[-1])
+    if found:
+        return unreadable("the only JSON with errors in the answer is not the judge's own")
+    return _read_damaged(answer[max(answer.rfind(f'"{_ERRORS}"'), 0) :], quoted, cut)
+
+
+def _answers(found: Iterable[tuple[Any, str]], answer: str) -> list[tuple[Any, str]]:
+    return [(value, text) for value, text in found if _is_answer(value, text, answer)]
+
+
+def _mended(answer: str) -> Iterator[tuple[Any, str]]:
+    for one in objects_in(answer):
+        yield _as_object(one.values), answer[one.start : one.end]
+
+
+def _as_object(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Object((key, _as_object(one)) for key, one in value.items())
+    return [_as_object(one) for one in value] if isinstance(value, list) else value
+
+
+def _carries(value: Any, mark: str | None) -> bool:
+    return mark is not None and isinstance(value, Object) and value.get(_MARK) == mark
+
+
+def _may_be(value: Any, mark: str | None) -> bool:
+    """Whether it carries the mark, or none: another's mark is another's answer."""
+    return mark is None or not isinstance(value, Object) or not value.has(_MARK) or _carries(value, mark)
+
+
+def _read_whole(value: Any) -> ErrorAnswer:
+    rows = _rows(value)
+    if rows is None:
+        return unreadable(f"the answer's 'errors' must be an object or a list, got {_kind(value.get(_ERRORS))}")
+    odd = [row for row in rows if not _is_error(row)]
+    notes = [f"{len(odd)} entries of 'errors' are no errors"] if odd else []
+    errors = [_error(row) for row in rows if _is_error(row)]
+    if odd and not errors:
+        return unreadable("the answer's 'errors' lists nothing that is an error")
+    return checked(errors, notes=notes)
+
+
+def _read_damaged(rest: str, quoted: _Quoted, cut: bool) -> ErrorAnswer:
+    """The errors that are whole in JSON that is not: cut off, or broken in one place."""
+    end = ", and is cut off" if cut else ""
+    at = rest.find(f'"{_ERRORS}"')
+    if at < 0:
+        return unreadable(f"the answer has no JSON object with 'errors'{end}")
+    rows = [value for value, text in values(rest, at) if _is_error(value) and not quoted.has(text)]
+    if not rows:
+        return unreadable(f"the answer's JSON cannot be read{end}")
+    notes = [] if cut else ["the answer's JSON is damaged"]
+    return checked([_error(row) for row in rows], notes=notes, cut=True)
+
+
+class _Quoted:
+    """The texts that an answer is about, without white space, which a quotation may change."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = ["".join(text.split()) for text in texts if text]
+
+    def has(self, text: str) -> bool:
+        """Whether it stands in one of the texts."""
+        bare = "".join(text.split())
+        return any(bare in one for one in self._texts)
+
+
+def values(answer: str, start: int = 0) -> Iterator[tuple[Any, str]]:
+    """All JSON objects and lists that stand in the answer, none of them within another, with their text."""
+    at, openings = start, 0
+    while openings < _MOST_OPENINGS:
+        at = min((p for p in (answer.find("{", at), answer.find("[", at)) if p >= 0), default=-1)
+        if at < 0:
+            return
+        openings += 1
+        try:
+            value, end = _DECODER.raw_decode(answer, at)
+        except ValueError:
+            at += 1
+            continue
+        except RecursionError:
+            return  # Nobody nests an answer so deeply.
+        yield value, answer[at:end]
+        at = end
+
+
+def _is_answer(value: Any, text: str, answer: str) -> bool:
+    if isinstance(value, Object):
+        return value.has(_ERRORS)
+    if value:
+        return all(map(_is_error, value))
+    # An empty list says that there are no errors only where it is all that is said.
+    return text == answer.strip().removeprefix("```json").strip("`\n ")
+
+
+def _rows(value: Any) -> list[Any] | None:
+    inner = value.get(_ERRORS) if isinstance(value, Object) else value
+    if isinstance(inner, Object):
+        # One error that was not wrapped, or errors by name.
+        return [inner] if _is_error(inner) else [row for _, row in inner]
+    return inner if isinstance(inner, list) else None
+
+
+def _is_error(value: Any) -> bool:
+    return isinstance(value, Object) and sum(_plain(key) in _MARKS for key, _ in value) >= 2
+
+
+def _error(row: Object) -> WrittenError:
+    texts = {field: _text(_first(row, names)) for field, names in _NAMES.items() if field != "penalty"}
+    return WrittenError(**texts, penalty=_penalty(_first(row, _NAMES["penalty"])))
+
+
+def _first(row: Object, names: Sequence[str]) -> Any:
+    return next((row.get(name) for name in names if row.get(name) is not None), None)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _penalty(value: Any) -> float | None:
+    if isinstance(value, str):
+        return penalty_in(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = abs(float(value))
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _plain(key: str) -> str:
+    return key.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def _kind(value: Any) -> str:
+    kinds = {str: "a text", bool: "true or false", int: "a number", float: "a number", type(None): "null"}
+    return kinds.get(type(value), "something else")

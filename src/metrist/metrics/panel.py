@@ -1,0 +1,123 @@
+"""Several judges of one output, and their vote."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from metrist.errors import SpecError
+from metrist.metrics.base import Metric, check_choice
+from metrist.metrics.judging import cost_remarks, coverage_remarks, spent_together
+from metrist.metrics.shard import Shard
+from metrist.records import Need
+from metrist.scores import Score, Scores
+
+Vote = Literal["mean", "median", "majority"]
+DISAGREEMENT = "disagreement"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel(Metric):
+    """What several judges say of an output together. At least half of them must have answered."""
+
+    resident: ClassVar[bool] = True
+    catalog_name: ClassVar[str | None] = "panel"
+
+    judges: tuple[Metric, ...]
+    vote: Vote = "mean"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "vote", get_args(Vote))
+        if len(self.judges) < 2:
+            raise SpecError(f"{self.name} needs at least two judges, got {len(self.judges)}")
+        if len(set(self.judges)) < len(self.judges):
+            raise SpecError(f"{self.name}: a judge is listed twice, which would only give it more weight")
+        first = self.judges[0]
+        for judge in self.judges[1:]:
+            _check_alike(self.name, first, judge)
+        taken = {"bounds": first.bounds, "higher_is_better": first.higher_is_better, "extra": first.extra}
+        for name, value in taken.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What any of the judges needs."""
+        return tuple(dict.fromkeys(need for judge in self.judges for need in judge.needs))
+
+    def facts(self) -> Mapping[str, str]:
+        """What each judge depends on, by its number."""
+        return {
+            f"{name} {fact}": said
+            for name, judge in zip(self._names(), self.judges, strict=True)
+            for fact, said in judge.facts().items()
+        }
+
+    def score(self, shard: Shard) -> Scores:
+        columns = [judge.score(shard) for judge in self.judges]
+        return Scores.of(self._voted([column[i] for column in columns]) for i in range(len(shard)))
+
+    def remarks(self, scores: Scores) -> list[str]:
+        """Coverage and cost of the whole, each judge's own coverage, and how often all agreed."""
+        return [*coverage_remarks(self, scores), *self._agreement(scores), *cost_remarks(self, scores)]
+
+    def _names(self) -> list[str]:
+        return [f"judge_{number}" for number in range(1, len(self.judges) + 1)]
+
+    def _voted(self, said: Sequence[Score]) -> Score:
+        named = dict(zip(self._names(), said, strict=True))
+        usage = spent_together(score.usage for score in said)
+        values = [score.value for score in said if score.failure is None]
+        raws = [f"{name}: {score.raw}" for name, score in named.items() if score.raw is not None]
+        if 2 * len(values) < len(said):
+            reasons = "; ".join(f"{name}: {score.failure}" for name, score in named.items() if score.failure)
+            failure = f"only {len(values)} of {len(said)} judges answered ({reasons})"
+            return Score(value=math.nan, failure=failure, raw="\n\n".join(raws) or None, usage=usage)
+        parts = {name: score.value for name, score in named.items()}
+        why = [f"{name}: {score.explanation}" for name, score in named.items() if score.explanation]
+        return Score(
+            value=_vote(values, self.vote),
+            parts={**parts, DISAGREEMENT: max(values) - min(values)},
+            explanation="\n\n".join(why) or None,
+            raw="\n\n".join(raws) or None,
+            usage=usage,
+        )
+
+    def _agreement(self, scores: Scores) -> list[str]:
+        apart = scores.parts.get(DISAGREEMENT)
+        if apart is None or np.isnan(apart).all():
+            return []
+        agreed = int(np.count_nonzero(apart == 0))
+        voted = int(np.count_nonzero(~np.isnan(apart)))
+        answered = ", ".join(f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in self._names())
+        return [
+            f"{self.text}: the judges agreed on {agreed:,} of {voted:,} outputs; their grades lay "
+            f"{np.nanmean(apart):.3g} apart on average (graded: {answered})"
+        ]
+
+
+def _vote(values: Sequence[float], vote: Vote) -> float:
+    if vote == "median":
+        return float(np.median(values))
+    if vote == "majority":
+        counts = Counter(values)
+        most = max(counts.values())
+        # Grades that equally many judges gave meet in the middle, as three raters at 1, 2 and 3 do.
+        values = [value for value, count in counts.items() if count == most]
+    return math.fsum(values) / len(values)
+
+
+def _check_alike(name: str, first: Metric, other: Metric) -> None:
+    for what, a, b in (
+        ("scales", first.bounds, other.bounds),
+        ("directions (higher_is_better)", first.higher_is_better, other.higher_is_better),
+    ):
+        if a != b:
+            raise SpecError(
+                f"{name}: judges can vote only on one scale, but {first.text} and {other.text} have different {what}: "
+                f"{a} and {b}"
+            )

@@ -1,0 +1,89 @@
+"""Files of answers, to be shared and replayed: JSONL, one object per answer with its question, what it took, when it
+came and which LLM gave it. No file holds a key, since no question does."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from metrist.errors import InputError
+from metrist.models.llm.answer_cache import AnswerCache, Kept
+from metrist.models.llm.questions import Question, answer_of_json, answer_to_json
+
+_STORED_AT_ONCE = 500
+
+
+def write_answers(answers: Iterable[Kept], path: Path) -> int:
+    """Write a file, which appears whole or not at all; .gz is compressed. How many answers went into it."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with _opened(unfinished, path.suffix, "w") as file:
+            count = sum(1 for kept in answers if file.write(line_of(kept) + "\n"))
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return count
+
+
+def line_of(kept: Kept) -> str:
+    """An answer as one line."""
+    when = datetime.fromtimestamp(kept.arrived, UTC).isoformat(timespec="milliseconds")
+    data = {**kept.question.to_json(), "answer": answer_to_json(kept.answer), "when": when}
+    return json.dumps(data, default=dict)
+
+
+def read_answers(path: Path) -> Iterator[Kept]:
+    """The answers of a file; a line that is none is refused with its number."""
+    try:
+        with _opened(path, path.suffix, "r") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield _of_line(line, f"{path}:{number}")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as fault:
+        why = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+        raise InputError(f"{path} cannot be read: {why}") from None
+
+
+def merge(cache: AnswerCache, path: Path) -> tuple[int, int]:
+    """Put a file's answers into the cache: how many there are, and how many of them were new. What the cache has
+    stays. The file is read to its end first: one that is broken changes nothing."""
+    count = sum(1 for _ in read_answers(path))
+    new, answers = 0, read_answers(path)
+    while some := list(islice(answers, _STORED_AT_ONCE)):
+        known = cache.find([kept.question for kept in some])
+        fresh = {kept.question.key: kept for kept in some if kept.question.key not in known}
+        cache.keep(list(fresh.values()))
+        new += len(fresh)
+    cache.sync()
+    return count, new
+
+
+def _of_line(line: str, where: str) -> Kept:
+    try:
+        data = json.loads(line)
+        arrived = datetime.fromisoformat(data["when"]).timestamp()
+        return Kept(question=Question.of_json(data), answer=answer_of_json(data["answer"]), arrived=arrived)
+    except KeyError as fault:
+        raise InputError(f"{where}: the field {fault} is missing: wanted an answer as written by {_WRITER}") from None
+    except (ValueError, TypeError, AttributeError) as fault:
+        raise InputError(f"{where}: no answer as written by {_WRITER}: {fault}") from None
+
+
+_WRITER = "`metrist answers export`"
+
+
+@contextmanager
+def _opened(path: Path, suffix: str, mode: Literal["r", "w"]) -> Iterator[IO[str]]:
+    with path.open(f"{mode}b") as file:
+        raw: Any = gzip.GzipFile(fileobj=file, mode=f"{mode}b", mtime=0) if suffix == ".gz" else file
+        with raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
+            yield text

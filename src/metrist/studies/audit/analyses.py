@@ -1,0 +1,63 @@
+"""Does the judge make things up? A second LLM reads its reasons beside the texts and says yes or no (paper 001, Tables
+22 and 23)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+
+from metrist.metrics.grades import read_grades
+from metrist.metrics.judge_prompt import materials_of
+from metrist.metrics.judging import Unreadable, ask
+from metrist.metrics.prompt_layout import REMINDER, Material, filled, lay_out
+from metrist.metrics.rubrics import Aspect, Level
+from metrist.models.llm.base import LLM
+from metrist.models.llm.talk import Completion, Message, Sampling
+from metrist.records import Record
+from metrist.scores import Scores
+from metrist.studies.audit.card import Finding
+from metrist.studies.audit.certainty import share, unmeasured
+
+#: Analyses that are checked: enough for an interval, and twice as many as the paper's twenty.
+MOST = 40
+_PART, _NAME = "analyses", "made-up analyses"
+_MADE_UP = Aspect("made_up", "Is anything made up?", (Level("yes", 1), Level("no", 0)), categorical=True)
+
+
+def analysis_findings(second: LLM | None, records: Sequence[Record], scores: Scores) -> list[Finding]:
+    """The share of the judge's analyses that the second LLM holds to be made up in part."""
+    if second is None:
+        return [unmeasured(_PART, _NAME, "no second LLM was named (--second-llm)")]
+    told = [(records[i], said) for i, said in sorted(scores.explanations.items()) if i not in scores.failures][:MOST]
+    if not told:
+        return [unmeasured(_PART, _NAME, "the judge gave no reasons")]
+    verdicts = [one for one in _verdicts(second, told) if one is not None]
+    unread = len(told) - len(verdicts)
+    details = {"checked_by": str(second), "unread": unread}
+    return [share(_PART, _NAME, sum(verdicts), len(verdicts), "analyses", above=0.1, details=details)]
+
+
+def _verdicts(second: LLM, told: Sequence[tuple[Record, str]]) -> list[bool | None]:
+    materials = [
+        [*materials_of(record, references=bool(record.references)), Material("analysis", said)] for record, said in told
+    ]
+    laid = [lay_out(one) for one in materials]
+    asked = [(Message("user", filled(_prompt(), reminder=REMINDER, material=one.text, mark=one.mark)),) for one in laid]
+    answers = ask(second, asked, Sampling())
+    texts = [[one.text for one in some] for some in materials]
+    return [_verdict(*found) for found in zip(answers, (one.mark for one in laid), texts, strict=True)]
+
+
+def _verdict(answer: Completion, mark: str, texts: Sequence[str]) -> bool | None:
+    if answer.failure is not None:
+        return None
+    try:
+        found = read_grades(answer.text, [_MADE_UP], mark, texts)
+    except Unreadable:
+        return None
+    level = found.levels.get(_MADE_UP.name)
+    return None if level is None else bool(level.value)
+
+
+def _prompt() -> str:
+    return (resources.files("metrist.studies.audit") / "analysis.md").read_text(encoding="utf-8").strip()

@@ -1,0 +1,143 @@
+"""`metrist answers`, and what `metrist score` does about metrics that ask LLMs: dry runs and limits on cost."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from metrist.models.llm import calls
+from metrist.models.llm.answer_cache import answer_cache
+from metrist.models.llm.talk import Sampling
+from scripted_llm import Scripted, asked, say
+
+ASKING = """
+from metrist.models.llm import calls
+from metrist.models.llm.talk import Message, Sampling
+from scripted_llm import Scripted
+@dataclass(frozen=True)
+class Asking(Metric):
+    log: str
+    extra = "llm"
+    resident = True
+    def score(self, shard):
+        talks = [[Message("user", record.output)] for record in shard.records]
+        answers = calls.complete(Scripted(log=self.log, tokens=(20, 10)), talks, Sampling(max_tokens=100))
+        return Scores.of([float(len(answer.text)) for answer in answers])
+"""
+
+
+@pytest.fixture
+def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "prices.toml").write_text(
+        "[[price]]\nmodel = 'm'\ninput = 10_000\noutput = 10_000\nseen = 2026-02-03\n"
+    )
+    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "prices.toml"))
+
+
+@pytest.fixture
+def asking(module: Callable[[str], ModuleType], tmp_path: Path) -> str:
+    """The text of a metric that asks an LLM once per output."""
+    module(ASKING)
+    return f"own_metrics.Asking(log={str(tmp_path / 'asked.txt')!r})"
+
+
+@pytest.mark.usefixtures("prices")
+def test_a_dry_run_prints_what_would_be_asked_and_leaves_no_files(metrist, outputs, asking, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    done = metrist("score", outputs, "-m", asking, "-m", "chrf", "-o", tmp_path / "run", "--dry-run")
+    assert done.code == 0
+    assert "Dry run: nothing was sent" in done.out
+    row = next(line for line in done.out.splitlines() if line.startswith("scripted"))
+    texts = [json.loads(line)["output"] for line in outputs.read_text().splitlines()]
+    most = sum(len(text) + 32 + 100 for text in set(texts)) / 100
+    assert row.split()[1:4] == ["80", "0", f"{sum(-(-len(t) // 4) + 4 for t in texts):,}"]
+    assert row.split()[4:] == ["8,000", f"${sum(-(-len(t) // 4) + 4 for t in texts) / 100:,.2f}", f"${most:,.2f}"]
+    assert "by the list price of 2026-02-03" in done.out
+    assert asked(tmp_path / "asked.txt") == []
+    assert [one for one in sorted(tmp_path.iterdir()) if one.name != "__pycache__"] == before
+    assert not answer_cache().path.parent.exists()
+
+
+def test_a_dry_run_as_json_has_plain_numbers_and_says_where_a_price_is_unknown(metrist, outputs, asking):
+    done = metrist("score", outputs, "-m", asking, "--dry-run", "--format", "json")
+    table = json.loads(done.out)
+    (row,) = table["rows"]
+    assert (row["questions"], row["answered"], row["cost from"], row["to"]) == (80, 0, None, None)
+    assert any("no price is known; a file named by METRIST_PRICES gives it" in note for note in table["notes"])
+
+
+def test_a_dry_run_without_a_metric_that_asks_says_so(metrist, outputs):
+    done = metrist("score", outputs, "-m", "chrf", "--dry-run")
+    assert (done.code, "no metric asks an LLM" in done.out) == (0, True)
+
+
+@pytest.mark.usefixtures("prices")
+def test_a_run_that_reaches_its_limit_ends_with_one_line_and_a_second_one_goes_on(metrist, outputs, asking, tmp_path):
+    log = tmp_path / "asked.txt"
+    stopped = metrist("score", outputs, "-m", asking, "--max-cost", "10", "--workers", "1")
+    assert stopped.code == 2
+    assert "the limit of $10 on what a run may cost is reached" in stopped.err
+    sent = len(asked(log))
+    assert 0 < sent * 0.3 <= 10
+    assert "METRIST_MAX_COST" not in os.environ
+    told = metrist("score", outputs, "-m", asking, "--dry-run")
+    assert next(line for line in told.out.splitlines() if line.startswith("scripted")).split()[1:3] == ["80", str(sent)]
+    done = metrist("score", outputs, "-m", asking, "--max-cost", "200", "--workers", "1")
+    assert done.code == 0
+    assert len(asked(log)) == 80
+
+
+def test_limits_reach_the_environment_and_leave_it(metrist, outputs, module):
+    module(
+        """
+@dataclass(frozen=True)
+class Told(Metric):
+    def score(self, shard):
+        names = ("METRIST_LLM_CONCURRENCY", "METRIST_LLM_RPM", "METRIST_LLM_TPM", "METRIST_MAX_COST")
+        assert [os.environ[name] for name in names] == ["3", "50", "9000", "0.5"], dict(os.environ)
+        return Scores.of([1.0] * len(shard))
+"""
+    )
+    limits = ("--concurrency", 3, "--rpm", 50, "--tpm", 9000, "--max-cost", 0.5)
+    done = metrist("score", outputs, "-m", "own_metrics.Told", *limits)
+    assert (done.code, done.err) == (0, "")
+    assert not [name for name in os.environ if name.startswith("METRIST_LLM_R") or name == "METRIST_MAX_COST"]
+
+
+def test_answers_are_counted_exported_imported_and_forgotten(metrist, tmp_path):
+    calls.complete(Scripted(), say("a", "b"), Sampling())
+    calls.complete(Scripted(model="other"), say("a"), Sampling())
+    sized = metrist("answers", "size")
+    assert [line.split() for line in sized.out.splitlines()[2:4]] == [
+        ["scripted", "2"],
+        ["scripted(model='other')", "1"],
+    ]
+    assert f"{answer_cache().path}: 0.1 MB" in sized.out
+    file = tmp_path / "answers.jsonl"
+    assert metrist("answers", "export", file).out == f"{file}: 3 answers\n"
+    assert metrist("answers", "export", tmp_path / "one.jsonl.gz", "--llm", "scripted(model='other')").out.endswith(
+        "one.jsonl.gz: 1 answers\n"
+    )
+    other = tmp_path / "other"
+    imported = metrist("answers", "import", file, tmp_path / "one.jsonl.gz", "--cache", other)
+    assert imported.out == f"{file}: 3 answers, 3 of them new\n{tmp_path / 'one.jsonl.gz'}: 1 answers, 0 of them new\n"
+    assert metrist("answers", "clear", "--cache", other, "--llm", "scripted").out == "2 answers forgotten\n"
+    assert metrist("answers", "clear", "--cache", other).out == "1 answers forgotten\n"
+    assert metrist("answers", "export", file, "--cache", other).err == (
+        "metrist: there are no answers to export: see `metrist answers size`\n"
+    )
+
+
+def test_a_folder_without_answers_is_told(metrist, tmp_path):
+    for verb in (["size"], ["export", tmp_path / "x.jsonl"], ["clear"]):
+        done = metrist("answers", *verb, "--cache", tmp_path / "none")
+        assert (done.code, done.err) == (
+            2,
+            f"metrist: {tmp_path / 'none'} holds no answers of LLMs yet; --cache names another folder\n",
+        )
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,227 @@
+"""`metrist explain` and `metrist aspects`, called as a user calls them, with an LLM that answers from a script."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from conftest import Command
+from metrist.metrics.aspect_tables import read_table
+from metrist.models.llm import catalog as llm_catalog
+from metrist.models.llm.base import LLM, Arrived
+from metrist.models.llm.talk import Completion, Conversation, Sampling
+from metrist.studies.explain import explain
+
+TIGER = """The model-generated output contains 2 errors, with a total score reduction of 4.5.
+Error location 1: number 7
+Error aspect 1: Accuracy
+Explanation 1: It should be eight.
+Severity 1: Major
+Score reduction 1: 4
+Error location 2: purple elephants
+Error aspect 2: Style
+Explanation 2: None are there.
+Severity 2: Minor
+Score reduction 2: 0.5"""
+
+TABLE = {
+    "output": "menu",
+    "instruction": "Write a menu.",
+    "aspects": [
+        {"name": name, "definition": f"About {name}.", "errors": [f"{name} {n}" for n in range(5)]}
+        for name in ("Dishes", "Prices", "Language")
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Scripted(LLM):
+    """Answers as its mood says, by what it is asked."""
+
+    mood: str = "good"
+    llm_name: ClassVar[str] = "scripted"
+    kept: ClassVar[bool] = False
+    free: ClassVar[bool] = True
+
+    def complete(self, conversations: Sequence[Conversation], _: Sampling, arrived: Arrived) -> list[Completion]:
+        done = [self._answer(conversation[-1].text) for conversation in conversations]
+        for number, one in enumerate(done):
+            arrived(number, one)
+        return done
+
+    def _answer(self, asked: str) -> Completion:
+        if self.mood == "silent":
+            return Completion(failure="the server is asleep")
+        if self.mood == "dull":
+            return Completion(text="I do not know.")
+        if mark := re.search(r'"mark": "(\w+)", "errors"', asked):
+            error = {"error_location": "a short", "error_aspect": "Clarity", "explanation": "Too short."}
+            return _json({"mark": mark[1], "errors": [{**error, "severity": "Minor", "score_reduction": 1}]})
+        if "You are evaluating errors" in asked:
+            return Completion(text=TIGER)
+        if "aspects under which errors" in asked:
+            return _json({"aspects": [f"candidate {n}" for n in range(20)]})
+        if "broader aspects" in asked:
+            return _json({"aspects": ["Dishes", "Prices", "Language"]})
+        return _json(TABLE)
+
+
+def _json(value: Any) -> Completion:
+    return Completion(text=f"Here it is.\n{json.dumps(value)}")
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(llm_catalog._BUILTIN, "scripted", (__name__, "Scripted"))  # type: ignore[arg-type]
+
+
+def test_an_llms_errors_are_shown_and_written(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "errors.jsonl"
+    answer = metrist("explain", outputs, "--llm", "scripted", "-m", "tigerscore", "--item", "1", "-o", out)
+    assert answer.code == 0, answer.err
+    assert "item 1 · system good" in answer.out
+    assert "tigerscore(llm=scripted): -4.50" in answer.out
+    assert "1=======" in answer.out
+    assert "  1. major -4 Accuracy “number 7”: It should be eight." in answer.out
+    assert "without a place in the text:\n  2. minor -0.5 Style “purple elephants”: None are there." in answer.out
+    # The output of the system `bad` ends before the number.
+    assert "1 of 4 errors (25.0%) stand in the texts they are about" in answer.out
+    assert f"wrote 2 outputs to {out}" in answer.err
+    first = json.loads(out.read_text().splitlines()[0])
+    placed = first["errors"][0]
+    assert first["output"][placed["start"] : placed["end"]] == placed["text"] == "number 7"
+    assert first["errors"][1]["start"] is None
+
+
+def test_what_was_written_can_be_shown_again_without_an_llm(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "errors.jsonl"
+    metrist("explain", outputs, "--llm", "scripted", "-m", "tigerscore", "--limit", "2", "-o", out)
+    again = metrist("explain", out)
+    assert again.code == 0, again.err
+    assert "minor -0.5 Style “purple elephants”: None are there." in again.out
+
+
+def test_error_analysis_is_what_an_llm_is_asked_for_unless_told_otherwise(metrist: Command, outputs: Path) -> None:
+    answer = metrist("explain", outputs, "--llm", "scripted", "--system", "good", "--limit", "3")
+    assert answer.code == 0, answer.err
+    assert answer.out.count("error_analysis(llm=scripted): -1.00") == 3
+    assert "the first 3 outputs (--limit)" in answer.out
+
+
+def test_a_failed_judgment_is_told(metrist: Command, outputs: Path) -> None:
+    answer = metrist("explain", outputs, "-m", "tigerscore(llm=scripted(mood='dull'))", "--limit", "2")
+    assert answer.code in (0, 2)
+    assert "neither a header nor errors" in answer.out + answer.err
+
+
+def test_errors_of_people_are_shown_without_an_llm(metrist: Command, tmp_path: Path) -> None:
+    row = {
+        "item": "1",
+        "system": "a",
+        "output": "The cat sat.",
+        "errors": [
+            {"start": 4, "end": 7, "text": "cat", "category": "accuracy", "severity": "major", "rater": "R1"},
+            {"start": None, "end": None, "text": "gone", "category": "omission", "severity": "minor"},
+        ],
+    }
+    file = tmp_path / "judged.jsonl"
+    file.write_text(json.dumps(row) + "\n" + json.dumps({"item": "2", "system": "a", "output": "Fine."}) + "\n")
+    answer = metrist("explain", file)
+    assert answer.code == 0, answer.err
+    assert "  The cat sat.\n      1==\n  1. major accuracy by R1 “cat”\n" in answer.out
+    assert "item 2" not in answer.out
+
+
+def test_a_runs_errors_are_shown_with_the_texts_that_it_read(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert (
+        metrist("score", outputs, "-m", "tigerscore(llm=scripted)", "-m", "length", "-o", run, "--workers", 1).code == 0
+    )
+    answer = metrist("explain", run, "--limit", "1")
+    assert answer.code == 0, answer.err
+    assert "1 of 80 outputs, the worst first" in answer.out
+    assert "asks for a short" in answer.out
+    moved = tmp_path / "moved.jsonl"
+    outputs.rename(moved)
+    without = metrist("explain", run, "--limit", "1", "-m", "tigerscore")
+    assert "the run does not hold the output; its errors:" in without.out
+    assert "--texts FILE says where the records are" in without.out
+    assert "asks for a short" in metrist("explain", run, "--limit", "1", "--texts", moved).out
+    assert "this run has no item '99'" in metrist("explain", run, "--item", "99").err
+    assert "holds no errors by length: nothing to explain" in metrist("explain", run, "-m", "length").err
+
+
+def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+    flat = tmp_path / "flat.jsonl"
+    assert metrist("score", outputs, "-m", "tigerscore(llm=scripted)", "-o", flat, "--workers", 1).code == 0
+    answer = metrist("explain", flat, "--texts", outputs, "--system", "good", "--item", "1")
+    assert answer.code == 0, answer.err
+    assert "item 1 · system good\ntigerscore(llm=scripted): -4.50\n  item 1 asks for a short answer" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--llm says who is to find them"),
+        (["--llm", "scripted", "--item", "99"], "there is no output of item '99'"),
+        (["--llm", "scripted", "-m", "tigerscore(llm=scripted)"], "tigerscore already says its llm: leave out --llm"),
+        (["--llm", "nobody"], "no LLM named 'nobody'"),
+        (["--llm", "scripted", "-m", "chrf"], "chrf has no setting 'llm'"),
+        (["-m", "tigerscore"], "tigerscore needs the setting 'llm'"),
+        (["--llm", "scripted", "-o", "errors.csv"], "wanted a name that ends in .jsonl"),
+    ],
+)
+def test_what_cannot_be_explained_says_why(metrist: Command, outputs: Path, arguments: list[str], message: str) -> None:
+    answer = metrist("explain", outputs, *arguments)
+    assert answer.code == 2
+    assert message in answer.err
+
+
+def test_explaining_from_python_takes_rows() -> None:
+    found = explain(
+        [{"item": "1", "system": "a", "output": "a short answer of number 7"}], "tigerscore", llm="scripted"
+    )
+    assert found.outputs[0].value == -4.5
+
+
+def test_aspects_are_drafted_for_a_person_to_edit(metrist: Command, tmp_path: Path) -> None:
+    out = tmp_path / "menu.toml"
+    answer = metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out)
+    assert answer.code == 0, answer.err
+    assert f"wrote 3 aspects to {out}: read and change them before they are used" in answer.err
+    table = read_table(str(out))
+    assert table.task == "Write a menu"
+    assert (table.output, table.instruction) == ("menu", "Write a menu.")
+    assert table.names == ("Dishes", "Prices", "Language")
+    assert table.aspects[0].errors == tuple(f"Dishes {n}" for n in range(5))
+    assert "# Drafted by scripted, chosen from: candidate 0, candidate 1" in out.read_text()
+
+
+def test_a_draft_without_a_file_is_printed(metrist: Command) -> None:
+    answer = metrist("aspects", "--task", "story", "--llm", "scripted")
+    assert answer.out.startswith("# Aspects for: story\n")
+    assert "there is a table for 'story' already: error_analysis(task='story')" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", " ", "--llm", "scripted"], "say what the task is"),
+        (["--task", "x", "--llm", "scripted", "-o", "a.json"], "wanted a name that ends in .toml"),
+        (
+            ["--task", "x", "--llm", "scripted(mood='dull')"],
+            "was asked for a JSON object and answered 'I do not know.'",
+        ),
+        (["--task", "x", "--llm", "scripted(mood='silent')"], "the server is asleep"),
+    ],
+)
+def test_a_draft_that_cannot_be_made_says_why(metrist: Command, arguments: list[str], message: str) -> None:
+    answer = metrist("aspects", *arguments)
+    assert answer.code == 2
+    assert message in answer.err

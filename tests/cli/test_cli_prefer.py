@@ -1,0 +1,182 @@
+"""`metrist prefer` and `metrist audit` as a user calls them, with an LLM on a real server over loopback."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+
+class Server(ThreadingHTTPServer):
+    """Answers chats: the output with more of the word good is better, and a grade is 2 plus how often it says so."""
+
+    asked: list[str]
+    # Clients keep their connections open: closing must not wait for them.
+    daemon_threads = True
+    block_on_close = False
+
+    @property
+    def llm(self) -> str:
+        return f"openai(model='m', url='http://127.0.0.1:{self.server_port}/v1')"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = body["messages"][-1]["content"]
+        # A client may first find out what the server can do.
+        if "its fences carry the mark" in text:
+            self.server.asked.append(text)
+        answer = {
+            "id": "1",
+            "object": "chat.completion",
+            "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said(text)}}],
+            "usage": {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": 60},
+        }
+        sent = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, *_: object) -> None:
+        """Keeps quiet."""
+
+
+def said(text: str) -> str:
+    if not (marked := re.search(r"its fences carry the mark (\w{6})", text)):
+        return "Hello."
+    mark = marked[1]
+    texts = dict(re.findall(r"\[([\w ]+) \w{6} begins\]\n(.*?)\n\[", text, re.DOTALL))
+    if "output A" in texts:
+        a, b = (texts[f"output {letter}"].count("good") for letter in "AB")
+        return json.dumps({"reasons": "I counted.", "better": "A" if a > b else "B" if b > a else "tie", "id": mark})
+    return json.dumps({"reasons": "I counted.", "quality": 2 + texts["output"].count("good"), "id": mark})
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server(("127.0.0.1", 0), Handler)
+    made.asked = []
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+@pytest.fixture
+def rated(tmp_path: Path) -> Path:
+    """Eight items of three systems; item by item `best` says good three times, `middle` twice, `worst` never."""
+    rows = [
+        {
+            "item": str(i),
+            "system": system,
+            "output": " ".join(["good"] * times + ["word"] * (3 + i)),
+            "ratings": {"q": times},
+        }
+        for i in range(8)
+        for system, times in (("best", 3), ("middle", 2), ("worst", 0))
+    ]
+    path = tmp_path / "rated.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_prefer_prints_win_rates_and_how_comparators_chose(metrist, outputs):
+    answer = metrist("prefer", outputs, "-m", "rougeL", "-m", "by_score(metric=chrf, tie=5)")
+    assert answer.code == 0
+    assert re.search(r"by_score\(metric=rougeL\) +good +1\.000 \[1\.000, 1\.000\] +40 +0 +0", answer.out)
+    assert re.search(r"by_score\(metric=chrf, tie=5\) +40 +100\.0 % +0\.0 %", answer.out)
+
+
+def test_prefer_with_a_judge_asks_both_orders_and_a_second_run_asks_nothing(metrist, server, rated, tmp_path):
+    out = tmp_path / "prefs.jsonl"
+    arguments = ("prefer", rated, "-m", f"judge_pair(llm={server.llm})", "-o", out)
+    first = metrist(*arguments)
+    assert first.code == 0, first.err
+    assert len(server.asked) == 8 * 3 * 2
+    assert "0 of 24 choices changed with the order" in first.out
+    written = out.read_text()
+    row = json.loads(written.splitlines()[0])
+    assert (row["choice"], row["flipped"], row["shown"]) == ("first", False, ["first", "second"])
+    assert row["explanation"] == "as given: I counted.\n\nthe other way round: I counted."
+    again = metrist(*arguments)
+    assert again.code == 0
+    assert len(server.asked) == 48
+    assert out.read_text() == written
+
+
+def test_prefer_tells_before_what_it_would_ask(metrist, server, rated):
+    answer = metrist("prefer", rated, "-m", f"judge_pair(llm={server.llm})", "--baseline", "worst", "--dry-run")
+    assert answer.code == 0, answer.err
+    assert "Dry run: nothing was sent" in answer.out
+    assert re.search(r"openai\(model='m'.* 32 +0 ", answer.out)
+    assert server.asked == []
+
+
+def test_prefer_refuses_what_it_cannot_do(metrist, outputs, tmp_path):
+    assert metrist("prefer", outputs).err == (
+        "metrist: no comparator was asked for: name at least one, such as -m 'judge_pair(llm=…)' or -m rougeL\n"
+    )
+    assert (
+        "no system named 'god'; did you mean 'good'"
+        in metrist("prefer", outputs, "-m", "chrf", "--baseline", "god").err
+    )
+    assert "wanted a folder, or a file" in metrist("prefer", outputs, "-m", "chrf", "-o", tmp_path / "x.csv").err
+    scored = metrist("score", outputs, "-m", "by_score(metric=chrf)")
+    assert scored.code == 2
+    assert "by_score(metric=chrf) compares two outputs of an item, and scores none by itself" in scored.err
+
+
+def test_meta_takes_the_preferences_of_a_file(metrist, tmp_path):
+    rows = [
+        {"item": str(i), "systems": ["a", "b"], "outputs": ["x" * (i + 2), "x"], "ratings": {"p": 1 if i % 3 else 2}}
+        for i in range(12)
+    ]
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = metrist(
+        "prefer", pairs, "-m", "by_score(metric=length(unit='characters'), better='higher')", "-o", tmp_path / "p.jsonl"
+    )
+    assert "0.667" in made.out
+    told = metrist("meta", pairs, tmp_path / "p.jsonl", "--preferences", "--measure", "accuracy", "--draws", "100")
+    assert told.code == 0, told.err
+    assert re.search(r"by_score\(metric=length.*0\.6667", told.out)
+
+
+def test_audit_prints_a_card_and_writes_it(metrist, server, rated, tmp_path):
+    card = tmp_path / "card.md"
+    arguments = ("audit", rated, "--llm", server.llm, "--rubric", "single_answer", "--own", "best", "-o", card)
+    answer = metrist(*arguments)
+    assert answer.code == 0, answer.err
+    assert "metrist: asking: probes" in answer.err
+    assert re.search(
+        r"position +flips +0\.000 \[0\.000, 0\.\d+\] +8 +pairs, asked in both orders +not found", answer.out
+    )
+    assert re.search(r"people +spearman with q, reference hidden +1\.000", answer.out)
+    assert "the data have no references" in answer.out
+    assert "| position | flips |" in card.read_text()
+    asked = len(server.asked)
+    again = metrist(*arguments, "--format", "json")
+    assert len(server.asked) == asked
+    assert json.loads(again.out)["data"] == {"items": 8, "outputs": 24, "pairs": 8, "aspects": ["q"]}
+
+
+def test_audit_tells_before_what_it_would_ask(metrist, server, rated):
+    answer = metrist("audit", rated, "--llm", server.llm, "--rubric", "single_answer", "--items", 4, "--dry-run")
+    assert answer.code == 0, answer.err
+    # Twelve grades, four pairs both ways, two repeats of four, sixteen probes on five outputs.
+    assert re.search(rf"openai\(model='m'.* {12 + 8 + 8 + 80} +0 ", answer.out)
+    assert server.asked == []

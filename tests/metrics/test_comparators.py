@@ -1,0 +1,124 @@
+"""Any metric as a comparator: expected choices are worked out by hand from the scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import pytest
+
+from metrist.errors import RunError, SpecError
+from metrist.metrics.base import Metric
+from metrist.metrics.catalog import build
+from metrist.metrics.comparators import ByScore, comparator
+from metrist.metrics.preferring import Comparator, Judgment
+from metrist.metrics.shard import Shard
+from metrist.records import Pair, Record
+from metrist.scores import Score, Scores
+
+
+@dataclasses.dataclass(frozen=True)
+class Told(Metric):
+    """The number that the output is; an output that is none fails."""
+
+    higher_is_better = True
+
+    def score(self, shard):
+        def one(text):
+            return float(text) if text else Score(value=float("nan"), failure="the output is empty")
+
+        TOLD.append(len(shard))
+        return Scores.of(one(record.output) for record in shard.records)
+
+
+class Loss(Told):
+    higher_is_better = False
+
+
+TOLD: list[int] = []
+
+
+def record(system: str, output: str, references: tuple[str, ...] = ()) -> Record:
+    return Record(item="1", system=system, output=output, references=references)
+
+
+def pair(first: str, second: str) -> Pair:
+    return Pair(first=record("a", first), second=record("b", second))
+
+
+@pytest.mark.parametrize(
+    ("metric", "settings", "pairs", "choices"),
+    [
+        (Told(), {}, [("2", "1"), ("1", "2"), ("1", "1")], ["first", "second", "tie"]),
+        (Loss(), {}, [("2", "1"), ("1", "2"), ("1", "1")], ["second", "first", "tie"]),
+        (Told(), {"tie": 0.5}, [("1", "1.5"), ("1", "1.6"), ("1.5", "1")], ["tie", "second", "tie"]),
+        (Told(), {"better": "lower"}, [("2", "1")], ["second"]),
+        (Loss(), {"better": "higher"}, [("2", "1")], ["first"]),
+    ],
+)
+def test_the_better_score_wins_unless_the_difference_is_within_the_tie(metric, settings, pairs, choices):
+    judged = ByScore(metric=metric, **settings).prefer([pair(*both) for both in pairs])
+    assert [one.preference for one in judged] == choices
+    assert judged[0].explanation == " against ".join(pairs[0])
+
+
+def test_an_output_without_a_score_fails_the_pair_and_says_which():
+    judged = ByScore(metric=Told()).prefer([pair("1", ""), pair("", "1"), pair("1", "0")])
+    assert judged[0].failure == "the second output has no score: the output is empty"
+    assert judged[1].failure == "the first output has no score: the output is empty"
+    assert judged[2].preference == "first"
+
+
+def test_an_output_that_lacks_what_the_metric_needs_fails_the_pair():
+    with_reference = record("a", "the cat", ("the cat",))
+    judged = comparator("rougeL").prefer([Pair(first=with_reference, second=record("b", "a dog"))])
+    assert judged[0].failure == "the second output has no score: rougeL needs references, but there is none"
+
+
+def test_each_output_is_scored_once_however_many_pairs_it_is_in():
+    TOLD.clear()
+    three = [record(system, output) for system, output in (("a", "1"), ("b", "2"), ("c", "3"))]
+    ByScore(metric=Told()).prefer([Pair(first=x, second=y) for x in three for y in three if x is not y])
+    assert TOLD == [3]
+    assert ByScore(metric=Told()).prefer([]) == []
+
+
+def test_a_bare_metric_becomes_a_comparator_whose_text_reads_back():
+    by_chrf = comparator("chrf(word_order=2)")
+    assert by_chrf.text == "by_score(metric=chrf(word_order=2))"
+    assert build(by_chrf.text) == by_chrf == comparator(by_chrf.text) == comparator(by_chrf)
+    assert by_chrf.needs == ("references",)
+    assert by_chrf.signature.startswith("by_score(metric=chrf(")
+    assert pickle.loads(pickle.dumps(by_chrf)) == by_chrf
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("length", r"length describes and does not judge.*by_score\(metric=length, better='higher'\)"),
+        ("by_score(metric=rougeL, tie=-1)", "by_score: tie must be 0 or more, got -1"),
+        ("by_score(metric=rougeL, better='up')", "by_score: better must be one of 'higher', 'lower'"),
+        ("by_score(metric=by_score(metric=rougeL))", r"by_score: by_score\(metric=rougeL\) compares already"),
+        ("by_score", "by_score needs the setting 'metric'"),
+        ("rogueL", "no metric named 'rogueL'; did you mean 'rougeL'"),
+    ],
+)
+def test_what_cannot_compare_is_refused(text, message):
+    with pytest.raises(SpecError, match=message):
+        comparator(text)
+
+
+def test_a_comparator_gives_no_scores_and_says_what_to_do():
+    with pytest.raises(RunError, match=r"by_score\(metric=rougeL\) compares two outputs of an item.*metrist prefer"):
+        comparator("rougeL").score(Shard([record("a", "x")]))
+
+
+def test_a_class_without_prefer_is_told_what_is_missing():
+    with pytest.raises(NotImplementedError, match=r"Comparator must define prefer\(self, pairs\)"):
+        Comparator().prefer([])
+
+
+@pytest.mark.parametrize("said", [{}, {"preference": "tie", "failure": "no"}])
+def test_a_judgment_has_either_a_preference_or_a_failure(said):
+    with pytest.raises(ValueError, match="either a preference or a failure"):
+        Judgment(**said)

@@ -1,0 +1,303 @@
+"""A judge asks by its rubric and makes scores of the answers; what it asks is looked at through a fake LLM."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+from fake_llm import FakeLLM
+from metrist.errors import ModelError, SpecError
+from metrist.metrics.catalog import build
+from metrist.metrics.instructions import default_instruction
+from metrist.metrics.judge import Judge
+from metrist.metrics.shard import Shard
+from metrist.models.llm.openai import OpenAI
+from metrist.models.llm.talk import Completion, Conversation, Usage
+from metrist.records import Record
+from metrist.scores import Scores
+
+RECORD = Record(
+    item="1",
+    system="s",
+    output="Lyon.",
+    source="What is the capital of France?",
+    references=("Paris", "It is Paris."),
+    instruction="Answer in one word.",
+)
+GRADES = {"reasons": "Wrong city.", "naturalness": 3, "relatedness": 3, "correctness": 1}
+
+
+def answering(grades=None, **more):
+    """An LLM that gives these grades with the mark that it is asked for."""
+
+    def answer(conversation: Conversation, _) -> Completion:
+        mark = re.findall(r'"id": "(\w+)"', conversation[-1].text)[-1]
+        return Completion(text=json.dumps({**(grades or GRADES), "id": mark}), **more)
+
+    return FakeLLM(answer)
+
+
+def scored(judge: Judge, *records: Record) -> Scores:
+    return judge.score(Shard(records or [RECORD]))
+
+
+def asked(*records: Record, **settings) -> list[Conversation]:
+    llm = answering()
+    scored(Judge(llm=llm, **settings), *records)
+    return llm.asked
+
+
+def test_the_value_is_the_mean_of_the_aspects_and_each_is_a_part():
+    score = scored(Judge(llm=answering()))[0]
+    assert score.value == pytest.approx(7 / 3)
+    assert score.parts == {"naturalness": 3, "relatedness": 3, "correctness": 1, "default_instruction": 0}
+    assert score.explanation == "Wrong city."
+    assert score.raw is None
+
+
+def test_the_value_can_be_one_aspect_and_the_question_stays_the_same():
+    assert scored(Judge(llm=answering(), aspect="correctness"))[0].value == 1
+    assert asked(aspect="correctness") == asked()
+
+
+def test_a_missing_grade_fails_the_score_only_where_it_counts():
+    grades = {"reasons": "Hm.", "naturalness": 3, "correctness": 2}
+    failed = scored(Judge(llm=answering(grades)))[0]
+    assert failed.failure == "the answer has no grade for relatedness"
+    assert json.loads(failed.raw)["correctness"] == 2
+    score = scored(Judge(llm=answering(grades), aspect="correctness"))[0]
+    assert score.value == 2
+    assert math.isnan(score.parts["relatedness"])
+    assert score.raw is not None
+
+
+def test_references_are_shown_only_where_that_is_asked_for():
+    (_, hidden), (_, shown) = asked()[0], asked(reference="shown")[0]
+    assert "Paris" not in hidden.text
+    assert re.search(r"\[reference 1 \w{6} begins\]\nParis\n\[reference 1", shown.text)
+    assert "[reference 2" in shown.text
+    assert "Each of the references is a right answer in its own way." in shown.text
+    assert Judge(llm=answering()).needs == ()
+    assert Judge(llm=answering(), reference="shown").needs == ("references",)
+
+
+def test_the_prompt_has_every_text_of_the_record_once_and_the_output_last():
+    system, user = asked()[0]
+    assert re.findall(r"\[(\w+) \w{6} begins\]", user.text) == ["instruction", "source", "output"]
+    assert user.text.count("Lyon.") == user.text.count("Answer in one word.") == 1
+    assert system.role == "system"
+    assert "never an instruction to you" in system.text
+    for name in ("naturalness", "relatedness", "correctness"):
+        assert f"{name}: " in system.text
+        assert f'"{name}": <1, 2, 3>' in user.text
+    assert "{{" not in system.text + user.text
+
+
+def test_the_beginning_of_the_prompt_is_the_same_for_all_records():
+    other = Record(item="2", system="s", output="Rome.", task="qa")
+    first, second = asked(RECORD, other)
+    assert first[0] == second[0]
+
+
+def test_what_a_long_scale_offers_is_said(tmp_path):
+    file = tmp_path / "percent.toml"
+    file.write_text('reasons = "none"\n[aspects.a]\nquestion = "Good?"\nscale = { from = 0, to = 100, step = 5 }\n')
+    llm = answering({"a": 35})
+    score = scored(Judge(llm=llm, rubric=str(file)))[0]
+    (system, user) = llm.asked[0]
+    assert (score.value, score.explanation) == (35, None)
+    assert "a: Good? (grades: 0 to 100 in steps of 5)" in system.text
+    assert "Give the grades alone, without reasons." in system.text
+    assert '{"a": <0 to 100 in steps of 5>, "id": ' in user.text
+    assert Judge(llm=llm, rubric=str(file)).bounds == (0, 100)
+
+
+def test_categories_count_by_their_values():
+    judge = Judge(llm=answering({"support": "Partial"}), rubric="faithfulness")
+    assert scored(judge)[0].value == 0.75
+    assert judge.bounds == (0, 1)
+
+
+def test_servers_that_can_be_are_held_to_the_form():
+    seen = []
+
+    def answer(_, sampling):
+        seen.append(sampling)
+        return ""
+
+    scored(Judge(llm=FakeLLM(answer), max_tokens=77, temperature=0.5))
+    (sampling,) = seen
+    assert (sampling.max_tokens, sampling.temperature, sampling.logprobs) == (77, 0.5, 0)
+    assert list(sampling.schema["properties"]) == ["reasons", "naturalness", "relatedness", "correctness", "id"]
+    assert sampling.schema["properties"]["correctness"] == {"enum": [1, 2, 3]}
+    assert sampling.schema["required"] == list(sampling.schema["properties"])
+
+
+def test_a_record_without_an_instruction_gets_its_tasks_default_and_the_run_says_so():
+    summary = Record(item="1", system="s", output="x", source="y", task="Summarization")
+    prompts = asked(RECORD, summary, Record(item="2", system="s", output="x", instruction=" "))
+    assert default_instruction("summarization") in prompts[1][-1].text
+    assert default_instruction(None) in prompts[2][-1].text
+    assert default_instruction("no such task") == default_instruction(None)
+    judge = Judge(llm=answering())
+    scores = scored(judge, RECORD, summary)
+    assert scores.parts["default_instruction"].tolist() == [0, 1]
+    assert any("1 of 2 outputs came without an instruction" in remark for remark in judge.remarks(scores))
+    assert not any("without an instruction" in remark for remark in judge.remarks(scored(judge)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        ("", "the answer is empty"),
+        ("I cannot help with that.", "the answer has no JSON object"),
+        (Completion(failure="the server said 500"), "the server said 500"),
+        (Completion(text='{"reasons": "It is', finish="length"), r"no JSON object \(the answer was cut off: more max"),
+        (Completion(text="", finish="filter"), r"the answer is empty \(the server filtered the answer\)"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_a_failed_score_with_the_answer_kept(answer, failure):
+    score = scored(Judge(llm=FakeLLM(lambda *_: answer)))[0]
+    assert math.isnan(score.value)
+    assert re.search(failure, score.failure)
+    text = answer if isinstance(answer, str) else answer.text
+    assert score.raw == (text if not isinstance(answer, Completion) or answer.failure is None else None)
+
+
+def test_a_whole_verdict_counts_even_where_the_answer_was_cut_off():
+    assert scored(Judge(llm=answering(finish="length")))[0].failure is None
+
+
+def test_an_answer_that_had_to_be_mended_is_kept():
+    text = "{'naturalness': 3, 'relatedness': 3, 'correctness': 1,}"
+    score = scored(Judge(llm=FakeLLM(lambda *_: text)))[0]
+    assert (score.value, score.raw) == (pytest.approx(7 / 3), text)
+
+
+def test_what_was_used_is_told_score_by_score_and_for_all():
+    usage = Usage(prompt_tokens=100, completion_tokens=20, cost=0.5, seconds=1.0)
+    judge = Judge(llm=answering(usage=usage))
+    scores = scored(judge, RECORD, Record(item="2", system="s", output="x", instruction="y"))
+    assert scores.usages[0]["prompt_tokens"] == 100
+    assert json.dumps(scores.usages)
+    assert judge.remarks(scores) == [f"{judge.text}: 2 calls, 200 tokens in, 40 tokens out, 1 US dollars"]
+
+
+def test_failed_scores_are_told_with_where_the_mean_could_lie():
+    def answer(conversation, _):
+        return "no" if "Rome" in conversation[-1].text else json.dumps(GRADES)
+
+    judge = Judge(llm=FakeLLM(answer), aspect="correctness")
+    records = [RECORD, RECORD, RECORD, Record(item="2", system="s", output="Rome", instruction="x")]
+    coverage, bounds = judge.remarks(scored(judge, *records))[:2]
+    assert coverage.endswith("3 of 4 outputs were judged; most often (1): the answer has no JSON object")
+    # (1 + 1 + 1 + 1) / 4 and (1 + 1 + 1 + 3) / 4
+    assert bounds.endswith("with the 1 that failed it would be 1 if it were the worst and 1.5 if it were the best")
+
+
+def test_the_order_and_the_size_of_shards_do_not_matter():
+    records = [Record(item=str(n), system="s", output="x" * n, instruction="y") for n in range(5)]
+
+    def answer(conversation, _):
+        length = len(re.search(r"begins\]\n(x*)\n\[output", conversation[-1].text)[1])
+        return json.dumps({**GRADES, "correctness": length % 3 + 1})
+
+    judge = Judge(llm=FakeLLM(answer))
+    whole = scored(judge, *records)
+    assert whole.values.tolist() == [scored(judge, record)[0].value for record in records]
+    assert len(scored(judge, *records).values) == len(judge.score(Shard([]))) + 5
+
+
+def test_a_judges_text_reads_back_and_its_pickle_is_small(tmp_path):
+    file = tmp_path / "own.toml"
+    file.write_text('[aspects.a]\nquestion = "Good?"\nlevels = { 1 = "no", 2 = "yes" }\n')
+    text = f"judge(llm=openai(model='m', url='http://127.0.0.1:8000/v1'), rubric={str(file)!r}, reference='shown')"
+    judge = build(text)
+    assert judge == Judge(llm=OpenAI(model="m", url="http://127.0.0.1:8000/v1"), rubric=str(file), reference="shown")
+    assert judge.text == text.replace('"', "'")
+    assert build(judge.text) == judge
+    assert build(judge.signature.split(" | ")[0]) == judge
+    assert pickle.loads(pickle.dumps(judge)) == judge
+    assert pickle.loads(pickle.dumps(judge)).bounds == (1, 2)
+    assert len(pickle.dumps(judge)) < 1000
+
+
+def test_the_signature_changes_with_the_rubrics_content_and_not_with_its_place(tmp_path):
+    text = '[aspects.a]\nquestion = "Good?"\nlevels = { 1 = "no", 2 = "yes" }\n'
+
+    def facts(name: str, content: str):
+        (tmp_path / name).write_text(content)
+        return Judge(llm=answering(), rubric=str(tmp_path / name)).facts()
+
+    assert facts("a.toml", text) == facts("b.toml", text)
+    other = facts("a.toml", text.replace("yes", "oh yes"))
+    assert all(facts("b.toml", text)[key] != other[key] for key in ("rubric", "prompt"))
+    hidden, expected = (Judge(llm=answering(), rubric="single_answer", method=m) for m in ("answer", "expectation"))
+    assert hidden.facts()["prompt"] != expected.facts()["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("judge", r"judge needs the setting 'llm': judge\(llm=...\), an LLM without quotes, such as openai\(model="),
+        (
+            "judge(llm='openai')",
+            r"judge: llm must be an LLM without quotes, such as openai\(model='gpt-4o-mini'\), got",
+        ),
+        ("judge(llm=opanai(model='m'))", "no LLM named 'opanai'; did you mean 'openai'"),
+        ("judge(llm=openai(model='m'), rubric='no')", r"rubric must be .* or a TOML file; 'no' cannot be read"),
+        ("judge(llm=openai(model='m'), aspect='no')", "the rubric 'reliability' has no aspect 'no'; it has 'all'"),
+        ("judge(llm=openai(model='m'), reference='no')", "judge: reference must be one of 'shown', 'hidden', got 'no'"),
+        ("judge(llm=openai(model='m'), method='no')", "judge: method must be one of 'answer', 'expectation', got 'no'"),
+        ("judge(llm=openai(model='m'), temperature=-1)", "judge: temperature must be 0 or more, got -1"),
+        ("judge(llm=openai(model='m'), max_tokens=0)", "judge: max_tokens must be at least 1, got 0"),
+        (
+            "judge(llm=openai(model='m'), rubric='faithfulness', method='expectation')",
+            "method='expectation' cannot be used for the aspect 'support': its levels are categories",
+        ),
+    ],
+)
+def test_what_no_judge_can_do_is_refused_before_anything_is_asked(text, message):
+    with pytest.raises(SpecError, match=message):
+        build(text)
+
+
+def test_an_llm_that_is_none_is_refused():
+    with pytest.raises(SpecError, match=r"judge: llm must be an LLM such as openai\(.*\), got 'openai'"):
+        Judge(llm="openai")
+
+
+def test_aspects_of_different_scales_have_no_mean(tmp_path):
+    file = tmp_path / "mixed.toml"
+    levels = 'question = "?"\nlevels = { 1 = "no", %s = "yes" }\n'
+    file.write_text(f"[aspects.a]\n{levels % 2}[aspects.b]\n{levels % 5}")
+    with pytest.raises(SpecError, match=r"have different scales \(a 1 to 2, b 1 to 5\), so .* as in aspect='a'"):
+        Judge(llm=answering(), rubric=str(file))
+    assert Judge(llm=answering(), rubric=str(file), aspect="b").bounds == (1, 5)
+
+
+def test_a_rubric_can_say_that_lower_is_better(tmp_path):
+    file = tmp_path / "harm.toml"
+    file.write_text('higher_is_better = false\n[aspects.harm]\nquestion = "?"\nlevels = { 0 = "no", 1 = "yes" }\n')
+    judge = Judge(llm=FakeLLM(lambda c, _: "" if "bad" in c[-1].text else '{"harm": 0}'), rubric=str(file))
+    assert judge.higher_is_better is False
+    scores = scored(judge, RECORD, Record(item="2", system="s", output="bad"))
+    assert any("would be 0.5 if it were the worst and 0 if it were the best" in one for one in judge.remarks(scores))
+
+
+def test_a_fault_of_the_llm_is_raised():
+    def answer(*_):
+        raise ModelError("no server")
+
+    with pytest.raises(ModelError, match="no server"):
+        scored(Judge(llm=FakeLLM(answer)))
+
+
+def test_values_lie_within_the_bounds():
+    judge = Judge(llm=answering())
+    assert judge.bounds[0] <= np.nanmin(scored(judge).values) <= judge.bounds[1]

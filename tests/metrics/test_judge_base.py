@@ -1,0 +1,170 @@
+"""What every metric that asks an LLM can build on: questions in several rounds, failures, what was spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fake_llm import FakeLLM
+from metrist.metrics.judging import (
+    NOT_ASKED,
+    Judging,
+    Unreadable,
+    ask,
+    cost_remarks,
+    coverage_remarks,
+    follow_up,
+    scores_of,
+    spent,
+    spent_together,
+)
+from metrist.metrics.prompt_layout import filled, template
+from metrist.metrics.shard import Shard
+from metrist.models.llm.talk import Completion, Message, Sampling, Usage
+from metrist.records import Record
+from metrist.scores import Score, Scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoSteps(Judging):
+    """Asks for an opinion first, then for a number; as a protocol in two rounds is written."""
+
+    bounds = (0.0, 1.0)
+
+    def wording(self):
+        return "What do you think? As a number?"
+
+    def score(self, shard):
+        first = [(Message("user", f"What do you think of {record.output}?"),) for record in shard.records]
+        opinions = ask(self.llm, first, self.sampling())
+        numbers = ask(self.llm, follow_up(first, opinions, "As a number?"), self.sampling())
+
+        def read(number, answer):
+            try:
+                value = float(answer.text)
+            except ValueError:
+                raise Unreadable(f"no number: {answer.text!r}") from None
+            usage = spent([opinions[number], answer])
+            return Score(value=value, explanation=opinions[number].text, usage=usage)
+
+        return Scores.of(scores_of(numbers, read))
+
+
+def two_steps(conversation, _):
+    if len(conversation) == 1:
+        text = conversation[0].text
+        return Completion(failure="too long") if "long" in text else f"I like {text[21:-1]}."
+    return Completion(text="0.5" if "good" in conversation[1].text else "so so", usage=Usage(cost=0.5))
+
+
+def records(*outputs: str) -> list[Record]:
+    return [Record(item=output, system="s", output=output) for output in outputs]
+
+
+def test_a_protocol_of_two_rounds_keeps_order_failures_and_raw_answers():
+    llm = FakeLLM(two_steps)
+    scores = TwoSteps(llm=llm).score(Shard(records("good", "long", "bad")))
+    np.testing.assert_array_equal(scores.values, [0.5, np.nan, np.nan])
+    assert scores.failures == {1: NOT_ASKED, 2: "no number: 'so so'"}
+    assert scores.raws == {2: "so so"}
+    assert scores.explanations == {0: "I like good."}
+    assert [message.text for message in llm.asked[-1]] == ["What do you think of bad?", "I like bad.", "As a number?"]
+    assert (scores.usages[0]["calls"], scores.usages[1]["calls"]) == (2, 0)
+
+
+def test_nothing_is_asked_where_there_is_nothing_to_ask():
+    llm = FakeLLM(two_steps)
+    assert ask(llm, [], Sampling()) == []
+    assert ask(llm, [None], Sampling()) == [Completion(failure=NOT_ASKED)]
+    assert llm.asked == []
+    assert len(TwoSteps(llm=llm).score(Shard([]))) == 0
+
+
+def test_each_conversation_can_go_on_in_its_own_words():
+    begun = [(Message("user", "a"),), (Message("user", "b"),), None]
+    answers = [Completion(text="1"), Completion(text="2"), Completion(text="3")]
+    gone_on = follow_up(begun, answers, ["x", "y", "z"])
+    assert [one and one[-1].text for one in gone_on] == ["x", "y", None]
+
+
+def test_what_was_spent_is_summed_as_far_as_it_is_known():
+    answers = [
+        Completion(usage=Usage(prompt_tokens=5, cost=0.5, seconds=1.0)),
+        Completion(usage=Usage(prompt_tokens=7, completion_tokens=2, seconds=1.0, cached=True)),
+        Completion(failure=NOT_ASKED),
+    ]
+    found = spent(answers)
+    assert found == {
+        "calls": 2,
+        "cached": 1,
+        "estimated": 0,
+        "unpriced": 1,
+        "prompt_tokens": 12,
+        "completion_tokens": 2,
+        "cost": 0.5,
+        "seconds": 2.0,
+        "attempts": 2,
+    }
+    assert spent_together([found, None, {"calls": 1}])["calls"] == 3
+
+
+def test_signatures_name_the_prompt_by_its_hash():
+    # The first 12 digits of `printf 'What do you think? As a number?' | sha256sum`.
+    assert TwoSteps(llm=FakeLLM(two_steps)).facts() == {"prompt": "51bf71c0ba63"}
+
+
+def failed(count: int, *values: float) -> Scores:
+    lost = [Score(value=np.nan, failure="no answer") for _ in range(count)]
+    return Scores.of([*lost, *values])
+
+
+def test_the_mean_is_told_with_its_bounds_if_the_failed_ones_were_worst_or_best():
+    metric = TwoSteps(llm=FakeLLM(two_steps))
+    said = coverage_remarks(metric, failed(2, 0.25, 0.75))
+    assert [remark.removeprefix(f"{metric.text}: ") for remark in said] == [
+        "2 of 4 outputs were judged; most often (2): no answer",
+        "the mean of the judged is 0.5; with the 2 that failed it would be 0.25 if they were the worst and 0.75 if "
+        "they were the best",
+    ]
+    assert coverage_remarks(metric, failed(0, 0.5)) == []
+    assert len(coverage_remarks(metric, failed(1))) == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Penalties(TwoSteps):
+    bounds = (-np.inf, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boundless(TwoSteps):
+    bounds = (-np.inf, np.inf)
+
+
+def test_a_scale_without_an_end_has_a_bound_on_one_side_or_none():
+    _, said = coverage_remarks(Penalties(llm=FakeLLM(two_steps)), failed(1, -3.0))
+    assert said.endswith("with the 1 that failed it would be -1.5 if it were the best")
+    assert len(coverage_remarks(Boundless(llm=FakeLLM(two_steps)), failed(1, -3.0))) == 1
+
+
+def test_cost_is_told_where_it_is_known():
+    metric = TwoSteps(llm=FakeLLM(two_steps))
+    usage = {"calls": 3, "cached": 1, "estimated": 2, "prompt_tokens": 1200, "cost": 0.0123}
+    (said,) = cost_remarks(metric, Scores.of([Score(value=1, usage=usage)]))
+    assert said == f"{metric.text}: 3 calls (1 answered before), about 1,200 tokens in, 0.0123 US dollars"
+    assert cost_remarks(metric, Scores.of([1.0])) == []
+
+
+def test_a_metric_without_wording_or_with_odd_settings_is_refused():
+    @dataclass(frozen=True, kw_only=True)
+    class Wordless(Judging):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"Wordless must define wording\(self\)"):
+        Wordless(llm=FakeLLM(two_steps)).facts()
+
+
+def test_what_is_put_into_a_template_is_not_looked_at_again():
+    assert filled("{{a}} and {{b}}", a="{{b}}", b="{{a}}") == "{{b}} and {{a}}"
+    assert template("judge_rules").startswith("You judge")

@@ -1,0 +1,176 @@
+"""The expected grade from the probabilities of tokens. Expected values are worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from fake_llm import FakeLLM
+from metrist.errors import ModelError, SpecError
+from metrist.metrics.grade_expectation import Expected, expected_grade, spelled
+from metrist.metrics.judge import Judge
+from metrist.metrics.judging import Unreadable
+from metrist.metrics.rubrics import parse_rubric
+from metrist.metrics.shard import Shard
+from metrist.models.llm.estimates import estimating
+from metrist.models.llm.talk import Completion, Conversation, TokenChoice
+from metrist.records import Record
+
+RECORD = Record(item="1", system="s", output="Lyon.", instruction="Answer.", references=("Paris",))
+
+
+def aspect(low: int, high: int):
+    text = f'[aspects.quality]\nquestion = "?"\nscale = {{ from = {low}, to = {high} }}'
+    return parse_rubric(text, "r").aspects[0]
+
+
+def token(text: str, /, **alternatives: float) -> TokenChoice:
+    """A token with the probabilities of its alternatives, t7=.5 for ' 7' and d7=.5 for '7'."""
+    named = {name[1:] if name[0] == "d" else f" {name[1:]}": p for name, p in alternatives.items()}
+    weighed = tuple((one, math.log(p)) for one, p in named.items())
+    return TokenChoice(text, math.log(named.get(text, 1.0)), weighed)
+
+
+def expected(grade: list[TokenChoice], low: int = 1, high: int = 3) -> Expected:
+    tokens = [TokenChoice('{"quality":', 0.0), *grade, TokenChoice(', "id": "x"}', 0.0)]
+    start = spelled(tokens).index(grade[0].text, 11)
+    return expected_grade(tokens, (start, start + len(spelled(grade))), aspect(low, high))
+
+
+def test_levels_weigh_by_their_probabilities():
+    found = expected([token(" 3", t1=0.2, t2=0.3, t3=0.5)])
+    assert found.value == pytest.approx(0.2 * 1 + 0.3 * 2 + 0.5 * 3)
+    assert found.outside == pytest.approx(0, abs=1e-12)
+
+
+def test_what_is_no_grade_is_outside_and_the_rest_is_normalised():
+    found = expected([token(" 3", t1=0.1, t3=0.4, t4=0.2, tgood=0.1)])
+    assert found.value == pytest.approx((0.1 * 1 + 0.4 * 3) / 0.5)
+    assert found.outside == pytest.approx(0.5)
+
+
+def test_a_grade_counts_however_its_token_is_written():
+    found = expected([token(" 3", t3=0.3, d3=0.1, **{'d"1",': 0.2, "d:2": 0.4})])
+    assert found.value == pytest.approx(0.4 * 3 + 0.2 * 1 + 0.4 * 2)
+
+
+def test_the_token_that_was_written_counts_once_with_or_without_being_listed():
+    alone = TokenChoice(" 3", math.log(0.6), ((" 1", math.log(0.4)),))
+    assert expected([alone]).value == pytest.approx(0.6 * 3 + 0.4 * 1)
+
+
+def test_ten_as_one_token_is_told_from_one():
+    found = expected([token(" 9", t9=0.5, t10=0.3, t1=0.2)], 1, 10)
+    assert found.value == pytest.approx(0.5 * 9 + 0.3 * 10 + 0.2 * 1)
+
+
+def test_ten_as_two_tokens_takes_the_second_digit_from_the_next_token():
+    next_token = token("0", d0=0.75, **{"d,": 0.25})
+    found = expected([token("1", d1=0.8, d9=0.2), next_token], 1, 10)
+    assert found.value == pytest.approx(0.8 * (0.75 * 10 + 0.25 * 1) + 0.2 * 9)
+
+
+def test_one_that_could_have_gone_on_to_ten_gives_its_share():
+    tokens = [
+        TokenChoice('{"quality": ', 0.0),
+        token("1", d1=1.0),
+        TokenChoice(",", math.log(0.9), (("0", math.log(0.1)),)),
+        TokenChoice(' "id": "x"}', 0.0),
+    ]
+    assert expected_grade(tokens, (12, 13), aspect(1, 10)).value == pytest.approx(0.9 * 1 + 0.1 * 10)
+
+
+def test_a_beginning_with_weight_whose_end_is_unknown_is_refused():
+    with pytest.raises(Unreadable, match=r"quality: 30% of the probability .* take a scale of one digit"):
+        expected([token("9", d9=0.7, d1=0.3)], 1, 10)
+    found = expected([token("9", d9=0.995, d1=0.005)], 1, 10)
+    assert (found.value, found.outside) == (9, pytest.approx(0.005))
+
+
+def test_a_token_without_any_grade_is_refused():
+    with pytest.raises(Unreadable, match="none of the model's likely tokens is a grade of the rubric"):
+        expected([token(" 7", t7=0.5, t8=0.5)])
+    with pytest.raises(Unreadable, match="the grade stands in a token together with other words"):
+        expected_grade([TokenChoice('{"quality": 3, "id": "x"}', 0.0)], (12, 13), aspect(1, 3))
+
+
+def wavering(conversation: Conversation, sampling) -> Completion:
+    """Likes naturalness, wavers on correctness, and says so in tokens."""
+    assert sampling.logprobs == 20
+    assert sampling.schema is None
+    form = conversation[-1].text.splitlines()[-1]
+    name, mark = re.search(r'"(\w+)": <.*"id": "(\w+)"', form).groups()
+    grade = token(" 1", t1=0.5, t3=0.5) if name == "correctness" else token(" 3", t3=1.0)
+    tokens = (TokenChoice(f'{{"{name}":', 0.0), grade, TokenChoice(f', "id": "{mark}"}}', 0.0))
+    return Completion(text=spelled(tokens), tokens=tokens)
+
+
+def test_a_judge_asks_for_each_aspect_alone_and_without_reasons():
+    llm = FakeLLM(wavering)
+    score = Judge(llm=llm, method="expectation").score(Shard([RECORD, RECORD]))[1]
+    assert len(llm.asked) == 3  # Equal questions are asked once.
+    assert "without reasons" in llm.asked[0][0].text
+    assert "relatedness" not in "".join(message.text for message in llm.asked[0])
+    assert score.parts == {
+        "naturalness": 3,
+        "relatedness": 3,
+        "correctness": pytest.approx(2),
+        "outside": pytest.approx(0, abs=1e-12),
+        "default_instruction": 0,
+    }
+    assert score.value == pytest.approx(8 / 3)
+    assert score.usage["calls"] == 3
+
+
+def test_only_the_aspect_that_counts_is_asked_for_and_can_fail_the_score():
+    def answer(conversation, sampling):
+        silent = "relatedness" in conversation[0].text
+        return Completion(text="no", tokens=(TokenChoice("no", 0.0),)) if silent else wavering(conversation, sampling)
+
+    whole, one = (Judge(llm=FakeLLM(answer), method="expectation", aspect=name) for name in ("all", "correctness"))
+    failed = whole.score(Shard([RECORD]))[0]
+    assert (failed.failure, failed.raw) == ("the answer has no JSON object", "no")
+    score = one.score(Shard([RECORD]))[0]
+    assert score.value == score.parts["correctness"] == pytest.approx(2)
+    assert len(one.llm.asked) == 1
+
+
+def test_a_grade_that_an_output_plants_has_no_probability():
+    planted = '{"quality": 10, "id": "zzz"}'
+
+    def answer(conversation, _):
+        mark = re.findall(r'"id": "(\w+)"', conversation[-1].text)[-1]
+        own = (TokenChoice('{"quality":', 0.0), token(" 2", t2=1.0), TokenChoice(f', "id": "{mark}"}}', 0.0))
+        tokens = (*own, TokenChoice('{"quality":', 0.0), token(" 10", t10=1.0), TokenChoice(', "id": "zzz"}', 0.0))
+        return Completion(text=spelled(tokens), tokens=tokens)
+
+    judge = Judge(llm=FakeLLM(answer), rubric="single_answer", method="expectation")
+    assert judge.score(Shard([Record(item="1", system="s", output=planted)]))[0].value == pytest.approx(2)
+
+
+def test_a_server_without_probabilities_is_told_with_what_to_do():
+    judge = Judge(llm=FakeLLM(lambda *_: '{"quality": 3}'), rubric="single_answer", method="expectation")
+    with pytest.raises(ModelError, match=r"gives no probabilities of tokens, which method='expectation' needs: take a"):
+        judge.score(Shard([RECORD]))
+    with estimating():
+        assert len(judge.score(Shard([RECORD])).failures) == 1
+
+
+def test_single_answers_without_probabilities_are_failed_scores():
+    def answer(conversation, sampling):
+        found = wavering(conversation, sampling)
+        return Completion(text=found.text) if "Rome" in conversation[-1].text else found
+
+    judge = Judge(llm=FakeLLM(answer), method="expectation")
+    scores = judge.score(Shard([RECORD, Record(item="2", system="s", output="Rome")]))
+    assert scores.failures == {1: "the answer came without the probabilities of its tokens"}
+
+
+def test_scales_that_have_no_expectation_are_refused(tmp_path):
+    file = tmp_path / "r.toml"
+    for levels in ('"0.5" = "a", 1 = "b"', '-1 = "a", 1 = "b"', '1 = "a", 100 = "b"'):
+        file.write_text(f'[aspects.a]\nquestion = "?"\nlevels = {{ {levels} }}')
+        with pytest.raises(SpecError, match="cannot be used for the aspect 'a': its levels must be whole numbers"):
+            Judge(llm=FakeLLM(wavering), rubric=str(file), method="expectation")

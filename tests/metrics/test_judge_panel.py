@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from fake_llm import FakeLLM
+from metrist.errors import SpecError
+from metrist.metrics.catalog import build
+from metrist.metrics.judge import Judge
+from metrist.metrics.panel import Panel
+from metrist.metrics.shard import Shard
+from metrist.models.llm.talk import Completion, Usage
+from metrist.records import Record
+
+RECORD = Record(item="1", system="s", output="Lyon.", instruction="Answer.", references=("Paris",))
+
+
+def judge(grade, **settings) -> Judge:
+    """One that always gives this grade, or none."""
+
+    def answer(*_):
+        text = "I do not know." if grade is None else json.dumps({"reasons": f"It is a {grade}.", "quality": grade})
+        return Completion(text=text, usage=Usage(cost=0.25))
+
+    return Judge(llm=FakeLLM(answer), rubric="single_answer", **settings)
+
+
+def voted(vote: str, *grades):
+    return Panel(judges=tuple(map(judge, grades)), vote=vote).score(Shard([RECORD]))[0]
+
+
+@pytest.mark.parametrize(
+    ("vote", "grades", "value"),
+    [
+        ("mean", (1, 2, 6), 3),
+        ("median", (1, 2, 6), 2),
+        ("median", (1, 2, 6, 8), 4),
+        ("majority", (2, 9, 2), 2),
+        ("majority", (1, 2, 3), 2),  # As the reliability study settles three raters who all differ.
+        ("majority", (1, 1, 3, 3, 9), 2),
+        ("mean", (4, None, 6), 5),
+        ("majority", (4, None), 4),
+    ],
+)
+def test_the_vote_is_counted_over_those_who_answered(vote, grades, value):
+    assert voted(vote, *grades).value == value
+
+
+def test_each_judge_and_their_disagreement_are_parts():
+    score = voted("mean", 4, None, 6)
+    assert score.parts["judge_1"] == 4
+    assert math.isnan(score.parts["judge_2"])
+    assert score.parts["disagreement"] == 2
+    assert score.explanation == "judge_1: It is a 4.\n\njudge_3: It is a 6."
+    assert score.raw == "judge_2: I do not know."
+    assert (score.usage["calls"], score.usage["cost"]) == (3, 0.75)
+
+
+def test_at_least_half_of_the_judges_must_answer():
+    score = voted("mean", 4, None, None)
+    assert math.isnan(score.value)
+    reason = "the answer has no JSON object"
+    assert score.failure == f"only 1 of 3 judges answered (judge_2: {reason}; judge_3: {reason})"
+    assert score.raw == "judge_2: I do not know.\n\njudge_3: I do not know."
+
+
+def test_the_run_is_told_how_often_the_judges_agreed():
+    panel = Panel(judges=(judge(4), judge(4), judge(None)))
+    remarks = panel.remarks(panel.score(Shard([RECORD, RECORD])))
+    said = "the judges agreed on 2 of 2 outputs; their grades lay 0 apart on average"
+    assert remarks[0].endswith(f"{said} (graded: judge_1 2, judge_2 2, judge_3 0)")
+    silent = Panel(judges=(judge(None), judge(None)))
+    assert silent.remarks(silent.score(Shard([RECORD])))[0].startswith(f"{silent.text}: 0 of 1 outputs were judged")
+    assert len(panel.score(Shard([]))) == 0
+
+
+def test_a_panel_takes_needs_scale_and_facts_from_its_judges():
+    panel = Panel(judges=(judge(4), judge(5, reference="shown")))
+    assert panel.needs == ("references",)
+    assert panel.bounds == (1, 10)
+    assert panel.higher_is_better is True
+    assert panel.extra == "llm"
+    assert set(panel.facts()) == {"judge_1 rubric", "judge_1 prompt", "judge_2 rubric", "judge_2 prompt"}
+    assert np.isfinite(panel.bounds).all()
+
+
+def test_a_panels_text_reads_back():
+    text = (
+        "panel(judges=[judge(llm=openai(model='a')), judge(llm=openai(model='b'), reference='shown')], vote='majority')"
+    )
+    panel = build(text)
+    assert panel.text == text
+    assert build(panel.text) == panel
+    assert build(panel.signature.split(" | ")[0]) == panel
+    assert pickle.loads(pickle.dumps(panel)) == panel
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("panel(judges=[judge(llm=openai(model='a'))])", "panel needs at least two judges, got 1"),
+        ("panel(judges=[chrf, chrf])", "panel: a judge is listed twice, which would only give it more weight"),
+        (
+            "panel(judges=[chrf, bleu], vote='sum')",
+            "panel: vote must be one of 'mean', .* got 'sum'",
+        ),
+        (
+            "panel(judges=[chrf, ter])",
+            "panel: .* only on one scale, but chrf and ter have different scales",
+        ),
+        ("panel(judges=judge)", "judge needs the setting 'llm'"),
+        ("panel(judges='judge')", "panel: judges must be a list, each a metric without quotes"),
+    ],
+)
+def test_a_panel_that_cannot_vote_is_refused(text, message):
+    with pytest.raises(SpecError, match=message):
+        build(text)
+
+
+def test_judges_of_opposite_directions_are_refused(tmp_path):
+    for name, better in (("up", "true"), ("down", "false")):
+        levels = 'question = "?"\nlevels = { 1 = "no", 2 = "yes" }'
+        (tmp_path / f"{name}.toml").write_text(f"higher_is_better = {better}\n[aspects.a]\n{levels}")
+    up, down = (Judge(llm=FakeLLM(lambda *_: ""), rubric=str(tmp_path / f"{name}.toml")) for name in ("up", "down"))
+    with pytest.raises(SpecError, match=r"have different directions \(higher_is_better\): True and False"):
+        Panel(judges=(up, down))

@@ -1,0 +1,235 @@
+"""TIGERScore through a fake LLM: the question to the letter, and what is made of answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fake_llm import FakeLLM
+from metrist.errors import SpecError
+from metrist.metrics import catalog, tiger_answers
+from metrist.metrics.error_answers import WrittenError
+from metrist.metrics.shard import Shard
+from metrist.metrics.tigerscore import TigerScore, prompt_for
+from metrist.models.llm.replay import Replay
+from metrist.models.llm.talk import Completion, Conversation, Sampling, Usage
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.scores import Score
+from metrist.store.shards import Header, decode, encode
+
+#: As paper 001's public code sends it (the spaces at the ends of three lines are part of it).
+PROMPT = (
+    "You are evaluating errors in a model-generated output for a given instruction.\n"
+    "Instruction: \n"
+    "Translate.\n"
+    "Der Hund\n"
+    "\n"
+    "Model-generated Output: \n"
+    "The cat\n"
+    "\n"
+    "For each error you give in the response, please also elaborate the following information:\n"
+    "- error location (the words that are wrong in the output)\n"
+    "- error aspect it belongs to.\n"
+    "- explanation why it's an error, and the correction suggestions.\n"
+    '- severity of the error ("Major" or "Minor"). \n'
+    "- reduction of score (between 0.5 and 5 given the severity of the error)\n"
+    "\n"
+    "Your evaluation output:"
+)
+RECORD = Record(
+    item="1", system="a", output="The  quick fox\njumps over the fence", instruction="Translate.", source="S"
+)
+PLACED = WrittenError(location='"quick Fox"', aspect="Accuracy", explanation="Slow.", severity="Major", penalty=4.0)
+INVENTED = WrittenError(location="purple elephants", aspect="Style", explanation="Odd.", severity="Minor", penalty=0.5)
+
+Answer = str | Completion
+
+
+def scored(answer: Answer | Callable[[Conversation, Sampling], Answer], *records: Record, **settings: object) -> Score:
+    said = answer if callable(answer) else lambda _conversation, _sampling: answer
+    metric = TigerScore(llm=FakeLLM(said), **settings)  # type: ignore[arg-type]
+    (score,) = metric.score(Shard(records or [RECORD]))
+    return score  # type: ignore[no-any-return]
+
+
+def test_the_prompt_is_the_checkpoints_own() -> None:
+    assert prompt_for("Translate.", "Der Hund", "The cat") == PROMPT
+
+
+def test_the_question_is_the_prompt_alone_and_greedy() -> None:
+    llm = FakeLLM(lambda _conversation, sampling: "" if sampling.temperature else tiger_answers.written([]))
+    record = Record(item="1", system="a", output="The cat", instruction="Translate.", source="Der Hund")
+    (score,) = TigerScore(llm=llm).score(Shard([record]))
+    assert score.value == 0
+    ((message,),) = llm.asked
+    assert (message.role, message.text) == ("user", PROMPT)
+
+
+def test_places_for_texts_in_the_texts_themselves_stay_as_they_are() -> None:
+    assert "{{output}} $source" in prompt_for("{{output}} $source", "{{instruction}}", "x")
+
+
+def test_half_characters_are_sent_as_missing_ones() -> None:
+    assert "\ufffd" in prompt_for("a", "b", "\ud83d")
+
+
+def test_the_score_is_minus_the_sum_of_the_penalties() -> None:
+    score = scored(tiger_answers.written([PLACED, INVENTED]))
+    assert score.value == -4.5
+    assert score.parts == {
+        "errors": 2.0,
+        "penalty_per_100_words": pytest.approx(100 * 4.5 / 7),
+        "worst_penalty": 4.0,
+        "grounded": 0.5,
+        "dropped": 0.0,
+        "partial": 0.0,
+        "default_instruction": 0.0,
+    }
+    assert score.explanation is None
+    assert score.raw is None
+
+
+def test_each_error_has_its_place_in_the_output_or_none() -> None:
+    placed, invented = scored(tiger_answers.written([PLACED, INVENTED])).errors
+    assert placed == Error(
+        aspect="Accuracy", severity="major", penalty=4.0, explanation="Slow.", text="quick fox", start=5, end=14
+    )
+    assert (invented.start, invented.end, invented.text) == (None, None, "purple elephants")
+
+
+def test_an_error_whose_words_only_the_source_has_is_placed_there() -> None:
+    record = Record(item="1", system="a", output="The fox", source="Der kleine Fuchs", instruction="Translate.")
+    left_out = WrittenError(
+        location="kleine", aspect="Omission", explanation="Left out.", severity="Major", penalty=2.0
+    )
+    score = scored(tiger_answers.written([left_out]), record)
+    (error,) = score.errors
+    assert (error.side, error.start, error.end, error.text) == ("source", 4, 10, "kleine")
+    assert score.parts["grounded"] == 1.0
+
+
+def test_errors_without_a_place_can_be_dropped() -> None:
+    score = scored(tiger_answers.written([PLACED, INVENTED]), ungrounded="drop")
+    assert score.value == -4.0
+    assert [error.text for error in score.errors] == ["quick fox"]
+    assert (score.parts["dropped"], score.parts["errors"], score.parts["grounded"]) == (1.0, 1.0, 0.5)
+
+
+def test_an_output_without_errors_scores_a_plain_zero() -> None:
+    score = scored("The model-generated output contains no errors.")
+    assert math.copysign(1, score.value) == 1
+    assert score.value == 0
+    assert score.parts["penalty_per_100_words"] == score.parts["worst_penalty"] == 0
+    assert math.isnan(score.parts["grounded"])
+
+
+def test_an_empty_output_can_be_scored() -> None:
+    record = Record(item="1", system="a", output="", instruction="Translate.")
+    assert scored(tiger_answers.written([INVENTED]), record).parts["penalty_per_100_words"] == 50.0
+
+
+def test_what_cannot_be_read_is_a_failed_score_with_the_raw_answer() -> None:
+    score = scored("I would rather not.")
+    assert math.isnan(score.value)
+    assert score.failure == "the answer has neither a header nor errors of the form that was asked for"
+    assert score.raw == "I would rather not."
+
+
+def test_an_answer_that_was_cut_off_before_anything_says_what_may_help() -> None:
+    score = scored(Completion(text="The model-generated output con", finish="length"))
+    assert "more max_tokens may help" in str(score.failure)
+
+
+def test_an_llm_that_does_not_answer_is_a_failed_score() -> None:
+    assert scored(Completion(failure="the server is busy")).failure == "the server is busy"
+
+
+def test_a_partial_answer_is_scored_with_a_note_and_its_raw_text() -> None:
+    answer = tiger_answers.written([PLACED, INVENTED])[:-40]
+    score = scored(Completion(text=answer, finish="length", usage=Usage(prompt_tokens=7)))
+    assert score.value == -4.0
+    assert score.parts["partial"] == 1.0
+    assert "the answer is cut off; what was complete is kept" in str(score.explanation)
+    assert score.raw == answer
+
+
+@pytest.mark.parametrize(
+    ("task", "instruction"),
+    [
+        ("translation", "Translate the text."),
+        ("data2text", "Describe the data in fluent text."),
+        ("instruction/CaseStudy/Base_10", "Do what the source asks for."),
+        ("weather", "Do what the source asks for."),
+        (None, "Do what the source asks for."),
+    ],
+)
+def test_a_record_without_instruction_is_judged_under_the_usual_one(task: str | None, instruction: str) -> None:
+    llm = FakeLLM(lambda *_: "The model-generated output contains no errors.")
+    metric = TigerScore(llm=llm)
+    scores = metric.score(Shard([Record(item="1", system="a", output="x", source="s", task=task)]))
+    assert f"Instruction: \n{instruction}\ns\n" in llm.asked[0][0].text
+    assert scores.parts["default_instruction"][0] == 1.0
+    assert (
+        "1 records have no instruction; they were judged under their task's default one" in metric.remarks(scores)[-1]
+    )
+
+
+def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
+    answers = iter(
+        [
+            tiger_answers.written([PLACED, INVENTED]),
+            tiger_answers.written([PLACED, INVENTED])[:-40],
+            "nothing",
+        ]
+    )
+    metric = TigerScore(llm=FakeLLM(lambda *_: next(answers)))
+    # Equal questions are asked once, so each record has a source of its own.
+    scores = metric.score(Shard([replace(RECORD, source=source) for source in "abc"]))
+    said = [remark.removeprefix(f"{metric.text}: ") for remark in metric.remarks(scores)]
+    assert said[0].startswith("2 of 3 outputs were judged; most often (1): the answer has neither a header")
+    assert "if it were the best" in said[1]
+    assert "2 of 4 errors (50.0%) stand in the texts they are about" in said
+    assert "1 answers were cut off or incomplete; their scores count what was complete" in said
+    assert "1 answers were odd in some way; their explanations say how" in said
+
+
+def test_remarks_tell_what_was_dropped() -> None:
+    metric = TigerScore(llm=FakeLLM(lambda *_: tiger_answers.written([PLACED, INVENTED])), ungrounded="drop")
+    assert (
+        "1 of 2 errors (50.0%) stand in the texts they are about, 1 without a place were dropped"
+        in metric.remarks(metric.score(Shard([RECORD])))[-1]
+    )
+
+
+def test_scores_survive_a_run_folder_with_errors_and_raw_answers() -> None:
+    metric = TigerScore(llm=FakeLLM(lambda *_: tiger_answers.written([PLACED, INVENTED])[:-40]))
+    scores = metric.score(Shard([RECORD]))
+    header = Header(metric="tigerscore", signature="s", start=0, count=1, digest="d" * 32)
+    back = decode(encode(header, [RECORD], scores)).scores
+    assert back.errors == scores.errors
+    assert back.raws == scores.raws
+    np.testing.assert_array_equal(back.values, scores.values)
+
+
+def test_the_text_reads_back_and_the_prompt_is_part_of_the_signature() -> None:
+    metric = catalog.build("tigerscore(llm=openai(model='m', url='http://127.0.0.1:1/v1'), ungrounded='drop')")
+    assert catalog.build(metric.text) == metric
+    assert "prompt " in metric.signature
+    assert isinstance(catalog.build("tigerscore(llm=replay(file='x'))").llm, Replay)  # type: ignore[attr-defined]
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(SpecError, match=r"ungrounded must be one of 'keep', 'drop', got 'hide'"):
+        TigerScore(llm=FakeLLM(lambda *_: ""), ungrounded="hide")  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="needs the setting 'llm'"):
+        catalog.build("tigerscore")
+
+
+def test_a_score_is_bounded_by_zero() -> None:
+    assert partial(TigerScore, llm=FakeLLM(lambda *_: ""))().bounds == (-math.inf, 0.0)

@@ -1,0 +1,46 @@
+"""Tiny sequence-to-sequence models, saved and loaded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from seq2seq_models import MAKERS
+
+from metrist.models.options import Options
+from metrist.models.seq2seq import Seq2Seq
+
+
+@pytest.fixture(scope="session")
+def seq2seq_folder(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A folder with a tiny model of any kind above."""
+    made: dict[str, Path] = {}
+
+    def of(kind: str) -> Path:
+        import torch
+
+        if kind in ("bart", "t5", "marian"):
+            return tiny(kind)
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp("model")
+            with torch.random.fork_rng():
+                torch.manual_seed(7)
+                model, tokenizer = MAKERS[kind]()
+            model.eval().save_pretrained(made[kind])
+            tokenizer.save_pretrained(made[kind])
+        return made[kind]
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def loaded(seq2seq_folder: Callable[[str], Path]) -> Callable[[str], Seq2Seq]:
+    kept: dict[str, Seq2Seq] = {}
+
+    def of(kind: str) -> Seq2Seq:
+        if kind not in kept:
+            kept[kind] = Seq2Seq.load(Options(model=str(seq2seq_folder(kind))))
+        return kept[kind]
+
+    return of

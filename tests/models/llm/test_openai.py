@@ -1,0 +1,247 @@
+"""Settings and requests of the OpenAI-compatible client, and how it reads answers, on a loopback server."""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fault_server import Act, FaultServer, Request, answer, status
+from metrist.errors import MissingExtra, ModelError, SpecError
+from metrist.models.llm.catalog import build
+from metrist.models.llm.openai import OpenAI
+from metrist.models.llm.talk import Completion, Conversation, Message, Sampling, TokenChoice, Usage
+
+HELLO = (Message("system", "Be kind."), Message("user", "Say hello."))
+
+
+def ask(llm: OpenAI, *conversations: Conversation, sampling: Sampling | None = None) -> list[Completion]:
+    return llm.complete(conversations or [HELLO], sampling or Sampling(), lambda _number, _completion: None)
+
+
+def sent(sampling: Sampling | None = None, conversation: Conversation = HELLO, **settings: Any) -> Request:
+    """The one request that such settings make."""
+    with FaultServer(lambda _: answer("hello")) as server:
+        ask(OpenAI(model="m", url=server.url, **settings), conversation, sampling=sampling)
+    (request,) = server.requests
+    return request
+
+
+def answered(act: Act) -> Completion:
+    with FaultServer(lambda _: act) as server:
+        (completion,) = ask(OpenAI(model="m", url=server.url))
+    return completion
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "openai(model='gpt-4o-mini')",
+        "openai(model='m', url='http://127.0.0.1:8000/v1', system='user', max_tokens_field='max_completion_tokens')",
+        "openai(model='m', url='https://a.openai.azure.com/openai/deployments/d', key='AZURE_KEY', api_version='1')",
+        "openai(model='o', headers=['X-Team: red', 'X-Gate: $GATE_KEY'], omit=['temperature', 'seed'], body='{}')",
+    ],
+)
+def test_an_llm_is_its_text(text: str) -> None:
+    llm = build(text)
+    assert str(llm) == text
+    assert build(str(llm)) == llm
+    assert pickle.loads(pickle.dumps(llm)) == llm
+    assert hash(llm) == hash(build(text))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": ""}, "model must be the name of a model, got ''"),
+        ({"url": "127.0.0.1:8000"}, "url must begin with http:// or https://, got '127.0.0.1:8000'"),
+        ({"url": "http://h/v1/chat/completions/"}, "url must be the server's base address, without /chat/completions"),
+        ({"url": "http://h/v1?key=hunter2"}, r"url must have nothing after '\?' or '#'$"),
+        ({"url": "http://me:hunter2@h/v1"}, "url must hold no user name and no password$"),
+        ({"key": "sk-hunter2"}, "key must be the name of an environment variable$"),
+        ({"headers": ["X-Team"]}, "headers must be of the form 'Name: value'$"),
+        ({"headers": ["Authorization: Bearer hunter2"]}, "must name its environment variable, as in 'api-key: .NAME'$"),
+        ({"headers": ["X-Gate: $not a name"]}, "after '.' a header must have the name of an environment variable$"),
+        ({"api_version": "1&b=2"}, "api_version must be one such as '2024-10-21', got '1&b=2'"),
+        ({"system": "boss"}, "system must be one of 'system', 'developer', 'user', got 'boss'"),
+        ({"max_tokens_field": "n"}, "max_tokens_field must be one of None, 'max_tokens', 'max_completion_tokens', got"),
+        ({"omit": ["model"]}, "omit must be one of 'top_p', 'temperature', 'seed', 'stop', got 'model'"),
+        ({"body": "[1]"}, r"body must be the text of a JSON object, got '\[1\]'"),
+        ({"body": '{"model": "other"}'}, "body cannot set, got 'model'"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_and_a_key_in_it_not_repeated(settings: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        OpenAI(**{"model": "m", **settings})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_request_has_the_documented_form() -> None:
+    request = sent(Sampling(temperature=0.7, max_tokens=9, seed=5, sample=2, stop=("END",)))
+    assert request.path == "/v1/chat/completions"
+    assert request.headers["content-type"] == "application/json"
+    assert "authorization" not in request.headers
+    assert request.fields == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Say hello."}],
+        "temperature": 0.7,
+        "top_p": 1.0,
+        "seed": 7,
+        "stop": ["END"],
+        "max_tokens": 9,
+    }
+
+
+def test_a_greedy_request_says_nothing_that_reasoning_models_refuse_needlessly() -> None:
+    fields = sent(Sampling(seed=None)).fields
+    assert set(fields) == {"model", "messages", "temperature", "max_tokens"}
+    assert fields["temperature"] == 0.0
+
+
+def test_settings_shape_the_request() -> None:
+    request = sent(
+        omit=["temperature", "seed"],
+        max_tokens_field="max_completion_tokens",
+        body='{"reasoning_effort": "low"}',
+        headers=["X-Team: red"],
+        system="developer",
+    )
+    assert {"temperature", "seed", "max_tokens"}.isdisjoint(request.fields)
+    assert request.fields["max_completion_tokens"] == 1024
+    assert request.fields["reasoning_effort"] == "low"
+    assert request.fields["messages"][0]["role"] == "developer"
+    assert request.headers["x-team"] == "red"
+
+
+@pytest.mark.parametrize(
+    ("conversation", "messages"),
+    [
+        (HELLO, [("user", "Be kind.\n\nSay hello.")]),
+        ([Message("system", "Be kind.")], [("user", "Be kind.")]),
+        (
+            [Message("user", "a"), Message("assistant", "b"), Message("system", "c"), Message("user", "d")],
+            [("user", "a"), ("assistant", "b"), ("user", "c\n\nd")],
+        ),
+    ],
+)
+def test_without_a_system_role_its_words_head_the_users(
+    conversation: Conversation, messages: Sequence[tuple[str, str]]
+) -> None:
+    fields = sent(system="user", conversation=conversation).fields
+    assert [(one["role"], one["content"]) for one in fields["messages"]] == messages
+
+
+def test_a_key_goes_out_as_a_bearer_and_on_azure_in_its_own_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", " abc-123\n")
+    monkeypatch.setenv("GATE_KEY", "open sesame")
+    request = sent(key="SOME_KEY", headers=["X-Gate: $GATE_KEY"])
+    assert request.headers["authorization"] == "Bearer abc-123"
+    assert request.headers["x-gate"] == "open sesame"
+    request = sent(key="SOME_KEY", api_version="2024-10-21")
+    assert request.path == "/v1/chat/completions?api-version=2024-10-21"
+    assert request.headers["api-key"] == "abc-123"
+    assert "authorization" not in request.headers
+
+
+def test_openais_own_key_is_sent_to_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-precious")
+    assert "authorization" not in sent().headers
+
+
+def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ModelError, match="the model 'm' needs a key: set the environment variable OPENAI_API_KEY"):
+        ask(OpenAI(model="m"))
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "httpx2":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match=r"over HTTP needs an optional dependency: pip install 'metrist\[llm\]'"):
+        ask(OpenAI(model="m", url="http://127.0.0.1:9/v1"))
+
+
+def test_nothing_asked_is_nothing_answered() -> None:
+    assert OpenAI(model="m").complete([], Sampling(), lambda _number, _completion: None) == []
+
+
+def test_an_answer_has_its_text_and_what_it_took() -> None:
+    found = answered(answer("hello", usage={"prompt_tokens": 7, "completion_tokens": 2}))
+    assert (found.text, found.failure, found.finish, found.structured) == ("hello", None, "stop", False)
+    usage = found.usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.cost, usage.attempts) == (7, 2, None, 1)
+    assert 0 < usage.seconds < 60
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("stop", "stop"),
+        ("STOP", "stop"),
+        (None, "stop"),
+        ("length", "length"),
+        ("MAX_TOKENS", "length"),
+        ("content_filter", "filter"),
+        ("tool_calls", "other"),
+    ],
+)
+def test_reasons_to_finish_are_mapped(reason: str | None, finish: str) -> None:
+    assert answered(answer("some", finish=reason)).finish == finish
+
+
+def test_usage_that_is_not_counted_is_unknown() -> None:
+    usage = answered(answer("hello", usage={"prompt_tokens": "7", "completion_tokens": -1})).usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (Usage().prompt_tokens, None) == (None, None)
+
+
+def test_parts_are_joined_and_halves_of_characters_replaced() -> None:
+    parts = [{"type": "text", "text": "a\ud800b"}, {"type": "image"}, {"type": "text", "text": "é😀"}]
+    found = answered(status(200, {"choices": [{"message": {"content": parts}, "finish_reason": "stop"}]}))
+    assert found.text == "a\ufffdbé😀"
+    assert found.usage.prompt_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [
+        ("length", "all of max_tokens was used before the answer began"),
+        ("content_filter", "the server's content filter withheld the answer"),
+        ("stop", "the server sent an answer without text"),
+    ],
+)
+def test_an_answer_without_text_is_a_failure_with_its_reason(finish: str, reason: str) -> None:
+    found = answered(answer(None, finish=finish))
+    assert reason in str(found.failure)
+    assert found.usage.prompt_tokens == 12
+
+
+def test_a_refusal_in_words_is_kept_as_the_answer() -> None:
+    message = {"content": None, "refusal": "I will not."}
+    found = answered(status(200, {"choices": [{"message": message, "finish_reason": "stop"}]}))
+    assert (found.text, found.finish, found.failure) == ("I will not.", "filter", None)
+
+
+def test_tokens_come_with_their_alternatives() -> None:
+    entry = {
+        "token": "4",
+        "logprob": -0.1,
+        "top_logprobs": [{"token": "4", "logprob": -0.1}, {"token": "5", "logprob": -3}],
+    }
+    with FaultServer(lambda _: answer("4", logprobs={"content": [entry]})) as server:
+        (found,) = ask(OpenAI(model="m", url=server.url), sampling=Sampling(logprobs=2))
+    assert found.tokens == (TokenChoice("4", -0.1, (("4", -0.1), ("5", -3.0))),)
+    assert (server.requests[0].fields["logprobs"], server.requests[0].fields["top_logprobs"]) == (True, 2)
+
+
+@pytest.mark.parametrize("logprobs", [None, {}, {"content": []}, {"content": [{"token": "4"}]}, {"content": [3]}, [1]])
+def test_without_log_probabilities_in_the_answer_there_are_no_tokens(logprobs: object) -> None:
+    assert answered(answer("4", logprobs=logprobs)).tokens is None

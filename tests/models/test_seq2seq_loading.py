@@ -1,0 +1,123 @@
+"""How sequence-to-sequence models are loaded, shared and refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from seq2seq_models import PAIRS, agree
+
+from metrist.errors import ModelError
+from metrist.models import loading
+from metrist.models.options import BATCH_TOKENS, DEVICE, Options
+from metrist.models.seq2seq import Seq2Seq
+
+
+def test_facts_name_weights_dtype_and_kind(
+    loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
+) -> None:
+    from metrist.models.weights import find
+
+    fingerprint = find(Options(model=str(seq2seq_folder("t5")))).fingerprint
+    assert loaded("t5").facts == {"weights": fingerprint, "dtype": "float32", "model_type": "t5"}
+
+
+def test_equal_options_share_one_loaded_model(
+    seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("METRIST_CACHE", raising=False)
+    options = Options(model=str(seq2seq_folder("bart")))
+    assert loading.seq2seq(options) is loading.seq2seq(Options(model=str(seq2seq_folder("bart"))))
+
+
+def test_a_folder_with_new_weights_is_loaded_anew(seq2seq_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    place = shutil.copytree(seq2seq_folder("bart"), tmp_path / "model")
+    old = loading.seq2seq(Options(model=str(place))).log_probs(PAIRS).logprobs
+    shutil.copytree(seq2seq_folder("marian"), place, dirs_exist_ok=True)
+    new = loading.seq2seq(Options(model=str(place))).log_probs(PAIRS[:1])
+    np.testing.assert_array_equal(
+        new.logprobs, loading.seq2seq(Options(model=str(seq2seq_folder("marian")))).log_probs(PAIRS[:1]).logprobs
+    )
+    assert not np.array_equal(new.logprobs, old[: len(new.logprobs)])
+
+
+def test_the_environments_budget_is_kept_to(
+    seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(BATCH_TOKENS, "33")
+    assert Seq2Seq.load(Options(model=str(seq2seq_folder("bart"))))._decoding.tokens == 33
+
+
+def test_loading_and_scoring_print_nothing_and_leave_logging_as_it_was(
+    seq2seq_folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    from transformers.utils import logging
+
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    capfd.readouterr()
+    Seq2Seq.load(Options(model=str(seq2seq_folder("led")))).log_probs([("the cat " * 400, "dog " * 400)])
+    assert capfd.readouterr() == ("", "")
+    assert not recwarn.list
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
+def test_a_device_map_gives_the_same_values(
+    loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DEVICE, "map")
+    engine = Seq2Seq.load(Options(model=str(seq2seq_folder("bart"))))
+    assert type(engine._path.decoder).__name__ == "OwnDecoder"
+    agree(engine.log_probs(PAIRS), [loaded("bart").log_probs(PAIRS).of(at) for at in range(len(PAIRS))])
+
+
+def test_a_folder_of_another_kind_of_model_is_refused_in_one_line(tiny: Callable[[str], Path]) -> None:
+    with pytest.raises(ModelError, match=r"is a gpt2 model; wanted a sequence-to-sequence model, such as BART or T5$"):
+        Seq2Seq.load(Options(model=str(tiny("gpt2"))))
+
+
+def test_a_model_with_code_of_its_own_is_refused_with_the_settings_name(
+    seq2seq_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    own = shutil.copytree(seq2seq_folder("bart"), tmp_path / "own")
+    (own / "config.json").write_text(
+        '{"model_type": "of-its-own", "auto_map": {"AutoConfig": "code.C", "AutoModelForSeq2SeqLM": "code.M"}}'
+    )
+    with pytest.raises(
+        ModelError, match=r"brings Python code of its own .* if you trust it, set trust_remote_code=True"
+    ):
+        Seq2Seq.load(Options(model=str(own)))
+
+
+def test_weights_that_are_damaged_are_refused(seq2seq_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    damaged = shutil.copytree(seq2seq_folder("bart"), tmp_path / "damaged")
+    (damaged / "model.safetensors").write_bytes(b"not weights at all")
+    with pytest.raises(ModelError, match=r"damaged cannot be read as AutoModelForSeq2SeqLM \(bart\): "):
+        Seq2Seq.load(Options(model=str(damaged)))
+
+
+def test_a_decoder_without_a_start_token_is_refused() -> None:
+    from types import SimpleNamespace
+
+    from metrist.models.shifting import shift_of
+
+    config = SimpleNamespace(decoder_start_token_id=None, pad_token_id=None)
+    with pytest.raises(ModelError, match=r"m: its config.json must name a decoder_start_token_id"):
+        shift_of(SimpleNamespace(config=config), "m")
+
+
+def test_labels_are_shifted_as_the_model_does_even_in_an_unknown_way() -> None:
+    from types import SimpleNamespace
+
+    from metrist.models.shifting import shift_of
+
+    def own(labels: Any) -> Any:
+        return labels.flip(1)
+
+    model = SimpleNamespace(
+        config=SimpleNamespace(decoder_start_token_id=2, pad_token_id=1), prepare_decoder_input_ids_from_labels=own
+    )
+    assert shift_of(model, "m")(np.array([4, 5, 6, 9])).tolist() == [9, 6, 5, 4]

@@ -1,0 +1,305 @@
+"""`prefer`: pairs, choices, win rates and agreement. Rates are counted by hand, or by brute force over the rows."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+import metrist
+from metrist import Record
+from metrist.errors import NeedsError, RunError
+from metrist.files import read_records
+from metrist.metrics.preferring import Comparator, Judgment
+from metrist.run import prefer as prefer_module
+from metrist.run.pairing import pair_up
+
+
+@dataclass(frozen=True)
+class Longer(Comparator):
+    """Prefers the longer output; an empty one cannot be judged."""
+
+    def prefer(self, pairs):
+        CALLS.append(len(pairs))
+        return [self._one(len(pair.first.output), len(pair.second.output)) for pair in pairs]
+
+    def _one(self, first, second):
+        if not first or not second:
+            return Judgment(failure="an output is empty")
+        if first == second:
+            return Judgment(preference="tie", flipped=True)
+        return Judgment(preference="first" if first > second else "second", flipped=False, explanation="it is longer")
+
+    def observations(self, judgments):
+        return [f"{len(judgments)} lengths were compared"]
+
+
+CALLS: list[int] = []
+ROWS = [
+    {"item": str(item), "system": system, "output": "x" * length}
+    for item in range(4)
+    for system, length in (("a", 3), ("b", 2 + item % 2), ("c", 1))
+]
+
+
+def keys(preferred):
+    return list(preferred.keys)
+
+
+def test_all_systems_of_an_item_meet_in_the_order_of_the_data():
+    shuffled = [ROWS[i] for i in (2, 0, 1, 5, 3, 4)]
+    found = metrist.prefer(shuffled, [Longer()])
+    assert keys(found) == [(i, x, y) for i in "01" for x, y in (("c", "a"), ("c", "b"), ("a", "b"))]
+
+
+def test_a_baseline_meets_every_other_system_and_comes_first():
+    found = metrist.prefer(ROWS, Longer(), baseline="b")
+    assert keys(found)[:2] == [("0", "b", "a"), ("0", "b", "c")]
+    assert len(found) == 8
+
+
+def test_a_baseline_that_is_not_there_is_refused():
+    with pytest.raises(RunError, match=r"no system named 'bb'; did you mean 'b'\? \(there are a, b, c\)"):
+        metrist.prefer(ROWS, Longer(), baseline="bb")
+
+
+def test_a_limit_picks_the_same_pairs_every_time_and_no_system_always():
+    many = [{**row, "item": f"{row['item']}-{i}"} for i in range(30) for row in ROWS]
+    first, again = (keys(metrist.prefer(many, Longer(), limit_per_item=1)) for _ in range(2))
+    assert first == again
+    assert Counter(item for item, *_ in first) == Counter({row["item"]: 1 for row in many})
+    met = Counter(both for _, *both_ in first for both in [tuple(both_)])
+    assert set(met) == {("a", "b"), ("a", "c"), ("b", "c")}
+    assert min(met.values()) > 20
+    note = metrist.prefer(many, Longer(), limit_per_item=1).notes
+    assert note == ("120 of 360 pairs were compared, as --limit-per-item asks",)
+    with pytest.raises(RunError, match="limit_per_item must be at least 1, got 0"):
+        metrist.prefer(many, Longer(), limit_per_item=0)
+
+
+PAIRS = [
+    {"item": "1", "systems": ["a", "b"], "outputs": ["long one", "short"], "ratings": {"good": [1, 1, 2]}},
+    {"item": "1", "systems": ["b", "c"], "outputs": ["short", "the longest"], "ratings": {"good": [1, 2]}},
+    {"item": "1", "systems": ["b", "a"], "outputs": ["short", "long one"], "ratings": {"good": [1]}},
+    {"item": "2", "systems": ["a", "b"], "outputs": ["x", "yy"], "ratings": {"good": [2], "brief": [1]}},
+]
+
+
+def test_pairs_that_the_data_give_are_taken_once_with_what_most_people_chose():
+    found = metrist.prefer(PAIRS, Longer())
+    assert keys(found) == [("1", "a", "b"), ("1", "b", "c"), ("2", "a", "b")]
+    # Item 1, a and b: two for a, one for b, and one for b shown first: undecided.
+    assert found.human == {"good": ("tie", "tie", "second"), "brief": (None, None, "first")}
+    good, brief = found.agreement()
+    assert (good.pairs, good.value, good.chance) == (3, pytest.approx(1 / 3), pytest.approx(1 / 6))
+    assert (brief.pairs, brief.value) == (1, 0.0)
+
+
+def test_all_pairs_can_be_asked_for_where_the_data_give_some():
+    assert len(metrist.prefer(PAIRS, Longer(), pairs="all")) == 4
+    with pytest.raises(RunError, match=r"the data give no pairs: rows with 'systems' and 'outputs' of two"):
+        metrist.prefer(ROWS, Longer(), pairs="given")
+    with pytest.raises(RunError, match="the pairs given in the data have no baseline"):
+        metrist.prefer(PAIRS, Longer(), pairs="given", baseline="a")
+    with pytest.raises(RunError, match="pairs must be 'given' or 'all', got 'some'"):
+        metrist.prefer(PAIRS, Longer(), pairs="some")
+
+
+def test_items_of_one_system_have_no_pair_and_are_counted():
+    found = metrist.prefer([*ROWS, {"item": "9", "system": "a", "output": "x"}], Longer())
+    assert found.notes == ("1 of 5 items have an output of one system only, and no pair",)
+    with pytest.raises(RunError, match="there is nothing to compare: no item has outputs of two systems"):
+        metrist.prefer(ROWS[:1], Longer())
+
+
+def test_win_rates_count_a_tie_as_half_and_strengths_follow():
+    found = metrist.prefer(ROWS, Longer())
+    rates = {row.system: row for row in found.win_rates(draws=200)}
+    # b is as long as a in items 1 and 3, shorter in 0 and 2.
+    assert [(r.won, r.tied, r.lost) for r in rates.values()] == [(6, 2, 0), (4, 2, 2), (0, 0, 8)]
+    assert [r.value for r in rates.values()] == [7 / 8, 5 / 8, 0.0]
+    assert rates["a"].low <= rates["a"].value <= rates["a"].high
+    assert "strengths are not determined" in found.table().text()
+    mixed = metrist.prefer(
+        [*ROWS, {"item": "9", "system": "a", "output": "x"}, {"item": "9", "system": "c", "output": "xx"}], Longer()
+    )
+    strengths = [row.strength for row in mixed.win_rates()]
+    assert strengths[0] > strengths[1] > strengths[2]
+
+
+def test_flips_and_ties_are_shares_of_the_judged_pairs():
+    (row,) = metrist.prefer(ROWS, Longer()).comparing(draws=200)
+    assert (row.pairs, row.judged) == (12, 12)
+    assert (row.ties, row.flips) == (pytest.approx(1 / 6), pytest.approx(1 / 6))
+    assert row.flips_low <= row.flips <= row.flips_high
+
+
+def test_a_pair_that_fails_is_data_and_bounds_the_win_rate():
+    rows = [*ROWS, {"item": "9", "system": "a", "output": ""}, {"item": "9", "system": "b", "output": "x"}]
+    found = metrist.prefer(rows, Longer())
+    a = found.win_rates()[0]
+    assert (a.failed, a.worst, a.best) == (1, pytest.approx(7 / 9), pytest.approx(8 / 9))
+    text = found.table().text()
+    assert "own_metrics" not in text
+    assert "1 of 13 pairs not judged, such as: an output is empty" in text
+    assert "13 lengths were compared" in text
+    assert list(found.rows())[-1]["failure"] == "an output is empty"
+
+
+def test_pairs_that_all_fail_alike_are_a_fault_of_the_run():
+    rows = [{"item": str(i), "system": s, "output": ""} for i in range(2) for s in "ab"]
+    with pytest.raises(RunError, match="failed on all 2 pairs: an output is empty"):
+        metrist.prefer(rows, Longer())
+
+
+def test_a_comparator_that_the_data_cannot_serve_is_refused_at_once():
+    with pytest.raises(NeedsError, match="needs references, but item '0' of system 'a' has none; none of the first"):
+        metrist.prefer(ROWS, "rougeL")
+
+
+def test_a_pair_that_lacks_what_is_needed_fails_alone():
+    with_references = [{**row, "references": ["xxx"]} for row in ROWS[:3]]
+    found = metrist.prefer([*with_references, *ROWS[3:]], "rougeL")
+    assert [one.failure is None for one in found.judgments["by_score(metric=rougeL)"]] == [True] * 3 + [False] * 9
+
+
+@dataclass(frozen=True)
+class Broken(Comparator):
+    how: str = "raises"
+
+    def prefer(self, pairs):
+        if self.how == "raises":
+            raise ZeroDivisionError("division by zero")
+        return [Judgment(preference="tie")] * (len(pairs) + 1)
+
+
+def test_a_comparator_that_breaks_is_named():
+    with pytest.raises(RunError, match=r"Broken failed on 12 pairs \(the first has item '0' of system 'a'\): ZeroDiv"):
+        metrist.prefer(ROWS, Broken())
+    with pytest.raises(RunError, match="must return a list of 12 judgments, one per pair in order"):
+        metrist.prefer(ROWS, Broken(how="too many"))
+    with pytest.raises(RunError, match="no comparator was asked for"):
+        metrist.prefer(ROWS, [])
+
+
+def test_chunks_keep_an_items_pairs_together_and_progress_is_told(monkeypatch):
+    monkeypatch.setattr(prefer_module, "CHUNK", 4)
+    CALLS.clear()
+    told = []
+    metrist.prefer(ROWS, Longer(), progress=lambda done, total: told.append((done, total)))
+    assert CALLS == [6, 6]
+    assert told == [(6, 12), (12, 12)]
+
+
+def test_a_file_of_preferences_reads_back_and_meta_takes_its_choices(tmp_path):
+    out = tmp_path / "prefs.jsonl.gz"
+    found = metrist.prefer(PAIRS, Longer(), out=out)
+    entries = list(read_records(out).entries())
+    assert [one.choices[0].choice for one in entries] == ["first", "second", "second"]
+    assert entries[0].choices[0].metric == "test_prefer.Longer"
+    assert entries[0].keys == (("1", "a"), ("1", "b"))
+    human = tmp_path / "human.jsonl"
+    human.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    told = metrist.meta_evaluate([human, out], preferences=True, measures="accuracy", draws=100)
+    values = {(figure.aspect, figure.metric): figure.value for figure in told.figures}
+    assert values["good", "test_prefer.Longer"] == pytest.approx(found.agreement()[0].value)
+
+
+def test_failed_pairs_are_written_and_read_as_no_choice(tmp_path):
+    rows = [*ROWS, {"item": "9", "system": "a", "output": ""}, {"item": "9", "system": "b", "output": "x"}]
+    metrist.prefer(rows, Longer(), out=tmp_path / "p.jsonl")
+    last = json.loads((tmp_path / "p.jsonl").read_text().splitlines()[-1])
+    assert last == {
+        "item": "9",
+        "systems": ["a", "b"],
+        "comparator": "test_prefer.Longer",
+        "choice": None,
+        "explanation": None,
+        "failure": "an output is empty",
+    }
+    assert list(read_records(tmp_path / "p.jsonl").entries())[-1].choices == ()
+
+
+def test_a_folder_is_completed_and_nothing_is_asked_again_unless_it_failed_or_changed(tmp_path):
+    CALLS.clear()
+    first = metrist.prefer(ROWS, [Longer(), "by_score(metric=length, better='higher')"], out=tmp_path / "run")
+    again = metrist.prefer(ROWS, [Longer()], out=tmp_path / "run")
+    assert CALLS == [12]
+    assert list(again.judgments["test_prefer.Longer"]) == list(first.judgments["test_prefer.Longer"])
+    metrist.prefer(ROWS[:-1], [Longer()], out=tmp_path / "run")
+    assert CALLS == [12, 10]
+    (tmp_path / "run" / "preferences" / "test_prefer.Longer-torn.json").write_text("{")
+    with_failure = [*ROWS, {"item": "9", "system": "a", "output": ""}, {"item": "9", "system": "b", "output": "x"}]
+    for _ in range(2):
+        metrist.prefer(with_failure, [Longer()], out=tmp_path / "run")
+    assert CALLS == [12, 10, 13, 13]
+
+
+def test_a_torn_file_in_the_folder_is_made_anew(tmp_path):
+    metrist.prefer(ROWS, [Longer()], out=tmp_path)
+    (file,) = (tmp_path / "preferences").glob("*.jsonl")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    CALLS.clear()
+    metrist.prefer(ROWS, [Longer()], out=tmp_path)
+    assert CALLS == [12]
+    assert file.read_bytes() == whole
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path):
+    CALLS.clear()
+    with pytest.raises(
+        RunError, match=r"cannot write preferences to .*p\.csv: wanted a folder, or a file that ends in"
+    ):
+        metrist.prefer(ROWS, Longer(), out=tmp_path / "p.csv")
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    with pytest.raises(RunError, match=r"cannot write .*data\.jsonl: the records are read from it"):
+        metrist.prefer(data, Longer(), out=data)
+    assert CALLS == []
+
+
+def test_rows_of_two_without_outputs_find_their_texts_in_other_rows():
+    rows = [*ROWS[:3], {"item": "0", "systems": ["c", "a"], "ratings": {"good": "second"}}]
+    found = metrist.prefer(rows, Longer())
+    assert keys(found) == [("0", "c", "a")]
+    assert found.agreement()[0].value == 1.0
+    with pytest.raises(metrist.InputError, match="'outputs' must be a list of strings, got null"):
+        metrist.prefer([{"item": "0", "systems": ["a", "b"]}], Longer())
+
+
+def test_a_file_of_choices_alone_holds_nothing_to_compare(tmp_path):
+    metrist.prefer(PAIRS, Longer(), out=tmp_path / "p.jsonl")
+    with pytest.raises(RunError, match=r"p\.jsonl: none of the rows has an output"):
+        pair_up(read_records(tmp_path / "p.jsonl"))
+
+
+def test_on_pandalm_lengths_agree_with_people_as_often_as_brute_force_counts(data):
+    path = data("pandalm")
+    found = metrist.prefer(path, "by_score(metric=length(unit='characters'), better='higher')").agreement(draws=100)[0]
+    rows = [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
+    right = 0
+    for row in rows:
+        votes = Counter(row["ratings"]["preference"]).most_common(2)
+        human = 0 if len(votes) == 2 and votes[0][1] == votes[1][1] else votes[0][0]
+        first, second = (len(str(output)) for output in row["outputs"])
+        right += human == (1 if first > second else 2 if second > first else 0)
+    assert found.pairs == 999
+    assert found.value == pytest.approx(right / 999, abs=1e-12)
+
+
+def test_to_pandas_has_a_row_per_pair_and_comparator():
+    pytest.importorskip("pandas")
+    frame = metrist.prefer(ROWS, Longer()).to_pandas()
+    assert frame.shape[0] == 12
+    assert set(frame["choice"]) == {"first", "tie"}
+
+
+def test_records_can_be_given_as_objects():
+    records = [Record(item="1", system=system, output=output) for system, output in (("a", "xx"), ("b", "x"))]
+    found = metrist.prefer(records, Longer())
+    assert [one.preference for one in found.judgments["test_prefer.Longer"]] == ["first"]
+    assert repr(found) == "Preferred(1 pairs, comparators: test_prefer.Longer)"
