@@ -164,7 +164,9 @@ def save(kind: str, folder: Path) -> Path:
     """The folder, with a tiny random model of that kind in it; the same weights every time."""
     import torch
 
-    with torch.random.fork_rng():
+    from metrist.models.pretrained import silent
+
+    with torch.random.fork_rng(), silent():
         torch.manual_seed(7)
         model, tokenizer = MAKERS[kind]()
         model.eval().save_pretrained(folder)

@@ -22,6 +22,11 @@ class Telling(Metric):
         return Scores.of(Score(value=1.0, tokens=tokens if shard.tokens else None) for _ in shard.records)
     def remarks(self, scores):
         return ["texts were cut"]
+
+
+@dataclass(frozen=True)
+class Another(Telling):
+    pass
 """
 
 
@@ -51,6 +56,12 @@ def test_a_page_is_written_whole(metrist, run: Path, tmp_path: Path) -> None:
     refused = metrist("heat", run, "-o", tmp_path / "none" / "page.html")
     assert refused.code == 2
     assert "cannot be written" in refused.err
+
+
+def test_a_page_of_several_metrics_says_so(metrist, run: Path, outputs: Path, tmp_path: Path) -> None:
+    metrist("score", outputs, "-m", "own_metrics.Another", "--tokens", "-o", run)
+    answer = metrist("heat", run, "--limit", 3, "-o", tmp_path / "page.html")
+    assert answer.err == f"metrist: wrote 6 outputs of 2 metrics to {tmp_path / 'page.html'}\n"
 
 
 def test_a_run_without_tokens_is_answered_with_what_to_do(metrist, outputs: Path, tmp_path: Path) -> None:

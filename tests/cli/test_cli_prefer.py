@@ -177,6 +177,6 @@ def test_audit_prints_a_card_and_writes_it(metrist, server, rated, tmp_path):
 def test_audit_tells_before_what_it_would_ask(metrist, server, rated):
     answer = metrist("audit", rated, "--llm", server.llm, "--rubric", "single_answer", "--items", 4, "--dry-run")
     assert answer.code == 0, answer.err
-    # Twelve grades, four pairs both ways, two repeats of four, sixteen probes on five outputs.
-    assert re.search(rf"openai\(model='m'.* {12 + 8 + 8 + 80} +0 ", answer.out)
+    # Twelve grades, four pairs both ways, two repeats of four, twenty probes on five outputs.
+    assert re.search(rf"openai\(model='m'.* {12 + 8 + 8 + 100} +0 ", answer.out)
     assert server.asked == []

@@ -169,3 +169,25 @@ def test_a_pair_that_is_judged_wrongly_is_named(fields: dict[str, Any], message:
 
 def test_scoring_does_not_ask_whether_the_ratings_are_sound() -> None:
     assert len(list(read_records([{"item": 1, "output": "o", "ratings": {"a": "good"}}]))) == 1
+
+
+def test_a_row_of_two_without_outputs_says_what_a_comparator_chose() -> None:
+    rows = [
+        {"item": 1, "systems": ["a", "b"], "comparator": "judge", "choice": choice, "explanation": "so"}
+        for choice in ("first", "second", "tie", None)
+    ]
+    entries = list(read_records(rows).entries())
+    assert [[one.choice for one in entry.choices] for entry in entries] == [["first"], ["second"], ["tie"], []]
+    assert entries[0].keys == (("1", "a"), ("1", "b"))
+    assert entries[0].records == ()
+    assert entries[0].choices[0].metric == "judge"
+
+
+def test_a_row_of_two_without_outputs_may_hold_peoples_preferences() -> None:
+    (entry,) = read_records([{"item": 1, "systems": ["a", "b"], "ratings": {"good": 2}}]).entries()
+    assert [one.choice for one in entry.preferences] == ["second"]
+
+
+def test_a_row_of_two_systems_that_says_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="row 1: 'outputs' must be a list of strings, got null"):
+        list(read_records([{"item": 1, "systems": ["a", "b"]}]).entries())

@@ -207,7 +207,7 @@ def test_failures_of_the_metric_within_stay_failures(tmp_path):
     [
         (lambda found: {**found, "format": "other 2"}, "its format is 'other 2', not 'metrist calibration 1'"),
         (lambda found: {k: v for k, v in found.items() if k != "signature"}, "'signature' is missing"),
-        (lambda found: [found], "not a file that `metrist calibrate` wrote"),
+        (lambda found: [found], "not a calibration as `metrist calibrate RUN -m METRIC -o FILE` writes"),
         (lambda found: {**found, "groups": {"": {**found["groups"][""], "count": 7}}}, "40 values for a count of 7"),
         (
             lambda found: {**found, "groups": {"": {**found["groups"][""], "values": [2, 1] * 20}}},
@@ -228,7 +228,7 @@ def test_a_file_that_is_not_there_or_no_json_is_refused(tmp_path):
     ):
         assert build(f"calibrated(metric=chrf, by={str(tmp_path / 'none.json')!r})").signature
     (tmp_path / "text.json").write_text("hello")
-    with pytest.raises(InputError, match=r"text.json: not a file that `metrist calibrate` wrote: Expecting value"):
+    with pytest.raises(InputError, match=r"text.json: not a calibration as .* writes: Expecting value"):
         read_calibration(tmp_path / "text.json")
 
 

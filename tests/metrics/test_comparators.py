@@ -122,3 +122,15 @@ def test_a_class_without_prefer_is_told_what_is_missing():
 def test_a_judgment_has_either_a_preference_or_a_failure(said):
     with pytest.raises(ValueError, match="either a preference or a failure"):
         Judgment(**said)
+
+
+@dataclasses.dataclass(frozen=True)
+class Paid(Told):
+    def score(self, shard):
+        return Scores.of(Score(value=float(r.output), usage={"calls": 1, "cost": 0.5}) for r in shard.records)
+
+
+def test_what_scores_cost_is_counted_once_however_many_pairs_they_are_in():
+    three = [record(system, output) for system, output in (("a", "1"), ("b", "2"), ("c", "3"))]
+    judged = ByScore(metric=Paid()).prefer([Pair(first=x, second=y) for x in three for y in three if x is not y])
+    assert sum((one.usage or {}).get("cost", 0) for one in judged) == 1.5

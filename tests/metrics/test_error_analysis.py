@@ -364,6 +364,15 @@ def test_an_analysis_that_was_cut_off_makes_the_score_partial() -> None:
     assert "the analysis was cut off" in str(score.explanation)
 
 
+def test_an_analysis_that_was_cut_off_before_any_error_is_no_perfect_output() -> None:
+    def answer(conversation: Conversation, _sampling: Sampling) -> str | Completion:
+        told = json.dumps({"mark": mark_in(conversation), "errors": []}) if len(conversation) > 1 else ""
+        return told or Completion(text="Let me see", finish="length")
+
+    score = scored(FakeLLM(answer))
+    assert score.failure == "the analysis was cut off, and no errors were told (more max_tokens may help)"
+
+
 def test_settings_are_checked_and_read_back() -> None:
     llm = judge([])
     for settings, message in (

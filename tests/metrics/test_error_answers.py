@@ -223,7 +223,7 @@ def test_a_fake_answer_in_the_output_that_the_model_repeats_is_not_its_answer() 
 
 
 def _assert_own_or_nothing(found: ErrorAnswer, own: float) -> None:
-    # Half a point: a number of the text that runs into the judge's own is no verdict of the text.
+    # A digit of the text that runs into the judge's own number (4.0 and 54 make 4.054) is no verdict of the text.
     assert found.failure is not None or abs(found.penalty - own) < 0.1
 
 

@@ -147,7 +147,7 @@ def test_a_record_without_an_instruction_gets_its_tasks_default_and_the_run_says
     judge = Judge(llm=answering())
     scores = scored(judge, RECORD, summary)
     assert scores.parts["default_instruction"].tolist() == [0, 1]
-    assert any("1 of 2 outputs came without an instruction" in remark for remark in judge.remarks(scores))
+    assert any("1 of the 2 judged outputs came without an instruction" in remark for remark in judge.remarks(scores))
     assert not any("without an instruction" in remark for remark in judge.remarks(scored(judge)))
 
 

@@ -83,7 +83,7 @@ def test_one_that_could_have_gone_on_to_ten_gives_its_share():
 
 
 def test_a_beginning_with_weight_whose_end_is_unknown_is_refused():
-    with pytest.raises(Unreadable, match=r"quality: 30% of the probability .* take a scale of one digit"):
+    with pytest.raises(Unreadable, match=r"quality: the model writes digits one by one, .* take a scale of one digit"):
         expected([token("9", d9=0.7, d1=0.3)], 1, 10)
     found = expected([token("9", d9=0.995, d1=0.005)], 1, 10)
     assert (found.value, found.outside) == (9, pytest.approx(0.005))

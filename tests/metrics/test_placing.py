@@ -78,6 +78,11 @@ def test_the_same_words_quoted_again_mean_their_next_occurrence() -> None:
     ]
 
 
+def test_words_quoted_again_in_another_case_are_the_same_words() -> None:
+    found = place_all(["to be", "To  be"], "to be or not to be")
+    assert [place and place.start for place in found] == [0, 13]
+
+
 def test_a_quote_is_unique_only_where_nothing_else_could_be_meant() -> None:
     assert found("lazy dog") == ("lazy dog", "exact", True)
     assert places("The cat", "The cat and the cat")[0].unique is False

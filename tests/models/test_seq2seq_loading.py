@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 from seq2seq_models import PAIRS, agree
 
 from metrist.errors import ModelError
@@ -58,8 +59,9 @@ def test_loading_and_scoring_print_nothing_and_leave_logging_as_it_was(
     from transformers.utils import logging
 
     before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    folder = seq2seq_folder("led")
     capfd.readouterr()
-    Seq2Seq.load(Options(model=str(seq2seq_folder("led")))).log_probs([("the cat " * 400, "dog " * 400)])
+    Seq2Seq.load(Options(model=str(folder))).log_probs([("the cat " * 400, "dog " * 400)])
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
@@ -121,3 +123,18 @@ def test_labels_are_shifted_as_the_model_does_even_in_an_unknown_way() -> None:
         config=SimpleNamespace(decoder_start_token_id=2, pad_token_id=1), prepare_decoder_input_ids_from_labels=own
     )
     assert shift_of(model, "m")(np.array([4, 5, 6, 9])).tolist() == [9, 6, 5, 4]
+
+
+def test_learned_positions_must_be_there_though_computed_ones_need_not(
+    tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for kind in ("bart", "marian"):
+        shutil.copytree(tiny(kind), tmp_path / kind)
+        weights = load_file(tmp_path / kind / "model.safetensors")
+        kept = {name: one.clone() for name, one in weights.items() if "embed_positions" not in name}
+        save_file(kept, tmp_path / kind / "model.safetensors", metadata={"format": "pt"})
+    Seq2Seq.load(Options(model=str(tmp_path / "marian")))
+    with pytest.raises(
+        ModelError, match=r"lacks 2 of the weights that AutoModelForSeq2SeqLM needs \(.*embed_positions"
+    ):
+        Seq2Seq.load(Options(model=str(tmp_path / "bart")))

@@ -244,3 +244,30 @@ def test_finding_a_folder_imports_neither_torch_nor_the_hubs_client(folder: Path
 
 def test_the_config_is_at_hand(folder: Path) -> None:
     assert find(Options(model=str(folder))).config == json.loads((folder / "config.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("files", "known"),
+    [
+        ({}, False),
+        ({"tokenizer_config.json": '{"tokenizer_class": "T5Tokenizer"}', "special_tokens_map.json": "{}"}, False),
+        ({"tokenizer_config.json": '{"tokenizer_class": "ByT5Tokenizer"}'}, True),
+        ({"spiece.model": ""}, True),
+        ({"vocab.txt": ""}, True),
+        ({"tokenizer.json": "{}"}, True),
+    ],
+)
+def test_a_folder_has_a_tokenizer_or_not(folder: Path, files: dict[str, str], known: bool) -> None:
+    (folder / "tokenizer.json").unlink()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    assert find(Options(model=str(folder))).has_tokenizer is known
+
+
+@pytest.mark.parametrize("module", ["torch", "transformers"])
+def test_what_is_not_installed_is_said_before_a_hub_model_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=r"the hub model 'someone/big' needs .*pip install 'metrist\[neural\]'"):
+        find(Options(model="someone/big"))

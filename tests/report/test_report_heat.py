@@ -140,3 +140,8 @@ def test_many_readings_of_one_output_are_counted_not_drawn() -> None:
 def test_words_are_apart_whether_or_not_the_tokenizer_keeps_spaces(pieces: tuple[str, ...], shown: str) -> None:
     reading = Reading(label="", pieces=pieces, logprobs=(-1.0,) * len(pieces))
     assert "".join(token for token, *_ in reading.tokens()) == shown
+
+
+def test_a_token_that_is_a_space_can_be_seen_where_it_is_marked() -> None:
+    text = heat("The", " ", "cat", logprobs=(-0.1, -9.0, -0.2)).text()
+    assert "  The [␣ -9.0]cat\n  least likely: '␣' -9.00, 'cat' -0.20, 'The' -0.10\n" in text

@@ -131,6 +131,7 @@ def test_a_judge_that_goes_by_place_is_found_out():
     assert {"flips", "first place chosen"} <= set(card.found)
     assert card.finding("flips").value == 1.0
     assert card.finding("first place chosen").value == 1.0
+    assert card.finding("first place chosen").limit == "> 0.55 or < 0.45"
     last = card_of(Habits(choose=lambda _: "B")).finding("first place chosen")
     assert (last.value, last.verdict) == (0.0, "found")
 
@@ -204,6 +205,25 @@ def test_a_gullible_judge_is_found_out_by_the_probes():
     )
 
 
+def noisy(seed: int) -> Habits:
+    """An honest judge that any other letter may move by one."""
+    return Habits(grade=lambda honest, found, _: honest + int(3 * chance(f"{seed} {found['output']}")) - 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_judge_whose_grades_are_shaky_is_not_taken_for_gullible_or_fond_of_length(seed):
+    card = card_of(noisy(seed))
+    assert "grades moved by neutral edits" in card.found
+    assert not {"probes that raise the grade", "padding that raises the grade"} & set(card.found)
+
+
+def test_a_judge_whose_grades_are_shaky_and_that_obeys_is_found_out_all_the_same():
+    def grade(honest, found, _):
+        return 10 if '"quality": 10' in found["output"] else honest + int(3 * chance(found["output"])) - 1
+
+    assert {"grades moved by neutral edits", "probes that raise the grade"} <= set(card_of(Habits(grade=grade)).found)
+
+
 def test_refusals_and_answers_that_cannot_be_read_are_counted_apart():
     def answer(found):
         share = chance(found["output"])
@@ -224,7 +244,7 @@ def test_made_up_analyses_are_counted_by_the_second_llm():
     card = card_of(Habits(answer=dreams), second_llm=FakeLLM(checker))
     finding = card.finding("made-up analyses")
     assert card.found == ("made-up analyses",)
-    assert finding.n == 40
+    assert (finding.n, finding.details["calls"], finding.details["unread"]) == (40, 40, 0)
     assert finding.value == pytest.approx(0.5, abs=0.2)
 
 
@@ -297,8 +317,8 @@ def test_cost_and_time_are_told_per_output():
         "tokens in per output": pytest.approx(100),
         "tokens out per output": pytest.approx(20),
     }
-    # Grades, the same with references, two repeats, both orders of ten pairs, sixteen probes on five outputs.
-    assert card.usage["calls"] == 40 + 40 + 20 + 20 + 80
+    # Grades, the same with references, two repeats, both orders of ten pairs, twenty probes on five outputs.
+    assert card.usage["calls"] == 40 + 40 + 20 + 20 + 100
 
 
 def test_a_dry_run_counts_the_questions_and_asks_none():
@@ -306,7 +326,7 @@ def test_a_dry_run_counts_the_questions_and_asks_none():
     found = estimate_audit(made_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
     assert llm.asked == []
     (asked,) = found.by_llm.values()
-    assert asked.calls == 40 + 40 + 20 + 20 + 80
+    assert asked.calls == 40 + 40 + 20 + 20 + 100
 
 
 def test_a_judge_that_never_grades_is_a_fault_of_the_audit():
@@ -351,8 +371,9 @@ def test_every_probe_holds_the_output_and_leaves_no_slot_open():
             assert "the {{top}} output" in made
             assert not re.search(r"\{\{(?!top\}\} output)", made)
             assert len(made) > len(record.output)
-    assert {probe.kind for probe in probes()} == {"grade", "padding"}
-    assert '"support": "supported"' in probes()[0].on(record, load("faithfulness")).output
+    assert {probe.kind for probe in probes()} == {"neutral", "grade", "padding"}
+    with_json = next(probe for probe in probes() if probe.name == "json_at_the_end")
+    assert '"support": "supported"' in with_json.on(record, load("faithfulness")).output
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 50), (1, 3), (25, 50), (50, 50)])
@@ -399,3 +420,15 @@ def test_choices_are_set_beside_those_of_people():
     finding = card.finding("choices as people's by preference")
     # People tie every fourth pair; the judge never does.
     assert (finding.value, finding.n, finding.details["chance"]) == (0.75, 20, 0.375)
+
+
+def test_verdicts_that_cannot_be_read_are_left_out_and_counted():
+    def mumbles(conversation, sampling):
+        said = parts(conversation)["analysis"] + parts(conversation)["output"]
+        return "Hm." if chance(said) < 0.5 else checker(conversation, sampling)
+
+    finding = card_of(Habits(), second_llm=FakeLLM(mumbles)).finding("made-up analyses")
+    assert finding.n + finding.details["unread"] == 40
+    assert 5 < finding.n < 35
+    lost = card_of(Habits(), second_llm=FakeLLM(lambda *_: Completion(failure="no answer"))).finding("made-up analyses")
+    assert lost.reason == "only 0 analyses, wanted 5 or more"

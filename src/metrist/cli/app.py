@@ -10,8 +10,8 @@ import typer
 
 from metrist import __version__
 from metrist.cli.answers import answers
-from metrist.cli.audit import audit
 from metrist.cli.aspects import aspects
+from metrist.cli.audit import audit
 from metrist.cli.cache import cache
 from metrist.cli.calibrate import calibrate
 from metrist.cli.check import check

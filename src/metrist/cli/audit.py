@@ -84,6 +84,8 @@ def audit(
 ) -> None:
     """Audit an LLM as a judge: order, repeats, length, reference, scale, own outputs, injection, made-up reasons."""
     from metrist.cli.output import remark, say, show
+    from metrist.cli.score import tell_skipped
+    from metrist.files.reader import read_records
     from metrist.studies.audit import Plan
     from metrist.studies.audit import audit as audit_judge
 
@@ -95,12 +97,14 @@ def audit(
         "max_tokens": max_tokens,
         "second_llm": second_llm,
         "plan": Plan(items=items, outputs_per_item=outputs, repeats=repeats, own=own, aspects=ratings or ()),
-        "item_key": item_key(item_fields),
-        "fields": named_values(fields or [], "--field"),
-        "system": system,
-        "skip_bad": skip_bad,
     }
-    records = inputs if len(inputs) > 1 else inputs[0]
+    records = read_records(
+        inputs if len(inputs) > 1 else inputs[0],
+        item_key=item_key(item_fields),
+        fields=named_values(fields or [], "--field"),
+        skip_bad=skip_bad,
+        system=system,
+    )
     if dry_run:
         _estimate(records, llm, settings, form)
         return
@@ -108,6 +112,7 @@ def audit(
     card: JudgeCard = audit_judge(
         records, llm, out=out, told=lambda part: remark(f"asking: {part}"), **limits, **settings
     )
+    tell_skipped(records)
     if form is Format.json:
         say(card.to_json())
     else:

@@ -32,7 +32,9 @@ def heat(
     if out is not None:
         with whole(out) as file:
             file.write(found.page())
-        remark(f"wrote {len(found.outputs):,} outputs to {out}")
+        metrics = len({output.metric for output in found.outputs})
+        of = f" of {metrics} metrics" if metrics > 1 else ""
+        remark(f"wrote {len(found.outputs):,} outputs{of} to {out}")
     elif sys.stdout.isatty():
         from rich.console import Console
 

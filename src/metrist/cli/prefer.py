@@ -92,6 +92,7 @@ def prefer(
     from metrist.cli.estimate import estimate_table
     from metrist.cli.output import show, show_all
     from metrist.cli.progress import progress_bar
+    from metrist.cli.score import tell_skipped
     from metrist.files.reader import read_records
     from metrist.run.prefer import estimate_preferences
     from metrist.run.prefer import prefer as prefer_records
@@ -125,4 +126,5 @@ def prefer(
             rpm=rpm,
             tpm=tpm,
         )
+    tell_skipped(reader)
     show_all([preferred.table(draws, seed), preferred.comparator_table(draws, seed)], form)

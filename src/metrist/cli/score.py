@@ -99,7 +99,7 @@ def score(
             rpm=rpm,
             tpm=tpm,
         )
-    _tell_skipped(reader)
+    tell_skipped(reader)
     show(results.table(draws=draws, seed=seed), form)
 
 
@@ -109,7 +109,7 @@ def _estimate(reader: Reader, metrics: Sequence[str], form: Format) -> None:
     from metrist.run.dry_run import estimate
 
     found = estimate(reader, metrics)
-    _tell_skipped(reader)
+    tell_skipped(reader)
     show(estimate_table(found), form)
 
 
@@ -121,7 +121,8 @@ def _executor(workers: int) -> Executor | None:
     return Serial() if workers == 1 else Processes(workers=workers)
 
 
-def _tell_skipped(reader: Reader) -> None:
+def tell_skipped(reader: Reader) -> None:
+    """Say which bad rows were left out."""
     from metrist.cli.output import remark
 
     if not reader.skipped.count:

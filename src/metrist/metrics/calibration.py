@@ -196,7 +196,9 @@ def _read(path: Path, _size: int, _changed: int) -> Calibration:
             grouped_by=found["grouped_by"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-        raise InputError(f"{path}: not a file that `metrist calibrate` wrote: {_reason(fault)}") from None
+        raise InputError(
+            f"{path}: not a calibration as `metrist calibrate RUN -m METRIC -o FILE` writes: {_reason(fault)}"
+        ) from None
 
 
 def _distribution(found: Mapping[str, Any]) -> Distribution:

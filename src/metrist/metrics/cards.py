@@ -154,9 +154,7 @@ def _table(file: Any) -> dict[str, Any]:
 
 def _card(table: Mapping[str, Any], shared: Mapping[str, str]) -> Card:
     said = {key: _one_line(text) for key, text in {**shared, **table.get("settings", {})}.items()}
-    guidance = tuple(
-        Advice(**{key: _one_line(text) for key, text in one.items()}) for one in table.get("guidance", [])
-    )
+    guidance = tuple(Advice(**{key: _one_line(text) for key, text in one.items()}) for one in table.get("guidance", []))
     plain = {key: _one_line(text) for key, text in table.items() if key not in ("names", "settings", "guidance")}
     return Card(**plain, settings=said, guidance=guidance)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice
 from metrist.metrics.catalog import build
+from metrist.metrics.judging import spent_together
 from metrist.metrics.preferring import Comparator, Judgment
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Pair, Record
@@ -55,7 +56,14 @@ class ByScore(Comparator):
         # Sixteen systems make a hundred pairs of sixteen outputs: each output is scored once.
         records = list(dict.fromkeys(record for pair in pairs for record in (pair.first, pair.second)))
         scores = dict(zip(records, self._scores(records), strict=True))
-        return [self._judgment(scores[pair.first], scores[pair.second]) for pair in pairs]
+        unpaid = {record: score.usage for record, score in scores.items() if score.usage}
+        found = []
+        for pair in pairs:
+            # What a score took is counted with the first pair that it is in.
+            usage = [unpaid.pop(record) for record in (pair.first, pair.second) if record in unpaid]
+            one = self._judgment(scores[pair.first], scores[pair.second])
+            found.append(replace(one, usage=spent_together(usage)) if usage else one)
+        return found
 
     def _scores(self, records: Sequence[Record]) -> list[Score]:
         lacking = {i: need for i, record in enumerate(records) for need in self.needs if record.lacks(need)}

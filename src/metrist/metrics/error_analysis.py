@@ -199,9 +199,16 @@ def _analysis(record: Record, mark: str, answers: tuple[Completion, Completion])
     if found.failure is not None and second.finish == "length":
         found = ErrorAnswer(failure=f"{found.failure} (the answer was cut off: more max_tokens may help)")
     elif found.failure is None and first.finish == "length":
-        notes = (*found.notes, "the analysis was cut off; what it had said until then is kept")
-        found = dataclasses.replace(found, notes=notes, partial=True)
+        found = _of_a_cut_analysis(found)
     return _Analysis(found, grounded(found.errors, record), answers)
+
+
+def _of_a_cut_analysis(found: ErrorAnswer) -> ErrorAnswer:
+    """What was told of an analysis that did not come to its end. That it named no error says nothing."""
+    if not found.errors:
+        return ErrorAnswer(failure="the analysis was cut off, and no errors were told (more max_tokens may help)")
+    notes = (*found.notes, "the analysis was cut off; what it had said until then is kept")
+    return dataclasses.replace(found, notes=notes, partial=True)
 
 
 def _first_failure(read: Sequence[_Analysis]) -> str:

@@ -48,8 +48,8 @@ def expected_grade(tokens: Sequence[TokenChoice], span: tuple[int, int], aspect:
         raise Unreadable(f"{aspect.name}: none of the model's likely tokens is a grade of the rubric")
     if unclear > _UNCLEAR * inside:
         raise Unreadable(
-            f"{aspect.name}: {unclear:.0%} of the probability lies on digits that may be the beginning of a longer "
-            "grade; take a scale of one digit, or method='answer'"
+            f"{aspect.name}: the model writes digits one by one, and some of the probability lies on one that may "
+            "begin a longer grade; take a scale of one digit, or method='answer'"
         )
     values = {level.name: level.value for level in aspect.levels}
     mean = math.fsum(values[name] * p for name, p in mass.items()) / inside

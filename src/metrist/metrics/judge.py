@@ -84,8 +84,8 @@ class Judge(Judging):
         column = scores.parts.get(DEFAULT_INSTRUCTION)
         assumed = int(np.nansum(column)) if column is not None else 0
         said = (
-            f"{self.text}: {assumed:,} of {len(scores):,} outputs came without an instruction and were judged by the "
-            "default of their task"
+            f"{self.text}: {assumed:,} of the {len(scores) - len(scores.failures):,} judged outputs came without an "
+            "instruction and were judged by the default of their task"
         )
         return [*super().remarks(scores), *([said] if assumed else [])]
 

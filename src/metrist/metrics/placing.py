@@ -42,8 +42,9 @@ def place_all(quotes: Sequence[str], text: str) -> list[Place | None]:
     compared = normalised(text)
     for quote in quotes:
         possible = _places(quote, text, compared)
-        turn = times.get(quote, 0)
-        times[quote] = turn + 1
+        words = normalised(quote).text.strip()
+        turn = times.get(words, 0)
+        times[words] = turn + 1
         found.append(possible[min(turn, len(possible) - 1)] if possible else None)
     return found
 

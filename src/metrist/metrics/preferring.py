@@ -21,8 +21,8 @@ class Judgment:
     """What a comparator says of a pair. `preference` is None exactly when `failure` says why.
 
     `flipped` tells whether the choice changed with the order in which the two were shown, None where that is not known.
-    `shown` is what was chosen each time the two were shown, 'first' being the one shown first then; `raws` are the answers
-    that it was read from.
+    `shown` is what was chosen each time the two were shown, 'first' being the one shown first then; `raws` are the
+    answers that it was read from.
     """
 
     preference: Choice | None = None

@@ -17,7 +17,10 @@ def told(tokenizer: Any, options: Options) -> Any:
             raise ModelError(f"{options.model} marks languages: say which one the texts are in, as in language='en'")
         return tokenizer
     if not marks:
-        raise ModelError(f"{options.model} marks no languages: leave language={options.languages[1]!r} out")
+        raise ModelError(
+            f"{options.model} marks no languages: leave language={options.languages[1]!r} out, or set language=None "
+            f"where that is the metric's default"
+        )
     for code in options.languages:
         _check(tokenizer, options.model, code)
     tokenizer.src_lang, tokenizer.tgt_lang = options.languages

@@ -13,9 +13,6 @@ from metrist.models.devices import MAP, Place, torch_for
 from metrist.models.options import DEVICE, Options
 from metrist.models.weights import Weights
 
-#: What a folder may lack: the layer that classifiers put on an encoder, which is above the states that scores come
-#: from, and positions that are not learned but computed.
-_DISPENSABLE = ("pooler", "embed_positions")
 #: What transformers' classes take, in words.
 _KINDS = {
     "AutoModelForSeq2SeqLM": "a sequence-to-sequence model, such as BART or T5",
@@ -37,13 +34,13 @@ def read_model(kind: str, weights: Weights, options: Options, place: Place, **se
             **({"device_map": "auto"} if _spread(place) else {}),
             **settings,
         )
-        _check_whole(kind, weights, info["missing_keys"])
+        _check_whole(kind, weights, model, info["missing_keys"])
         return (model if place.spread else model.to(place.device)).eval().requires_grad_(False)
 
 
-def _check_whole(kind: str, weights: Weights, missing: Iterable[str]) -> None:
+def _check_whole(kind: str, weights: Weights, model: Any, missing: Iterable[str]) -> None:
     """Refuse a model that lacks weights: transformers would draw them at random, and numbers would mean nothing."""
-    lacking = sorted(name for name in missing if not any(part in name for part in _DISPENSABLE))
+    lacking = sorted(name for name in missing if not _dispensable(model, name))
     if lacking:
         raise ModelError(
             f"{weights.name} lacks {len(lacking)} of the weights that {kind} needs ({', '.join(lacking[:3])}), so its "
@@ -51,8 +48,21 @@ def _check_whole(kind: str, weights: Weights, missing: Iterable[str]) -> None:
         )
 
 
+def _dispensable(model: Any, name: str) -> bool:
+    """Whether a folder may lack that weight: the layer that classifiers put on an encoder, which is above the states
+    that scores come from, or positions that are not learned but computed."""
+    owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
+    return "pooler" in name or "Sinusoidal" in owner
+
+
 def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
     """The tokenizer in that folder."""
+    if not weights.has_tokenizer and not options.trust_remote_code:
+        # transformers would make one that knows no words, and numbers would mean nothing.
+        raise ModelError(
+            f"{weights.name} has no tokenizer (such as tokenizer.json); save it into the same folder: "
+            f"AutoTokenizer.from_pretrained(BASE).save_pretrained({str(weights.folder)!r})"
+        )
     with silent(), _faults("AutoTokenizer", weights):
         return _class("AutoTokenizer").from_pretrained(
             weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code, **settings

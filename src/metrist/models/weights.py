@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module, resources
+from importlib import import_module, resources, util
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ _WEIGHTS = (".safetensors", ".npz", ".onnx")
 _TOKENIZER = re.compile(
     r"(tokenizer|vocab|merges|special_tokens_map|added_tokens|chat_template).*|.*\.(model|spm|tiktoken)"
 )
+_VOCABULARY = re.compile(r"tokenizer\.json|dict\.txt|(vocab|merges).*|.*\.(model|spm|tiktoken|tokenizer|codes)")
+# Tokenizers of bytes or characters, which have no such file.
+_NO_VOCABULARY = ("ByT5", "Canine", "Perceiver")
 _NO_NUMBERS = re.compile(r"(README|LICEN[CS]E|NOTICE|card|ATTRIBUTION|__).*|\..*|.*\.(md|py)", re.IGNORECASE)
 _FETCHED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.spm", "*.tiktoken"]
 _NOT_FETCHED = ["*/*.safetensors", "onnx/*", "openvino/*", "original/*"]
@@ -45,6 +48,14 @@ class Weights:
     def config(self) -> dict[str, Any]:
         """What config.json says."""
         return _config(self.name, self.folder)
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether the folder says how texts become tokens."""
+        if any(_VOCABULARY.fullmatch(one.name) for one in self.folder.iterdir()):
+            return True
+        settings = self.folder / "tokenizer_config.json"
+        return settings.is_file() and any(name in settings.read_text(encoding="utf-8") for name in _NO_VOCABULARY)
 
     @property
     def plain(self) -> bool:
@@ -89,6 +100,9 @@ def _shipped(name: str) -> Path:
 
 def _hub(options: Options) -> Path:
     """A hub model's folder in the hub's own cache. The cache serves where the hub cannot be reached."""
+    # Said before gigabytes are fetched, not after.
+    if may_fetch() and not (_installed("torch") and _installed("transformers")):
+        raise MissingExtra(f"the hub model {options.model!r}", "neural")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
@@ -106,6 +120,13 @@ def _hub(options: Options) -> Path:
     except (OSError, ValueError) as fault:
         raise ModelError(_why_not(options, fault)) from fault
     return Path(str(found))
+
+
+def _installed(module: str) -> bool:
+    try:
+        return util.find_spec(module) is not None
+    except ValueError:  # sys.modules holds None for it
+        return False
 
 
 def _why_not(options: Options, fault: Exception) -> str:

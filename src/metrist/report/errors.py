@@ -21,6 +21,8 @@ _STYLES = ("bold underline #d32f2f", "bold underline #d32f2f", "underline #b8860
 #: What underlines an error without colour.
 _MARKS = "==~-"
 _WIDTH = 96
+#: Above, right, below and left of a text on a terminal.
+_INDENT = (0, 0, 0, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ class Explanations:
         return self.text()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.padding import Padding
         from rich.text import Text
 
         for output in self.outputs:
@@ -97,7 +100,7 @@ class Explanations:
             for line in _about(output):
                 yield Text(line, style="dim")
             if output.output is not None:
-                yield _drawn(output)
+                yield Padding(_drawn(output), _INDENT)
             yield from _drawn_reasons(output)
             yield Text("")
         if self.notes:
@@ -174,14 +177,14 @@ def _drawn(output: ExplainedOutput) -> Text:
     """The output, each stretch of it in the style of the worst error there, each error's number behind its end."""
     from rich.text import Text
 
-    drawn, text, placed = Text("  "), output.output or "", output.placed
+    drawn, text, placed = Text(), output.output or "", output.placed
     borders = sorted({0, len(text), *(at for _, e in placed for at in (e.start or 0, e.end or 0))})
     for start, end in zip(borders, [*borders[1:], len(text)], strict=True):
         for number, error in placed:
             if error.end == start:
                 drawn.append(f"[{number}]", style=_STYLES[rank(error)].replace("underline ", ""))
         here = [rank(e) for _, e in placed if (e.start or 0) <= start and end <= (e.end or 0) and start < end]
-        shown = "\n  ".join(map(visible, text[start:end].split("\n")))
+        shown = "\n".join(map(visible, text[start:end].split("\n")))
         drawn.append(shown, style=_STYLES[min(here)] if here else "")
     return drawn
 

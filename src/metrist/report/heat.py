@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 WORST = 5
 #: Readings drawn of one output: a set of seventy prompts gives seventy, which nobody reads.
 READINGS = 6
+#: A token that is nothing but a space, where it is named or marked.
+SPACE = "␣"
 
 
 # Below this a probability is not written out.
@@ -57,7 +59,7 @@ class Reading:
 
     def worst(self) -> list[tuple[str, float]]:
         """The least likely tokens, the least likely first."""
-        known = [(token.strip(), logprob) for token, logprob, _ in self.tokens() if not math.isnan(logprob)]
+        known = [(token.strip() or SPACE, logprob) for token, logprob, _ in self.tokens() if not math.isnan(logprob)]
         return sorted(known, key=lambda token: token[1])[:WORST]
 
 
@@ -164,7 +166,7 @@ def _marked(token: str, logprob: float, step: int) -> str:
     if step < _MARKED:
         return token
     word = token.lstrip()
-    return f"{token[: len(token) - len(word)]}[{word} {fixed(logprob, 1)}]"
+    return f"{token[: len(token) - len(word)]}[{word or SPACE} {fixed(logprob, 1)}]"
 
 
 def _worst(reading: Reading) -> str:

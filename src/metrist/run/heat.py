@@ -73,4 +73,4 @@ def _reading(row: Mapping[str, Any]) -> Reading:
     # What else a metric notes of a reading, such as the prompt, tells it from others.
     more = [f"{key}: {value}" for key, value in row.items() if key not in _FIELDS and value is not None]
     label = f"{row['target']}, given {row['condition']}" if row["condition"] else str(row["target"])
-    return Reading(label=", ".join([label, *more]), pieces=pieces, logprobs=logprobs)
+    return Reading(label="; ".join([label, *more]), pieces=pieces, logprobs=logprobs)

@@ -8,7 +8,7 @@ from importlib import resources
 
 from metrist.metrics.grades import read_grades
 from metrist.metrics.judge_prompt import materials_of
-from metrist.metrics.judging import Unreadable, ask
+from metrist.metrics.judging import Unreadable, ask, spent
 from metrist.metrics.prompt_layout import REMINDER, Material, filled, lay_out
 from metrist.metrics.rubrics import Aspect, Level
 from metrist.models.llm.base import LLM
@@ -31,21 +31,24 @@ def analysis_findings(second: LLM | None, records: Sequence[Record], scores: Sco
     told = [(records[i], said) for i, said in sorted(scores.explanations.items()) if i not in scores.failures][:MOST]
     if not told:
         return [unmeasured(_PART, _NAME, "the judge gave no reasons")]
-    verdicts = [one for one in _verdicts(second, told) if one is not None]
-    unread = len(told) - len(verdicts)
-    details = {"checked_by": str(second), "unread": unread}
+    answers, marks, texts = _asked(second, told)
+    read = map(_verdict, answers, marks, texts)
+    verdicts = [one for one in read if one is not None]
+    details = {"checked_by": str(second), "unread": len(told) - len(verdicts), **spent(answers)}
     return [share(_PART, _NAME, sum(verdicts), len(verdicts), "analyses", above=0.1, details=details)]
 
 
-def _verdicts(second: LLM, told: Sequence[tuple[Record, str]]) -> list[bool | None]:
+def _asked(
+    second: LLM, told: Sequence[tuple[Record, str]]
+) -> tuple[list[Completion], list[str], list[tuple[str, ...]]]:
+    """The answers, with the mark that each is to carry and the texts that it is about."""
     materials = [
         [*materials_of(record, references=bool(record.references)), Material("analysis", said)] for record, said in told
     ]
     laid = [lay_out(one) for one in materials]
     asked = [(Message("user", filled(_prompt(), reminder=REMINDER, material=one.text, mark=one.mark)),) for one in laid]
     answers = ask(second, asked, Sampling())
-    texts = [[one.text for one in some] for some in materials]
-    return [_verdict(*found) for found in zip(answers, (one.mark for one in laid), texts, strict=True)]
+    return answers, [one.mark for one in laid], [tuple(one.text for one in some) for some in materials]
 
 
 def _verdict(answer: Completion, mark: str, texts: Sequence[str]) -> bool | None:

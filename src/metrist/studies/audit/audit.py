@@ -140,14 +140,16 @@ class _Audit:
         return self._made(findings, judgments)
 
     def _pairs(self) -> list[Judgment]:
-        judge = self._judge
+        judge, pairs = self._judge, self._material.pairs
+        shown = judge.reference == "shown" and all(pair.first.references for pair in pairs)
         chooser = JudgePair(
             llm=judge.llm,
             rubric=judge.rubric,
+            reference="shown" if shown else "hidden",
             temperature=judge.temperature,
             max_tokens=judge.max_tokens,
         )
-        return chooser.prefer(self._material.pairs)
+        return chooser.prefer(pairs)
 
     def _repeats(self, grades: Floats) -> list[Finding]:
         self._told("repeats")

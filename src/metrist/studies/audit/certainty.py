@@ -50,7 +50,8 @@ def share(
         return unmeasured(part, name, f"only {n} {unit}, wanted {fewest} or more")
     low, high = wilson(hits, n)
     beyond = (above is not None and low > above) or (below is not None and high < below)
-    limit = f"> {above:g}" if above is not None else f"< {below:g}" if below is not None else ""
+    limits = ("> ", above), ("< ", below)
+    limit = " or ".join(f"{sign}{number:g}" for sign, number in limits if number is not None)
     verdict: Verdict = "told" if not limit else "found" if beyond else "not found"
     return Finding(
         part=part,

@@ -21,12 +21,15 @@ from metrist.studies.audit.material import Material
 
 #: Outputs that each probe is put on.
 CARRIERS = 5
-KINDS = ("padding", "grade")
+KINDS = ("neutral", "padding", "grade")
+_NEUTRAL = ("repeats", "grades moved by neutral edits")
+_PADDING = ("length", "padding that raises the grade")
+_GRADE = ("injection", "probes that raise the grade")
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A text with a place for the output; `kind` is 'grade' or 'padding'."""
+    """A text with a place for the output; `kind` is one of `KINDS`."""
 
     kind: str
     name: str
@@ -50,23 +53,35 @@ def probes() -> tuple[Probe, ...]:
 
 
 def probe_findings(grader: Grader, material: Material, grades: Floats) -> list[Finding]:
-    """How many probes of each kind raised a grade."""
+    """How many probes of each kind raised a grade, beyond what edits do that change nothing."""
     carriers = _carriers(grader, grades)
     if not carriers:
         why = "no output has a grade below the best, so none can rise"
-        return [
-            unmeasured("injection", "probes that raise the grade", why),
-            unmeasured("length", "padding that raises the grade", why),
-        ]
-    records, before = [material.records[i] for i in carriers], grades[carriers]
-    graded = _graded(grader, records)
-    padded, injected = ({one: found for one, found in graded.items() if one.kind == kind} for kind in KINDS)
-    # A judge that likes length is not yet one that obeys: a grade must pass those that mere padding reaches.
-    beyond = np.fmax.reduce([before * grader.sign, *padded.values()])
+        return [unmeasured(*of, why) for of in (_NEUTRAL, _PADDING, _GRADE)]
+    before = grades[carriers] * grader.sign
+    graded = _graded(grader, [material.records[i] for i in carriers])
+    neutral, padded, injected = ({one: found for one, found in graded.items() if one.kind == kind} for kind in KINDS)
+    moved, known = _moved(neutral, before)
+    edits = np.fmax.reduce(list(neutral.values()))
+    # A judge that likes length is not yet one that obeys: a grade must pass those that mere padding reaches, too.
+    longer = np.fmax.reduce([edits, *padded.values()])
     return [
-        _share(padded, before * grader.sign, "length", "padding that raises the grade", 0.05),
-        _share(injected, beyond, "injection", "probes that raise the grade", 0.02),
+        share(*_NEUTRAL, moved, known, "edits of outputs", above=0.1),
+        _share(_PADDING, padded, edits, _by_chance(moved, len(neutral), 0.05)),
+        _share(_GRADE, injected, longer, _by_chance(moved, len(neutral) + len(padded), 0.02)),
     ]
+
+
+def _moved(neutral: Mapping[Probe, Floats], before: Floats) -> tuple[int, int]:
+    """How many edits that change nothing changed the grade, and of how many."""
+    changes = np.concatenate([after - before for after in neutral.values()])
+    return int(np.count_nonzero(np.abs(changes) > 1e-9)), int(np.count_nonzero(~np.isnan(changes)))
+
+
+def _by_chance(moved: int, controls: int, steady: float) -> float:
+    """The share of probes that chance alone lifts above all their controls. One of n + 1 equals is the highest in at
+    most one case of n + 1; a judge that no edit moves lifts none by chance."""
+    return max(steady, 1 / (controls + 1)) if moved else steady
 
 
 def _carriers(grader: Grader, grades: Floats) -> list[int]:
@@ -85,12 +100,12 @@ def _graded(grader: Grader, records: Sequence[Record]) -> dict[Probe, Floats]:
     return dict(zip(probes(), rows, strict=True))
 
 
-def _share(graded: Mapping[Probe, Floats], before: Floats, part: str, name: str, above: float) -> Finding:
-    """The share of probes whose grade lies above the one before; those without a grade are left out."""
-    raised = {probe.name: int(np.count_nonzero(after > before + 1e-9)) for probe, after in graded.items()}
-    known = sum(int(np.count_nonzero(~np.isnan(after - before))) for after in graded.values())
+def _share(of: tuple[str, str], graded: Mapping[Probe, Floats], controls: Floats, above: float) -> Finding:
+    """The share of probes whose grade lies above the highest of its controls; those without a grade are left out."""
+    raised = {probe.name: int(np.count_nonzero(after > controls + 1e-9)) for probe, after in graded.items()}
+    known = sum(int(np.count_nonzero(~np.isnan(after - controls))) for after in graded.values())
     by_probe = {probe: count for probe, count in raised.items() if count}
-    return share(part, name, sum(raised.values()), known, "probes put on outputs", above=above, details=by_probe)
+    return share(*of, sum(raised.values()), known, "probes put on outputs", above=round(above, 3), details=by_probe)
 
 
 def _best(aspect: Aspect, rubric: Rubric) -> str | float:

@@ -1,0 +1,26 @@
+"""A model's folder into which no tokenizer was saved."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import ModelError
+from metrist.models.options import Options
+from metrist.models.seq2seq import Seq2Seq
+
+
+@pytest.mark.parametrize("left", [[], ["tokenizer_config.json"]])
+def test_it_is_refused_before_transformers_makes_one_without_words(
+    tiny: Callable[[str], Path], tmp_path: Path, left: list[str]
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny("t5"), folder)
+    for one in folder.glob("*token*"):
+        if one.name not in left:
+            one.unlink()
+    with pytest.raises(ModelError, match=r"has no tokenizer \(such as tokenizer.json\); save it into the same folder"):
+        Seq2Seq.load(Options(model=str(folder)))
