@@ -17,6 +17,7 @@ CNN = "facebook/bart-large-cnn"
 CONVERSION = f"""\
 import torch
 from transformers import AutoTokenizer, BartForConditionalGeneration
+
 model = BartForConditionalGeneration.from_pretrained("{CNN}")
 model.load_state_dict(torch.load("bart_score.pth", map_location="cpu", weights_only=True))
 model.save_pretrained("bart-large-cnn-para")
