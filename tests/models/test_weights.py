@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An installed metrist_models with one model in it."""
     package = tmp_path / "site" / "metrist_models"
     (package / "small").mkdir(parents=True)
@@ -34,8 +34,11 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (package / "small" / "config.json").write_text('{"metrist_format": 1}')
     (package / "small" / "weights.npz").write_bytes(b"numbers")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.delitem(sys.modules, "metrist_models", raising=False)
-    return package / "small"
+    real = sys.modules.pop("metrist_models", None)
+    yield package / "small"
+    sys.modules.pop("metrist_models", None)
+    if real:
+        sys.modules["metrist_models"] = real
 
 
 def test_a_local_folder_is_found_under_the_name_the_user_gave(folder: Path) -> None:

@@ -59,7 +59,7 @@ def test_one_metric_item_and_system_can_be_asked_for(rows: list[dict[str, Any]],
     found = results.heat("own_metrics.Lower", item="i2", system="second")
     (output,) = found.outputs
     assert (output.item, output.system, output.metric) == ("i2", "second", "own_metrics.Lower")
-    assert [reading.label for reading in output.readings] == ["output, given source", "output, prompt: in short"]
+    assert [reading.label for reading in output.readings] == ["output, given source", "output; prompt: in short"]
     assert output.readings[0].pieces == tuple(rows[7]["output"].split())
     assert found.notes == []
     assert results.heat(own.Reading(), item="i5").outputs == []

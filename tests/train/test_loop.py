@@ -223,6 +223,7 @@ def test_two_processes_learn_what_one_does(tmp_path: Path, monkeypatch: pytest.M
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     together = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
+    together |= {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1}  # Unset, accelerate warns of them.
     for name, value in together.items():
         monkeypatch.setenv(name, str(value))
     processes = [forked(lambda rank=rank: _train_as(rank, tmp_path)) for rank in range(2)]
