@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from word_model import WordModel
 
 from metrist.metrics.token_spans import spans
 from metrist.metrics.weighting import Rarity, content_words, prior, stop_words, weigher
+from word_model import WordModel
 
 
 @pytest.mark.parametrize(
