@@ -225,3 +225,28 @@ def test_a_draft_that_cannot_be_made_says_why(metrist: Command, arguments: list[
     answer = metrist("aspects", *arguments)
     assert answer.code == 2
     assert message in answer.err
+
+
+def test_a_dry_run_counts_the_questions_of_the_chosen_outputs_and_sends_none(
+    metrist: Command, outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scripted, "complete", lambda *_: pytest.fail("something was sent"))
+    answer = metrist("explain", outputs, "--llm", "scripted", "-m", "tigerscore", "--item", "1", "--dry-run")
+    assert answer.code == 0, answer.err
+    assert "Dry run: nothing was sent" in answer.out
+    assert re.search(r"scripted +2 +0 ", answer.out), answer.out
+    known = metrist("explain", outputs, "--dry-run")
+    assert "no metric asks an LLM" in known.out
+
+
+def test_what_may_be_spent_holds_for_explanations_and_drafts(
+    metrist: Command, outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scripted, "free", False)
+    limits = [
+        metrist("explain", outputs, "--llm", "scripted", "-m", "tigerscore", "--max-cost", "1"),
+        metrist("aspects", "--task", "Write a menu.", "--llm", "scripted", "--max-cost", "1"),
+    ]
+    for answer in limits:
+        assert answer.code == 2
+        assert "no price" in answer.err

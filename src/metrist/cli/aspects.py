@@ -7,23 +7,28 @@ from typing import Annotated
 
 import typer
 
+from metrist.cli.options import MaxCost
+
 
 def aspects(
     task: Annotated[str, typer.Option("--task", metavar="TEXT", help="What the outputs are made for, in a sentence.")],
     llm: Annotated[str, typer.Option("--llm", metavar="LLM", help="Who drafts: \"openai(model='gpt-4o')\".")],
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="The .toml file to write.")] = None,
+    max_cost: MaxCost = None,
 ) -> None:
     """Draft a table of aspects for a new task, to be edited by a person and used by error_analysis(aspects=…)."""
     from metrist.cli.output import remark, say
     from metrist.errors import RunError
     from metrist.files.writing import whole
+    from metrist.run.surroundings import surroundings
     from metrist.studies.aspects import draft_aspects, shipped
 
     if out is not None and out.suffix != ".toml":
         raise RunError(f"cannot write {out}: wanted a name that ends in .toml")
     if known := shipped(task):
         remark(f"there is a table for {known!r} already: error_analysis(task='{known}')")
-    draft = draft_aspects(task, llm)
+    with surroundings(max_cost=max_cost):
+        draft = draft_aspects(task, llm)
     if out is None:
         say(draft.toml().rstrip("\n"))
         return

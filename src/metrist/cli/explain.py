@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from metrist.cli.options import Fields, ItemKey
+from metrist.cli.options import Concurrency, DryRun, Fields, Format, ItemKey, MaxCost, Rpm, Tpm
 
 
 def explain(
@@ -39,29 +39,32 @@ def explain(
     ] = None,
     item_key: ItemKey = "",
     fields: Fields = None,
+    max_cost: MaxCost = None,
+    concurrency: Concurrency = None,
+    rpm: Rpm = None,
+    tpm: Tpm = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Show outputs with their errors underlined and the reasons below; without --llm those that are already known."""
+    from metrist.cli.estimate import estimate_table
     from metrist.cli.options import item_key as keys
     from metrist.cli.options import named_values
-    from metrist.cli.output import remark, say
+    from metrist.cli.output import remark, say, show
     from metrist.errors import RunError
     from metrist.files.writing import whole
+    from metrist.run.surroundings import surroundings
+    from metrist.studies.explain import estimate_explanations
     from metrist.studies.explain import explain as study
 
     if out is not None and ".jsonl" not in out.suffixes:
         raise RunError(f"cannot write {out}: wanted a name that ends in .jsonl")
-    named = named_values(fields or [], "--field")
-    found = study(
-        source,
-        metric,
-        llm=llm,
-        item=item,
-        system=system,
-        limit=limit,
-        texts=texts,
-        item_key=keys(item_key),
-        fields=named,
-    )
+    reading = {"item_key": keys(item_key), "fields": named_values(fields or [], "--field")}
+    if dry_run:
+        asked = estimate_explanations(source, metric, llm=llm, item=item, system=system, limit=limit, **reading)
+        show(estimate_table(asked), Format.text)
+        return
+    with surroundings(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm):
+        found = study(source, metric, llm=llm, item=item, system=system, limit=limit, texts=texts, **reading)
     if sys.stdout.isatty():
         from rich.console import Console
 

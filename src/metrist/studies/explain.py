@@ -12,6 +12,7 @@ from metrist.errors import MetristError, RunError, SpecError, did_you_mean
 from metrist.files import open_rows, read_records
 from metrist.metrics import catalog
 from metrist.metrics.base import Metric
+from metrist.models.llm.estimates import Estimate
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
@@ -81,17 +82,43 @@ def _is_run(source: Any) -> bool:
     return isinstance(first, Mapping) and all(name in first for name in COLUMNS)
 
 
-def _of_metric(
-    reader: Iterable[Record], metric: Metric, *, item: str | None, system: str | None, limit: int | None
-) -> Explanations:
-    from metrist.run import score
+def estimate_explanations(
+    source: Any,
+    metric: str | Metric | None = None,
+    *,
+    llm: str | None = None,
+    item: str | None = None,
+    system: str | None = None,
+    limit: int | None = LIMIT,
+    **reading: Any,
+) -> Estimate:
+    """The questions that `explain` with the same arguments would ask. Nothing is sent."""
+    from metrist.run.dry_run import estimate
 
+    if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
+        return Estimate()
+    records, _ = _wanted(read_records(source, **reading), item, system, limit)
+    return estimate(records, [asked_metric(metric, llm)])
+
+
+def _wanted(
+    reader: Iterable[Record], item: str | None, system: str | None, limit: int | None
+) -> tuple[list[Record], bool]:
+    """The records to be judged, and whether there are more of them than the limit allows."""
     wanted = (one for one in reader if item in (None, one.item) and system in (None, one.system))
     records = list(islice(wanted, limit))
     if not records:
         raise RunError(_nothing(item, system))
     # One more may be there: a reader that has been read to its end says nothing.
-    more = next(wanted, None) is not None if limit is not None else False
+    return records, next(wanted, None) is not None if limit is not None else False
+
+
+def _of_metric(
+    reader: Iterable[Record], metric: Metric, *, item: str | None, system: str | None, limit: int | None
+) -> Explanations:
+    from metrist.run import score
+
+    records, more = _wanted(reader, item, system, limit)
     results = score(records, [metric])
     scores = results.scores[metric.text]
     outputs = [_explained(metric.text, scores, n, record) for n, record in enumerate(records)]
