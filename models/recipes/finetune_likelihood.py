@@ -18,6 +18,7 @@ import json
 import lzma
 import os
 import random
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -182,8 +183,7 @@ def deliver(weights: Arrays, tokenizer: Any, out: Path, bits: int) -> None:
     """The folder in metrist's own form, its weights in parts."""
     from metrist.models.plain.export import export_t5
 
-    work = Path("/tmp/likelihood-delivery")
-    work.mkdir(exist_ok=True)
+    work = Path(tempfile.mkdtemp())
     tokenizer.save(str(work / "pieces.json"))
     folder = save(weights, work / "pieces.json", work / "transformers")
     made = export_t5(folder, work / "plain", lambda n: None if "relative_attention_bias" in n else (bits, _GROUP))
