@@ -292,7 +292,6 @@ def test_on_pandalm_lengths_agree_with_people_as_often_as_brute_force_counts(dat
 
 
 def test_to_pandas_has_a_row_per_pair_and_comparator():
-    pytest.importorskip("pandas")
     frame = metrist.prefer(ROWS, Longer()).to_pandas()
     assert frame.shape[0] == 12
     assert set(frame["choice"]) == {"first", "tie"}
