@@ -1,0 +1,337 @@
+"""`metrist build`: data that metrics learn from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from metrist.cli import build_heap
+from metrist.cli.options import Fields, Format, Inputs, ItemKey, SkipBad, System, TableFormat, item_key, named_values
+from metrist.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from metrist.data.build import Splitting
+    from metrist.data.good_bad import GoodBad
+    from metrist.data.judgments import Judgments
+    from metrist.data.rules import Aim
+    from metrist.data.shape import Shape
+
+build = typer.Typer(
+    name="build",
+    help="Build data to learn from: pairs of a good and a bad answer.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+class WithinName(StrEnum):
+    """Which outputs are paired."""
+
+    item = "item"
+    all = "all"
+
+
+class AggregateName(StrEnum):
+    """How several raters' values become one."""
+
+    mean = "mean"
+    median = "median"
+    majority = "majority"
+
+
+class TiesName(StrEnum):
+    """What becomes of ties."""
+
+    drop = "drop"
+    soft = "soft"
+
+
+class CertaintyName(StrEnum):
+    """How sure a pair's order is."""
+
+    full = "full"
+    shares = "shares"
+
+
+class SplitByName(StrEnum):
+    """What decides on which side a pair stands."""
+
+    text = "text"
+    position = "position"
+
+
+PairsFile = Annotated[
+    Path, typer.Argument(metavar="PAIRS", help="A file of pairs, as `metrist build pairs` writes it.")
+]
+OutFile = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .jsonl file to write; .xz packs it.")]
+SplitBy = Annotated[
+    SplitByName,
+    typer.Option("--split-by", help="text: what shares a text stays together; position: the first are for training."),
+]
+Near = Annotated[
+    float,
+    typer.Option("--near", help="Share of word 5-grams that makes two texts near-duplicates; 1: equal ones only."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all drawing and splitting.")]
+
+
+@build.command("pairs")
+def pairs(
+    inputs: Inputs,
+    out: OutFile,
+    aspects: Annotated[
+        list[str] | None, typer.Option("--aspect", metavar="A", help="An aspect to learn; repeatable. [default: all]")
+    ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            metavar="A,B",
+            help="What an output is judged in: source, references (the first), instruction, or any column of text; "
+            "'' for nothing. [default: instruction and source, where there are any]",
+        ),
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="FIELD=LABEL", help="What a field is called: source=article; repeatable."),
+    ] = None,
+    criterion: Annotated[
+        list[str] | None,
+        typer.Option("--criterion", metavar="NAME", help="The aspect's criterion; A=NAME for one of several aspects."),
+    ] = None,
+    instruction: Annotated[
+        list[str] | None,
+        typer.Option("--instruction", metavar="TEXT", help="What to judge; A=TEXT for one of several aspects."),
+    ] = None,
+    opposite: Annotated[
+        list[str] | None,
+        typer.Option("--opposite", metavar="A", help="An aspect whose lower rating is the good one; repeatable."),
+    ] = None,
+    choice: Annotated[
+        list[str] | None,
+        typer.Option("--choice", metavar="A", help="An aspect that marks the chosen of several outputs with 1."),
+    ] = None,
+    within: Annotated[
+        WithinName, typer.Option("--within", help="Pair outputs of one item, or any two outputs.")
+    ] = WithinName.item,
+    aggregate: Annotated[
+        AggregateName, typer.Option("--aggregate", help="How several raters' values become one.")
+    ] = AggregateName.mean,
+    margin: Annotated[float, typer.Option("--margin", help="The least difference of two aggregated ratings.")] = 0.0,
+    ties: Annotated[
+        TiesName, typer.Option("--ties", help="Drop ties, or keep them as soft labels (certainty .5).")
+    ] = TiesName.drop,
+    certainty: Annotated[
+        CertaintyName, typer.Option("--certainty", help="full: 1; shares: the share of raters who agree.")
+    ] = CertaintyName.full,
+    cap: Annotated[
+        int | None, typer.Option("--cap", min=1, metavar="N", help="Pairs that an item may take part in.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", metavar="T,D,T", help="Shares of train, dev and test: 0.8,0.1,0.1.")
+    ] = None,
+    split_by: SplitBy = SplitByName.text,
+    near: Near = 0.5,
+    seed: Seed = 0,
+    key: ItemKey = "",
+    fields: Fields = None,
+    system: System = None,
+    skip_bad: SkipBad = False,
+    form: TableFormat = Format.text,
+) -> None:
+    """Make pairs of a good and a bad output of ratings, preferences or choices; print what was dropped and why."""
+    from metrist.cli.build_tables import accounts_table
+    from metrist.cli.output import remark, show
+    from metrist.data.build import build_pairs
+    from metrist.data.judgments import read_judgments
+    from metrist.data.pairs_file import check_name, write_good_bad
+    from metrist.data.rules import Rules
+
+    check_name(out)
+    rules = Rules(
+        within=within.value,
+        aggregate=aggregate.value,
+        margin=margin,
+        ties=ties.value,
+        certainty=certainty.value,
+        cap=cap,
+        seed=seed,
+    )
+    splitting = _splitting(split, split_by, near)
+    judged = read_judgments(
+        inputs,
+        item_key=item_key(key),
+        fields=named_values(fields or [], "--field"),
+        skip_bad=skip_bad,
+        system=system,
+    )
+    aims = _aims(
+        judged, aspects or list(judged.aspects), criterion or [], instruction or [], opposite or [], choice or []
+    )
+    built = build_pairs(judged, aims, rules, _shape(judged, context, labels or []), splitting)
+    write_good_bad(out, built.pairs)
+    for said in _remarks(judged, aims):
+        remark(said)
+    show(accounts_table(built, rules), form)
+    remark(f"wrote {len(built.pairs):,} pairs to {out}")
+
+
+@build.command("split")
+def split(
+    source: PairsFile,
+    out: OutFile,
+    shares: Annotated[
+        str, typer.Option("--split", metavar="T,D,T", help="Shares of train, dev and test.")
+    ] = "0.8,0.1,0.1",
+    split_by: SplitBy = SplitByName.text,
+    near: Near = 0.5,
+    seed: Seed = 0,
+    form: TableFormat = Format.text,
+) -> None:
+    """Split a file of pairs anew, so that nothing on one side was seen on another; print the sides."""
+    from metrist.cli.build_tables import sides_table
+    from metrist.cli.output import remark, show
+    from metrist.data.pairs_file import check_name, read_good_bad, write_good_bad
+    from metrist.data.splits import Split, positional, split_pairs
+
+    check_name(out)
+    wanted = _shares(shares)
+    given = read_good_bad(source)
+    if split_by is SplitByName.position:
+        found = Split(pairs=positional(given, wanted), left_out=[])
+    else:
+        found = split_pairs(given, wanted, seed=seed, near=near)
+    write_good_bad(out, found.pairs)
+    show(sides_table(found), form)
+    remark(f"wrote {len(found.pairs):,} pairs to {out}")
+
+
+@build.command("leaks")
+def leaks(
+    source: PairsFile,
+    fail_on_leak: Annotated[
+        bool, typer.Option("--fail-on-leak", help="Exit with 1 if any dev or test pair shares a text with train.")
+    ] = False,
+    near: Near = 0.5,
+    form: TableFormat = Format.text,
+) -> None:
+    """Tell how many dev and test pairs share a text, or a near-duplicate of one, with the training pairs."""
+    from metrist.cli.build_tables import leaks_table
+    from metrist.cli.output import show
+    from metrist.data.leaks import leaks as find_leaks
+    from metrist.data.pairs_file import read_good_bad
+
+    found = find_leaks(_read_split(read_good_bad(source)), near)
+    show(leaks_table(found, near), form)
+    if fail_on_leak and any(row.elsewhere for row in found):
+        raise typer.Exit(1)
+
+
+def _read_split(given: list[GoodBad]) -> list[GoodBad]:
+    from metrist.cli.output import remark
+
+    without = sum(pair.split is None for pair in given)
+    if without and without < len(given):
+        remark(f"{without:,} of {len(given):,} pairs are on no side and are not looked at")
+    return given
+
+
+def _splitting(split: str | None, by: SplitByName, near: float) -> Splitting | None:
+    from metrist.data.build import Splitting
+
+    return None if split is None else Splitting(shares=_shares(split), by=by.value, near=near)
+
+
+def _shares(text: str) -> tuple[float, float, float]:
+    from metrist.data.splits import check_shares
+
+    try:
+        train, dev, test = (float(part) for part in text.split(","))
+    except ValueError:
+        raise SpecError(f"--split wants three shares, such as 0.8,0.1,0.1, got {text!r}") from None
+    check_shares((train, dev, test))
+    return train, dev, test
+
+
+def _shape(judged: Judgments, context: str | None, labels: list[str]) -> Shape:
+    from metrist.data.shape import Shape
+
+    if context is None:
+        known = judged.records.values()
+        chosen = [name for name in ("instruction", "source") if any(getattr(record, name) for record in known)]
+    else:
+        chosen = [part.strip() for part in context.split(",") if part.strip()]
+    return Shape(context=tuple(chosen), labels=named_values(labels, "--label"))
+
+
+def _aims(
+    judged: Judgments,
+    aspects: Sequence[str],
+    criteria: list[str],
+    instructions: list[str],
+    opposite: list[str],
+    choices: list[str],
+) -> list[Aim]:
+    from metrist.data.choice_rows import CHOSEN
+    from metrist.data.rules import Aim
+
+    for aspect in (*aspects, *opposite, *choices):
+        judged.check_aspect(aspect)
+    named = _by_aspect(criteria, aspects, "--criterion")
+    asked = _by_aspect(instructions, aspects, "--instruction")
+    return [
+        Aim(
+            aspect=aspect,
+            criterion=named.get(aspect, aspect),
+            instruction=asked.get(aspect) or _known_instruction(named.get(aspect, aspect)),
+            opposite=aspect in opposite,
+            choice=aspect in choices or aspect == CHOSEN,
+        )
+        for aspect in dict.fromkeys(aspects)
+    ]
+
+
+def _by_aspect(given: list[str], aspects: Sequence[str], option: str) -> dict[str, str]:
+    """What an option says of each aspect. Where there is one aspect, its name need not be said."""
+    found: dict[str, str] = {}
+    for text in given:
+        aspect, equals, value = text.partition("=")
+        if not (equals and aspect in aspects):
+            if len(set(aspects)) > 1:
+                raise SpecError(f"{option} wants ASPECT=TEXT with one of {', '.join(aspects)}, got {text!r}")
+            aspect, value = aspects[0], text
+        if aspect in found:
+            raise SpecError(f"{option} is given twice for {aspect!r}")
+        found[aspect] = value
+    return found
+
+
+def _known_instruction(criterion: str) -> str:
+    """The instruction of a criterion that metrist knows by this name, or nothing."""
+    from metrist import criteria
+
+    try:
+        return criteria.find(criterion).instructions[0]
+    except SpecError:
+        return ""
+
+
+def _remarks(judged: Judgments, aims: Sequence[Aim]) -> list[str]:
+    said = list(judged.remarks)
+    if judged.skipped:
+        said.append(f"{judged.skipped:,} rows could not be read and were left out")
+    unknown = [aim.criterion for aim in aims if not aim.instruction]
+    if unknown:
+        said.append(
+            f"no instruction for {', '.join(map(repr, unknown))}: name a known criterion (--criterion) or say what to "
+            "judge (--instruction)"
+        )
+    return said
+
+
+build_heap.register(build)

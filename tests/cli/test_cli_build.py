@@ -1,0 +1,148 @@
+"""`metrist build`, as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metrist.data.pairs_file import read_good_bad
+
+
+@pytest.fixture
+def rated(tmp_path: Path) -> Path:
+    """Three systems on 40 items of their own words, rated for two aspects; every fifth item has a tie."""
+    rows = []
+    for item in range(40):
+        for at, system in enumerate(("one", "two", "three")):
+            fluency = 3 if item % 5 == 0 and at else at + 1
+            words = " ".join(f"{word}{item}" for word in ("some", "text", "to", "work", "on"))
+            answer = " ".join(f"{word}{item}{system}" for word in ("an", "answer", "of"))
+            rows.append(
+                {
+                    "item": item,
+                    "system": system,
+                    "source": words,
+                    "output": answer,
+                    "ratings": {"fluency": [fluency], "mistakes": [at, at]},
+                }
+            )
+    return write(tmp_path / "rated.jsonl", rows)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_pairs_are_built_with_an_account_that_adds_up(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pairs.jsonl.xz"
+    answer = metrist(
+        *("build", "pairs", rated, "-o", out, "--aspect", "fluency", "--aspect", "mistakes", "--opposite", "mistakes"),
+        *("--criterion", "mistakes=correctness", "--instruction", "mistakes=Which has fewer mistakes?"),
+        *("--label", "source=task", "--split", "0.8,0.1,0.1", "--format", "json"),
+    )
+    assert answer.code == 0, answer.err
+    rows = {row["criterion"]: row for row in json.loads(answer.out)["rows"]}
+    assert rows["fluency"]["possible"] == 120 == rows["fluency"]["kept"] + rows["fluency"]["tie"]
+    assert (rows["fluency"]["tie"], rows["correctness"]["kept"]) == (8, 120)
+    assert rows["correctness"]["good"] == "lower mistakes"
+    assert sum(rows["all"][side] for side in ("train", "dev", "test")) == rows["all"]["kept"] == 232
+    pairs = read_good_bad(out)
+    assert len(pairs) == 232
+    correct = [pair for pair in pairs if pair.criterion == "correctness"]
+    assert {pair.systems for pair in correct} == {("one", "two"), ("one", "three"), ("two", "three")}
+    assert {pair.instruction for pair in correct} == {"Which has fewer mistakes?"}
+    assert correct[0].good[0][0] == "task"
+    # A known criterion brings its own instruction.
+    assert all(pair.instruction for pair in pairs)
+    assert "wrote 232 pairs" in answer.err
+    leaks = metrist("build", "leaks", out, "--fail-on-leak")
+    assert leaks.code == 0, leaks.out
+
+
+def test_a_leaking_split_can_fail(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pairs.jsonl"
+    for way, code in (("position", 1), ("text", 0)):
+        built = metrist(
+            *("build", "pairs", rated, "-o", out, "--aspect", "fluency"),
+            *("--split", "0.71,0.15,0.14", "--split-by", way),
+        )
+        assert built.code == 0, built.err
+        found = metrist("build", "leaks", out, "--fail-on-leak")
+        assert found.code == code, found.out
+        assert "any criterion" in found.out
+    assert metrist("build", "leaks", out).code == 0
+
+
+def test_pairs_are_split_anew(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    assert metrist("build", "pairs", rated, "-o", first, "--aspect", "mistakes").code == 0
+    assert {pair.split for pair in read_good_bad(first)} == {None}
+    refused = metrist("build", "leaks", first)
+    assert refused.code == 2
+    assert "there is no split to check" in refused.err
+    for way in ("text", "position"):
+        answer = metrist("build", "split", first, "-o", second, "--split-by", way, "--format", "json")
+        assert answer.code == 0, answer.err
+        row = json.loads(answer.out)["rows"][0]
+        assert [row[name] for name in ("train", "dev", "test", "left out")] == [96, 12, 12, 0]
+    assert [pair.split for pair in read_good_bad(second)] == ["train"] * 96 + ["dev"] * 12 + ["test"] * 12
+    lines = first.read_text().splitlines()
+    second.write_text("\n".join([*second.read_text().splitlines(), lines[0]]) + "\n")
+    assert "1 of 121 pairs are on no side" in metrist("build", "leaks", second).err
+
+
+def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+    answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "mistakes", "--context", "")
+    assert answer.code == 0
+    assert "no instruction for 'mistakes'" in answer.err
+    assert all(not pair.contexts for pair in read_good_bad(tmp_path / "p.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--aspect", "fluensy"), "nobody judged the aspect 'fluensy'"),
+        (("--opposite", "x"), "nobody judged the aspect 'x'; judged are 'fluency', 'mistakes'"),
+        (("--criterion", "overall"), "--criterion wants ASPECT=TEXT with one of fluency, mistakes, got 'overall'"),
+        (("--criterion", "fluency=a", "--criterion", "fluency=b"), "--criterion is given twice for 'fluency'"),
+        (("--criterion", "fluency=x", "--criterion", "mistakes=x"), "two aspects cannot be one criterion, 'x'"),
+        (("--split", "0.8,0.2"), "--split wants three shares, such as 0.8,0.1,0.1, got '0.8,0.2'"),
+        (("--split", "0.8,0.2,0.2"), "a split wants the shares of train, dev and test"),
+        (("--split", "0.8,0.1,0.1", "--near", "2"), "near-duplicates share more than 0 and at most 1"),
+        (("--margin", "-1"), "margin must be a number from 0 up"),
+        (("--margin", "9"), "no pair is left: 'fluency': of 120 possible pairs"),
+        (("--context", "nothing"), "no pair is left: 'fluency': of 120 possible pairs 120 no context"),
+        (("--label", "source"), "--label wants NAME=VALUE, got 'source'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    metrist: Callable[..., Any], rated: Path, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", *options)
+    assert answer.code == 2
+    assert message in answer.err
+    assert not (tmp_path / "p.jsonl").exists()
+
+
+def test_odd_files_are_refused(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+    empty = write(tmp_path / "empty.jsonl", [])
+    answer = metrist("build", "pairs", empty, "-o", tmp_path / "p.jsonl")
+    assert (answer.code, "has no rows" in answer.err) == (2, True)
+    answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.csv")
+    assert (answer.code, "wanted a name that ends in .jsonl" in answer.err) == (2, True)
+    answer = metrist("build", "leaks", rated)
+    assert (answer.code, "'task' is missing" in answer.err) == (2, True)
+
+
+def test_bad_rows_are_counted_when_skipped(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+    with rated.open("a") as file:
+        file.write('{"item": 1, "output": 3.5, "ratings": {"fluency": [1]}}\n')
+    refused = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency")
+    assert (refused.code, "rated.jsonl:121: 'output' must be a text" in refused.err) == (2, True)
+    answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency", "--skip-bad")
+    assert (answer.code, "1 rows could not be read" in answer.err) == (0, True)

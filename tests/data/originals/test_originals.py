@@ -1,0 +1,166 @@
+"""The data sets' own published files. Field names and layout are those of the public files; all texts are made up.
+
+The expected pairs follow from the rule that each module states, worked out by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from published_files import answers, defeasible, json_lines
+
+from metrist import criteria
+from metrist.data import originals
+from metrist.errors import InputError, SpecError
+
+# --- the registry
+
+
+def test_each_criterion_of_the_suite_has_a_reader() -> None:
+    codes = [code for original in originals.data_sets() for code in original.codes]
+    assert tuple(codes) == criteria.suite("heap").codes
+
+
+def test_a_data_set_is_named_in_capitals_or_not_and_with_or_without_spaces(tmp_path: Path) -> None:
+    path = defeasible(tmp_path)
+    assert originals.read("Defeasible Inference", path) == originals.read("defeasible-inference", path)
+
+
+def test_a_code_gives_the_pairs_of_one_criterion(tmp_path: Path) -> None:
+    path = defeasible(tmp_path)
+    assert {pair.criterion for pair in originals.read("dia", path)} == {"DIA"}
+    assert {pair.criterion for pair in originals.read("defeasibleinference", path)} == {"DIA", "DII"}
+
+
+def test_pairs_have_the_chosen_wording_and_no_split(tmp_path: Path) -> None:
+    found = originals.read("DIA", defeasible(tmp_path), wording={"DIA": 2})
+    assert {(pair.instruction, pair.split) for pair in found} == {(criteria.find("DIA").instructions[2], None)}
+
+
+def test_an_unknown_name_is_an_error_that_names_near_ones(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"no data set or criterion of HEAP named 'CHASMS'; did you mean 'CHASM'\?"):
+        originals.read("CHASMS", tmp_path)
+    with pytest.raises(SpecError, match=r"named '\?'; there are TuringAdvice, TellMeWhy, HellaSwag, "):
+        originals.read("?", tmp_path)
+
+
+def test_no_file_and_a_file_without_pairs_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"CHASM wants the files that it was published in; none was given"):
+        originals.read("CHASM")
+    with pytest.raises(InputError, match=r"rows.jsonl: gives no pairs of DIA, DII"):
+        originals.read("Defeasible Inference", json_lines(tmp_path))
+    with pytest.raises(InputError, match=r"none.jsonl: there is no such file"):
+        originals.read("HS", tmp_path / "none.jsonl")
+
+
+# --- TuringAdvice
+
+
+def advice(**changed: Any) -> dict[str, Any]:
+    return {
+        "situation": {"title": "Lost keys", "selftext": "They fell into the sea.", "id": "s1", "score": 9},
+        "best_advice": {"bestadvice_body": "Call a locksmith."},
+        "model_advice": {"one": "Swim.", "two": "Change the lock."},
+        "turk_ratings": {"one": {"is_preferred": False}, "two": {"is_preferred": True}},
+        **changed,
+    }
+
+
+def test_turing_advice_compares_each_system_with_the_best_advice(tmp_path: Path) -> None:
+    found = originals.read("TuringAdvice", json_lines(tmp_path, advice()))
+    assert answers(found, "AH") == [("Call a locksmith.", "Swim."), ("Change the lock.", "Call a locksmith.")]
+    assert found[0].good[0] == ("situation", "Lost keysThey fell into the sea.")
+    assert [pair.systems for pair in found] == [("best_advice", "one"), ("two", "best_advice")]
+    assert (found[0].item, found[0].good_rating) == ("s1", None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"turk_ratings": {}}, r"rows.jsonl:1: 'turk_ratings.one.is_preferred' is missing"),
+        (
+            {"turk_ratings": {"one": {"is_preferred": 7}}},
+            r":1: 'turk_ratings.one.is_preferred' must be true or false, got 7",
+        ),
+        ({"model_advice": "Swim."}, r":1: 'model_advice' must be an object, got 'Swim.'"),
+        ({"situation": {"title": 1.5}}, r":1: 'situation.title' must be a text, got 1.5"),
+    ],
+)
+def test_turing_advice_names_the_field_at_fault(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        originals.read("AH", json_lines(tmp_path, advice(**changed)))
+
+
+# --- HellaSwag
+
+
+def ending(**changed: Any) -> dict[str, Any]:
+    return {"ind": 4, "ctx": "A man sits. he", "endings": ["flies", "stands", "melts", "sings"], "label": 1, **changed}
+
+
+def test_hellaswag_sets_the_true_ending_against_each_other_one(tmp_path: Path) -> None:
+    found = originals.read("HellaSwag", json_lines(tmp_path, ending(), ending(ind=5, label="0")))
+    assert answers(found, "HS")[:3] == [("stands", "flies"), ("stands", "melts"), ("stands", "sings")]
+    assert {pair.answers[0] for pair in found[3:]} == {"flies"}
+    assert found[0].good == (("context", "A man sits. he"), ("follow up sentence", "stands"))
+    assert [pair.item for pair in found] == ["4"] * 3 + ["5"] * 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"label": ""}, r":1: has no 'label': HellaSwag's test file comes without answers; take the training or"),
+        ({"label": 4}, r":1: 'label' must be the number of an ending, 0 to 3, got 4"),
+        ({"label": 1.5}, r":1: 'label' must be the number of an ending, 0 to 3, got 1.5"),
+        ({"label": "one"}, r":1: 'label' must be a finite number, got 'one'"),
+        ({"endings": []}, r":1: 'endings' must be a list that is not empty, got \[\]"),
+        ({"endings": ["a", None]}, r":1: 'endings' must be a text, got null"),
+        ({"ctx": None}, r":1: 'ctx' is missing"),
+    ],
+)
+def test_hellaswag_names_the_field_at_fault(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        originals.read("HS", json_lines(tmp_path, ending(**changed)))
+
+
+# --- CommonGen
+
+
+def sheet(folder: Path, name: str, *lines: str) -> Path:
+    head = ["Compare the sentences.,,", ",,", 'Sentence 1,Sentence 2,"Score {-1, 1}"', ",,"]
+    (folder / name).write_text("\n".join([*head, *lines]) + "\n", encoding="utf-8")
+    return folder / name
+
+
+BLOCK = ["Concept set: dog ball,,", "Reference: A dog has a ball.,,"]
+
+
+def test_commongen_favours_the_sentence_with_the_better_mean_over_the_sheets(tmp_path: Path) -> None:
+    one = sheet(tmp_path, "1.csv", *BLOCK, "a,b,1", "a,c,0.5", "b,c,", '"d, too",c,0', ",,")
+    other = sheet(
+        tmp_path, "2.csv", *BLOCK, "a,b,-0.5", "a,c,-0.5", "b,c,-1", "Concept set: cat,,", "Reference: Cat.,,", "a,b,-1"
+    )
+    found = originals.read("CommonGen", one, other)
+    assert answers(found, "CR") == [("a", "b"), ("c", "b"), ("b", "a")]
+    assert found[0].good == (
+        ("concept set", "dog ball"),
+        ("reference sentence", "A dog has a ball."),
+        ("sentence", "a"),
+    )
+    assert found[2].item == "cat"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([*BLOCK, "a,b,much"], r"1.csv:7: the score must be a finite number, got 'much'"),
+        ([*BLOCK, "a,,1"], r"1.csv:7: wanted two sentences and a score, got \['a', '', '1'\]"),
+        (["a,b,1"], r"1.csv: has no line 'Concept set: …'; wanted a sheet of CommonGen's human evaluation"),
+        ([*BLOCK, 'a,"b"c,1'], r"1.csv:7: not readable as CSV: "),
+    ],
+)
+def test_commongen_names_the_line_at_fault(tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        originals.read("CR", sheet(tmp_path, "1.csv", *lines))

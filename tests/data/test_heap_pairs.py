@@ -1,0 +1,103 @@
+"""The suite's pairs from a file: made up here, and the authors' own where they are at hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from metrist import criteria
+from metrist.data.good_bad import GoodBad
+from metrist.data.heap import heap_pairs, instructed, positional_split
+from metrist.data.pairs_file import write_good_bad
+from metrist.errors import InputError, SpecError
+
+
+def advice(text: str, situation: str = "My bike was stolen.") -> tuple[tuple[str, str], ...]:
+    return (("situation", situation), ("advice", text))
+
+
+PAIR = GoodBad(criterion="AH", good=advice("Tell the police."), bad=advice("Buy a fish."))
+MESSAGE = GoodBad(criterion="HSO", good=(("hate speech", "worse"),), bad=(("hate speech", "bad"),))
+
+
+def saved(folder: Path, *pairs: GoodBad) -> Path:
+    write_good_bad(folder / "pairs.jsonl", pairs)
+    return folder / "pairs.jsonl"
+
+
+def test_each_pair_is_asked_for_in_its_criterions_words(tmp_path: Path) -> None:
+    found = heap_pairs(saved(tmp_path, replace(PAIR, instruction="another suite's"), MESSAGE))
+    assert [pair.instruction for pair in found] == [criteria.find(code).instructions[0] for code in ("AH", "HSO")]
+    assert found[0] == replace(PAIR, instruction=criteria.find("AH").instruction)
+
+
+def test_the_wording_is_chosen_for_all_or_by_code(tmp_path: Path) -> None:
+    path = saved(tmp_path, PAIR, MESSAGE)
+    assert heap_pairs(path, 2)[1].instruction == criteria.find("HSO").instructions[2]
+    chosen = heap_pairs(path, {"AH": 1})
+    assert chosen[0].instruction == criteria.find("AH").instructions[1]
+    assert chosen[1].instruction == criteria.find("HSO").instructions[0]
+
+
+def test_a_wording_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"the wordings of 'AH' are numbered 0 to 2, got 3"):
+        instructed([PAIR], 3)
+
+
+def test_pairs_of_general_criteria_can_be_instructed_too() -> None:
+    found = instructed([replace(PAIR, criterion="fluency")])
+    assert found[0].instruction == criteria.find("fluency").instruction
+
+
+def test_a_pair_of_another_suite_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, PAIR, replace(PAIR, criterion="fluency"))
+    with pytest.raises(
+        InputError, match=r"pairs.jsonl: pair 2: 'task' must be a code of the suite 'heap', got 'fluency'"
+    ):
+        heap_pairs(path)
+
+
+def test_fields_that_are_not_the_criterions_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, replace(PAIR, bad=(("advice", "Buy a fish."),)))
+    message = r"pairs.jsonl: pair 1: 'bad' of AH must have the fields situation, advice; got advice"
+    with pytest.raises(InputError, match=message):
+        heap_pairs(path)
+
+
+def test_the_positional_split_cuts_each_criterion_at_80_and_90_per_cent() -> None:
+    pairs = [pair for _ in range(11) for pair in (PAIR, MESSAGE)]
+    split = positional_split(pairs)
+    assert [pair.split for pair in split if pair.criterion == "AH"] == ["train"] * 8 + ["dev"] + ["test"] * 2
+    assert [replace(pair, split=None) for pair in split] == pairs
+
+
+@pytest.fixture(scope="module")
+def authors_pairs(data: Callable[[str], Path]) -> list[GoodBad]:
+    return heap_pairs(data("heap-pairs"))
+
+
+def test_the_authors_pairs_are_31767_of_16_criteria_split_by_position(authors_pairs: list[GoodBad]) -> None:
+    """The numbers are those of the data's own index; HSO's messages and pairs are those of the authors' code."""
+    pairs = authors_pairs
+    assert len(pairs) == 31_767
+    assert len({pair.criterion for pair in pairs}) == 16
+    assert positional_split(pairs) == pairs
+    messages = [pair for pair in pairs if pair.criterion == "HSO"]
+    first, second = (
+        {text for pair in part for text in pair.answers} for part in (messages[:13_033], messages[13_033:])
+    )
+    assert (len(messages), len(first), len(second), len(first & second)) == (16_503, 229, 119, 0)
+
+
+def test_all_pairs_of_the_348_messages_are_as_many_as_table_1_says(authors_pairs: list[GoodBad]) -> None:
+    """29,970 in Table 1, 16,503 in the authors' code, which keeps two groups of messages apart."""
+    ratings: dict[str, float | None] = {}
+    for pair in authors_pairs:
+        if pair.criterion == "HSO":
+            ratings.update(zip(pair.answers, (pair.good_rating, pair.bad_rating), strict=True))
+    tied = sum(count * (count - 1) // 2 for count in Counter(ratings.values()).values())
+    assert len(ratings) * (len(ratings) - 1) // 2 - tied == criteria.find("HSO").examples == 29_970
