@@ -150,6 +150,42 @@ def _bert() -> tuple[Any, Any]:
     return BertModel(config), tokenizer
 
 
+def _roberta() -> tuple[Any, Any]:
+    """Counts positions from its padding token on."""
+    from transformers import RobertaConfig, RobertaModel
+
+    config = RobertaConfig(
+        **_TOKENS,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=66,
+        type_vocab_size=1,
+        initializer_range=0.3,
+    )
+    tokenizer = _tokenizer(begins=True, ends=True)
+    tokenizer.model_max_length = 64
+    return RobertaModel(config), tokenizer
+
+
+def _mpnet() -> tuple[Any, Any]:
+    from transformers import MPNetConfig, MPNetModel
+
+    config = MPNetConfig(
+        **_TOKENS,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=66,
+        initializer_range=0.3,
+    )
+    tokenizer = _tokenizer(begins=True, ends=True)
+    tokenizer.model_max_length = 64
+    return MPNetModel(config), tokenizer
+
+
 MAKERS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "bart": _bart,
     "t5": _t5,
@@ -157,6 +193,8 @@ MAKERS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "gpt2": _gpt2,
     "llama": _llama,
     "bert": _bert,
+    "roberta": _roberta,
+    "mpnet": _mpnet,
 }
 
 

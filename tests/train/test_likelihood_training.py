@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from toy_training import exit_code, forked
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
+from forked_processes import exit_code, forked
 from metrist.cli.app import main
 from metrist.errors import ModelError, RunError
 from metrist.models.options import Options

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from toy_training import Rows, SquaredError, exit_code, forked, toy, toy_model
+from toy_training import Rows, SquaredError, toy, toy_model
 
+from forked_processes import exit_code, forked
 from metrist.errors import MissingExtra, ModelError, RunError
 from metrist.train import loop
 from metrist.train.checkpoints import weights_of
@@ -250,7 +251,10 @@ def test_several_processes_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> N
         join("cpu")
 
 
-def test_memory_that_runs_out_halves_what_is_computed_at_once(tmp_path: Path) -> None:
+def test_memory_that_runs_out_halves_what_is_computed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: list[torch.device] = []
+    monkeypatch.setattr("metrist.train.loop.free", freed.append)
+
     class Narrow(SquaredError):
         def loss(self, model: Any, batch: Any) -> torch.Tensor:
             if len(batch["x"]) > 3:
@@ -264,6 +268,7 @@ def test_memory_that_runs_out_halves_what_is_computed_at_once(tmp_path: Path) ->
     assert near(wide.model, narrow.model) < 1e-5
     assert notes.remarks[0].startswith("out of memory: 12 tokens at once from now on; the gradients are the same")
     assert narrow.at.max_tokens < 24
+    assert freed == [torch.device("cpu")] * len(notes.remarks)
 
 
 def test_memory_that_runs_out_for_one_example_is_an_error_that_says_so(tmp_path: Path) -> None:

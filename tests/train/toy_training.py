@@ -1,11 +1,8 @@
-"""A training small enough to watch: a small model with dropout learns sums. And processes to train it in."""
+"""A training small enough to watch: a small model with dropout learns sums."""
 
 from __future__ import annotations
 
-import os
-import traceback
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,25 +68,3 @@ def toy(folder: Path, *, dropout: float = 0.2, every: int = 1000, dev: bool = Tr
         checkpoints=Checkpoints(folder, every=every),
         **given,
     )
-
-
-def forked(work: Callable[[], None]) -> int:
-    """The id of a process that does the work; it has torch imported already, which takes seconds otherwise."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Threads of the parent do not come along; none is needed.
-        process = os.fork()
-    if process:
-        return process
-    code = 1
-    try:
-        torch.set_num_threads(1)
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def exit_code(process: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

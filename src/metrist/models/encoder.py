@@ -54,7 +54,7 @@ class Encoder:
             tokenizer=pretrained.read_tokenizer(found, options),
             stack=stack_of(model, found.name),
             place=place,
-            budget=batching.Budget(_tokens(place)),
+            budget=batching.Budget(at_once(place)),
             facts={"weights": found.fingerprint, "dtype": options.dtype},
             name=found.name,
         )
@@ -116,7 +116,7 @@ class Encoder:
             marks = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         opening = next((at for at, mark in enumerate(marks) if not mark), 0)
         closing = next((at for at, mark in enumerate(reversed(marks)) if not mark), 0)
-        return Frame(opening, closing, _limit(self.model, self.tokenizer))
+        return Frame(opening, closing, limit_of(self.model, self.tokenizer))
 
     def _checked(self, layer: int | None) -> int:
         if layer is None:
@@ -206,7 +206,7 @@ def _spread_out(
     )
 
 
-def _limit(model: Any, tokenizer: Any) -> int:
+def limit_of(model: Any, tokenizer: Any) -> int:
     """How many tokens fit: the smallest of what the tokenizer and the model's positions say."""
     said = [tokenizer.model_max_length]
     config = model.config
@@ -224,6 +224,7 @@ def _before_positions(model: Any) -> int:
     return 0 if padding is None else int(padding) + 1
 
 
-def _tokens(place: devices.Place) -> int:
+def at_once(place: devices.Place) -> int:
+    """How many tokens an encoder computes at once."""
     on_cpu = place.device.type == "cpu" and batch_tokens() is None
     return _CPU_TOKENS if on_cpu else place.tokens

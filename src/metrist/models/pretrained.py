@@ -38,6 +38,16 @@ def read_model(kind: str, weights: Weights, options: Options, place: Place, **se
         return (model if place.spread else model.to(place.device)).eval().requires_grad_(False)
 
 
+def read_shape(weights: Weights, options: Options) -> Any:
+    """The model in that folder as an AutoModel that has no numbers yet: enough to ask what it takes."""
+    torch = torch_for(f"the model {options.model!r}")
+    trusted = {"trust_remote_code": options.trust_remote_code}
+    with silent(), _faults("AutoModel", weights):
+        config = _class("AutoConfig").from_pretrained(weights.folder, local_files_only=True, **trusted)
+        with torch.device("meta"):
+            return _class("AutoModel").from_config(config, **trusted)
+
+
 def _check_whole(kind: str, weights: Weights, model: Any, missing: Iterable[str]) -> None:
     """Refuse a model that lacks weights: transformers would draw them at random, and numbers would mean nothing."""
     lacking = sorted(name for name in missing if not _dispensable(model, name))

@@ -224,7 +224,7 @@ def _fingerprint(folder: Path, plain: bool, options: Options) -> str:
 
 
 def _decides(name: str) -> bool:
-    return name == "config.json" or name.endswith(_WEIGHTS) or bool(_TOKENIZER.fullmatch(name))
+    return name in ("config.json", "reward.json") or name.endswith(_WEIGHTS) or bool(_TOKENIZER.fullmatch(name))
 
 
 def _known_digest(path: Path) -> str | None:

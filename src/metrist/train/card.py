@@ -30,16 +30,20 @@ def card(
     recipe: Recipe,
     outcome: Outcome,
     ranks: Ranks,
+    choices: Mapping[str, Any] | None = None,
+    by_criterion: Mapping[str, float] | None = None,
+    licence: str | None = None,
 ) -> dict[str, Any]:
-    """All that is known of a finished training, ready for JSON. `metric` is the text to score with."""
+    """All that is known of a finished training, ready for JSON. `metric` is the text to score with; `choices` are
+    settings beside the recipe."""
     return {
         "kind": kind,
         "metric": metric,
         "fingerprint": fingerprint,
         "base": dict(base),
         "data": dict(data),
-        "recipe": asdict(recipe),
-        "figures": _figures(figure, outcome),
+        "recipe": {**asdict(recipe), **(choices or {})},
+        "figures": _figures(figure, outcome, by_criterion),
         "training": {
             "steps": outcome.steps,
             "planned_steps": outcome.planned,
@@ -49,6 +53,7 @@ def card(
             "device": ranks.device,
             "processes": ranks.world,
         },
+        "licence": licence,
         "versions": _versions(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -61,48 +66,70 @@ def page(card: Mapping[str, Any]) -> str:
         f"A {card['kind']} metric, fine-tuned with metrist from `{card['base']['model']}` "
         f"(fingerprint {card['base']['fingerprint']}). Its own fingerprint is {card['fingerprint']}.",
         "## Figures",
-        "\n".join(_figure_lines(card["figures"])),
+        "\n".join(_figure_lines(card["figures"], card["kind"])),
         "## Data",
-        *_data_blocks(card["data"]),
+        *_data_blocks(card["data"], (card["figures"] or {}).get("by_criterion") or {}),
         "## Recipe",
         _table(("setting", "value"), [(name, _cell(value)) for name, value in card["recipe"].items()]),
         "## Training",
         _table(("", ""), [(name.replace("_", " "), _cell(value)) for name, value in card["training"].items()]),
+        *([f"Licence: {card['licence']}"] if card["licence"] else []),
         f"Finished {card['finished']}, with " + ", ".join(f"{k} {v}" for k, v in card["versions"].items()) + ".",
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _figures(name: str, outcome: Outcome) -> dict[str, Any] | None:
+def _figures(name: str, outcome: Outcome, by_criterion: Mapping[str, float] | None) -> dict[str, Any] | None:
     if outcome.best is None:
         return None
+    apart = {} if by_criterion is None else {"by_criterion": dict(by_criterion)}
     return {
         "name": name,
         "before": outcome.before,
         "after": outcome.best.figure,
         "after_step": outcome.best.step,
+        **apart,
         "evaluations": [asdict(one) for one in outcome.evaluations],
     }
 
 
-def _figure_lines(figures: Mapping[str, Any] | None) -> Iterator[str]:
+#: What a development figure tells of a metric, and what it does not.
+_MEANING = {
+    "likelihood": "It says how well the model\npredicts such texts, not how well its scores agree with people: "
+    "`metrist meta` measures that.",
+    "preference": "It is the share of pairs\nwhose better answer has the higher score; a coin gets 0.5.",
+}
+
+
+def _figure_lines(figures: Mapping[str, Any] | None, kind: str) -> Iterator[str]:
     if figures is None:
         yield "There was no development data, so it is not known whether training made the metric any better."
         return
     yield f"{figures['name'].capitalize()} of the development data: {figures['before']:.4f} before training,"
-    yield f"{figures['after']:.4f} after it (weights of step {figures['after_step']:,}). It says how well the model"
-    yield "predicts such texts, not how well its scores agree with people: `metrist meta` measures that."
+    yield f"{figures['after']:.4f} after it (weights of step {figures['after_step']:,}). {_MEANING[kind]}"
 
 
-def _data_blocks(data: Mapping[str, Any]) -> Iterator[str]:
-    files = [*data["files"], *([data["dev_file"]] if data.get("dev_file") else [])]
-    names = list(files[0])
-    yield _table(tuple(names), [tuple(_cell(file[name]) for name in names) for file in files])
+def _data_blocks(data: Mapping[str, Any], by_criterion: Mapping[str, float]) -> Iterator[str]:
+    files = [*data.get("files", ()), *([data["dev_file"]] if data.get("dev_file") else [])]
+    if files:
+        yield _rows(files)
+    if data.get("criteria"):
+        told = data["criteria"].items()
+        yield _rows([{"criterion": name, **facts, **_accuracy(by_criterion.get(name))} for name, facts in told])
     counts = [(name.replace("_", " "), _cell(value)) for name, value in data.items() if name not in _LISTED_APART]
     yield _table(("", ""), counts)
 
 
-_LISTED_APART = {"files", "dev_file"}
+_LISTED_APART = {"files", "dev_file", "criteria"}
+
+
+def _accuracy(figure: float | None) -> dict[str, str]:
+    return {"dev_accuracy": "" if figure is None else f"{figure:.4f}"}
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    names = list(rows[0])
+    return _table([name.replace("_", " ") for name in names], [[_cell(row[name]) for name in names] for row in rows])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

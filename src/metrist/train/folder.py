@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ class TrainingFolder:
         shutil.rmtree(part, ignore_errors=True)
         try:
             part.mkdir()
-            write(part)
+            with _disk_faults():
+                write(part)
             self._settle(part)
             for path in sorted(part.iterdir(), key=_weights_last):
                 os.replace(path, self.path / path.name)
@@ -94,6 +96,17 @@ class TrainingFolder:
             return dict(json.loads((self.path / _ASKED).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as fault:
             raise RunError(f"{self.path / _ASKED} cannot be read ({fault}); give another --out") from fault
+
+
+@contextmanager
+def _disk_faults() -> Iterator[None]:
+    """What safetensors says of a disk that is full, as what it is."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as fault:
+        raise OSError(str(fault)) from fault
 
 
 def _weights_last(path: Path) -> tuple[bool, bool]:

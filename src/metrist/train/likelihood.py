@@ -5,27 +5,26 @@ The defaults are the recipe with which the BARTScore paper made its paraphrase v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metrist.errors import ModelError, RunError
-from metrist.models.devices import Place, place, torch_for
+from metrist.errors import ModelError
+from metrist.models.devices import torch_for
 from metrist.models.languages import told
 from metrist.models.options import Options
 from metrist.models.pretrained import read_model, read_tokenizer, silent
 from metrist.models.weights import Weights, find
 from metrist.train.batches import Shuffled
-from metrist.train.card import card, page
+from metrist.train.card import card
 from metrist.train.folder import TrainingFolder
 from metrist.train.material import Material, described, gather
-from metrist.train.ranks import Ranks, join
+from metrist.train.opening import base_weights, close, deciding, joined, learning_place, opened
+from metrist.train.ranks import Ranks
 from metrist.train.recipe import Recipe
-from metrist.train.settling import settled
 from metrist.train.token_loss import TokenLoss
 from metrist.train.token_pairs import TokenPairs, encode
-from metrist.train.watching import Silent, Watcher
+from metrist.train.watching import Watcher
 
 if TYPE_CHECKING:
     from metrist.train.loop import Outcome, Training
@@ -65,24 +64,20 @@ class Plan:
 def plan(request: Request) -> Plan:
     """Read and tokenise all, but load no weights."""
     torch_for("training a likelihood metric")
-    return _planned(request, _base(request.base), _gathered(request))
+    return _planned(request, base_weights(request.base), _gathered(request))
 
 
 def train(request: Request, watcher: Watcher | None = None) -> dict[str, Any]:
     """Train, or go on with a training that was stopped, or find it done; gives the card. The model, its tokenizer and
     the card lie in `request.out`."""
     torch_for("training a likelihood metric")
-    ranks = join(str(place(request.base).device))
-    watcher = watcher if watcher is not None and ranks.is_first else Silent()
-    try:
-        return _train(replace(request, recipe=settled(request.recipe, request.base, ranks)), ranks, watcher)
-    finally:
-        ranks.leave()
+    with joined(request.base, request.recipe, watcher) as (ranks, recipe, told):
+        return _train(replace(request, recipe=recipe), ranks, told)
 
 
 def _train(request: Request, ranks: Ranks, watcher: Watcher) -> dict[str, Any]:
-    weights, material, folder = _base(request.base), _gathered(request), TrainingFolder(request.out)
-    done = _opened(folder, request, _asked(request, weights, material), ranks)
+    weights, material = base_weights(request.base), _gathered(request)
+    done = opened(request.out, _asked(request, weights, material), ranks, resume=request.resume)
     if done is not None:
         watcher.said(f"{request.out} is finished already; nothing was trained")
         return done
@@ -92,9 +87,9 @@ def _train(request: Request, ranks: Ranks, watcher: Watcher) -> dict[str, Any]:
     training = _training(request, weights, planned, ranks, watcher)
     outcome = training.run()
     if ranks.is_first:
-        _publish(folder, request, weights, planned, training, outcome)
+        _publish(request, weights, planned, training, outcome)
     ranks.wait()
-    return folder.card() or {}
+    return TrainingFolder(request.out).card() or {}
 
 
 def _training(request: Request, weights: Weights, planned: Plan, ranks: Ranks, watcher: Watcher) -> Training:
@@ -114,11 +109,10 @@ def _training(request: Request, weights: Weights, planned: Plan, ranks: Ranks, w
     )
 
 
-def _publish(
-    folder: TrainingFolder, request: Request, weights: Weights, planned: Plan, training: Training, outcome: Outcome
-) -> None:
+def _publish(request: Request, weights: Weights, planned: Plan, training: Training, outcome: Outcome) -> None:
     """Put the model and its card into the folder, then clear up."""
-    folder.put_model(lambda into: _save(training.model, _tokenizer(weights, request.base), into))
+    tokenizer = _tokenizer(weights, request.base)
+    TrainingFolder(request.out).put_model(lambda into: _save(training.model, tokenizer, into))
     made = card(
         kind="likelihood",
         metric=f"bartscore(model={str(request.out)!r})",
@@ -130,26 +124,11 @@ def _publish(
         outcome=outcome,
         ranks=training.ranks,
     )
-    folder.put_card(made, page(made))
-    if not request.keep_checkpoints:
-        training.checkpoints.remove()
-
-
-def _opened(folder: TrainingFolder, request: Request, asked: Mapping[str, Any], ranks: Ranks) -> dict[str, Any] | None:
-    """See that the folder may be used, and note there what was asked; the card where all is done."""
-    if request.resume and not folder.is_begun:
-        raise RunError(f"{request.out} holds no training to go on with; leave out --resume to begin one")
-    folder.check(asked)
-    done = folder.card()
-    ranks.wait()  # All processes look before the first one writes.
-    if done is None and ranks.is_first:
-        folder.begin(asked)
-    return done
+    close(request.out, made, training, keep_checkpoints=request.keep_checkpoints)
 
 
 def _asked(request: Request, weights: Weights, material: Material) -> dict[str, Any]:
     """What decides the weights that come out. Names of files do not, nor how much is computed at once."""
-    recipe = {name: value for name, value in asdict(request.recipe).items() if name != "max_tokens"}
     return {
         "kind": "likelihood",
         "base": weights.fingerprint,
@@ -158,7 +137,7 @@ def _asked(request: Request, weights: Weights, material: Material) -> dict[str, 
         "pairs": request.pairs,
         "max_length": request.max_length,
         "languages": list(request.base.languages) if request.base.languages else None,
-        **recipe,
+        **deciding(request.recipe),
     }
 
 
@@ -176,13 +155,6 @@ def _planned(request: Request, weights: Weights, material: Material) -> Plan:
 def _sampler(examples: TokenPairs, request: Request) -> Shuffled:
     recipe = request.recipe
     return Shuffled(lengths=examples.lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket)
-
-
-def _base(options: Options) -> Weights:
-    weights = find(options)
-    if weights.plain:
-        raise ModelError(f"{options.model} is in a form that can only score; give the model it was made from as --base")
-    return weights
 
 
 def _tokenizer(weights: Weights, options: Options) -> Any:
@@ -208,21 +180,13 @@ def _config(weights: Weights, options: Options) -> Any:
 
 
 def _trainable(weights: Weights, options: Options, ranks: Ranks) -> Any:
-    import torch
-
-    where = Place(device=torch.device(ranks.device), dtype=torch.float32, tokens=1)
-    return read_model("AutoModelForSeq2SeqLM", weights, options, where).requires_grad_(True)
+    return read_model("AutoModelForSeq2SeqLM", weights, options, learning_place(ranks)).requires_grad_(True)
 
 
 def _save(model: Any, tokenizer: Any, into: Path) -> None:
-    from safetensors import SafetensorError
-
-    try:
-        with silent():
-            model.save_pretrained(into)
-            tokenizer.save_pretrained(into)
-    except SafetensorError as fault:  # A full disk, for one, is told in this way.
-        raise OSError(str(fault)) from fault
+    with silent():
+        model.save_pretrained(into)
+        tokenizer.save_pretrained(into)
 
 
 def _cut_remarks(planned: Plan) -> list[str]:

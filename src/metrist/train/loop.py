@@ -11,7 +11,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -63,7 +63,8 @@ class Outcome:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Training:
-    """A model, what it learns from, and how. `run()` trains it."""
+    """A model, what it learns from, and how. `run()` trains it. `rates` are multiples of the recipe's learning rate for
+    parameters whose names begin so."""
 
     model: Any
     objective: Objective
@@ -74,6 +75,7 @@ class Training:
     ranks: Ranks
     dev: Examples | None = None
     watcher: Watcher = field(default_factory=Silent)
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     at: Position = field(init=False)
     _optimizer: torch.optim.Optimizer = field(init=False)
@@ -105,7 +107,7 @@ class Training:
     def _begin(self) -> None:
         self._began = time.monotonic()
         self.model.to(self.ranks.device).train()
-        self._optimizer = _adamw(self.model, self.recipe)
+        self._optimizer = _adamw(self.model, self.recipe, self.rates)
         resumed = self.checkpoints.resume(self.model, self._optimizer, self.watcher.said)
         self.at = resumed or Position(max_tokens=self.recipe.max_tokens or _MAX_TOKENS)
         if resumed:
@@ -121,7 +123,7 @@ class Training:
         self.ranks.add_gradients(self.model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
         for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(self.recipe, self.at.step, self.steps)
+            group["lr"] = group["rate"] * learning_rate(self.recipe, self.at.step, self.steps)
         self._optimizer.step()
         self._unread.append(torch.stack([self.ranks.total(loss), norm.to(loss)]))
         self.at.step += 1
@@ -140,7 +142,7 @@ class Training:
         mine = by_length(chosen, lengths)[self.ranks.rank :: self.ranks.world]
 
         def accumulate() -> Tensor:
-            _seed(self.recipe.seed, self.at.step, self.ranks.rank)
+            _seed(self.recipe.seed, self.at.step, self.ranks)
             self._optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=self.ranks.device)
             for part in parts(mine, lengths, self.at.max_tokens):
@@ -281,20 +283,28 @@ class Training:
         )
 
 
-def _adamw(model: Any, recipe: Recipe) -> torch.optim.AdamW:
+def _adamw(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> torch.optim.AdamW:
     """AdamW; biases and the scales of norms are not pulled towards zero."""
-    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [one for one in learned if one.ndim > 1], "weight_decay": recipe.weight_decay},
-        {"params": [one for one in learned if one.ndim <= 1], "weight_decay": 0.0},
+    learned = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    groups: dict[tuple[float, bool], list[torch.nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
+    for name, parameter in learned.items():
+        rate = next((rate for start, rate in rates.items() if name.startswith(start)), 1.0)
+        groups.setdefault((rate, parameter.ndim > 1), []).append(parameter)
+    told = [
+        {"params": some, "weight_decay": recipe.weight_decay if decays else 0.0, "rate": rate}
+        for (rate, decays), some in groups.items()
+        if some
     ]
-    fused = all(parameter.is_cuda for parameter in learned)
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.lr, fused=fused or None)
+    fused = all(parameter.is_cuda for parameter in learned.values())
+    return torch.optim.AdamW(told, lr=recipe.lr, fused=fused or None)
 
 
-def _seed(seed: int, step: int, rank: int) -> None:
+def _seed(seed: int, step: int, ranks: Ranks) -> None:
     """Dropout of each step and process has its own seed: nothing depends on what was drawn before."""
-    torch.manual_seed(int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+    made = int(np.random.SeedSequence([seed, step, ranks.rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    # Told to all devices, a seed costs a processor that has no card a picture of the stack.
+    seeded = torch.default_generator.manual_seed if ranks.device == "cpu" else torch.manual_seed
+    seeded(made)
 
 
 def _not_finite(step: int, loss: float, norm: float, checkpoints: Checkpoints) -> str:

@@ -50,7 +50,7 @@ def gather(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip
     pairs: list[TextPair] = list(dict.fromkeys(pair for file in files for pair in file.pairs))
     apart: list[TextPair] = []
     dev_file = None
-    share = _share(dev)
+    share = share_of(dev)
     if share is not None:
         pairs, apart = split(pairs, share, seed)
     elif dev is not None:
@@ -69,7 +69,7 @@ def gather(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip
     )
 
 
-def _share(dev: str | None) -> float | None:
+def share_of(dev: str | None) -> float | None:
     """The share that `dev` names; None where it names a file, or nothing."""
     try:
         share = float(dev) if dev is not None else math.nan

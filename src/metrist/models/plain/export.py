@@ -15,8 +15,11 @@ import numpy as np
 
 from metrist.errors import ModelError
 from metrist.models.plain import folder as folders
+from metrist.models.plain.bert import Sizes as BertSizes
 from metrist.models.plain.quantised import Floats, write
-from metrist.models.plain.t5 import Sizes
+from metrist.models.plain.reward import ARCHITECTURE as BERT_REWARD
+from metrist.models.plain.t5 import Sizes as T5Sizes
+from metrist.models.reward_settings import HEAD, RewardSettings
 
 #: A matrix's name to its bits and the columns that share a scale (None: a whole row); None: float32.
 Depths = Callable[[str], tuple[int, int | None] | None]
@@ -25,20 +28,38 @@ Depths = Callable[[str], tuple[int, int | None] | None]
 def export_t5(source: Path, out: Path, depths: Depths, **facts: Any) -> Path:
     """A T5 with gated GELU as a folder in metrist's form. `facts` are further keys of its configuration, such as
     `max_tokens` and `condition_template`."""
-    given = _read_config(source)
-    sizes = {name: given[name] for name in Sizes.__dataclass_fields__}
-    config = {"metrist_format": folders.FORMAT, "architecture": "t5", **sizes, "eos_token_id": given["eos_token_id"]}
-    arrays = _arrays(source, given)
+    given = _read_t5_config(source)
+    sizes = {name: given[name] for name in T5Sizes.__dataclass_fields__}
+    config = {"architecture": "t5", **sizes, "eos_token_id": given["eos_token_id"], "max_tokens": 1024, **facts}
+    return _write(source, out, config, _t5_arrays(source, given), depths)
+
+
+def export_reward(source: Path, out: Path, bits: int | None = 8, group: int | None = None, **facts: Any) -> Path:
+    """A BERT that was trained on preferences as a folder in metrist's form: what `RewardModel.save` wrote, its matrices
+    in so many bits with a scale for each `group` of columns (None: for each row). `bits=None` keeps float32."""
+    given = _read_bert_config(source)
+    settings = RewardSettings.read(source, str(source))
+    config = {"architecture": BERT_REWARD, **{name: given[name] for name in BertSizes.__dataclass_fields__}, **facts}
+    arrays = {name: array for name, array in _arrays(source, HEAD).items() if not name.startswith("pooler.")}
+    arrays |= {f"head.{name}": array for name, array in _read_arrays(source / HEAD).items()}
+    # Position tables and the head are a hundredth of the file, and every token goes through them.
+    exact = ("head.weight", "embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight")
+    _write(source, out, config, arrays, lambda name: None if bits is None or name in exact else (bits, group))
+    settings.write(out)
+    return out
+
+
+def _write(source: Path, out: Path, config: Mapping[str, Any], arrays: Mapping[str, Floats], depths: Depths) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     chosen = {name: depths(name) for name, array in arrays.items() if array.ndim == 2}
     write(out / folders.WEIGHTS, arrays, {name: depth for name, depth in chosen.items() if depth is not None})
     shutil.copyfile(source / folders.TOKENIZER, out / folders.TOKENIZER)
-    text = json.dumps({**config, "max_tokens": 1024, **facts}, indent=2, ensure_ascii=False)
+    text = json.dumps({"metrist_format": folders.FORMAT, **config}, indent=2, ensure_ascii=False)
     (out / folders.CONFIG).write_text(text + "\n", encoding="utf-8")
     return out
 
 
-def _read_config(source: Path) -> Mapping[str, Any]:
+def _read_t5_config(source: Path) -> Mapping[str, Any]:
     path = source / folders.CONFIG
     config: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     projection = config.get("feed_forward_proj")
@@ -50,15 +71,38 @@ def _read_config(source: Path) -> Mapping[str, Any]:
     return config
 
 
-def _arrays(source: Path, config: Mapping[str, Any]) -> dict[str, Floats]:
-    from safetensors.numpy import load_file
+def _read_bert_config(source: Path) -> Mapping[str, Any]:
+    path = source / folders.CONFIG
+    config: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    positions = config.get("position_embedding_type") or "absolute"
+    if config.get("model_type") != "bert" or config.get("is_decoder") or positions != "absolute":
+        kind = "decoder" if config.get("is_decoder") else "encoder"
+        raise ModelError(
+            f"{path}: is a {config.get('model_type')!r} {kind} with {positions!r} positions; "
+            "the form without torch takes a 'bert' encoder with 'absolute' ones"
+        )
+    return config
 
-    arrays: dict[str, Floats] = {}
-    for path in sorted(source.glob("*.safetensors")):
-        arrays |= {name: array.astype(np.float32) for name, array in load_file(str(path)).items()}
+
+def _t5_arrays(source: Path, config: Mapping[str, Any]) -> dict[str, Floats]:
+    arrays = _arrays(source)
     head = arrays.get("lm_head.weight", arrays["shared.weight"])
     if config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True)):
         # The first T5, whose head is its embeddings, scales what goes into it; here the scale goes into the head.
         head = head * np.float32(config["d_model"] ** -0.5)
     arrays["lm_head.weight"] = head
     return {name: array for name, array in arrays.items() if not name.endswith("embed_tokens.weight")}
+
+
+def _arrays(source: Path, besides: str = "") -> dict[str, Floats]:
+    """All arrays of the folder's files, but for one file."""
+    arrays: dict[str, Floats] = {}
+    for path in sorted(source.glob("*.safetensors")):
+        arrays |= _read_arrays(path) if path.name != besides else {}
+    return arrays
+
+
+def _read_arrays(path: Path) -> dict[str, Floats]:
+    from safetensors.numpy import load_file
+
+    return {name: array.astype(np.float32) for name, array in load_file(str(path)).items()}

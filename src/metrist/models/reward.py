@@ -1,0 +1,68 @@
+"""Reward models: an instruction, a context and an answer become one number, higher for better answers.
+
+Numbers of one model are comparable with each other only; their zero and their unit mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import ModelError
+from metrist.models import weights
+from metrist.models.devices import torch_for
+from metrist.models.options import Options, device
+from metrist.models.reward_layout import Judged
+from metrist.models.reward_settings import RewardSettings
+
+#: Models that a process keeps at a time.
+_KEPT = 4
+
+
+class Rewards(NamedTuple):
+    """A reward for each answer, and how many tokens its row had to leave out."""
+
+    values: NDArray[np.float64]
+    cut: NDArray[np.int64]
+
+
+class Reward(Protocol):
+    """A model that was trained on preferences. `facts` go into signatures."""
+
+    @property
+    def settings(self) -> RewardSettings: ...
+
+    @property
+    def facts(self) -> Mapping[str, str]: ...
+
+    def rewards(self, judged: Sequence[Judged]) -> Rewards:
+        """One reward per answer, in the order given, the same whatever else is judged with it."""
+        ...
+
+
+def load(options: Options) -> Reward:
+    """The reward model that the options name; equal options share one in a process."""
+    content = weights.find(options).fingerprint if Path(options.model).expanduser().is_dir() else ""
+    return _load(options, device(), content)
+
+
+@lru_cache(maxsize=_KEPT)
+def _load(options: Options, _device: str, _content: str) -> Reward:
+    found = weights.find(options)
+    if found.plain:
+        from metrist.models.plain.reward import PlainReward
+
+        if options.dtype != "float32":
+            raise ModelError(
+                f"{options.model} comes in one number format of its own; leave dtype={options.dtype!r} out"
+            )
+        return PlainReward(found)
+    torch_for(f"the preference model {options.model!r}")
+    from metrist.models.reward_torch import TorchReward
+
+    return TorchReward.load(options)

@@ -1,0 +1,210 @@
+"""How a reward model reads an answer: an instruction, the fields of its context and the answer, as one row of tokens.
+
+    prefix instruction separator field separator … separator answer suffix
+
+With labels, each field's name stands before its text, with a separator between them. What is too long loses tokens of
+its context; instruction and answer stay whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import ModelError
+from metrist.models.tokenizing import whole_characters
+
+#: (label, text) of each field; the last one is the answer.
+Fields = tuple[tuple[str, str], ...]
+Encode = Callable[[Sequence[str]], list[list[int]]]
+Keep = Literal["end", "start", "both"]
+
+_PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – ", ""]
+_CHUNK = 1_000
+
+
+class Judged(NamedTuple):
+    """An answer with what it is judged by: the instruction says what is asked of it."""
+
+    instruction: str
+    fields: Fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """`labelled`: fields have their names before them. `max_length` counts all tokens of a row (None: no limit);
+    `keep` says which side of a context stays where it is too long; with 'both' its middle goes."""
+
+    labelled: bool = False
+    max_length: int | None = 512
+    keep: Keep = "end"
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 1:
+            raise ModelError(f"a layout's max_length must be at least 1, got {self.max_length}")
+        if self.keep not in ("end", "start", "both"):
+            raise ModelError(f"a layout keeps the 'end' or the 'start' of a long context, or 'both', got {self.keep!r}")
+
+
+class Frame(NamedTuple):
+    """Tokens around a row and between its parts."""
+
+    prefix: tuple[int, ...]
+    separator: tuple[int, ...]
+    suffix: tuple[int, ...]
+
+
+class Laid(NamedTuple):
+    """Rows of tokens, how many tokens were left out of each, and where in a row its answer begins."""
+
+    ids: list[NDArray[np.int32]]
+    cut: list[int]
+    starts: list[int]
+
+
+def lay_out(encode: Encode, frame: Frame, layout: Layout, judged: Sequence[Judged]) -> Laid:
+    """The rows of all answers; every distinct text is tokenised once. `encode` adds no special tokens. An answer that
+    does not fit beside its instruction is cut at its end."""
+    known = _encoded(encode, judged, layout)
+    rows = [_row(one, known, frame, layout) for one in judged]
+    ids, cut, starts = zip(*rows, strict=True) if rows else ((), (), ())
+    return Laid([np.array(row, np.int32) for row in ids], list(cut), list(starts))
+
+
+def _encoded(encode: Encode, judged: Sequence[Judged], layout: Layout) -> dict[str, list[int]]:
+    texts = list(dict.fromkeys(text for one in judged for text in _texts(one, layout)))
+    known: dict[str, list[int]] = {}
+    for start in range(0, len(texts), _CHUNK):
+        part = texts[start : start + _CHUNK]
+        known.update(zip(part, encode(part), strict=True))
+    return known
+
+
+def _texts(one: Judged, layout: Layout) -> Iterable[str]:
+    if not one.fields:
+        raise ModelError("an answer to be judged has no fields; the last field is the answer itself")
+    yield one.instruction
+    for label, text in one.fields:
+        if layout.labelled:
+            yield label
+        yield text
+
+
+def _row(one: Judged, known: dict[str, list[int]], frame: Frame, layout: Layout) -> tuple[list[int], int, int]:
+    """A row, the number of tokens left out of it, and where its answer begins."""
+    between = list(frame.separator)
+    *context, (label, answer) = one.fields
+    opening = _joined([known[one.instruction]], between)
+    labelled = [known[label]] if layout.labelled else []
+    before_answer = _joined(labelled, between)
+    told = [known[text] for field in context for text in (field if layout.labelled else field[1:])]
+    middle, last = _joined(told, between), known[answer]
+    whole = len(opening) + len(middle) + len(before_answer) + len(last)
+    if layout.max_length is not None:
+        room = layout.max_length - len(frame.prefix) - len(frame.suffix) - len(opening) - len(before_answer)
+        if room < 1:
+            raise ModelError(_no_room(one.instruction, len(opening) + len(before_answer), layout.max_length))
+        last = last[:room]
+        middle = _kept(middle, room - len(last), between, layout)
+    before = [*opening, *middle, *before_answer]
+    # A model can make nothing of no tokens at all.
+    row = [*frame.prefix, *before, *last, *frame.suffix] or between
+    # An empty answer in a frame without an end begins, for want of better, at the last token there is.
+    start = min(len(frame.prefix) + len(before), len(row) - 1)
+    return row, whole - len(before) - len(last), start
+
+
+def _joined(parts: Sequence[list[int]], between: list[int]) -> list[int]:
+    """The parts that have tokens, each followed by the separator."""
+    return [token for part in parts if part for token in (*part, *between)]
+
+
+def _kept(middle: list[int], room: int, between: list[int], layout: Layout) -> list[int]:
+    """As much of a context as fits, with the separator that ends it."""
+    if len(middle) <= room:
+        return middle
+    if room <= len(between):
+        return []
+    if layout.keep == "start":
+        return [*middle[: room - len(between)], *between]
+    first = room // 2 if layout.keep == "both" else 0
+    return [*middle[:first], *middle[first - room :]]
+
+
+def _no_room(instruction: str, taken: int, max_length: int) -> str:
+    shown = instruction if len(instruction) <= 60 else f"{instruction[:60]}…"
+    return (
+        f"the instruction {shown!r} takes {taken:,} of {max_length:,} tokens and leaves no room for an answer; "
+        "shorten it, or raise max_length where the model takes more"
+    )
+
+
+def bare_ids(tokenizer: Any) -> Encode:
+    """What gives texts' ids without special tokens, of a tokenizer of transformers or a tokenizers.Tokenizer. A text
+    that spells a special token, such as '[SEP]', is read as the letters it has."""
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not hasattr(backend, "encode_batch_fast"):
+        return _called(tokenizer)
+    fast = _fast(backend)
+    if backend is tokenizer or fast(_PROBES) == _called(tokenizer)(_PROBES):
+        return fast
+    return _called(tokenizer)
+
+
+def _called(tokenizer: Any) -> Encode:
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        clean = [whole_characters(text) for text in texts]
+        asked = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return [list(row) for row in tokenizer(clean, **asked)["input_ids"]] if clean else []
+
+    return encode
+
+
+def _fast(backend: Any) -> Encode:
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = True
+        clean = [whole_characters(text) for text in texts]
+        return [list(one.ids) for one in backend.encode_batch_fast(clean, add_special_tokens=False)]
+
+    return encode
+
+
+def frame_of(tokenizer: Any) -> Frame:
+    """The special tokens that the tokenizer puts around a text and between two. Where it puts nothing between them: its
+    separator token, else a line break, else its end token."""
+    bare = bare_ids(tokenizer)
+    one, other = bare(["a", "b"])
+    single, pair = _special(tokenizer, "a"), _special(tokenizer, "a", "b")
+    start = _place(one, single)
+    prefix, suffix = single[:start], single[start + len(one) :]
+    after = start + len(one)
+    between = pair[after : after + _place(other, pair[after:])]
+    # Some put the token that begins a text before the second one too, which separates nothing.
+    if not between or between == prefix:
+        between = _separator(tokenizer, bare)
+    return Frame(tuple(prefix), tuple(between), tuple(suffix))
+
+
+def _special(tokenizer: Any, *texts: str) -> list[int]:
+    found = tokenizer(*texts, verbose=False)["input_ids"] if callable(tokenizer) else tokenizer.encode(*texts).ids
+    return [int(one) for one in found]
+
+
+def _separator(tokenizer: Any, bare: Encode) -> list[int]:
+    named = getattr(tokenizer, "sep_token_id", None)
+    if named is not None:
+        return [int(named)]
+    line = bare(["\n"])[0]
+    end = getattr(tokenizer, "eos_token_id", None)
+    return line or ([int(end)] if end is not None else [])
+
+
+def _place(part: list[int], whole: list[int]) -> int:
+    """Where the part begins in the whole; 0 where it does not."""
+    return next((at for at in range(len(whole)) if whole[at : at + len(part)] == part), 0)

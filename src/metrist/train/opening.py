@@ -1,0 +1,86 @@
+"""How every training begins and ends, whatever it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from metrist.errors import ModelError, RunError
+from metrist.models.devices import Place, place
+from metrist.models.options import Options
+from metrist.models.weights import Weights, find
+from metrist.train.card import page
+from metrist.train.folder import TrainingFolder
+from metrist.train.ranks import Ranks, join
+from metrist.train.recipe import Recipe
+from metrist.train.settling import settled
+from metrist.train.watching import Silent, Watcher
+
+if TYPE_CHECKING:
+    from metrist.train.loop import Training
+
+
+class Joined(NamedTuple):
+    """The processes of a training, its recipe as it suits their device, and who is told of it in this process."""
+
+    ranks: Ranks
+    recipe: Recipe
+    watcher: Watcher
+
+
+@contextmanager
+def joined(base: Options, recipe: Recipe, watcher: Watcher | None) -> Iterator[Joined]:
+    """Train together with the processes that this one was started with."""
+    ranks = join(str(place(base).device))
+    try:
+        yield Joined(ranks, settled(recipe, base, ranks), watcher if watcher and ranks.is_first else Silent())
+    finally:
+        ranks.leave()
+
+
+def alone(base: Options, recipe: Recipe) -> Recipe:
+    """The recipe as it suits the device of a process on its own."""
+    return settled(recipe, base, Ranks(device=str(place(base).device)))
+
+
+def base_weights(options: Options) -> Weights:
+    """Where the base model lies."""
+    weights = find(options)
+    if weights.plain:
+        raise ModelError(f"{options.model} is in a form that can only score; give the model it was made from as --base")
+    return weights
+
+
+def learning_place(ranks: Ranks) -> Place:
+    """Where a model that learns is: on this process's device, in float32."""
+    import torch
+
+    return Place(device=torch.device(ranks.device), dtype=torch.float32, tokens=1)
+
+
+def deciding(recipe: Recipe) -> dict[str, Any]:
+    """What of a recipe decides the weights that come out: all but how much is computed at once."""
+    return {name: value for name, value in asdict(recipe).items() if name != "max_tokens"}
+
+
+def opened(out: Path, asked: Mapping[str, Any], ranks: Ranks, *, resume: bool) -> dict[str, Any] | None:
+    """See that the folder may be used, and note there what was asked; the card where all is done."""
+    folder = TrainingFolder(out)
+    if resume and not folder.is_begun:
+        raise RunError(f"{out} holds no training to go on with; leave out --resume to begin one")
+    folder.check(asked)
+    done = folder.card()
+    ranks.wait()  # All processes look before the first one writes.
+    if done is None and ranks.is_first:
+        folder.begin(asked)
+    return done
+
+
+def close(out: Path, made: Mapping[str, Any], training: Training, *, keep_checkpoints: bool) -> None:
+    """Put the card beside the model, then clear up."""
+    TrainingFolder(out).put_card(made, page(made))
+    if not keep_checkpoints:
+        training.checkpoints.remove()

@@ -1,0 +1,339 @@
+"""Training a preference metric: a reward model learns to give the better of two answers the higher number.
+
+Model and loss are those of the HEAP paper; any AutoModel can be the base.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from metrist.data.good_bad import GoodBad
+from metrist.errors import InputError, RunError
+from metrist.models.devices import torch_for
+from metrist.models.options import Options
+from metrist.models.pretrained import read_shape, read_tokenizer
+from metrist.models.reward_layout import Layout, bare_ids
+from metrist.models.reward_settings import RewardSettings
+from metrist.models.weights import Weights, find
+from metrist.train.answer_pairs import AnswerPairs, encode
+from metrist.train.batches import Balanced, Sampler, Shuffled, parts
+from metrist.train.card import card
+from metrist.train.folder import TrainingFolder
+from metrist.train.judging_pairs import accuracy, score_pairs
+from metrist.train.opening import alone, base_weights, close, deciding, joined, learning_place, opened
+from metrist.train.ranks import Ranks
+from metrist.train.recipe import Recipe
+from metrist.train.watching import Watcher
+
+if TYPE_CHECKING:
+    from metrist.models.reward_torch import TorchReward
+    from metrist.train.loop import Outcome, Training
+
+Ties = Literal["drop", "soft"]
+
+#: What suits encoders of about 100 million weights and some ten thousand pairs.
+RECIPE = Recipe(epochs=5, batch=32, lr=2e-5, warmup=0.1, weight_decay=0.01, bucket=20)
+#: Mean and spread of rewards are those of so many training pairs at most.
+_MEASURED = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked for. `balance` is what a criterion's share of the training grows with: its number of pairs to
+    this power. Pairs of certainty .5 are ties, dropped or learned as such. `regression` weighs the error of ratings
+    beside the loss of pairs; `head_lr` is a learning rate for the last layer alone. `data` and `licence` are what the
+    caller knows of the data, for the card."""
+
+    train: Sequence[GoodBad]
+    base: Options
+    out: Path
+    dev: Sequence[GoodBad] = ()
+    layout: Layout = field(default_factory=Layout)
+    pooling: str = "auto"
+    recipe: Recipe = RECIPE
+    balance: float = 1.0
+    ties: Ties = "drop"
+    regression: float = 0.0
+    head_lr: float | None = None
+    resume: bool = False
+    checkpoint_every: int = 1_000
+    keep_checkpoints: bool = False
+    data: Mapping[str, Any] = field(default_factory=dict)
+    licence: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.balance <= 1:
+            raise RunError(f"balance must lie between 0 (equal shares) and 1 (as the data is), got {self.balance}")
+        if self.ties not in ("drop", "soft"):
+            raise RunError(f"ties must be 'drop' or 'soft', got {self.ties!r}")
+        if not self.regression >= 0:
+            raise RunError(f"regression must be a weight of at least 0, got {self.regression}")
+        if self.head_lr is not None and not self.head_lr > 0:
+            raise RunError(f"head_lr must be above 0, or None for the recipe's lr, got {self.head_lr}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a training would do. `padding` is the share of an epoch's computed tokens that are padding; `ties` are pairs
+    left out of training and of development."""
+
+    settings: RewardSettings
+    train: AnswerPairs
+    dev: AnswerPairs | None
+    sampler: Sampler
+    steps: int
+    padding: float
+    ties: tuple[int, int]
+
+    def remarks(self) -> list[str]:
+        """What the user should know before it is trained on."""
+        said = []
+        if any(self.ties):
+            said.append(f"{self.ties[0]:,} ties of the training pairs and {self.ties[1]:,} for development left out")
+        answers, tokens = self.train.cut
+        if answers:
+            said.append(
+                f"{answers:,} of {2 * len(self.train):,} answers have too long a context, or are too long; "
+                f"{tokens:,} tokens were left out"
+            )
+        return said
+
+
+def plan(request: Request) -> Plan:
+    """Tokenise all, but load no weights."""
+    torch_for("training a preference metric")
+    recipe = alone(request.base, request.recipe)
+    return _planned(replace(request, recipe=recipe), base_weights(request.base))
+
+
+def train(request: Request, watcher: Watcher | None = None) -> dict[str, Any]:
+    """Train, or go on with a training that was stopped, or find it done; gives the card. The model, its tokenizer and
+    the card lie in `request.out`."""
+    torch_for("training a preference metric")
+    with joined(request.base, request.recipe, watcher) as (ranks, recipe, told):
+        return _train(replace(request, recipe=recipe), ranks, told)
+
+
+def _train(request: Request, ranks: Ranks, watcher: Watcher) -> dict[str, Any]:
+    weights = base_weights(request.base)
+    done = opened(request.out, _asked(request, weights), ranks, resume=request.resume)
+    if done is not None:
+        watcher.said(f"{request.out} is finished already; nothing was trained")
+        return done
+    planned = _planned(request, weights)
+    for remark in planned.remarks():
+        watcher.said(remark)
+    training = _training(request, weights, planned, ranks, watcher)
+    outcome = training.run()
+    if ranks.is_first:
+        _publish(request, weights, planned, training, outcome)
+    ranks.wait()
+    return TrainingFolder(request.out).card() or {}
+
+
+def _training(request: Request, weights: Weights, planned: Plan, ranks: Ranks, watcher: Watcher) -> Training:
+    from metrist.models.reward_model import begun
+    from metrist.train.checkpoints import Checkpoints
+    from metrist.train.loop import Training
+    from metrist.train.pair_loss import Learner, PairLoss
+
+    recipe = request.recipe
+    reward = begun(weights, request.base, learning_place(ranks), planned.settings.pooling, recipe.seed)
+    judged = len(set(planned.dev.criteria)) if planned.dev else 1
+    return Training(
+        model=Learner(reward, ratings=request.regression > 0),
+        objective=PairLoss(regression=request.regression, criteria=judged),
+        examples=planned.train,
+        dev=planned.dev,
+        sampler=planned.sampler,
+        recipe=recipe,
+        checkpoints=Checkpoints(TrainingFolder(request.out).checkpoints, every=request.checkpoint_every),
+        ranks=ranks,
+        watcher=watcher,
+        rates={} if request.head_lr is None else {"reward.head.": request.head_lr / recipe.lr},
+    )
+
+
+def _publish(request: Request, weights: Weights, planned: Plan, training: Training, outcome: Outcome) -> None:
+    """Put the model and its card into the folder, then clear up."""
+    tokenizer = read_tokenizer(weights, request.base)
+    reward = _scoring(request, weights, planned, training, tokenizer)
+    settings = _measured(request, reward)
+    TrainingFolder(request.out).put_model(lambda into: reward.model.save(into, tokenizer, settings))
+    dev = _without_ties(request.dev)
+    made = card(
+        kind="preference",
+        metric=f"preference(model={str(request.out)!r})",
+        fingerprint=find(Options(model=str(request.out))).fingerprint,
+        base={"model": request.base.model, "revision": request.base.revision, "fingerprint": weights.fingerprint},
+        data={**request.data, **_data(planned, settings)},
+        figure=training.objective.figure,
+        recipe=request.recipe,
+        outcome=outcome,
+        ranks=training.ranks,
+        choices=_choices(request, settings),
+        by_criterion=accuracy(dev, score_pairs(reward, dev)) if dev else None,
+        licence=request.licence,
+    )
+    close(request.out, made, training, keep_checkpoints=request.keep_checkpoints)
+
+
+def _scoring(request: Request, weights: Weights, planned: Plan, training: Training, tokenizer: Any) -> TorchReward:
+    """What was trained, as it will score: in float32."""
+    from metrist.models.reward_torch import ready
+
+    place = replace(learning_place(training.ranks), tokens=request.recipe.max_tokens or training.at.max_tokens)
+    return ready(training.model.reward, tokenizer, planned.settings, place, weights, request.base)
+
+
+def _measured(request: Request, reward: TorchReward) -> RewardSettings:
+    """The settings with what is known of the model now: where its rewards lie, and what it learned."""
+    pairs = _learned(request)
+    if len(pairs) > _MEASURED:
+        some = np.random.default_rng([request.recipe.seed, 3]).choice(len(pairs), _MEASURED, replace=False)
+        pairs = [pairs[number] for number in np.sort(some)]
+    values = np.concatenate(score_pairs(reward, pairs))
+    said: dict[str, Counter[str]] = {}
+    for pair in request.train:
+        said.setdefault(pair.criterion, Counter())[pair.instruction] += 1
+    return replace(
+        reward.settings,
+        criteria={criterion: counts.most_common(1)[0][0] for criterion, counts in said.items()},
+        centre=float(values.mean()),
+        spread=float(values.std()),
+    )
+
+
+def _asked(request: Request, weights: Weights) -> dict[str, Any]:
+    """What decides the weights that come out. Names of files do not, nor how much is computed at once."""
+    return {
+        "kind": "preference",
+        "base": weights.fingerprint,
+        "data": _digest(request.train),
+        "dev": _digest(request.dev),
+        "layout": asdict(request.layout),
+        "pooling": request.pooling,
+        "balance": request.balance,
+        "ties": request.ties,
+        "regression": request.regression,
+        "head_lr": request.head_lr,
+        **deciding(request.recipe),
+    }
+
+
+def _digest(pairs: Sequence[GoodBad]) -> str:
+    """A SHA-256 over all that training reads of the pairs."""
+    total = hashlib.sha256()
+    for pair in pairs:
+        read = (
+            pair.criterion,
+            pair.instruction,
+            pair.good,
+            pair.bad,
+            pair.certainty,
+            pair.good_rating,
+            pair.bad_rating,
+        )
+        total.update(repr(read).encode("utf-8", "surrogatepass"))
+    return total.hexdigest()
+
+
+def _planned(request: Request, weights: Weights) -> Plan:
+    from metrist.models.reward_model import padding_of, pooling_of
+    from metrist.models.reward_torch import settings_of
+
+    train, dev = _learned(request), _without_ties(request.dev)
+    _check(request, train, dev)
+    tokenizer, shape = read_tokenizer(weights, request.base), read_shape(weights, request.base)
+    settings = settings_of(shape, tokenizer, request.layout, pooling_of(weights, request.pooling))
+    tokens, pad = bare_ids(tokenizer), padding_of(shape.config, tokenizer)
+    examples = encode(tokens, settings, pad, train)
+    sampler = _sampler(examples, request)
+    return Plan(
+        settings=settings,
+        train=examples,
+        dev=encode(tokens, settings, pad, dev) if dev else None,
+        sampler=sampler,
+        steps=request.recipe.epochs * sampler.steps,
+        padding=_padding(examples, sampler, request.recipe),
+        ties=(len(request.train) - len(train), len(request.dev) - len(dev)),
+    )
+
+
+def _learned(request: Request) -> list[GoodBad]:
+    return list(request.train) if request.ties == "soft" else _without_ties(request.train)
+
+
+def _without_ties(pairs: Sequence[GoodBad]) -> list[GoodBad]:
+    return [pair for pair in pairs if pair.certainty != 0.5]
+
+
+def _check(request: Request, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -> None:
+    if not train:
+        why = f": all {len(request.train):,} are ties, which --ties soft learns from" if request.train else ""
+        raise InputError(f"there are no pairs to train on{why}")
+    if request.recipe.patience is not None and not dev:
+        raise RunError("to stop early (--patience) there must be development pairs to judge by; give --dev")
+    rated = any(pair.good_rating is not None or pair.bad_rating is not None for pair in train)
+    if request.regression and not rated:
+        raise InputError("no pair has ratings ('good_rank', 'bad_rank') for --regression to learn; leave it out")
+
+
+def _sampler(examples: AnswerPairs, request: Request) -> Sampler:
+    recipe = request.recipe
+    how: dict[str, Any] = {"batch": recipe.batch, "seed": recipe.seed, "bucket": recipe.bucket}
+    if request.balance == 1:
+        return Shuffled(lengths=examples.lengths, **how)
+    return Balanced(lengths=examples.lengths, groups=examples.criteria, balance=request.balance, **how)
+
+
+def _padding(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
+    """The share of padding among the tokens that the first epoch computes."""
+    batches = sampler.batches(0)
+    at_once = recipe.max_tokens or int(examples.lengths.sum())
+    cut = [part for batch in batches for part in parts(batch, examples.lengths, at_once)]
+    computed = sum(map(examples.padded_tokens, cut))
+    return 1 - float(examples.lengths[np.concatenate(batches)].sum()) / computed
+
+
+def _data(planned: Plan, settings: RewardSettings) -> dict[str, Any]:
+    dev = Counter(planned.dev.criteria if planned.dev else ())
+    sizes = Counter(planned.train.criteria)
+    draws = planned.sampler.draws if isinstance(planned.sampler, Balanced) else sizes
+    return {
+        "criteria": {
+            name: {
+                "training_pairs": sizes[name],
+                "drawn_an_epoch": draws.get(name, 0),
+                "development_pairs": dev[name],
+                "instruction": settings.criteria.get(name, ""),
+            }
+            for name in sorted({*sizes, *dev})
+        },
+        "training_pairs": len(planned.train),
+        "development_pairs": len(planned.dev) if planned.dev else 0,
+        "ties_left_out": sum(planned.ties),
+        "tokens": int(planned.train.lengths.sum()),
+        "padding": round(planned.padding, 4),
+        "cut_answers": planned.train.cut.answers,
+        "cut_tokens": planned.train.cut.tokens,
+    }
+
+
+def _choices(request: Request, settings: RewardSettings) -> dict[str, Any]:
+    """What was chosen beside the recipe, for the card."""
+    return {
+        "pooling": settings.pooling,
+        **asdict(settings.layout),
+        "balance": request.balance,
+        "ties": request.ties,
+        "regression": request.regression,
+        "head_lr": request.head_lr,
+    }

@@ -1,0 +1,107 @@
+"""`metrist train preference`, called as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def row(number: int, task: str, split: str, ends: tuple[str, str]) -> str:
+    source = ["source", f"the cat sat on the mat {number}"]
+    good, bad = ([source, ["answer", f"it was {number % 7} {end}"]] for end in ends)
+    asked = {"instruction": "is it good ?"}
+    return json.dumps({"task": task, "pair": number, "split": split, "good": good, "bad": bad, **asked}) + "\n"
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    lines = [row(n, "A", "train" if n < 60 else "dev", ("good", "bad")) for n in range(80)]
+    lines += [row(n, "B", "train" if n < 30 else "dev", ("cat", "dog")) for n in range(40)]
+    path.write_text("".join(lines))
+    return path
+
+
+def test_a_dry_run_tells_what_would_be_trained_on(metrist, tiny: Callable[[str], Path], pairs: Path) -> None:
+    """Rows of 4 + 1, 7 + 1 (two digits are two tokens) and 4 tokens within a frame of 2, two rows a pair."""
+    command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", "x", "--dry-run"]
+    answer = metrist(*command, "--batch", 8, "--epochs", 2)
+    assert answer.code == 0, answer.err
+    said = answer.out.splitlines()
+    assert said[:3] == [
+        "training pairs     90 of 2 criteria",
+        "development pairs  30",
+        "steps              24 (2 epochs of 12)",
+    ]
+    assert said[3].startswith("tokens             3,")
+    assert said[4].startswith("padding            ")
+    assert said[5] == "an answer's vector mean over its tokens, in rows of 64 tokens at most"
+    assert not Path("x").exists()
+
+
+@pytest.mark.parametrize(
+    ("pooling", "said"),
+    [
+        ("answer", "mean over its tokens"),
+        ("mean", "mean over all tokens"),
+        ("first", "that of the first token"),
+        ("last", "that of the last token"),
+    ],
+)
+def test_a_dry_run_tells_whose_vector_is_scored(
+    metrist, tiny: Callable[[str], Path], pairs: Path, pooling: str, said: str
+) -> None:
+    command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", "x", "--dry-run"]
+    answer = metrist(*command, "--pooling", pooling, "--max-length", 30)
+    assert answer.out.splitlines()[5] == f"an answer's vector {said}, in rows of 30 tokens at most"
+
+
+def test_a_model_is_trained_and_not_trained_again(
+    metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "mine"
+    command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", out, "--lr", "3e-3",
+               "--epochs", 2, "--batch", 10, "--balance", 0.5, "--labelled", "--keep", "both", "--pooling", "first",
+               "--ties", "soft", "--max-length", 40, "--head-lr", "5e-3", "--licence", "MIT"]  # fmt: skip
+    answer = metrist(*command)
+    assert answer.code == 0, answer.err
+    assert "step 0: mean accuracy over 2 criteria of the development pairs 0." in answer.err
+    assert "step 9: mean accuracy over 2 criteria of the development pairs " in answer.err
+    said = answer.out.splitlines()
+    assert said[0].startswith("mean accuracy over 2 criteria of the development pairs: 0.")
+    assert said[1].startswith("  A  ")
+    assert said[1].endswith("  20 pairs")
+    assert said[-1] == f"use it: metrist score … -m \"preference(model='{out}')\""
+    settings = json.loads((out / "reward.json").read_text())
+    assert settings["pooling"] == "first"
+    assert settings["layout"] == {"labelled": True, "max_length": 40, "keep": "both"}
+    card = json.loads((out / "card.json").read_text())
+    assert (card["recipe"]["ties"], card["recipe"]["head_lr"], card["licence"]) == ("soft", 5e-3, "MIT")
+    assert card["data"]["files"][0]["file"] == "pairs.jsonl"
+    again = metrist(*command)
+    assert again.code == 0
+    assert "mine is finished already; nothing was trained" in again.err
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("", [], "pairs.jsonl: has no pairs; wanted lines with 'task', 'good' and 'bad'"),
+        ('{"task": "A", "good": [["a", "x"]]}\n', [], "'bad' is missing: a pair wants 'task', 'good' and 'bad'"),
+        (None, ["--regression", 1], "no pair has ratings ('good_rank', 'bad_rank') for --regression to learn"),
+        (None, ["--max-length", 7], "leaves no room for an answer; shorten it, or raise max_length"),
+        (None, ["--dev", "0.2"], "the data has 30 development pairs of its own; leave --dev 0.2 out"),
+    ],
+)
+def test_faults_are_told_in_a_line(
+    metrist, tiny: Callable[[str], Path], pairs: Path, content: str | None, options: list[object], message: str
+) -> None:
+    if content is not None:
+        pairs.write_text(content)
+    answer = metrist("train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", "x", *options, "--dry-run")
+    assert answer.code != 0
+    assert message in answer.err
+    assert "Traceback" not in answer.err

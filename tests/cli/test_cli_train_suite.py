@@ -1,0 +1,89 @@
+"""`metrist train preference --suite heap` and `metrist train tables`, on a tiny model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metrist.data.good_bad import GoodBad
+from metrist.data.pairs_file import write_good_bad
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    sides = ["train"] * 6 + ["dev"] * 2 + ["test"] * 2
+    made = [
+        GoodBad(
+            criterion=code,
+            split=side,
+            good=(("narrative", f"the cat sat {number}"), ("question", "is it"), ("answer", "good")),
+            bad=(("narrative", f"the cat sat {number}"), ("question", "is it"), ("answer", "bad")),
+        )
+        for code in ("AG", "AV")
+        for number, side in enumerate(sides)
+    ]
+    write_good_bad(path, made)
+    return path
+
+
+def test_a_suite_is_trained_and_its_tables_are_printed_again(
+    metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
+) -> None:
+    asked = [
+        "train",
+        "preference",
+        "--suite",
+        "heap",
+        "--data",
+        pairs,
+        "--base",
+        tiny("gpt2"),
+        "-o",
+        tmp_path / "study",
+    ]
+    asked += ["--setup", "base", "--setup", "single", "--seeds", 1, "--epochs", 1, "--criteria", "AG", "--no-models"]
+    code, out, err = metrist(*asked)
+    assert code == 0, err
+    assert "Table 2: accuracy on the test set, in per cent, on the authors' split" in out
+    assert "1 of 2: single-AG-seed0-authors in" in err
+    assert metrist(*asked).err.splitlines() == ["metrist: 2 of 2 trainings were finished before"]
+    code, again, _ = metrist("train", "tables", tmp_path / "study")
+    assert (code, again) == (0, out)
+    code, data, _ = metrist("train", "tables", tmp_path / "study", "--format", "json")
+    assert next(table["title"] for table in json.loads(data)) == "Mean accuracy over comparable criteria, in per cent"
+
+
+def test_a_dry_run_lists_the_trainings(
+    metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path
+) -> None:
+    asked = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", "none", "-o", tmp_path / "study"]
+    code, out, _ = metrist(*asked, "--setup", "all", "--seeds", 2, "--choose", "lr,batch", "--budget", 5, "--dry-run")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "16 trainings, 1 at once"
+    assert lines[1] == "before them up to 35 trials to choose lr, batch"
+    assert "  cross-cluster-why-questions-AG-seed1-authors  learns AV; judged by AG" in lines
+    assert "  base-seed0-authors  learns nothing; judged by AG, AV" in lines
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--setup", "single"], "--setup is for studies of a suite; give --suite heap too, or leave it out"),
+        (["--suite", "heap", "--seed", "3"], "--seed has no meaning with --suite"),
+        (["--suite", "heap", "--dev", "0.1"], "--dev has no meaning with --suite"),
+        (["--suite", "heap", "--data", "x.jsonl"], "a study has one file of pairs, got 2 times --data"),
+        (["--suite", "haep"], "no suite named 'haep'; did you mean 'heap'?"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path, options: list[str], said: str
+) -> None:
+    code, _, err = metrist("train", "preference", "--data", pairs, "--base", "none", "-o", tmp_path / "o", *options)
+    assert code == 2
+    assert said in err

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from metrist.models.plain import cores
+
+
+@pytest.fixture
+def set_to(monkeypatch):
+    """Products that can be told their threads, starting with three."""
+    said = [3]
+    monkeypatch.setattr(cores, "_products", lambda: cores._Products(lambda: said[-1], said.append))
+    return said
+
+
+def test_pieces_come_back_in_order_and_the_threads_are_as_before(set_to):
+    inside = []
+    found = cores.each(lambda piece: inside.append(set_to[-1]) or piece * 2, list(range(20)))
+    assert found == [piece * 2 for piece in range(20)]
+    assert set(inside) == {1}
+    assert set_to == [3, 1, 3]
+
+
+def test_pieces_are_worked_on_at_once(set_to):
+    meeting = threading.Barrier(3, timeout=20)
+    cores.each(lambda _: meeting.wait(), [1, 2, 3])
+    assert cores.threads() == 3 == set_to[0]
+
+
+def test_a_fault_comes_out_and_the_threads_are_as_before(set_to):
+    with pytest.raises(ZeroDivisionError):
+        cores.each(lambda piece: 1 // piece, [1, 0])
+    assert set_to[-1] == 3
+
+
+def test_a_single_piece_keeps_all_threads_for_its_products(set_to):
+    assert cores.each(lambda _: set_to[-1], ["one"]) == [3]
+    assert set_to == [3]
+
+
+def test_another_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr(cores, "_products", lambda: None)
+    here = threading.get_ident()
+    assert cores.each(lambda _: threading.get_ident(), [1, 2]) == [here, here]
+    assert cores.threads() == 1
+
+
+def test_numpys_own_library_says_how_many_threads_it_has():
+    found = cores._products()
+    if found is None:
+        pytest.skip("this numpy computes products with another library than OpenBLAS")
+    before = found.get()
+    with cores._single():
+        assert found.get() == 1
+    assert found.get() == before >= 1

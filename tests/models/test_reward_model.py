@@ -1,0 +1,287 @@
+"""Reward models of all kinds, against transformers called by hand, one row at a time."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer, BartModel, T5EncoderModel
+
+from metrist.errors import ModelError
+from metrist.models.options import Options
+from metrist.models.reward import load
+from metrist.models.reward_layout import Judged, Layout, bare_ids, lay_out
+from metrist.models.reward_torch import TorchReward
+from metrist.models.weights import find
+from tiny_models import WORDS
+
+KINDS = ["bert", "mpnet", "roberta", "t5", "bart", "gpt2", "llama"]
+
+
+def questions(count: int = 24) -> list[Judged]:
+    rng = random.Random(3)
+
+    def some(most: int) -> str:
+        return " ".join(rng.choices(WORDS, k=rng.randint(1, most)))
+
+    return [Judged("is it good ?", (("source", some(60)), ("answer", some(9)))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def untrained(tiny: Callable[[str], Path]) -> Callable[[str], TorchReward]:
+    kept: dict[str, TorchReward] = {}
+
+    def of(kind: str, pooling: str = "auto") -> TorchReward:
+        key = f"{kind} {pooling}"
+        if key not in kept:
+            kept[key] = TorchReward.untrained(Options(model=str(tiny(kind))), Layout(max_length=50), pooling, seed=4)
+        return kept[key]
+
+    return of
+
+
+@cache
+def by_transformers(kind: str, folder: Path) -> Any:
+    return {"bart": BartModel, "t5": T5EncoderModel}.get(kind, AutoModel).from_pretrained(folder).eval()
+
+
+def vectors(kind: str, pooling: str, folder: Path, ids: list[int]) -> torch.Tensor:
+    """All vectors of one row by plain transformers, without padding."""
+    model = by_transformers(kind, folder)
+    if kind == "bart" and pooling != "last":
+        model = model.encoder
+    return model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+
+
+CASES = [
+    (kind, pooling)
+    for kind in KINDS
+    for pooling in ("answer", "mean", "first", "last")
+    if (kind, pooling) != ("t5", "last")
+]
+
+
+@pytest.mark.parametrize(("kind", "pooling"), CASES)
+def test_a_reward_is_the_head_s_product_with_the_pooled_vector_of_transformers(
+    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], kind: str, pooling: str
+) -> None:
+    """BART's decoder reads the row once more: transformers shifts it right where it is given no other."""
+    reward, asked = untrained(kind, pooling), questions(3)
+    tokenizer = AutoTokenizer.from_pretrained(tiny(kind))
+    encode, frame = bare_ids(tokenizer), reward.settings.frame
+    rows = lay_out(encode, frame, reward.settings.layout, asked).ids
+    found = reward.rewards(asked).values
+    for number, row in enumerate(rows):
+        with torch.no_grad():
+            states = vectors(kind, pooling, tiny(kind), row.tolist())
+        # The answer stands last, before what ends the row, which is pooled with it.
+        own = len(encode([asked[number].fields[-1][1]])[0]) + len(frame.suffix)
+        pooled = {"answer": states[-own:].mean(0), "mean": states.mean(0), "first": states[0], "last": states[-1]}
+        assert found[number] == pytest.approx(float(pooled[pooling] @ reward.model.head.weight[0]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [
+        *((kind, "answer") for kind in ("bert", "mpnet", "roberta", "t5")),
+        *((kind, "last") for kind in ("bart", "marian", "gpt2", "llama")),
+    ],
+)
+def test_auto_pools_as_suits_the_model(untrained: Callable[..., TorchReward], kind: str, pooling: str) -> None:
+    assert untrained(kind).settings.pooling == pooling
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"), [*((kind, "auto") for kind in KINDS), ("bert", "mean"), ("gpt2", "answer")]
+)
+def test_a_reward_is_the_same_in_any_batch_and_order(
+    untrained: Callable[..., TorchReward], kind: str, pooling: str
+) -> None:
+    reward, asked = untrained(kind, pooling), questions()
+    whole = reward.rewards(asked)
+    assert np.ptp(whole.values) > 0.01
+    assert np.abs(reward.rewards(asked[::-1]).values[::-1] - whole.values).max() < 1e-5
+    assert np.abs(reward.rewards(asked + asked).values - np.tile(whole.values, 2)).max() < 1e-5
+    for number in (0, 7):
+        alone = reward.rewards([asked[number]])
+        assert alone.values[0] == pytest.approx(whole.values[number], abs=1e-5)
+        assert alone.cut[0] == whole.cut[number]
+    assert (whole.cut > 0).any()
+    assert (whole.cut == 0).any()
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_an_answer_without_text_has_a_reward(untrained: Callable[..., TorchReward], kind: str) -> None:
+    """That of the token it ends with: here the vector of the last one, as nothing follows it."""
+    empty = [Judged("is it good ?", (("source", "the cat sat"), ("answer", "")))]
+    beside = [*questions(3), *empty]
+    mean, last = untrained(kind, "answer"), untrained(kind, "last")
+    assert mean.rewards(empty).values == pytest.approx(last.rewards(empty).values, abs=1e-6)
+    assert mean.rewards(beside).values[-1] == pytest.approx(mean.rewards(empty).values[0], abs=1e-5)
+
+
+def test_the_tokenizer_s_side_of_padding_changes_nothing(
+    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny("llama"), tmp_path / "left"))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "padding_side": "left"}))
+    left = TorchReward.untrained(Options(model=str(folder)), Layout(max_length=50), seed=4)
+    asked = questions()
+    assert np.array_equal(left.rewards(asked).values, untrained("llama").rewards(asked).values)
+
+
+def test_the_first_head_follows_from_the_seed(tiny: Callable[[str], Path]) -> None:
+    made = [TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), seed=seed) for seed in (1, 1, 2)]
+    first, again, other = (one.model.head.weight for one in made)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert float(first.std()) == pytest.approx(0.02, rel=0.5)
+
+
+def saved(reward: TorchReward, base: Path, folder: Path) -> Path:
+    reward.model.save(folder, AutoTokenizer.from_pretrained(base), reward.settings)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_saved_scores_the_same_when_it_is_loaded(
+    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path, kind: str
+) -> None:
+    reward, asked = untrained(kind), questions(6)
+    folder = saved(reward, tiny(kind), tmp_path / "model")
+    again = load(Options(model=str(folder)))
+    assert again.settings == reward.settings
+    assert np.abs(again.rewards(asked).values - reward.rewards(asked).values).max() < 1e-6
+    assert again is load(Options(model=str(folder)))
+    assert again.facts == {"weights": find(Options(model=str(folder))).fingerprint, "dtype": "float32"}
+
+
+def test_an_encoder_alone_is_kept_of_t5_and_no_pooler_of_bert(
+    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path
+) -> None:
+    t5, bert = (load_file(saved(untrained(kind), tiny(kind), tmp_path / kind) / "model.safetensors")
+                for kind in ("t5", "bert"))  # fmt: skip
+    assert not any(name.startswith("decoder") for name in t5)
+    assert not any("pooler" in name for name in bert)
+
+
+def test_the_fingerprint_covers_the_head_and_the_settings(
+    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path
+) -> None:
+    folder = saved(untrained("bert"), tiny("bert"), tmp_path / "model")
+    options = Options(model=str(folder))
+    seen = {find(options).fingerprint}
+    settings = json.loads((folder / "reward.json").read_text())
+    (folder / "reward.json").write_text(json.dumps({**settings, "layout": {**settings["layout"], "keep": "start"}}))
+    seen.add(find(options).fingerprint)
+    save_file({"weight": torch.ones(1, 32), "bias": torch.zeros(1)}, folder / "reward_head.safetensors")
+    seen.add(find(options).fingerprint)
+    assert len(seen) == 3
+
+
+def test_the_layout_stays_within_what_the_model_takes(tiny: Callable[[str], Path]) -> None:
+    """RoBERTa and MPNet lose two of their 66 positions to the padding token."""
+    for kind, limit in (("bert", 64), ("roberta", 64), ("mpnet", 64), ("bart", 128), ("gpt2", 128)):
+        for asked in (None, 500):
+            reward = TorchReward.untrained(Options(model=str(tiny(kind))), Layout(max_length=asked))
+            assert reward.settings.layout.max_length == limit
+    long = Judged("is it", (("answer", "cat " * 300),))
+    reward = TorchReward.untrained(Options(model=str(tiny("roberta"))), Layout(max_length=None))
+    assert reward.rewards([long]).cut.tolist() == [306 - 64 - 1]
+
+
+def test_when_memory_runs_out_less_is_computed_at_once(
+    untrained: Callable[..., TorchReward], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reward, asked = untrained("bert"), questions(6)
+    wanted, plain = reward.rewards(asked).values, TorchReward._forward
+
+    def small(self: TorchReward, rows: Any, starts: Any) -> Any:
+        if len(rows) > 2:
+            raise RuntimeError("CUDA out of memory")
+        return plain(self, rows, starts)
+
+    freed: list[Any] = []
+    monkeypatch.setattr("metrist.models.devices.free", freed.append)
+    monkeypatch.setattr(TorchReward, "_forward", small)
+    monkeypatch.setattr(reward, "budget", type(reward.budget)(512))
+    assert np.abs(reward.rewards(asked).values - wanted).max() < 1e-5
+    assert freed
+
+    def never(_self: TorchReward, _rows: Any, _starts: Any) -> Any:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(TorchReward, "_forward", never)
+    with pytest.raises(ModelError, match=r"an answer does not fit into the device's memory even alone \(50 tokens\)"):
+        reward.rewards(asked)
+
+
+def test_faults_of_a_folder_are_named(
+    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ModelError, match=r"has no reward\.json, so it is no preference model; `metrist train preference"
+    ):
+        load(Options(model=str(tiny("bert"))))
+    with pytest.raises(ModelError, match="pooling must be one of 'auto', 'answer', 'mean', 'first', 'last', got 'max'"):
+        TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), "max")
+    folder = saved(untrained("bert"), tiny("bert"), tmp_path / "model")
+    options = Options(model=str(folder))
+    save_file({"weight": torch.ones(1, 8)}, folder / "reward_head.safetensors")
+    with pytest.raises(
+        ModelError, match=r"reward_head\.safetensors is for vectors of 8 numbers, but the model gives 32"
+    ):
+        load(options)
+    (folder / "reward_head.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"reward_head\.safetensors cannot be read .*; train the model again"):
+        load(options)
+    settings = json.loads((folder / "reward.json").read_text())
+    (folder / "reward.json").write_text(json.dumps({**settings, "metrist_reward": 2}))
+    with pytest.raises(
+        ModelError, match=r"reward\.json cannot be used \(ValueError: metrist_reward is 2, and this met"
+    ):
+        load(options)
+    (folder / "reward.json").write_text(json.dumps({**settings, "pooling": "max"}))
+    with pytest.raises(
+        ModelError, match=r"pooling is 'max', and this metrist knows answer, mean, first, last\); train"
+    ):
+        load(options)
+    (folder / "reward.json").write_text("{}")
+    with pytest.raises(
+        ModelError, match=r"reward\.json cannot be used \(KeyError: 'metrist_reward'\); train the model"
+    ):
+        load(options)
+
+
+def test_a_decoder_without_a_first_token_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny("bart"), tmp_path / "bart"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": None}))
+    with pytest.raises(
+        ModelError, match="must name a decoder_start_token_id; or set pooling='mean', which uses its enc"
+    ):
+        TorchReward.untrained(Options(model=str(folder)), Layout())
+
+
+def test_a_model_without_vectors_of_tokens_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    """CLIP: two towers, each with a size of its own."""
+    from transformers import CLIPConfig, CLIPModel
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = CLIPConfig(
+        text_config={**sizes, "vocab_size": 50}, vision_config={**sizes, "image_size": 8, "patch_size": 8}
+    )
+    CLIPModel(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny("bert")).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"is a clip model, which gives no vectors of tokens .*; give a text model"):
+        TorchReward.untrained(Options(model=str(tmp_path)), Layout())

@@ -1,0 +1,45 @@
+"""Preference models small enough for any machine, made on the spot: a random BERT with a random head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from metrist.models.reward_layout import Layout
+
+
+def in_torch(
+    base: Path,
+    folder: Path,
+    *,
+    pooling: str = "auto",
+    layout: Layout | None = None,
+    seed: int = 3,
+    criteria: Mapping[str, str] | None = None,
+    centre: float = 0.0,
+    spread: float = 1.0,
+) -> Path:
+    """The folder, with a preference model of the base in it as a training writes it."""
+    from transformers import AutoTokenizer
+
+    from metrist.models.options import Options
+    from metrist.models.pretrained import silent
+    from metrist.models.reward_torch import TorchReward
+
+    made = TorchReward.untrained(Options(model=str(base)), layout or Layout(), pooling, seed)
+    # Heads are drawn small; rewards of random models should differ visibly.
+    made.model.head.weight.data *= 20
+    settings = replace(made.settings, criteria=dict(criteria or {}), centre=centre, spread=spread)
+    folder.mkdir(parents=True, exist_ok=True)
+    with silent():
+        made.model.save(folder, AutoTokenizer.from_pretrained(base), settings)
+    return folder
+
+
+def plain(base: Path, folder: Path, *, bits: int | None = None, **settings: object) -> Path:
+    """The same in metrist's own form."""
+    from metrist.models.plain.export import export_reward
+
+    trained = in_torch(base, folder.with_name(f"{folder.name}-torch"), **settings)  # type: ignore[arg-type]
+    return export_reward(trained, folder, bits=bits)

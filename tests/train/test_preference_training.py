@@ -1,0 +1,294 @@
+"""Training preference metrics, on tiny models."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy_pairs import answer_pairs, preference_request
+
+from forked_processes import exit_code, forked
+from metrist.errors import InputError, ModelError, RunError
+from metrist.models.options import Options
+from metrist.models.reward import Rewards, load
+from metrist.models.reward_layout import Layout
+from metrist.models.weights import find
+from metrist.train.judging_pairs import accuracy, score_pairs
+from metrist.train.pair_loss import PairLoss
+from metrist.train.preference import Request, plan, train
+
+WEIGHTS = ("model.safetensors", "reward_head.safetensors", "reward.json")
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in WEIGHTS)
+
+
+class Heard:
+    """A watcher that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+        self.figures: list[float] = []
+
+    def moved(self, progress: Any) -> None:
+        pass
+
+    def evaluated(self, evaluation: Any, _name: str) -> None:
+        self.figures.append(evaluation.figure)
+
+    def said(self, remark: str) -> None:
+        self.remarks.append(remark)
+
+
+def test_a_model_learns_which_answers_are_better_and_the_card_says_how_well(
+    tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    files = [{"file": "pairs.jsonl", "sha256": "0" * 64, "pairs": 160}]
+    asked = preference_request(
+        tmp_path / "out",
+        tiny("bert"),
+        balance=0.5,
+        data={"files": files},
+        licence="MIT",
+        recipe={"epochs": 4, "lr": 5e-3},
+    )
+    card = train(asked)
+    figures = card["figures"]
+    assert figures["before"] < 0.8 < 0.95 < figures["after"]
+    assert figures["name"] == "mean accuracy over 2 criteria"
+    model = load(Options(model=str(asked.out)))
+    by_criterion = accuracy(asked.dev, score_pairs(model, asked.dev))
+    assert by_criterion == figures["by_criterion"]
+    assert sum(by_criterion.values()) / 2 == pytest.approx(figures["after"]), "float32 in training too"
+    assert card["metric"] == f"preference(model={str(asked.out)!r})"
+    assert card["fingerprint"] == find(Options(model=str(asked.out))).fingerprint
+    about_b = card["data"]["criteria"]["B"]
+    # Roots of 120 and 40 are as 1.732 to 1: B has 58.6 of 160.
+    assert about_b == {
+        "training_pairs": 40,
+        "drawn_an_epoch": 59,
+        "development_pairs": 10,
+        "instruction": "is it good ?",
+    }
+    assert card["data"]["files"] == files
+    assert card["recipe"]["pooling"] == "answer"
+    assert card["recipe"]["max_length"] == 64
+    assert card["licence"] == "MIT"
+    page = (asked.out / "card.md").read_text()
+    for said in (f"{figures['after']:.4f}", "| B | 40 | 59 | 10 | is it good ? | ", "a coin gets 0.5", "Licence: MIT"):
+        assert said in page
+    values = np.concatenate(score_pairs(model, asked.train))
+    assert model.settings.centre == pytest.approx(values.mean(), abs=1e-6)
+    assert model.settings.spread == pytest.approx(values.std(), abs=1e-6)
+    assert model.settings.criteria == {"A": "is it good ?", "B": "is it good ?"}
+    names = {path.name for path in asked.out.iterdir()}
+    assert {"card.json", "config.json", "tokenizer.json", "training.json", *WEIGHTS} <= names
+    assert not any(name.startswith(("checkpoints", ".")) for name in names)
+
+
+@pytest.mark.parametrize("kind", ["mpnet", "t5", "bart", "gpt2"])
+def test_other_kinds_of_models_learn_too(tiny: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
+    """On one criterion: gradients reach the parts that matter."""
+    pairs = {"train": answer_pairs(100), "dev": answer_pairs(20, seed=1)}
+    card = train(preference_request(tmp_path / "out", tiny(kind), recipe={"epochs": 2, "lr": 5e-3}, **pairs))
+    assert card["figures"]["after"] >= 0.8
+    assert card["figures"]["name"] == "accuracy"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to kill")
+def test_a_training_killed_on_the_way_ends_with_the_same_weights(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    """kill -9 in the second of three epochs; the model has dropout, and the sampler is balanced."""
+    ratings = {"train": answer_pairs(60, good_rating=2.0, bad_rating=1.0) + answer_pairs(20, "B")}
+    asked = preference_request(
+        tmp_path / "out", tiny("bert"), checkpoint_every=3, balance=0.3, regression=0.1, head_lr=0.01, **ratings
+    )
+    process = forked(lambda: _train_slowly(asked))
+    until = time.monotonic() + 100
+    while not (asked.out / "checkpoints" / "step-00000009").exists() and time.monotonic() < until:
+        time.sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+    assert exit_code(process) == -signal.SIGKILL
+    assert not (asked.out / "model.safetensors").exists()
+    resumed = train(replace(asked, resume=True))
+    calm = train(replace(asked, out=tmp_path / "calm"))
+    assert same_weights(asked.out, tmp_path / "calm")
+    assert resumed["figures"] == calm["figures"]
+    assert resumed["fingerprint"] == calm["fingerprint"]
+
+
+def _train_slowly(asked: Request) -> None:
+    plain = PairLoss.loss
+
+    def slow(self: PairLoss, model: Any, batch: Any) -> torch.Tensor:
+        time.sleep(0.02)
+        return plain(self, model, batch)
+
+    PairLoss.loss = slow
+    train(asked)
+
+
+def test_the_seed_decides_and_the_budget_of_tokens_does_not(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    """Without dropout, which each part draws for itself, the parts of a batch add up to the whole."""
+    folder = Path(shutil.copytree(tiny("bert"), tmp_path / "base"))
+    config = json.loads((folder / "config.json").read_text())
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps({**config, **still}))
+    heads, pairs = {}, answer_pairs(48)
+    for name, recipe in {"all": {}, "parts": {"max_tokens": 90}, "seed": {"seed": 1}}.items():
+        train(
+            preference_request(tmp_path / name, folder, train=pairs, dev=(), recipe={"epochs": 1, "lr": 1e-4, **recipe})
+        )
+        heads[name] = load_file(tmp_path / name / "reward_head.safetensors")["weight"]
+    assert float((heads["all"] - heads["parts"]).abs().max()) < 1e-4
+    assert float((heads["all"] - heads["seed"]).abs().max()) > 1e-2
+
+
+def test_the_head_can_have_a_learning_rate_of_its_own(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    """AdamW's first steps are about as long as the rate."""
+    moved = {}
+    for name, head_lr in {"same": None, "own": 1e-2}.items():
+        recipe = {"epochs": 1, "lr": 1e-4, "schedule": "constant", "batch": 160}
+        asked = preference_request(tmp_path / name, tiny("bert"), dev=(), recipe=recipe, head_lr=head_lr)
+        train(asked)
+        dice = torch.Generator().manual_seed(0)
+        first = torch.empty(1, 32).normal_(0, 0.02, generator=dice)
+        moved[name] = float((load_file(asked.out / "reward_head.safetensors")["weight"] - first).abs().median())
+    assert moved == pytest.approx({"same": 1e-4, "own": 1e-2}, rel=0.05)
+
+
+def test_early_stopping_goes_by_the_mean_over_criteria(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    heard = Heard()
+    recipe = {"epochs": 30, "patience": 2, "lr": 3e-3}
+    pairs = [*answer_pairs(48), *answer_pairs(16, "B")]
+    card = train(preference_request(tmp_path / "out", tiny("bert"), train=pairs, recipe=recipe), heard)
+    assert card["training"]["steps"] < card["training"]["planned_steps"]
+    assert card["figures"]["after"] == max(heard.figures[1:])
+    assert len(heard.figures) == heard.figures.index(card["figures"]["after"], 1) + 3
+
+
+def test_ties_are_left_out_or_learned_as_such(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    pairs = {"train": answer_pairs(40) + answer_pairs(30, "B", certainty=0.5), "dev": answer_pairs(5, certainty=0.5)}
+    dropped = plan(preference_request(tmp_path / "out", tiny("bert"), **pairs))
+    assert (len(dropped.train), dropped.dev, dropped.ties) == (40, None, (30, 5))
+    assert dropped.remarks()[0] == "30 ties of the training pairs and 5 for development left out"
+    soft = plan(preference_request(tmp_path / "out", tiny("bert"), ties="soft", **pairs))
+    assert (len(soft.train), soft.ties) == (70, (0, 5))
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match="no pairs to train on: all 30 are ties, which --ties soft learns from"):
+        plan(preference_request(tmp_path / "out", tiny("bert"), train=pairs["train"][40:]))
+
+
+def test_a_plan_counts_cuts_steps_and_padding(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    """By hand: a row has 4 + 1 tokens of instruction, 1 + 1 of source, an answer, and the two of the frame."""
+    (one,) = answer_pairs(1)
+    sides = [(("source", "cat"), ("answer", "dog " * words)) for words in (1, 11)]
+    pair = replace(one, good=sides[0], bad=sides[1])
+    planned = plan(preference_request(tmp_path / "out", tiny("bert"), train=[pair] * 3, recipe={"batch": 2}))
+    assert planned.train.lengths.tolist() == [10 + 20] * 3
+    assert planned.steps == 3 * 2
+    assert planned.padding == pytest.approx(1 - 30 / 40)
+    short = preference_request(tmp_path / "out", tiny("bert"), train=[pair] * 3, layout=Layout(max_length=15))
+    assert plan(short).train.cut == (3, 3 * 5)
+    assert plan(short).remarks() == ["3 of 6 answers have too long a context, or are too long; 15 tokens were left out"]
+    heard = Heard()
+    train(replace(short, dev=()), heard)
+    assert heard.remarks == plan(short).remarks()
+
+
+def test_memory_that_runs_out_halves_what_is_computed_at_once(
+    tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = PairLoss.loss
+
+    def small(self: PairLoss, model: Any, batch: Any) -> torch.Tensor:
+        if batch["input_ids"].numel() > 300:
+            raise RuntimeError("CUDA out of memory")
+        return plain(self, model, batch)
+
+    monkeypatch.setattr(PairLoss, "loss", small)
+    monkeypatch.setattr("metrist.train.loop.free", lambda _device: None)  # It takes a while, and is tested there.
+    heard = Heard()
+    train(preference_request(tmp_path / "out", tiny("bert"), dev=(), recipe={"epochs": 1}), heard)
+    assert heard.remarks
+    assert all(re.match(r"out of memory: \d+ tokens at once from now on", said) for said in heard.remarks)
+
+
+def test_what_makes_no_sense_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    def asked(**settings: Any) -> Request:
+        return preference_request(tmp_path / "out", tiny("bert"), **settings)
+
+    with pytest.raises(InputError, match=r"there are no pairs to train on$"):
+        plan(asked(train=[]))
+    with pytest.raises(RunError, match=r"to stop early \(--patience\) there must be development pairs to judge by"):
+        plan(asked(dev=[], recipe={"patience": 1}))
+    with pytest.raises(InputError, match=r"no pair has ratings \('good_rank', 'bad_rank'\) for --regression to learn"):
+        plan(asked(regression=0.5))
+    with pytest.raises(ModelError, match="takes 5 of 6 tokens and leaves no room for an answer"):
+        plan(asked(layout=Layout(max_length=6)))
+    with pytest.raises(RunError, match=r"balance must lie between 0 \(equal shares\) and 1 \(as the data is\), got 2"):
+        asked(balance=2)
+    with pytest.raises(RunError, match="ties must be 'drop' or 'soft', got 'keep'"):
+        asked(ties="keep")
+    with pytest.raises(RunError, match="regression must be a weight of at least 0, got -1"):
+        asked(regression=-1)
+    with pytest.raises(RunError, match="head_lr must be above 0, or None for the recipe's lr, got 0"):
+        asked(head_lr=0)
+    with pytest.raises(RunError, match="out holds no training to go on with; leave out --resume to begin one"):
+        train(asked(resume=True))
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(ModelError, match=r"nothing has no config\.json, so it is no model's folder"):
+        plan(preference_request(tmp_path / "out", tmp_path / "nothing"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_can_only_score_is_no_base(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "config.json").write_text('{"metrist_format": 1}')
+    with pytest.raises(ModelError, match="plain is in a form that can only score; give the model it was made from"):
+        plan(preference_request(tmp_path / "out", tmp_path / "plain"))
+
+
+def test_a_base_of_an_unknown_kind_is_named(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny("bert"), tmp_path / "odd"))
+    (folder / "config.json").write_text('{"model_type": "nonsense"}')
+    with pytest.raises(ModelError, match=r"odd cannot be read as AutoModel \(nonsense\): "):
+        plan(preference_request(tmp_path / "out", folder))
+
+
+def test_another_training_is_not_mixed_with_the_one_that_is_there(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    quick = {"recipe": {"epochs": 1}, "dev": ()}
+    card = train(preference_request(tmp_path / "out", tiny("bert"), **quick))
+    heard = Heard()
+    assert train(preference_request(tmp_path / "out", tiny("bert"), **quick), heard) == card
+    assert heard.remarks == [f"{tmp_path / 'out'} is finished already; nothing was trained"]
+    with pytest.raises(RunError, match=r"other settings: data is [0-9a-f]{64} there, [0-9a-f]{64} here; balance is 1"):
+        train(preference_request(tmp_path / "out", tiny("bert"), train=answer_pairs(9), balance=0.2, **quick))
+
+
+def test_accuracy_is_counted_by_criterion_and_equal_rewards_are_wrong() -> None:
+    class Lengths:
+        settings: Any = None
+        facts: Any = None
+
+        def rewards(self, judged: Any) -> Rewards:
+            values = np.array([float(len(one.fields[-1][1].split()[-1])) for one in judged])
+            return Rewards(values, np.zeros(len(values), np.int64))
+
+    pairs = [*answer_pairs(3), *answer_pairs(2, "B")]
+    scores = score_pairs(Lengths(), pairs)
+    assert scores.good.tolist() == [4, 4, 4, 3, 3]
+    assert scores.bad.tolist() == [3, 3, 3, 3, 3]
+    assert accuracy(pairs, scores) == {"A": 1.0, "B": 0.0}
