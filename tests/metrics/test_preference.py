@@ -1,0 +1,233 @@
+"""The metric that was learned from preferences, with tiny random models. The expected values come from the models
+themselves, asked by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import tiny_rewards
+from metrist import criteria
+from metrist.cli.app import app
+from metrist.errors import ModelError, SpecError
+from metrist.metrics.catalog import build
+from metrist.metrics.comparators import comparator
+from metrist.metrics.preference import Preference
+from metrist.metrics.shard import Shard
+from metrist.models import reward
+from metrist.models.options import Options
+from metrist.models.reward_layout import Judged, Layout
+from metrist.records import Pair, Record
+
+FULL = Record(item="1", system="a", output="the cat sat", source="a small cat", instruction="summary of it")
+#: What some criteria of the HEAP suite are about.
+TOLD = ("narrative", "question", "answer")
+BARE = Record(item="1", system="b", output="the dog ran")
+
+
+def _with_fields(*fields: str) -> str:
+    return next(one.code for one in criteria.suite("heap").criteria if one.fields == fields)
+
+
+@pytest.fixture(scope="module")
+def model(tiny, tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("preference") / "one"
+    learned = {"overall": "is it very good ?", "CNO": "is it bad ?", _with_fields(*TOLD): "is it not bad ?"}
+    return str(tiny_rewards.plain(tiny("bert"), folder, criteria=learned, centre=0.5, spread=2.0))
+
+
+@pytest.fixture(scope="module")
+def other(tiny, tmp_path_factory) -> str:
+    return str(tiny_rewards.plain(tiny("bert"), tmp_path_factory.mktemp("preference") / "other", seed=11))
+
+
+def raw(model: str, instruction: str, *fields: tuple[str, str]) -> float:
+    return float(reward.load(Options(model=model)).rewards([Judged(instruction, fields)]).values[0])
+
+
+def scored(metric: Preference, *records: Record):
+    return metric.score(Shard(records))
+
+
+def test_the_score_is_the_reward_in_units_of_the_training_answers(model):
+    (score,) = scored(Preference(model=model), FULL)
+    wanted = raw(
+        model,
+        "is it very good ?",
+        ("instruction", "summary of it"),
+        ("source", "a small cat"),
+        ("output", "the cat sat"),
+    )
+    assert score.parts["reward"] == wanted
+    assert score.value == pytest.approx((wanted - 0.5) / 2)
+
+
+def test_a_criterion_that_was_not_learned_is_asked_for_in_its_own_words(model):
+    (score,) = scored(Preference(model=model, criterion="grammaticality"), FULL)
+    # It is about the output alone.
+    wanted = raw(model, criteria.find("grammaticality").instruction, ("output", "the cat sat"))
+    assert score.parts["reward"] == wanted
+
+
+def test_an_instruction_of_the_users_own_is_taken_as_it_is(model):
+    (score,) = scored(Preference(model=model, instruction="is it new ?", context=("source",)), FULL)
+    assert score.parts["reward"] == raw(model, "is it new ?", ("source", "a small cat"), ("output", "the cat sat"))
+
+
+def test_a_criterion_of_a_data_set_reads_the_columns_that_it_came_with(model):
+    told = replace(FULL, extra={"narrative": "he ran", "question": "to london ?"})
+    metric = Preference(model=model, criterion=_with_fields(*TOLD))
+    (score,) = scored(metric, told)
+    answer = ("answer", "the cat sat")
+    assert score.parts["reward"] == raw(
+        model, "is it not bad ?", ("narrative", "he ran"), ("question", "to london ?"), answer
+    )
+    (score,) = scored(metric, replace(FULL, instruction=None, extra={"narrative": "he ran"}))
+    assert score.parts["reward"] == raw(model, "is it not bad ?", ("source", "a small cat"), answer)
+
+
+def test_any_column_and_every_reference_can_be_the_context(model):
+    metric = Preference(model=model, instruction="good ?", context=("references", "mood", "absent"))
+    (score,) = scored(metric, replace(FULL, references=("a dog", "", "a cat"), extra={"mood": "bad", "absent": 3}))
+    context = [("references", "a dog"), ("references", "a cat"), ("mood", "bad")]
+    assert score.parts["reward"] == raw(model, "good ?", *context, ("output", "the cat sat"))
+
+
+def test_labels_reach_a_model_that_learned_with_them(tiny, tmp_path):
+    folder = str(tiny_rewards.plain(tiny("bert"), tmp_path / "labelled", layout=Layout(labelled=True)))
+    one = scored(Preference(model=folder, instruction="good ?", context=("source",)), FULL)
+    other = scored(
+        Preference(model=folder, instruction="good ?", context=("news",)), replace(FULL, extra={"news": FULL.source})
+    )
+    assert one.values[0] != other.values[0]
+
+
+def test_an_opposite_criterion_scores_what_it_is_called_and_less_is_better(model):
+    metric = Preference(model=model, criterion="cno")
+    assert metric.text == f"preference(model={model!r}, criterion='CNO')"
+    assert metric.higher_is_better is False
+    assert Preference(model=model).higher_is_better is True
+    (score,) = scored(metric, FULL)
+    answer = criteria.find("CNO").answer
+    context = (("instruction", "summary of it"), ("source", "a small cat"))
+    assert score.parts["reward"] == raw(model, "is it bad ?", *context, (answer, "the cat sat"))
+
+
+def test_several_models_give_their_mean_and_how_far_they_lie_apart(model, other):
+    metric = Preference(model=(model, other), criterion="fluency")
+    (score,) = scored(metric, FULL)
+    each = [scored(Preference(model=one, criterion="fluency"), FULL)[0] for one in (model, other)]
+    assert score.value == pytest.approx(np.mean([one.value for one in each]))
+    assert score.parts["spread"] == pytest.approx(abs(each[0].value - each[1].value) / 2**0.5)
+    assert [score.parts["reward_1"], score.parts["reward_2"]] == [one.parts["reward"] for one in each]
+    assert build(metric.text) == metric
+    both = dict(fact.split(" ", 1) for fact in metric.signature.split(" | ")[1:])["weights"]
+    assert both == ", ".join(Preference(model=one).facts()["weights"] for one in (model, other))
+
+
+def test_an_empty_output_fails_and_the_others_are_scored(model):
+    found = scored(Preference(model=model), replace(FULL, output=" \n"), FULL)
+    assert found.failures == {0: "the output is empty: there is nothing to prefer"}
+    assert found.values[1] == scored(Preference(model=model), FULL).values[0]
+    assert scored(Preference(model=model), replace(FULL, output="")).failures[0]
+
+
+def test_records_without_the_context_that_the_criterion_is_about_are_counted(model):
+    metric = Preference(model=model)
+    remarks = metric.remarks(scored(metric, FULL, BARE))
+    assert remarks == [f"{metric.text}: 1 of 2 outputs have no instruction or source, and were judged without"]
+    fluency = Preference(model=model, criterion="fluency")
+    assert fluency.remarks(scored(fluency, FULL, BARE)) == []
+
+
+def test_texts_that_are_too_long_are_counted(model):
+    metric = Preference(model=model)
+    remarks = metric.remarks(scored(metric, FULL, replace(FULL, source="cat " * 100)))
+    assert len(remarks) == 1
+    assert "1 of 2 outputs had texts too long for the model" in remarks[0]
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + np.exp(-x))
+
+
+def test_of_two_outputs_the_one_with_the_higher_reward_is_preferred(model):
+    metric = Preference(model=model)
+    (judgment,) = comparator(metric).prefer([Pair(first=FULL, second=BARE)])
+    first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
+    assert judgment.preference == ("first" if first > second else "second")
+    assert judgment.explanation.endswith(f"the first is better with a probability of {sigmoid(first - second):.3f}")
+    (same,) = comparator(metric).prefer([Pair(first=FULL, second=replace(FULL, system="b"))])
+    assert same.preference == "tie"
+    assert same.explanation.endswith("a probability of 0.500")
+
+
+def test_where_less_is_better_the_lower_reward_is_preferred(model):
+    metric = Preference(model=model, criterion="CNO")
+    (judgment,) = comparator(metric).prefer([Pair(first=FULL, second=BARE)])
+    first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
+    assert judgment.preference == ("first" if first < second else "second")
+    assert judgment.explanation.endswith(f"a probability of {sigmoid(second - first):.3f}")
+
+
+def test_an_ensembles_probability_is_the_mean_of_its_models(model, other):
+    metric = Preference(model=(model, other))
+    (judgment,) = comparator(metric).prefer([Pair(first=FULL, second=BARE)])
+    leads = [
+        np.subtract(*(s.parts["reward"] for s in scored(Preference(model=one), FULL, BARE))) for one in (model, other)
+    ]
+    assert judgment.explanation.endswith(f"{np.mean([sigmoid(lead) for lead in leads]):.3f}")
+
+
+def test_it_compares_systems_on_the_command_line(model, tmp_path):
+    rows = [
+        {"item": str(i), "system": s, "output": f"the {s} {i}", "source": "cat"}
+        for i in range(3)
+        for s in ("cat", "dog")
+    ]
+    path = tmp_path / "out.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shown = CliRunner().invoke(app, ["prefer", str(path), "-m", f"preference(model='{model}')"])
+    assert shown.exit_code == 0, shown.output
+    assert "by_score(metric=preference(" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("preference(model='a', criterion='flueny')", "no criterion named 'flueny'; did you mean 'fluency'"),
+        ("preference(model=[])", r"the models of an ensemble must be different ones, got \[\]"),
+        ("preference(model=['a', 'a'])", r"the models of an ensemble must be different ones, got \['a', 'a'\]"),
+        (
+            "preference(model='a', instruction=' ')",
+            "preference: instruction must say what is asked of an output, or be left out",
+        ),
+        (
+            "preference(model='a', context='source')",
+            "preference: context must be a list, each a string or None, got 'source'",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(text, message):
+    with pytest.raises(SpecError, match=message):
+        build(text)
+
+
+def test_one_model_in_a_list_is_that_model():
+    assert build("preference(model=['a'])") == Preference(model="a")
+
+
+def test_a_model_that_knows_no_preferences_is_refused(tiny):
+    with pytest.raises(ModelError, match=r"has no reward\.json, so it is no preference model; `metrist train pref"):
+        scored(Preference(model=str(tiny("bert"))), FULL)
+
+
+def test_torch_and_plain_form_of_a_model_give_the_same_scores(model):
+    in_torch = str(Path(model).with_name("one-torch"))
+    plain, theirs = (scored(Preference(model=one), FULL, BARE).values for one in (model, in_torch))
+    np.testing.assert_allclose(plain, theirs, rtol=0, atol=1e-5)
