@@ -1,0 +1,70 @@
+"""What a study tells whoever watches it: many trainings, some of them at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from metrist.train.watching import Evaluation, Progress
+
+
+class StudyWatcher(Protocol):
+    """Told of each training by its name, in the process of the study, never by two threads at once."""
+
+    def planned(self, count: int, finished: int) -> None:
+        """So many trainings are asked for, so many of them were finished before."""
+        ...
+
+    def started(self, name: str) -> None: ...
+
+    def moved(self, name: str, progress: Progress) -> None: ...
+
+    def evaluated(self, name: str, evaluation: Evaluation, figure: str) -> None: ...
+
+    def finished(self, name: str, seconds: float) -> None: ...
+
+    def failed(self, name: str, reason: str) -> None: ...
+
+    def said(self, remark: str) -> None: ...
+
+
+class Silent:
+    """Watches nothing."""
+
+    def planned(self, count: int, finished: int) -> None:
+        pass
+
+    def started(self, name: str) -> None:
+        pass
+
+    def moved(self, name: str, progress: Progress) -> None:
+        pass
+
+    def evaluated(self, name: str, evaluation: Evaluation, figure: str) -> None:
+        pass
+
+    def finished(self, name: str, seconds: float) -> None:
+        pass
+
+    def failed(self, name: str, reason: str) -> None:
+        pass
+
+    def said(self, remark: str) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Watches one training for a study's watcher."""
+
+    name: str
+    study: StudyWatcher
+
+    def moved(self, progress: Progress) -> None:
+        self.study.moved(self.name, progress)
+
+    def evaluated(self, evaluation: Evaluation, name: str) -> None:
+        self.study.evaluated(self.name, evaluation, name)
+
+    def said(self, remark: str) -> None:
+        self.study.said(f"{self.name}: {remark}")

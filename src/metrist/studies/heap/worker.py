@@ -1,0 +1,82 @@
+"""A process that trains one order after another: `python -m metrist.studies.heap.worker`.
+
+Orders come in as lines of JSON, events go out as lines of JSON. When standard input ends, whoever gave the orders is
+gone or has no more: a training under way is told to stop, which writes a checkpoint first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from metrist.errors import MetristError
+from metrist.studies.heap.orders import Order
+from metrist.studies.heap.training import run
+from metrist.train.watching import Evaluation, Progress
+
+
+class Teller:
+    """Writes what happens as lines of JSON."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def tell(self, event: str, **facts: Any) -> None:
+        self._out.write(json.dumps({"event": event, **facts}) + "\n")
+        self._out.flush()
+
+    def moved(self, progress: Progress) -> None:
+        self.tell("moved", **asdict(progress))
+
+    def evaluated(self, evaluation: Evaluation, name: str) -> None:
+        self.tell("evaluated", name=name, **asdict(evaluation))
+
+    def said(self, remark: str) -> None:
+        self.tell("said", remark=remark)
+
+
+def main() -> None:
+    # Libraries print to standard output as they like; the events keep the true one to themselves.
+    teller = Teller(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)
+    orders: queue.Queue[str | None] = queue.Queue()
+    idle = threading.Event()
+    idle.set()
+    threading.Thread(target=_read, args=(orders, idle), daemon=True).start()
+    while (line := orders.get()) is not None:
+        _fulfil(Order.of(json.loads(line)), teller)
+        idle.set()
+
+
+def _read(orders: queue.Queue[str | None], idle: threading.Event) -> None:
+    for line in sys.stdin:
+        idle.clear()
+        orders.put(line)
+    orders.put(None)
+    if not idle.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _fulfil(order: Order, teller: Teller) -> None:
+    began = time.monotonic()
+    try:
+        run(order, teller)
+    except MetristError as fault:
+        teller.tell("failed", reason=str(fault))
+    except KeyboardInterrupt as stop:
+        sys.exit(str(stop))
+    except Exception as fault:  # Any fault of one training is told, and the next one is begun.
+        teller.tell("failed", reason=f"{type(fault).__name__}: {fault}")
+    else:
+        teller.tell("finished", seconds=time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    main()

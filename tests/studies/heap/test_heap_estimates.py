@@ -1,0 +1,127 @@
+"""Accuracy, spread and correlation of trainings, by hand and by scipy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from metrist.data.good_bad import GoodBad
+from metrist.errors import InputError, RunError
+from metrist.studies.heap.answers import Answers, Result
+from metrist.studies.heap.estimates import accuracy, macro_accuracy, spearman
+from metrist.studies.heap.jobs import Job
+
+
+def answers(
+    good: Sequence[float], bad: Sequence[float], contexts: Sequence[str] = (), ratings: Sequence[float] | None = None
+) -> Answers:
+    """Pairs with these scores, each with answers of its own."""
+    pairs = []
+    for at in range(len(good)):
+        story = contexts[at] if contexts else f"the story {at}"
+        rated = {} if ratings is None else {"good_rating": ratings[at] + 1, "bad_rating": ratings[at]}
+        sides = {side: (("story", story), ("answer", f"{side} {at}")) for side in ("good", "bad")}
+        pairs.append(GoodBad(criterion="AG", **sides, **rated))
+    return Answers.of(pairs, np.array(good, float), np.array(bad, float))
+
+
+def test_a_tie_is_wrong_and_the_spread_is_over_seeds() -> None:
+    """By hand: 2 of 4 right (one is a tie), then 3 of 4; sd of .5 and .75 with n - 1."""
+    seeds = [answers([1, 2, 3, 4], [0, 2, 2, 9]), answers([1, 2, 3, 4], [0, 1, 2, 9])]
+    found = accuracy(seeds)
+    assert seeds[0].ties == 1
+    assert (found.mean, found.sd, found.seeds) == (0.625, pytest.approx(0.125 * math.sqrt(2)), 2)
+    assert found.low < 0.625 < found.high
+    assert math.isnan(accuracy(seeds[:1]).sd)
+
+
+def test_the_interval_resamples_contexts_whole() -> None:
+    """Where all pairs of a context agree, there are as many independent pairs as contexts: with 4 of 8 contexts right,
+    the interval is that of 8 coin tosses (binomial quantiles), however many pairs each context has."""
+    contexts = [f"c{at // 50}" for at in range(400)]
+    good = [float(at // 50 % 2) for at in range(400)]
+    found = accuracy([answers(good, [0.5] * 400, contexts)], draws=20_000)
+    wanted = stats.binom.ppf([0.025, 0.975], 8, 0.5) / 8
+    assert (found.low, found.high) == pytest.approx(tuple(wanted))
+    alone = accuracy([answers(good, [0.5] * 400)], draws=20_000)
+    wanted = stats.binom.ppf([0.025, 0.975], 400, 0.5) / 400
+    assert (alone.low, alone.high) == pytest.approx(tuple(wanted), abs=0.004)
+
+
+def test_the_mean_over_criteria_counts_each_alike_and_its_interval_draws_shared_contexts_together() -> None:
+    """By hand: accuracies 1 and 0 with 1 and 3 pairs. Two criteria with the same contexts and the same scores are no
+    more certain than one; two with other contexts are."""
+    assert macro_accuracy({"A": [answers([1], [0])], "B": [answers([0] * 3, [1] * 3)]}).mean == 0.5
+    rng = np.random.default_rng(1)
+    good, other = rng.normal(size=200), rng.normal(size=200)
+    one, far = answers(good, [0] * 200), answers(other, [0] * 200, [f"other {at}" for at in range(200)])
+    single = accuracy([one], draws=4_000)
+    twice = macro_accuracy({"A": [one], "B": [one]}, draws=4_000)
+    apart = macro_accuracy({"A": [one], "B": [far]}, draws=4_000)
+    assert (twice.low, twice.high) == (single.low, single.high)
+    assert apart.high - apart.low == pytest.approx((single.high - single.low) / math.sqrt(2), rel=0.15)
+
+
+def test_criteria_of_other_numbers_of_seeds_have_no_mean() -> None:
+    one = answers([1], [0])
+    with pytest.raises(RunError, match="wants the same number of seeds of each"):
+        macro_accuracy({"A": [one], "B": [one, one]})
+    with pytest.raises(RunError, match="two seeds of one training were tested on other pairs"):
+        accuracy([one, answers([1], [0], ["elsewhere"])])
+
+
+def test_spearman_is_over_distinct_answers_that_have_ratings() -> None:
+    """Oracle: scipy, on answers counted once though the first is in two pairs."""
+    first, second, third = ((("story", "s"), ("answer", name)) for name in "xyz")
+    pairs = [
+        GoodBad(criterion="AG", good=first, bad=second, good_rating=3, bad_rating=1),
+        GoodBad(criterion="AG", good=first, bad=third, good_rating=3, bad_rating=2),
+    ]
+    found = spearman([Answers.of(pairs, np.array([0.4, 0.4]), np.array([0.5, 0.1]))])
+    assert found is not None
+    assert found.mean == pytest.approx(stats.spearmanr([3, 1, 2], [0.4, 0.5, 0.1]).statistic)
+    assert spearman([answers([1, 2], [0, 1])]) is None
+
+
+def test_pairs_are_grouped_by_the_first_field_that_tells_something() -> None:
+    def context(*fields: str, bad: str = "b") -> str:
+        told = tuple(("field", text) for text in fields)
+        pair = GoodBad(criterion="DIA", good=(*told, ("answer", "a")), bad=(*told, ("answer", bad)))
+        return Answers.of([pair], np.zeros(1), np.zeros(1)).context[0]
+
+    assert context("a long story", "why") == context("a long story", "who", bad="c")
+    assert context("none", "she goes home") == context("none", "she goes home", bad="c")
+    assert context("none", "she goes home") != context("none", "he goes home")
+    assert context("short one") == context("short one", bad="c")
+    assert context() != context(bad="c")
+
+
+def test_results_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    made = answers([1.25, 2], [0.1, 3], ratings=[1, 2])
+    bare = answers([1], [0])
+    job = Job(setup="single", split="honest", seed=3, learns=("AG",), judged=("AG",), target="AG")
+    result = Result(
+        job=job, settings={"x": 1}, answers={"AG": made, "QA": bare}, sizes={"AG": 20}, training={"tokens": 7}
+    )
+    result.write(tmp_path / "results.json")
+    back = Result.read(tmp_path / "results.json")
+    assert (back.job, back.sizes, back.settings, back.training) == (job, {"AG": 20}, {"x": 1}, {"tokens": 7})
+    assert back.answers["AG"].to_dict() == made.to_dict()
+    assert back.answers["QA"].to_dict() == bare.to_dict()
+    assert np.isnan(back.answers["QA"].good_rating).all()
+    assert job.name == "single-AG-seed3-honest"
+
+
+def test_files_of_another_form_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text("{}")
+    with pytest.raises(InputError, match=r"results\.json: holds no results of a training of this version"):
+        Result.read(path)
+    path.write_text("{")
+    with pytest.raises(InputError, match=r"results\.json: the results of a training cannot be read"):
+        Result.read(path)

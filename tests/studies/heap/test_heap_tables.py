@@ -1,0 +1,149 @@
+"""The study's tables, from results that were made up, against averages computed by hand or by numpy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from heap_pairs_made import made_pairs
+
+from metrist import criteria
+from metrist.cli.study_progress import under_way
+from metrist.report.tables import Table
+from metrist.studies.heap.answers import Answers, Result
+from metrist.studies.heap.estimates import Figure
+from metrist.studies.heap.found import Found
+from metrist.studies.heap.jobs import Job, SetupName
+from metrist.studies.heap.sizes import of_paper
+from metrist.studies.heap.spreads import Printed, Spread
+from metrist.studies.heap.tables import tables
+
+SUITE = criteria.suite("heap")
+SIZES = {"AG": 381, "AV": 463, "QA": 1917, "HSO": 16503}
+
+
+def result(setup: SetupName, right: Mapping[str, int], seed: int = 0, **facts: Any) -> Result:
+    """Ten pairs of each criterion, of which so many are right, and the first wrong one a tie."""
+    answers = {}
+    for code, count in right.items():
+        good = np.array([1.0] * count + [0.0] * (count < 10) + [-1.0] * max(0, 9 - count))
+        answers[code] = Answers.of(made_pairs((code,), 10), good, np.zeros(10))
+    job = Job(setup=setup, split="authors", seed=seed, learns=(), judged=tuple(right), **facts)
+    return Result(job=job, settings={}, answers=answers, sizes=SIZES, training={})
+
+
+def each(setup: SetupName, right: Mapping[str, int], **facts: Any) -> list[Result]:
+    return [result(setup, {code: count}, target=code, **facts) for code, count in right.items()]
+
+
+def rows(made: Sequence[Table], title: str) -> list[list[Any]]:
+    return [list(row.values()) for table in made if table.title.startswith(title) for row in table.to_dict()["rows"]]
+
+
+def test_means_are_over_the_same_comparable_criteria_on_both_sides() -> None:
+    """By hand: seeds of (.6 + .8) / 2 = .7 and (.8 + 1) / 2 = .9 over AG and AV; HSO is in no mean. The paper's
+    multi-task figures of AG and AV are 78.07 and 65.22."""
+    seeds = [result("multi", {"AG": 6, "AV": 8, "HSO": 1}, 0), result("multi", {"AG": 8, "AV": 10, "HSO": 3}, 1)]
+    made = tables(Found(SUITE, seeds))
+    summary = rows(made, "Mean accuracy")[0]
+    assert summary[:2] == ["multi", 2]
+    assert summary[2]["mean"] == pytest.approx(80)
+    assert summary[2]["sd"] == pytest.approx(np.std([70, 90], ddof=1))
+    assert summary[3] == {"mean": pytest.approx((78.07 + 65.22) / 2), "sd": None}
+    by_task = {row[0]: row for row in rows(made, "Table 2: accuracy")}
+    assert list(by_task) == ["AG", "AV", "HSO", "mean"]
+    assert by_task["HSO"][1:] == [10, by_task["HSO"][2], {"mean": 66.43, "sd": 2.53}]
+    assert by_task["HSO"][2]["mean"] == pytest.approx(20)
+    assert by_task["mean"][2] == summary[2]
+    assert "5 of 60 judged pairs are ties" in " ".join(made[0].notes)
+
+
+def test_spearman_stands_beside_the_papers() -> None:
+    made = rows(tables(Found(SUITE, [result("multi", {"AG": 10, "AV": 5})])), "Table 2: Spearman")
+    assert [row[0] for row in made] == ["AG"]
+    assert made[0][1]["mean"] == pytest.approx(1)
+    assert made[0][2] == {"mean": 0.231, "sd": None}
+
+
+def test_table_3_has_a_block_for_each_cluster_with_its_means() -> None:
+    """The paper's averages of AV and QA in cluster 1: single 51.655, cross all 50.53, cross cluster 53.34; of all
+    why-questions it prints 48.66 only."""
+    within = {"AG": 2, "AV": 4, "QA": 6}
+    made = tables(
+        Found(
+            SUITE,
+            [
+                *each("single", {"AV": 5, "QA": 7}),
+                *each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1"),
+                *each("cross-cluster", within, cluster="why-questions"),
+            ],
+        )
+    )
+    found = rows(made, "Table 3")
+    assert [row[0] for row in found] == [
+        "1: the context must be understood", "AV", "QA", "mean", "why-questions", "AG", "AV", "QA", "mean",
+    ]  # fmt: skip
+    mean = found[3]
+    assert [cell and cell["mean"] for cell in mean[1:]] == [
+        pytest.approx(60), pytest.approx(51.655), None, pytest.approx(50.53), pytest.approx(40), pytest.approx(53.34),
+    ]  # fmt: skip
+    group = found[8]
+    assert group[1] is None  # AG has no single-task training, so there is no mean of all three.
+    assert group[5]["mean"] == pytest.approx(40)
+    assert group[6] == {"mean": 48.66, "sd": None}
+    assert found[5][6] is None
+
+
+def test_the_correlations_with_data_size_are_numpys() -> None:
+    single, multi = {"AG": 5, "AV": 7, "QA": 6, "HSO": 9}, {"AG": 6, "AV": 7, "QA": 9, "HSO": 2}
+    found = rows(tables(Found(SUITE, [*each("single", single), result("multi", multi)])), "Correlation of data size")
+    sizes = list(SIZES.values())
+    wanted = np.corrcoef(sizes, list(single.values()))[0, 1]
+    gains = np.corrcoef(sizes, [multi[code] - single[code] for code in single])[0, 1]
+    assert [row[0] for row in found] == ["single-task accuracy", "gain from multi-tasking: multi - single"]
+    assert found[0][2]["mean"] == pytest.approx(wanted)
+    assert found[1][2]["mean"] == pytest.approx(gains)
+    assert [row[3]["mean"] for row in found] == [0.15, -0.25]
+
+
+def test_the_papers_own_tables_give_other_correlations_than_its_text() -> None:
+    """Oracle: numpy on Tables 1 and 2 as the suite has them."""
+    sizes = [one.examples for one in SUITE.criteria]
+    figures = {setup: np.array([SUITE.accuracy[setup][code].mean for code in SUITE.codes]) for setup in SUITE.accuracy}
+    assert of_paper(SUITE, ("single",)) == pytest.approx(np.corrcoef(sizes, figures["single"])[0, 1])
+    gain = figures["cross-task"] - figures["single"]
+    assert of_paper(SUITE, ("cross-task", "single")) == pytest.approx(np.corrcoef(sizes, gain)[0, 1])
+    assert of_paper(SUITE, ("cross-task", "single")) == pytest.approx(-0.16, abs=0.005)
+    assert SUITE.size_correlations["cross_task_gain"] == 0.16
+
+
+def test_seeds_that_only_some_criteria_have_are_in_no_mean_over_criteria() -> None:
+    """By hand: AG has seeds 0 and 1, AV seed 1 only; over both, that is (.8 + .4) / 2."""
+    runs = [result("single", {"AG": 2}, 0), result("single", {"AG": 8}, 1), result("single", {"AV": 4}, 1)]
+    mean = Found(SUITE, runs).average("single", "authors")
+    assert mean is not None
+    assert (mean.mean, mean.seeds) == (pytest.approx(0.6), 1)
+
+
+def test_nothing_that_was_not_run_is_in_a_table(tmp_path: Path) -> None:
+    made = tables(Found(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
+    assert [table.title[:7] for table in made] == ["Table 3"]
+    (tmp_path / "tables.json").write_text(json.dumps([table.to_dict() for table in made]))
+
+
+def test_figures_are_written_with_what_is_known() -> None:
+    assert str(Spread(Figure(mean=0.669, sd=0.013, low=0.61, high=0.725))) == "66.9 ± 1.3 [61.0, 72.5]"
+    assert str(Spread(Figure(mean=0.669))) == "66.9"
+    assert str(Spread(None)) == "–"
+    assert str(Printed(66.94, 1.27)) == "66.94 ± 1.27"
+    assert (str(Printed(None)), Printed(None).plain(), Spread(None).plain()) == ("–", None, None)
+
+
+def test_the_progress_line_names_what_is_under_way() -> None:
+    far = {"a": (5, 10), "b": (0, 0), "c": (1, 4), "d": (1, 4)}
+    assert under_way(3, 20, far, {"a": 0.66}) == "3 of 20 trainings; a 50%, dev 0.660 · b loading · c 25% and 1 more"
+    assert under_way(20, 20, {}, {}) == "20 of 20 trainings"
