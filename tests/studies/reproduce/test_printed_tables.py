@@ -7,11 +7,11 @@ import pytest
 from metrist.errors import RunError
 from metrist.meta.measures import measure
 from metrist.metrics.catalog import build
-from metrist.studies.reproduce import peers, shipped
+from metrist.studies.reproduce import peers, shipped, shipped_preference
 from metrist.studies.reproduce.printed import PrintedTable, chosen, names, printed_table
 from metrist.studies.reproduce.sentences import by_sentence
 
-TABLES = [name for name in names() if name not in (peers.NAME, *shipped.NAMES)]
+TABLES = [name for name in names() if name not in (peers.NAME, shipped_preference.NAME, *shipped.NAMES)]
 
 
 @pytest.fixture(params=TABLES)

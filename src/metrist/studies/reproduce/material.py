@@ -46,6 +46,10 @@ class Material:
         """Whether the data set is at hand."""
         return self.path(data).is_file()
 
+    def has_references(self, data: str) -> bool:
+        """Whether its outputs can be compared with references."""
+        return any(record.references for record in self._read(data, "all", "whole"))
+
     def path(self, data: str) -> Path:
         return self._folder / f"{data}.jsonl.xz"
 

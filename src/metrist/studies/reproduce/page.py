@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from metrist.report.tables import Table
-from metrist.studies.reproduce import peers, shipped
+from metrist.studies.reproduce import peers, shipped, shipped_preference
 from metrist.studies.reproduce.figures import reproduced
 from metrist.studies.reproduce.material import Material, data_folder
 from metrist.studies.reproduce.printed import chosen, printed_table
@@ -39,7 +39,8 @@ class Section:
 def reproduce(tables: Sequence[str] = (), data: str | os.PathLike[str] | None = None) -> Iterator[Section]:
     """The tables of these names (all if none is given), one after the other as they are computed. What needs a data set
     that is not in the folder says so."""
-    wanted = chosen(tables)
+    # Asked for by name, the table says itself that its model is missing.
+    wanted = [one for one in chosen(tables) if tables or one != shipped_preference.NAME or shipped_preference.ships()]
     material = Material(data_folder(data))
     return (_section(name, material) for name in wanted)
 
@@ -50,8 +51,8 @@ def as_markdown(sections: Iterable[Section]) -> str:
 
 
 def _section(name: str, material: Material) -> Section:
-    if name == peers.NAME or name in shipped.NAMES:
-        found = peers.peer_table(material) if name == peers.NAME else shipped.shipped_table(name, material)
+    found = _own_form(name, material)
+    if found:
         return Section(name=name, title=found.title, caption=found.caption, summary=found.summary, table=found.table)
     printed = printed_table(name)
     figures = [figure for block in printed.blocks for figure in reproduced(block, material, printed.scale)]
@@ -62,6 +63,17 @@ def _section(name: str, material: Material) -> Section:
         summary=summary_of(figures),
         table=table_of(printed, figures),
     )
+
+
+def _own_form(
+    name: str, material: Material
+) -> peers.PeerTable | shipped.ShippedTable | shipped_preference.PreferenceTable | None:
+    """A table that is more than printed numbers beside ours."""
+    if name == peers.NAME:
+        return peers.peer_table(material)
+    if name == shipped_preference.NAME:
+        return shipped_preference.preference_table(material)
+    return shipped.shipped_table(name, material) if name in shipped.NAMES else None
 
 
 def _written(section: Section) -> str:

@@ -1,0 +1,94 @@
+"""Several metrics' agreement with people on the same outputs of a data set, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from metrist.studies.meta.evaluate import meta_evaluate
+from metrist.studies.meta.judged import Compared, Floats, Judged, Labels, Scored
+from metrist.studies.meta.pairs import voted
+from metrist.studies.meta.result import Figure
+from metrist.studies.meta.slices import ALL
+
+_FAMILY, _SUBSET = "family", "subset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """All metrics' figures on one part of a data set (empty: the whole)."""
+
+    part: str
+    figures: Mapping[str, Figure]
+
+    @property
+    def n(self) -> int:
+        return max(figure.n for figure in self.figures.values())
+
+    @property
+    def chance(self) -> float:
+        return next(iter(self.figures.values())).chance
+
+
+def agreements(
+    judged: Judged, aspect: str, measure: str, scores: Mapping[str, Floats], *, subsets: str = "", draws: int
+) -> list[Agreement]:
+    """The whole data set, then its parts. The column `subsets` names them by paths (task/Adversarial/Manual); those
+    of a family also stand together where it has several."""
+    compared = aspect in judged.preferences
+    scored = replace(_decided(judged, aspect) if compared else judged, scores=_on_the_same(scores))
+    slices: tuple[str, ...] = ()
+    if subsets:
+        scored, slices = replace(scored, columns=_parts(judged.column(subsets))), (_FAMILY, _SUBSET)
+    found = meta_evaluate(
+        scored,
+        aspect,
+        measure,
+        slices=slices,
+        preferences=compared,
+        draws=draws,
+        test="none",
+        metrics=list(scores),
+    )
+    return list(_by_part(found.figures))
+
+
+def _on_the_same(scores: Mapping[str, Floats]) -> dict[str, Scored]:
+    """Scores of the outputs that every metric has one for."""
+    shared = np.logical_and.reduce([np.isfinite(values) for values in scores.values()])
+    return {
+        name: Scored(name=name, values=np.where(shared, values, np.nan), higher_is_better=True)
+        for name, values in scores.items()
+    }
+
+
+def _decided(judged: Judged, aspect: str) -> Judged:
+    """The data with one choice for each pair, that of most raters; without pairs where they tie or are undecided."""
+    pairs = voted(judged.preferences[aspect])
+    kept = pairs.take(np.flatnonzero(pairs.human))
+    raters = np.zeros(len(kept.human), dtype=np.intp)
+    choices = Compared(first=kept.first, second=kept.second, rater=raters, choice=kept.human)
+    return replace(judged, preferences={aspect: choices}, choices={})
+
+
+def _parts(paths: Labels) -> dict[str, Labels]:
+    """Two columns out of one of paths: without their first step, and only the step after it."""
+    steps = [name.split("/")[1:] for name in paths.names]
+    return {
+        _FAMILY: Labels.of(steps[code][0] for code in paths.codes),
+        _SUBSET: Labels.of("/".join(steps[code]) for code in paths.codes),
+    }
+
+
+def _by_part(figures: tuple[Figure, ...]) -> Iterator[Agreement]:
+    """The whole first, then each family before its parts; a family of one part is that part."""
+    parts: dict[str, dict[str, Figure]] = {}
+    for figure in figures:
+        column, equals, name = figure.slice.partition("=")
+        if figure.slice == ALL or (equals and column in (_FAMILY, _SUBSET)):
+            parts.setdefault(name, {})[figure.metric] = figure
+    for name in sorted(parts):
+        if sum(other.startswith(f"{name}/") for other in parts) != 1:
+            yield Agreement(part=name, figures=parts[name])
