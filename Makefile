@@ -7,7 +7,7 @@ CONSTRAINTS := $(if $(shell command -v nvidia-smi),,--constraint constraints-cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help demo test check format test-browser torture fuzz bench-lexical bench-meta bench-start bench-judge bench-neural tables docs clean
+.PHONY: help demo test check format test-browser torture fuzz bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
 
 help:  ## show the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -66,6 +66,13 @@ bench-meta: $(VENV)/.bench  ## meta-evaluation beside mt-metrics-eval's and scip
 
 bench-neural: $(VENV)/.bench  ## metrics with models beside the originals, on the CPU and on a card
 	$(BIN)/python -m bench.neural
+
+# TRAIN="--pairs heap-pairs.jsonl.xz --base DIR --seeds 1 -o DIR" trains in earnest; without it, a tiny model shows how.
+bench-train: $(VENV)/.bench  ## the HEAP study's training: wall time, tokens a second, share of the card's peak
+	$(BIN)/python -m bench.train_gpu $(TRAIN)
+
+bench-preference: $(VENV)/.bench  ## a preference model without torch beside torch, outputs a second on the CPU
+	$(BIN)/python -m bench.preference_cpu
 
 bench-start: $(VENV)/.bench  ## what an import and a --help cost
 	$(BIN)/python -m bench.start

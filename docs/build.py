@@ -32,8 +32,9 @@ _COMMANDS_HEAD = """\
 
 <!-- Made from the code by `make docs`; edit src/metrist/cli, not this page. -->
 
-`metrist VERB --help` says the same. Exit codes: 0, all is well; 1, a check of `check` or `run` failed; 2, something the
-user can mend, said in one line on standard error (a wrong option is answered with its usage); 130, interrupted.
+`metrist VERB --help` says the same. Exit codes: 0, all is well; 1, a check of `check`, `run` or `build leaks` failed;
+2, something the user can mend, said in one line on standard error (a wrong option is answered with its usage); 130,
+interrupted.
 """
 _QUESTIONS = {
     "range": "Range",

@@ -29,8 +29,8 @@ class Request:
 
     @property
     def said(self) -> str:
-        """The last message."""
-        return str(self.fields["messages"][-1]["content"])
+        """The last message, or the prompt where there are no turns."""
+        return str(self.fields["prompt"] if "prompt" in self.fields else self.fields["messages"][-1]["content"])
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,13 @@ def answer(text: str | None, *, finish: str | None = "stop", usage: object = Non
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish, **more}
     counted = usage or {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
     return status(200, {"object": "chat.completion", "choices": [choice], "usage": counted}, name="answered")
+
+
+def text_answer(text: object, *, finish: str | None = "stop", **more: object) -> Act:
+    """A completion without turns, as OpenAI documents it."""
+    counted = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
+    choice = {"index": 0, "text": text, "finish_reason": finish, **more}
+    return status(200, {"object": "text_completion", "choices": [choice], "usage": counted}, name="answered")
 
 
 def error(number: int, message: str, **more: object) -> Act:
@@ -160,7 +167,8 @@ class Mixed:
         self._rng = random.Random(self.seed)
 
     def __call__(self, request: Request) -> Act:
-        act = self._chosen(answer(f"answer to {request.said}"))
+        said = f"answer to {request.said}"
+        act = self._chosen(text_answer(said) if "prompt" in request.fields else answer(said))
         self.acts[request.said].append(act.name)
         self.dealt[act.name] += 1
         return act

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import typer.main
 
 from metrist.cli.app import main
 
@@ -22,9 +24,15 @@ class Answer(NamedTuple):
 Command = Callable[..., Answer]
 
 
+#: All verbs with their options: made for each call by a program that lives for one, and kept by one for many.
+_built = cache(typer.main.get_command)
+
+
 @pytest.fixture
 def metrist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """`metrist("score", "a.jsonl", "-m", "chrf")`: exit code and what was printed."""
+
+    monkeypatch.setattr("typer.main.get_command", _built)
 
     def call(*arguments: object) -> Answer:
         monkeypatch.setattr(sys, "argv", ["metrist", *map(str, arguments)])

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from metrist.files.compression import open_bytes
 from metrist.models.llm import calls
 from metrist.models.llm.answer_cache import answer_cache
 from metrist.models.llm.talk import Sampling
@@ -121,13 +122,13 @@ def test_answers_are_counted_exported_imported_and_forgotten(metrist, tmp_path):
     file = tmp_path / "answers.jsonl"
     assert metrist("answers", "export", file).out == f"{file}: 3 answers\n"
     assert metrist("answers", "export", tmp_path / "one.jsonl.gz", "--llm", "scripted(model='other')").out.endswith(
-        "one.jsonl.gz: 1 answers\n"
+        "one.jsonl.gz: 1 answer\n"
     )
     other = tmp_path / "other"
     imported = metrist("answers", "import", file, tmp_path / "one.jsonl.gz", "--cache", other)
-    assert imported.out == f"{file}: 3 answers, 3 of them new\n{tmp_path / 'one.jsonl.gz'}: 1 answers, 0 of them new\n"
+    assert imported.out == f"{file}: 3 answers, 3 of them new\n{tmp_path / 'one.jsonl.gz'}: 1 answer, 0 of them new\n"
     assert metrist("answers", "clear", "--cache", other, "--llm", "scripted").out == "2 answers forgotten\n"
-    assert metrist("answers", "clear", "--cache", other).out == "1 answers forgotten\n"
+    assert metrist("answers", "clear", "--cache", other).out == "1 answer forgotten\n"
     assert metrist("answers", "export", file, "--cache", other).err == (
         "metrist: there are no answers to export: see `metrist answers size`\n"
     )
@@ -141,3 +142,33 @@ def test_a_folder_without_answers_is_told(metrist, tmp_path):
             f"metrist: {tmp_path / 'none'} holds no answers of LLMs yet; --cache names another folder\n",
         )
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst", ".GZ"])
+def test_answers_travel_compressed_as_other_files_do(metrist, tmp_path, suffix):
+    calls.complete(Scripted(), say("a", "b"), Sampling())
+    file, other = tmp_path / f"answers.jsonl{suffix}", tmp_path / "other"
+    assert metrist("answers", "export", file).code == 0
+    with open_bytes(file) as lines:
+        assert len(lines.read().splitlines()) == 2
+    assert metrist("answers", "import", file, "--cache", other).out == f"{file}: 2 answers, 2 of them new\n"
+    if suffix:
+        file.write_bytes(file.read_bytes()[:-6])
+        broken = metrist("answers", "import", file, "--cache", tmp_path / "third")
+        assert (broken.code, broken.err.startswith(f"metrist: {file} cannot be read: ")) == (2, True)
+        file.write_bytes(b"no archive at all")
+        assert metrist("answers", "import", file, "--cache", tmp_path / "third").code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("answers.csv", "wanted a name that ends in .jsonl (.gz, .xz, .zst)"),
+        ("none/answers.jsonl", "there is no folder"),
+    ],
+)
+def test_answers_are_exported_as_lines_of_json_and_nothing_else(metrist, tmp_path, name, why):
+    calls.complete(Scripted(), say("a"), Sampling())
+    done = metrist("answers", "export", tmp_path / name)
+    assert (done.code, why in done.err) == (2, True)
+    assert not (tmp_path / name).exists()

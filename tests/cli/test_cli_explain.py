@@ -13,9 +13,13 @@ import pytest
 
 from conftest import Command
 from metrist.metrics.aspect_tables import read_table
+from metrist.metrics.base import Metric
+from metrist.metrics.shard import Shard
 from metrist.models.llm import catalog as llm_catalog
 from metrist.models.llm.base import LLM, Arrived
 from metrist.models.llm.talk import Completion, Conversation, Sampling
+from metrist.ratings import Error
+from metrist.scores import Score, Scores
 from metrist.studies.explain import explain
 
 TIGER = """The model-generated output contains 2 errors, with a total score reduction of 4.5.
@@ -91,7 +95,7 @@ def test_an_llms_errors_are_shown_and_written(metrist: Command, outputs: Path, t
     assert "  1. major -4 Accuracy “number 7”: It should be eight." in answer.out
     assert "without a place in the text:\n  2. minor -0.5 Style “purple elephants”: None are there." in answer.out
     # The output of the system `bad` ends before the number.
-    assert "1 of 4 errors (25.0%) stand in the texts they are about" in answer.out
+    assert "1 of 4 errors (25.0%) stand in the output" in answer.out
     assert f"wrote 2 outputs to {out}" in answer.err
     first = json.loads(out.read_text().splitlines()[0])
     placed = first["errors"][0]
@@ -116,8 +120,10 @@ def test_error_analysis_is_what_an_llm_is_asked_for_unless_told_otherwise(metris
 
 def test_a_failed_judgment_is_told(metrist: Command, outputs: Path) -> None:
     answer = metrist("explain", outputs, "-m", "tigerscore(llm=scripted(mood='dull'))", "--limit", "2")
-    assert answer.code in (0, 2)
-    assert "neither a header nor errors" in answer.out + answer.err
+    assert answer.code == 2
+    assert "none of 2 outputs could be judged, such as: " in answer.err
+    assert "neither a header nor errors" in answer.err
+    assert answer.out.count("the answer: I do not know.") == 2
 
 
 def test_errors_of_people_are_shown_without_an_llm(metrist: Command, tmp_path: Path) -> None:
@@ -250,3 +256,107 @@ def test_what_may_be_spent_holds_for_explanations_and_drafts(
     for answer in limits:
         assert answer.code == 2
         assert "no price" in answer.err
+
+
+@pytest.mark.parametrize("how", ["as the source", "as the texts"])
+def test_what_is_explained_is_not_written_over(metrist: Command, outputs: Path, tmp_path: Path, how: str) -> None:
+    before = outputs.read_text()
+    (tmp_path / "link.jsonl").symlink_to(outputs)
+    named = [outputs] if how == "as the source" else [tmp_path, "--texts", outputs]
+    answer = metrist("explain", *named, "--llm", "scripted", "-o", tmp_path / "link.jsonl")
+    assert answer.code == 2
+    assert "link.jsonl: what is explained is read from it" in answer.err
+    assert outputs.read_text() == before
+
+
+def test_a_table_that_a_person_may_have_edited_is_not_written_over_unasked(metrist: Command, tmp_path: Path) -> None:
+    out = tmp_path / "menu.toml"
+    out.write_text("# edited by hand\n")
+    again = metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out)
+    assert again.code == 2
+    assert "it is there already, perhaps edited by a person; --overwrite replaces it" in again.err
+    assert out.read_text() == "# edited by hand\n"
+    assert metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out, "--overwrite").code == 0
+    assert read_table(str(out)).names == ("Dishes", "Prices", "Language")
+
+
+def test_a_dry_run_of_a_draft_counts_its_three_questions_and_sends_none(
+    metrist: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scripted, "complete", lambda *_: pytest.fail("something was sent"))
+    answer = metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "--dry-run")
+    assert answer.code == 0, answer.err
+    assert re.search(r"scripted +3 +0 ", answer.out), answer.out
+
+
+def test_what_was_answered_in_vain_is_written(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "errors.jsonl"
+    metrist("explain", outputs, "-m", "tigerscore(llm=scripted(mood='dull'))", "--limit", "2", "-o", out)
+    assert [json.loads(line)["raw"] for line in out.read_text().splitlines()] == ["I do not know."] * 2
+
+
+def test_a_metric_that_gives_a_number_alone_is_refused_before_anything_is_asked(
+    metrist: Command, outputs: Path
+) -> None:
+    for dry in ((), ("--dry-run",)):
+        answer = metrist("explain", outputs, "-m", "judge(llm=scripted)", *dry)
+        assert (answer.code, answer.out) == (2, "")
+        assert "judge(llm=scripted) gives scores, and reports no errors that could be shown: take one" in answer.err
+
+
+def test_a_metric_of_the_users_own_may_report_errors() -> None:
+    row = {"item": "1", "system": "a", "output": "The cat sat."}
+    assert explain([row], Finding()).outputs[0].errors[0].text == "cat"
+
+
+@dataclass(frozen=True)
+class Finding(Metric):
+    """Finds an error in everything."""
+
+    def score(self, shard: Shard) -> Scores:
+        error = Error(aspect="a", severity="minor", penalty=1.0, text="cat", start=4, end=7)
+        return Scores.of(Score(value=-1.0, errors=(error,)) for _ in shard.records)
+
+
+@pytest.mark.parametrize("verb", ["explain", "aspects"])
+def test_a_file_in_no_folder_is_refused_before_anything_is_asked(
+    metrist: Command, outputs: Path, tmp_path: Path, verb: str
+) -> None:
+    out = tmp_path / "none" / ("e.jsonl" if verb == "explain" else "t.toml")
+    # An LLM that is not there: it would be found out if it were asked.
+    llm = "openai(model='m', url='http://127.0.0.1:9/v1')"
+    what = (outputs,) if verb == "explain" else ("--task", "Write a menu")
+    answer = metrist(verb, *what, "--llm", llm, "-o", out)
+    assert (answer.code, answer.err) == (2, f"metrist: cannot write {out}: there is no folder {out.parent}\n")
+
+
+def test_bad_rows_can_be_left_out(metrist: Command, tmp_path: Path) -> None:
+    rows = [{"item": "1", "system": "a", "output": "a short text"}, {"item": "2", "system": "a", "output": None}]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    refused = metrist("explain", path, "--llm", "scripted")
+    assert (refused.code, refused.err.startswith(f"metrist: {path}:2: 'output' is null: wanted a text")) == (2, True)
+    answer = metrist("explain", path, "--llm", "scripted", "--skip-bad")
+    assert answer.code == 0, answer.err
+    assert "1 bad row was skipped, the first: " in answer.out
+
+
+def test_written_rows_keep_task_language_and_all_letters(metrist: Command, tmp_path: Path) -> None:
+    row = {"item": "1", "system": "a", "output": "a short text in Übersetzung", "task": "translation", "language": "de"}
+    path, out = tmp_path / "in.jsonl", tmp_path / "errors.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    assert metrist("explain", path, "--llm", "scripted", "-o", out).code == 0
+    assert "Übersetzung" in out.read_text(encoding="utf-8")
+    written = json.loads(out.read_text(encoding="utf-8"))
+    assert {name: written[name] for name in row} == row
+
+
+def test_what_explaining_may_cost_can_be_said_in_python() -> None:
+    row = {"item": "1", "system": "a", "output": "a short text"}
+    assert explain([row], llm="scripted", max_cost=1.0).outputs[0].value == -1.0
+
+
+def test_a_models_name_alone_is_met_with_the_text_that_names_it(metrist: Command, outputs: Path) -> None:
+    answer = metrist("explain", outputs, "--llm", "gpt-4o")
+    assert "no LLM named 'gpt-4o'" in answer.err
+    assert "a model is named within one: openai(model='gpt-4o') or" in answer.err

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
-from metrist.cli.progress import how_far, progress_bar
+from fault_server import SILENT, Act, FaultServer, Request, answer
+from metrist.cli.progress import AnswerWatch, how_far, progress_bar
+from metrist.models.llm import calls, watching
+from metrist.models.llm.talk import Sampling
+from scripted_llm import Scripted, say
 
 
 @pytest.mark.parametrize(
@@ -23,3 +35,75 @@ def test_rate_and_time_left_are_said_where_they_are_known(done: int, total, seco
 def test_nothing_is_drawn_where_nobody_watches() -> None:
     with progress_bar("scoring") as draw:
         assert draw is None
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_server_that_fails_is_told_of_at_once_and_then_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = [100.0, 100.1, 109.9, 110.0, 111.0, 125.0]
+    clock = iter(times)
+    monkeypatch.setattr("metrist.cli.progress.monotonic", lambda: next(clock))
+    with progress_bar("scoring"):
+        for _ in times:
+            watching.retried("the server answered 500: overloaded", 0.5)
+    assert told(capsys) == [
+        "metrist: the server answered 500: overloaded; trying again in 0.5 seconds",
+        "metrist: the server answered 500: overloaded; trying again in 0.5 seconds (4 attempts have failed so far)",
+        "metrist: the server answered 500: overloaded; trying again in 0.5 seconds (6 attempts have failed so far)",
+    ]
+    watching.retried("nobody watches any more", 0.5)
+    assert told(capsys) == []
+
+
+def test_answers_are_counted_where_somebody_watches() -> None:
+    drawn: list[str] = []
+    watch = AnswerWatch(lambda: drawn.append(watch.said))
+    assert watch.said == ""
+    log = say(*(f"question {n}" for n in range(3)), "question 0", "fail")
+    with watching.watching(watch):
+        calls.complete(Scripted(), log, Sampling())
+        calls.complete(Scripted(), log[:2], Sampling())
+    # Of equal questions one is asked; what is in the cache counts as answered at once.
+    assert drawn[-1] == "6 of 6 answers"
+    assert "2 of 4 answers" in drawn
+
+
+def test_records_and_answers_stand_side_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    import rich.progress
+
+    far: list[str] = []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(rich.progress.Progress, "update", lambda *_, **changed: far.append(changed["far"]))
+    with progress_bar("scoring") as draw:
+        assert draw is not None
+        watching.asked(60)
+        watching.arrived(17)
+        draw(0, 20)
+    assert far == ["0 of 60 answers", "17 of 60 answers", "0 of 20 records; 17 of 60 answers"]
+
+
+def test_a_run_that_is_interrupted_says_how_many_answers_are_kept(tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"item": str(i), "system": "a", "output": f"out {i}"}) + "\n" for i in range(8))
+    (tmp_path / "in.jsonl").write_text(rows)
+
+    def respond(request: Request) -> Act:
+        # Whoever asks about the last outputs waits.
+        return answer("{}") if re.search(r"out [0-5]\b", request.said) or "mark" not in request.said else SILENT
+
+    with FaultServer(respond) as server:
+        spec = f"judge(llm=openai(model='m', url='{server.url}'))"
+        command = [sys.executable, "-m", "metrist", "score", str(tmp_path / "in.jsonl"), "-m", spec]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
+            while sum("out " in request.said for request in server.requests) < 8:
+                time.sleep(0.05)
+            time.sleep(0.5)
+            run.send_signal(signal.SIGINT)
+            _, said = run.communicate(timeout=20)
+    assert (run.returncode, said) == (
+        130,
+        "metrist: interrupted; 6 answers are kept: the same command goes on from there\n",
+    )

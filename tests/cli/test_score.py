@@ -87,3 +87,22 @@ def test_a_missing_file_is_named(metrist, tmp_path: Path) -> None:
     answer = metrist("score", tmp_path / "nowhere.jsonl", "-m", "exact")
     assert answer.code == 2
     assert "nowhere.jsonl" in answer.err
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_metric_that_scores_nothing_is_shown_and_told_by_the_exit_code(
+    metrist, tmp_path: Path, module, count: int
+) -> None:
+    module("""
+@dataclass(frozen=True)
+class Failing(Metric):
+    def score(self, shard):
+        return Scores.of(Score(value=np.nan, failure=f"no luck with {r.item}") for r in shard.records)
+""")
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"item": "{i}", "system": "a", "output": "o"}}\n' for i in range(count)))
+    answer = metrist("score", path, "-m", "length", "-m", "own_metrics.Failing", "--workers", 1)
+    assert answer.code == 2
+    assert "1.00" in next(line for line in answer.out.splitlines() if line.startswith("a "))
+    which = ": no luck with 0" if count == 1 else ", such as: no luck with 0"
+    assert answer.err == f"metrist: own_metrics.Failing failed on all {count} records{which}\n"

@@ -13,6 +13,7 @@ from fake_llm import FakeLLM
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError, RunError
 from metrist.metrics.tigerscore import prompt_for
+from metrist.models import devices
 from metrist.models.llm.chat import prompt_ids
 from metrist.models.llm.local import Transformers
 from metrist.models.llm.streaming import as_it_comes
@@ -74,12 +75,36 @@ def test_contexts_may_be_left_out() -> None:
     assert "Instruction: \nWrite.\n\n\nModel-generated Output: \nFine." in llm.asked[0][0].text
 
 
+def test_none_is_an_empty_context_or_instruction() -> None:
+    made, llm = scorer("The model-generated output contains no errors.")
+    assert [one["score"] for one in made.score(["Write.", None], ["Fine.", "Good."], [None, "c"])] == [0.0, 0.0]
+    assert llm.asked[0][0].text == prompt_for("Write.", "", "Fine.")
+    assert llm.asked[1][0].text == prompt_for("", "c", "Good.")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("ab", "cd", "ef"), r"insts must be a list of texts, got one text; write \[insts\]"),
+        ((["a"], "b"), r"hypo_outputs must be a list of texts, got one text; write \[hypo_outputs\]"),
+        ((["a"], ["b"], "c"), r"input_contexts must be a list of texts, got one text"),
+        ((["a"], [None]), r"hypo_outputs\[0\] must be a text, got NoneType"),
+        ((["a", 3], ["b", "c"]), r"insts\[1\] must be a text, got int"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(given: Any, why: str) -> None:
+    made, llm = scorer(ANSWER)
+    with pytest.raises(TypeError, match=f"TIGERScorer.score: {why}"):
+        made.score(*given)
+    assert not llm.asked
+
+
 def test_an_answer_that_cannot_be_read_is_none_and_says_why() -> None:
     (result,) = scorer("Hm.")[0].score(["Write."], ["Fine."])
     assert (result["num_errors"], result["score"], result["errors"], result["raw_output"]) == (None, None, None, "Hm.")
     assert "neither a header nor errors" in result["failure"]
     (result,) = scorer(Completion(failure="busy"))[0].score(["Write."], ["Fine."])
-    assert result["failure"] == "busy"
+    assert result["failure"] == "no answer came: busy"
 
 
 def test_what_is_odd_about_an_answer_is_noted() -> None:
@@ -176,9 +201,20 @@ def test_a_stream_of_an_llm_that_gives_all_at_once_is_one_piece() -> None:
         list(scorer(Completion(failure="busy"))[0].generate_stream("a", "b", "c"))
 
 
-def test_the_llm_is_chosen_as_the_original_chooses_it() -> None:
+def test_without_a_graphics_card_the_model_is_loaded_so_that_a_processor_can_run_it(
+    monkeypatch: pytest.MonkeyPatch, tiny: Callable[[str], Path]
+) -> None:
+    monkeypatch.setenv("METRIST_DEVICE", "cpu")
+    with pytest.warns(UserWarning, match="no graphics card here: the model is loaded in float32, on the CPU"):
+        made = TIGERScorer(str(tiny("gpt2")))
+    assert made._llm == Transformers(model=str(tiny("gpt2")), turns="none")
+    assert "tokens, and the model 128" in made.score(["a"], ["b"], ["c"])[0]["failure"]
+
+
+def test_the_llm_is_chosen_as_the_original_chooses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "is_cpu", lambda _feature: False)
     assert TIGERScorer("m")._llm == Transformers(model="m", dtype="bfloat16", turns="none")
-    assert TIGERScorer("m", use_vllm=True)._llm == VLLM(model="m", dtype="bfloat16")
+    assert TIGERScorer("m", use_vllm=True)._llm == VLLM(model="m", dtype="bfloat16", turns="none")
     with pytest.warns(UserWarning, match="there is no 4-bit loading here"):
         TIGERScorer("m", quantized=True)
     with pytest.raises(ModelError, match=r"llama\.cpp is reached over HTTP here: start `llama-server -m m"):

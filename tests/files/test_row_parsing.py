@@ -191,3 +191,11 @@ def test_a_record_that_is_none_is_named(change: dict[str, Any], message: str) ->
     wrong = Record(**{"item": "1", "system": "s", "output": "o", **change})
     with pytest.raises(InputError, match=re.escape(f"row 1: {message}")):
         list(read_records([wrong]))
+
+
+def test_an_output_that_is_null_is_told_as_such() -> None:
+    for row in ({"output": None, "text": "t"}, {"output": None, "source": "s"}):
+        with pytest.raises(
+            InputError, match=r"row 1: 'output' is null: wanted a text, \"\" for an empty one \(--skip-bad"
+        ):
+            list(read_records([row]))

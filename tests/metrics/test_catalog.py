@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metrist
-from metrist.errors import SpecError
+import tiny_rewards
+from metrist.errors import ModelError, SpecError
 from metrist.metrics import catalog
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build, example, names
@@ -75,6 +76,7 @@ TINY = {
     "prism_style": "marian",
     "gptscore": "gpt2",
     "perplexity": "llama",
+    "preference": "bert",
 }
 PLAIN = [name for name in names() if not example(name).resident and example(name).text == name]
 
@@ -84,8 +86,10 @@ each_with_a_model = pytest.mark.parametrize("name", TINY)
 
 
 @pytest.fixture
-def with_tiny_model(name: str, tiny: Callable[[str], Path]) -> Metric:
+def with_tiny_model(name: str, tiny: Callable[[str], Path], tmp_path: Path) -> Metric:
     """The metric of that name with a small random model."""
+    if name == "preference":
+        return type(example(name))(model=str(tiny_rewards.plain(tiny(TINY[name]), tmp_path / name)))
     own = {"prism_style": {"language": None}}.get(name, {})
     cls = type(example(name))
     return cls(**{"model": str(tiny(TINY[name])), **own})
@@ -93,7 +97,7 @@ def with_tiny_model(name: str, tiny: Callable[[str], Path]) -> Metric:
 
 def test_every_metric_is_plain_or_tried_with_a_tiny_model_or_has_its_reason():
     own_tests = {"bartscore_large", "bartscore_cnn", "calibrated", "external", "comet", "bleurt", "unieval"}
-    own_tests |= {"judge", "panel", "tigerscore", "error_analysis", "by_score", "judge_pair"}
+    own_tests |= {"judge", "panel", "tigerscore", "error_analysis", "by_score", "judge_pair", "panel_pair"}
     assert sorted([*PLAIN, *TINY, *own_tests]) == sorted(names())
 
 
@@ -289,6 +293,60 @@ def test_import_paths_are_refused_where_a_text_comes_from_a_file():
     with pytest.raises(SpecError, match="is an import path, taken only from"):
         build("my_metrics.Shouting(marks='!')", allow_import=False)
     assert build("rougeL", allow_import=False).name == "rougeL"
+
+
+SENDS = "openai(model='m', url='http://127.0.0.1:9/v1', key='SOME_SECRET')"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"judge(llm={SENDS})", r"openai\(key=…\) names an environment variable whose content is sent to http://127"),
+        (f"by_score(metric=judge(llm={SENDS}))", r"openai\(key=…\) names an environment variable"),
+        (f"panel(judges=[judge(llm={SENDS}), judge(llm=openai(model='m'))])", r"openai\(key=…\) names an environment"),
+        (
+            "judge(llm=openai(model='m', headers=['X-Gate: $SOME_SECRET']))",
+            r"openai\(headers=…\) names an .*//api\.openai",
+        ),
+        ("judge(llm=openai(model='m', key='SOME_SECRET'))", r"openai\(key=…\) names an .* sent to https://api\.openai"),
+        (
+            "tigerscore(llm=vllm(model='m', trust_remote_code=True))",
+            r"vllm\(trust_remote_code=True\) runs code that comes",
+        ),
+        (
+            "bertscore(model='m', trust_remote_code=True)",
+            r"bertscore\(trust_remote_code=True\) runs code that comes with",
+        ),
+    ],
+)
+def test_a_text_from_a_file_neither_runs_code_nor_sends_what_the_environment_holds(text, why):
+    with pytest.raises(
+        SpecError, match=rf"{why}.*, taken only from Python and the command line \(metrist run: --allow-im"
+    ):
+        build(text, allow_import=False)
+    assert build(text).text == text
+
+
+@pytest.mark.parametrize(
+    "llm",
+    [
+        "openai(model='m')",
+        "openai(model='m', key='OPENAI_API_KEY')",
+        "openai(model='m', url='http://127.0.0.1:9/v1', headers=['X-Team: red'])",
+        "transformers(model='m')",
+        "replay(file='answers.jsonl')",
+    ],
+)
+def test_an_llm_that_is_sent_no_variable_may_stand_in_a_file(llm):
+    assert build(f"judge(llm={llm})", allow_import=False) == build(f"judge(llm={llm})")
+
+
+def test_what_only_stands_for_stored_scores_is_taken_but_asked_nothing():
+    metric = build(f"judge(llm={SENDS})", allow_import=False, asks=False)
+    assert metric == build(f"judge(llm={SENDS})")
+    for mute in (metric, pickle.loads(pickle.dumps(metric))):
+        with pytest.raises(ModelError, match="its text comes from a file: name the metric yourself to have it asked"):
+            mute.score(Shard([Record(item="0", system="s", output="a", source="b")]))
 
 
 def test_a_users_module_that_breaks_is_named(users_folder):

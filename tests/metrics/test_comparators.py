@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
+import re
 
+import numpy as np
 import pytest
 
+from fake_llm import FakeLLM
 from metrist.errors import RunError, SpecError
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.metrics.comparators import ByScore, comparator
+from metrist.metrics.judge import Judge
 from metrist.metrics.preferring import Comparator, Judgment
 from metrist.metrics.shard import Shard
 from metrist.records import Pair, Record
+from metrist.run.prefer import prefer
 from metrist.scores import Score, Scores
 
 
@@ -134,3 +140,39 @@ def test_what_scores_cost_is_counted_once_however_many_pairs_they_are_in():
     three = [record(system, output) for system, output in (("a", "1"), ("b", "2"), ("c", "3"))]
     judged = ByScore(metric=Paid()).prefer([Pair(first=x, second=y) for x in three for y in three if x is not y])
     assert sum((one.usage or {}).get("cost", 0) for one in judged) == 1.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Remarking(Told):
+    def remarks(self, scores):
+        return [f"{len(scores)} outputs, {len(scores.failures)} failed, worth {np.nansum(scores.values):g}"]
+
+
+def test_what_the_metric_within_remarks_is_told_of_each_output_once():
+    by_score = ByScore(metric=Remarking())
+    four = [record(system, output) for system, output in (("a", "1"), ("b", "2"), ("c", "3"), ("d", ""))]
+    judged = by_score.prefer([Pair(first=x, second=y) for x in four for y in four if x is not y])
+    assert by_score.observations(judged) == ["4 outputs, 1 failed, worth 6"]
+    assert by_score.observations([]) == []
+    # A judgment that was read back from a file does not know its scores.
+    assert by_score.observations([Judgment(preference="tie")]) == []
+
+
+def test_remarks_of_the_metric_within_stand_under_the_table():
+    rows = [
+        {"item": str(n), "system": system, "output": system * (n + 1), "source": "a text"}
+        for n in range(3)
+        for system in "ab"
+    ]
+    judge = Judge(
+        llm=FakeLLM(lambda said, _: "no grade" if "bbb" in said[-1].text else grade(said)), rubric="single_answer"
+    )
+    notes = prefer(rows, judge).table().notes
+    assert any("5 of 6 outputs were judged" in note for note in notes)
+    assert any("6 calls" in note for note in notes)
+
+
+def grade(said):
+    """The judge's own answer: it carries the mark that the question asks for."""
+    (mark,) = re.findall(r'"id": "([^"]+)"', said[-1].text)
+    return json.dumps({"reasons": "Fine.", "quality": 7, "id": mark})

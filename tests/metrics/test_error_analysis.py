@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -255,14 +256,14 @@ def test_a_sample_that_cannot_be_read_is_left_out_and_noted() -> None:
 def test_errors_of_one_analysis_are_never_merged_with_each_other() -> None:
     one, other = (Error(aspect="A", severity="minor", penalty=1.0, text="x", start=0, end=5) for _ in range(2))
     assert len(merged([[one, other], [one, other]])) == 2
-    assert merged([[one, other]]) == (one, other)
+    assert [found.error for found in merged([[one, other]])] == [one, other]
 
 
 def test_merging_takes_the_greatest_overlap_and_keeps_sides_apart() -> None:
     wide = Error(aspect="wide", severity="minor", penalty=1.0, start=0, end=20)
     narrow = Error(aspect="narrow", severity="minor", penalty=3.0, start=12, end=18)
     source = replace(narrow, side="source")
-    found = merged([[wide, narrow], [replace(narrow, penalty=5.0), source]])
+    found = [both.error for both in merged([[wide, narrow], [replace(narrow, penalty=5.0), source]])]
     assert [(error.aspect, error.side, error.penalty) for error in found] == [
         ("wide", "output", 0.5),
         ("narrow", "output", 4.0),
@@ -272,7 +273,8 @@ def test_merging_takes_the_greatest_overlap_and_keeps_sides_apart() -> None:
 
 def test_errors_without_a_place_are_merged_by_their_words() -> None:
     one = Error(aspect="A", severity="minor", penalty=1.0, text="Purple  elephants")
-    found = merged([[one], [replace(one, text="purple elephants")], [replace(one, text="green mice")]])
+    analyses = [[one], [replace(one, text="purple elephants")], [replace(one, text="green mice")]]
+    found = [together.error for together in merged(analyses)]
     assert [error.penalty for error in found] == [pytest.approx(2 / 3), pytest.approx(1 / 3)]
 
 
@@ -413,6 +415,7 @@ def test_there_is_a_table_for_each_of_the_papers_tasks_and_for_stories() -> None
     [
         *(("translation", "translation"), ("data2text", "data_to_text"), ("Math_QA", "math"), ("story", "story")),
         *(("opinion_summarization", "summarization"), ("instruction/CaseStudy/Base_9", "instruction_following")),
+        *(("question-answering", "long_form_qa"), ("machine-translation", "translation"), ("QA", "long_form_qa")),
     ],
 )
 def test_tasks_are_known_by_the_names_that_data_have_for_them(task: str, name: str) -> None:
@@ -422,7 +425,6 @@ def test_tasks_are_known_by_the_names_that_data_have_for_them(task: str, name: s
 def test_a_table_survives_its_file(tmp_path: Path) -> None:
     table = AspectTable(
         task='a "task" \\ \x7f \x00 \n é',
-        also=("b",),
         output="thing",
         instruction="Do it.",
         aspects=(Aspect(name="A", definition="is", errors=("x", "y")), Aspect(name="B", definition="= [1]")),
@@ -438,7 +440,7 @@ def test_a_table_survives_its_file(tmp_path: Path) -> None:
         ("", "the table has no aspects; wanted"),
         ("aspects = 3", "the table has no aspects; wanted"),
         ("[", "must be a TOML file"),
-        ("aspekts = []", "an aspect table has no 'aspekts'; it takes task, also"),
+        ("aspekts = []", "an aspect table has no 'aspekts'; it takes task, output"),
         ("[[aspects]]\nname = 'a'", "aspect 1 lacks a name or a definition"),
         ("[[aspects]]\nname = 'a'\ndefinition = 3", "aspect 1: definition must be a text, got 3"),
         ("[[aspects]]\nname = 'a'\ndefinition = 'b'\nerrors = 'c'", "errors must be a list of texts, got 'c'"),
@@ -459,3 +461,49 @@ def test_a_bad_table_is_refused_with_its_place(tmp_path: Path, text: str, messag
 def test_a_table_that_is_not_there_is_missed() -> None:
     with pytest.raises(SpecError, match=r"the aspect table no\.toml cannot be read: No such file"):
         read_table("no.toml")
+
+
+@pytest.mark.parametrize("how", [{"check": "second_pass"}, {"ungrounded": "drop"}])
+def test_the_spread_is_that_of_the_errors_that_count(how: Mapping[str, Any]) -> None:
+    refused = TASTE if "check" in how else INVENTED
+    samples = [[refused], [SLOW, refused], [SLOW, {**refused, "score_reduction": 3}]]
+    llm = judge(samples.__getitem__, refused=refused["error_location"] if "check" in how else "")  # type: ignore[arg-type]
+    score = scored(llm, samples=3, temperature=0.7, **how)
+    # Of the error that is left two of three analyses take off 4.
+    assert score.value == pytest.approx(-8 / 3)
+    assert score.parts["spread"] == pytest.approx(statistics.pstdev([0, 4, 4]))
+    none = scored(
+        judge(lambda n: [{**refused, "score_reduction": n + 1}], refused="over the"), samples=3, temperature=0.7, **how
+    )
+    assert (none.value, none.parts["spread"]) == (0.0, 0.0)
+
+
+def test_a_huge_penalty_ruins_neither_its_output_nor_the_others() -> None:
+    (score,) = ErrorAnalysis(
+        llm=judge([{**SLOW, "score_reduction": 1.7e308}, {**TASTE, "score_reduction": 1.7e308}, TASTE])
+    ).score(Shard([RECORD]))
+    assert score.value == -1.0
+    assert "error 1 has no penalty that could be read and does not count" in score.explanation
+
+
+def test_words_that_only_the_source_has_are_told_apart_and_not_dropped() -> None:
+    left_out = {**TASTE, "error_location": "langsame Hund", "explanation": "Left out."}
+    score = scored(judge([SLOW, left_out, INVENTED, INVENTED]), ungrounded="drop")
+    assert [error.side for error in score.errors] == ["output", "source"]
+    assert (score.parts["grounded"], score.parts["in_source"], score.parts["dropped"]) == (0.25, 0.25, 2.0)
+    metric = ErrorAnalysis(llm=judge([SLOW, left_out, INVENTED, INVENTED]))
+    said = " ".join(metric.remarks(metric.score(Shard([RECORD]))))
+    assert "1 of 4 errors (25.0%) stand in the output, 1 (25.0%) in the source only" in said
+
+
+def test_a_short_word_that_is_only_within_others_is_not_grounded() -> None:
+    assert scored(judge([{**SLOW, "error_location": "he"}]), replace(RECORD, source="the")).parts["grounded"] == 0.0
+
+
+def test_errors_under_aspects_that_nobody_asked_for_count_and_are_noted() -> None:
+    odd = {**TASTE, "error_aspect": "Politeness"}
+    score = scored(judge([SLOW, odd]))
+    assert score.value == -5.0
+    assert score.explanation == "errors under aspects that the table does not have: 'Politeness'"
+    assert scored(judge([SLOW, {**TASTE, "error_aspect": "accuracy"}])).explanation is None
+    assert scored(judge([odd]), aspects="none").explanation is None

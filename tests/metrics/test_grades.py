@@ -93,11 +93,20 @@ def test_grades_are_read_in_whatever_form_leaves_no_doubt(answer):
         ('{"qu\\u0061lity": 2}', "the answer has no grade for quality"),
         ('{"quаlity": 2}', "the answer has no grade for quality"),  # The a is Cyrillic.
         ('{"quality": 3, "x": " zzz {"quality": 1}', "breaks off in the answer"),
+        ('{"quality": 2, "id": "a1b2c3"} On reflection: {"quality": 9, "id": "ab1c', "object of the answer breaks off"),
+        ('{"quality": 2, "id": "a1b2c3"} On reflection: {"quality": ', "object of the answer breaks off"),
+        ('{"quality": 2, "id": "a1b2c3"} On reflection: {"reasons": "It is', "object of the answer breaks off"),
+        ('{"quality": 2} Or rather {"quality": 1, "tone"', "object of the answer breaks off"),
     ],
 )
 def test_what_is_no_grade_of_the_rubric_is_refused_with_the_reason(answer, reason):
     with pytest.raises(Unreadable, match=reason):
         read(answer).need(["quality"])
+
+
+@pytest.mark.parametrize("rest", ["```", " where {x} is a set, \\frac{1}{2}", ' {"note": "all', "\n{", " {a: b}"])
+def test_what_breaks_off_after_the_grades_and_is_none_of_them_is_no_doubt(rest):
+    assert values('{"quality": 2, "tone": "quite civil", "id": "a1b2c3"}' + rest) == BOTH
 
 
 def test_a_number_is_no_category_and_a_category_no_number():

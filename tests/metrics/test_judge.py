@@ -12,6 +12,7 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
+from metrist.metrics.aspect_tables import find_table
 from metrist.metrics.catalog import build
 from metrist.metrics.instructions import default_instruction
 from metrist.metrics.judge import Judge
@@ -301,3 +302,24 @@ def test_a_fault_of_the_llm_is_raised():
 def test_values_lie_within_the_bounds():
     judge = Judge(llm=answering())
     assert judge.bounds[0] <= np.nanmin(scored(judge).values) <= judge.bounds[1]
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        *(("opinion_summarization", "summarization"), ("instruction", "instruction_following")),
+        *(("instruction/CaseStudy/Base_10", "instruction_following"), ("question-answering", "long_form_qa")),
+        *(("machine-translation", "translation"), ("Open-Ended QA", "long_form_qa"), ("long-form qa", "long_form_qa")),
+        *(
+            ("text simplification", "simplification"),
+            ("dialog", "dialogue"),
+            ("Math_QA", "math"),
+            ("d2t", "data_to_text"),
+        ),
+    ],
+)
+def test_a_task_has_its_default_instruction_under_every_name(task, name):
+    assert default_instruction(task) == default_instruction(name) != default_instruction(None)
+    table = find_table(name)
+    assert find_table(task) is table
+    assert (table is None) == (name in ("simplification", "dialogue"))

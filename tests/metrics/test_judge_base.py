@@ -16,6 +16,7 @@ from metrist.metrics.judging import (
     cost_remarks,
     coverage_remarks,
     follow_up,
+    is_unanswered,
     scores_of,
     spent,
     spent_together,
@@ -152,8 +153,26 @@ def test_cost_is_told_where_it_is_known():
     metric = TwoSteps(llm=FakeLLM(two_steps))
     usage = {"calls": 3, "cached": 1, "estimated": 2, "prompt_tokens": 1200, "cost": 0.0123}
     (said,) = cost_remarks(metric, Scores.of([Score(value=1, usage=usage)]))
-    assert said == f"{metric.text}: 3 calls (1 answered before), about 1,200 tokens in, 0.0123 US dollars"
+    calls = "3 calls (2 sent, 1 from the cache or equal to another)"
+    assert said == f"{metric.text}: {calls}, about 1,200 tokens in, 0.0123 US dollars"
     assert cost_remarks(metric, Scores.of([1.0])) == []
+
+
+def test_a_question_to_which_nothing_came_is_no_answer_of_unknown_cost():
+    silent = Completion(failure="given up after 8 attempts", usage=Usage(attempts=8))
+    billed = Completion(failure="the server filtered the answer", usage=Usage(prompt_tokens=10, completion_tokens=0))
+    unpriced = Completion(text="7", usage=Usage(prompt_tokens=10, completion_tokens=1))
+    assert "unpriced" not in spent([silent])
+    assert spent([silent, billed, unpriced])["unpriced"] == 2
+
+
+def test_a_failure_for_want_of_an_answer_is_told_from_an_answer_that_makes_no_sense():
+    llm = FakeLLM(lambda *_: Completion(failure="the server answered 500: overloaded"))
+    (answer,) = ask(llm, [(Message("user", "a"),)], Sampling())
+    assert answer.failure == "no answer came: the server answered 500: overloaded"
+    assert is_unanswered(f"judge_1: {answer.failure}")
+    assert is_unanswered(NOT_ASKED)
+    assert not is_unanswered("the answer has no JSON object")
 
 
 def test_a_metric_without_wording_or_with_odd_settings_is_refused():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -174,3 +177,40 @@ def test_scales_that_have_no_expectation_are_refused(tmp_path):
         file.write_text(f'[aspects.a]\nquestion = "?"\nlevels = {{ {levels} }}')
         with pytest.raises(SpecError, match="cannot be used for the aspect 'a': its levels must be whole numbers"):
             Judge(llm=FakeLLM(wavering), rubric=str(file), method="expectation")
+
+
+MANY = """
+import math, random
+from metrist.metrics.grade_expectation import expected_grade
+from metrist.metrics.rubrics import parse_rubric
+from metrist.models.llm.talk import TokenChoice
+
+rng = random.Random(5)
+(aspect,) = parse_rubric('[aspects.q]\\nquestion = "?"\\nscale = { from = 1, to = 9 }', "r").aspects
+for _ in range(50):
+    weighed = tuple((str(n), math.log(rng.random() / 9)) for n in range(1, 10))
+    print(repr(expected_grade([TokenChoice("3", weighed[2][1], weighed)], (0, 1), aspect)))
+"""
+
+
+def test_not_even_the_last_digit_depends_on_the_process():
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", MANY],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert len(printed) == 1
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_a_token_whose_probability_is_no_number_counts_for_nothing(odd):
+    (aspect,) = parse_rubric('[aspects.q]\nquestion = "?"\nscale = { from = 1, to = 9 }', "r").aspects
+    weighed = (("3", math.log(0.5)), ("4", math.log(0.25)), ("9", odd))
+    assert expected_grade([TokenChoice("3", math.log(0.5), weighed)], (0, 1), aspect).value == pytest.approx(10 / 3)
+    with pytest.raises(Unreadable, match="none of the model's likely tokens is a grade"):
+        expected_grade([TokenChoice("3", odd, (("3", odd),))], (0, 1), aspect)

@@ -99,7 +99,7 @@ def test_an_answer_that_cannot_be_read_in_one_order_fails_the_pair_and_keeps_bot
 
 def test_a_call_that_failed_fails_the_pair_with_its_reason():
     judge = JudgePair(llm=FakeLLM(lambda *_: Completion(failure="the server did not answer in 60 s")))
-    assert judge.prefer(PAIRS[:1])[0].failure == "asked as given: the server did not answer in 60 s"
+    assert judge.prefer(PAIRS[:1])[0].failure == "asked as given: no answer came: the server did not answer in 60 s"
 
 
 def test_asked_in_one_order_the_texts_decide_which_and_the_choice_is_turned_back():
@@ -241,3 +241,37 @@ def test_what_the_answers_took_is_added_up():
     found = prefer(rows, JudgePair(llm=llm))
     assert found.comparing()[0].usage["cost"] == pytest.approx(0.02)
     assert "US dollars" in found.comparator_table().text()
+
+
+def test_outputs_that_are_the_same_are_a_tie_that_nobody_is_asked_about():
+    llm = FakeLLM(first_always)
+    judge = JudgePair(llm=llm)
+    judged = judge.prefer([pair("same", "same"), pair("good", "bad"), pair("same", "same")])
+    assert [(one.preference, one.flipped) for one in judged] == [("tie", None), ("tie", True), ("tie", None)]
+    assert judged[0].explanation == "The two outputs are the same; nobody was asked."
+    assert len(llm.asked) == 2
+    assert judge.observations(judged) == [f"{judge.text}: 1 of 1 choices changed with the order, and are ties"]
+    assert JudgePair(llm=llm, orders="one").prefer([pair("same", "same")])[0].preference == "tie"
+    assert len(llm.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "texts", "name"),
+    [
+        ("source", ("one", "two"), "source"),
+        ("source", (None, "two"), "source"),
+        ("instruction", ("one", "two"), "instruction"),
+        ("references", (("one",), ("two",)), "reference"),
+        ("references", (("one", "two"), ("one",)), "reference 1"),
+    ],
+)
+def test_records_that_would_be_judged_by_different_texts_fail_with_the_reason(field, texts, name):
+    llm = FakeLLM(honest)
+    first, second = (Record(item="1", system=s, output=s, **{field: text}) for s, text in zip("xy", texts, strict=True))
+    (one,) = JudgePair(llm=llm, reference="shown").prefer([Pair(first=first, second=second)])
+    said = f"the two records differ in {name}, so that each order would judge by another: give both the same"
+    assert one.failure == said
+    assert llm.asked == []
+    if field == "references":
+        # What is not shown may differ.
+        assert JudgePair(llm=llm).prefer([Pair(first=first, second=second)])[0].failure is None

@@ -15,6 +15,7 @@ from metrist.metrics.panel import Panel
 from metrist.metrics.shard import Shard
 from metrist.models.llm.talk import Completion, Usage
 from metrist.records import Record
+from metrist.run.dry_run import estimate
 
 RECORD = Record(item="1", system="s", output="Lyon.", instruction="Answer.", references=("Paris",))
 
@@ -112,6 +113,10 @@ def test_a_panels_text_reads_back():
             "panel(judges=[chrf, ter])",
             "panel: .* only on one scale, but chrf and ter have different scales",
         ),
+        (
+            "panel(judges=[judge_pair(llm=openai(model='a')), judge_pair(llm=openai(model='b'))])",
+            r"panel takes judges of single outputs, but judge_pair\(.*\) chooses between two: panel_pair\(judges=",
+        ),
         ("panel(judges=judge)", "judge needs the setting 'llm'"),
         ("panel(judges='judge')", "panel: judges must be a list, each a metric without quotes"),
     ],
@@ -128,3 +133,14 @@ def test_judges_of_opposite_directions_are_refused(tmp_path):
     up, down = (Judge(llm=FakeLLM(lambda *_: ""), rubric=str(tmp_path / f"{name}.toml")) for name in ("up", "down"))
     with pytest.raises(SpecError, match=r"have different directions \(higher_is_better\): True and False"):
         Panel(judges=(up, down))
+
+
+def test_a_panel_asks_an_llm_where_any_of_its_judges_does(tmp_path):
+    rubric = tmp_path / "share.toml"
+    rubric.write_text('[aspects.a]\nquestion = "?"\nlevels = { 0 = "no", 1 = "yes" }')
+    panel = build(f"panel(judges=[rougeL, judge(llm=openai(model='a'), rubric={str(rubric)!r})])")
+    assert panel.extra == "llm"
+    rows = [{"item": "1", "system": "s", "output": "a", "references": ["b"]}]
+    (asked,) = estimate(rows, [panel]).by_llm.values()
+    assert asked.calls == 1
+    assert build("panel(judges=[rougeL, rouge2])").extra is None

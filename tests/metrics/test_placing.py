@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import lzma
 import random
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from metrist.metrics.nearest import MOST_EDITED, edits
 from metrist.metrics.normalised import normalised
-from metrist.metrics.placing import Place, place_all, places
+from metrist.metrics.placing import FEWEST_LETTERS, Place, place_all, places
 
 TEXT = "The quick  brown fox said: “Don’t jump!” — and the lazy dog, in finding it, slept."
 
@@ -63,10 +64,71 @@ def test_nothing_is_placed_in_an_empty_text() -> None:
 
 
 def test_a_whole_word_goes_before_a_part_of_another_and_is_not_unique() -> None:
-    first, *others = places("in", TEXT)
-    assert TEXT[first.start - 1 : first.end + 1] == " in "
-    assert [TEXT[other.start - 1 : other.end + 1] for other in others] == ["find", "ding"]
+    text = "He was finding in time, intime."
+    first, *others = places("time", text)
+    assert text[first.start - 1 : first.end + 1] == " time,"
+    assert [text[other.start - 2 : other.end] for other in others] == ["intime"]
     assert not first.unique
+
+
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("art", "The party was over."),
+        ("he", "the end of the road"),
+        ("HE", "the end"),
+        ('"he"', "the end"),
+        ("he ", "the end"),
+        ("été", unicodedata.normalize("NFD", "la pureté étés")),
+    ],
+)
+def test_a_short_word_within_another_is_no_place_of_it(quote: str, text: str) -> None:
+    assert places(quote, text) == []
+
+
+def test_a_short_word_is_placed_where_it_stands_whole() -> None:
+    text = "the art of the party he gave"
+    assert [text[p.start - 1 : p.end + 1] for p in places("art", text)] == [" art "]
+    assert [text[p.start - 1 : p.end + 1] for p in places('"he"', text)] == [" he "]
+    # Its letters stand elsewhere too: something else may be meant after all.
+    assert not places("art", text)[0].unique
+
+
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("高兴", "我很高兴见到你"),
+        ("は", "私は学生です"),
+        ("는", "나는 학생"),
+        ("ไทย", "ภาษาไทยง่าย"),
+        ("3", "in 1932"),
+        ("%", "50%"),
+    ],
+)
+def test_scripts_without_word_borders_numbers_and_marks_are_placed_within_others(quote: str, text: str) -> None:
+    assert [text[p.start : p.end] for p in places(quote, text)][:1] == [quote]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("café", "Il a mangé au café hier."),
+        ("mangé au café", "Il a mangé au café hier."),
+        ("MANGÉ", "Il a mangé au café hier."),
+        ("한국", "나는 한국 사람"),
+        ("ガラス", "ｶﾞﾗｽの窓"),
+        ("Việt Nam", "Tôi ở Việt Nam."),
+    ],
+)
+def test_a_letter_with_its_marks_is_one_however_it_is_written(
+    quote: str, text: str, form: Literal["NFC", "NFD"]
+) -> None:
+    other: Literal["NFC", "NFD"] = "NFD" if form == "NFC" else "NFC"
+    made = unicodedata.normalize(form, text)
+    first = next(iter(places(unicodedata.normalize(other, quote), made)))
+    compared = (unicodedata.normalize("NFKC", one).casefold() for one in (made[first.start : first.end], quote))
+    assert next(compared) == next(compared)
 
 
 def test_the_same_words_quoted_again_mean_their_next_occurrence() -> None:
@@ -86,7 +148,7 @@ def test_words_quoted_again_in_another_case_are_the_same_words() -> None:
 def test_a_quote_is_unique_only_where_nothing_else_could_be_meant() -> None:
     assert found("lazy dog") == ("lazy dog", "exact", True)
     assert places("The cat", "The cat and the cat")[0].unique is False
-    assert places("cat", "concatenate")[0].unique is False
+    assert places("cate", "concatenate")[0].unique is False
     assert places("one two three four fiv", "one two three four five, one two three four six")[0].unique is False
 
 
@@ -134,7 +196,8 @@ def test_any_quote_of_any_text_has_a_place_within_it_or_none(quote: str, text: s
 def test_a_part_of_a_text_is_found_where_it_is(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text) - 1))
     quote = text[start : data.draw(st.integers(start + 1, len(text)))]
-    if quote.strip():
+    # A short word within another is no place of it.
+    if len(quote.strip(" \n\t\"'.,;:…")) >= FEWEST_LETTERS:
         assert any(text[p.start : p.end] == quote.strip() and p.how == "exact" for p in places(quote, text))
 
 
@@ -244,7 +307,8 @@ def test_all_damaged_quotes_of_wmt23_are_placed_right(data: Callable[[str], Path
 
 
 def test_quotes_that_raters_wrote_are_found(data: Callable[[str], Path]) -> None:
-    # Measured on all 16 files with 64,120 quotes: exact 93.9 %, normalised .2 %, fuzzy .5 %, without a place 5.4 %.
+    # Measured on all 16 files with 64,120 quotes: exact 93.4 %, normalised .1 %, fuzzy .5 %, without a place 5.9 %;
+    # .5 % are one to three letters within a word, such as an ending, which could be meant by anything.
     shares = Counter(how for how, _ in zip(_how_found(data("bio-mqm.en-de")), range(3000), strict=False))
     assert shares["exact"] > 0.88 * shares.total()
     assert shares["none"] < 0.1 * shares.total()
@@ -256,7 +320,7 @@ def test_the_shares_of_all_quotes_of_bio_mqm_are_as_documented(data: Callable[[s
     shares = Counter(how for file in files for how in _how_found(file))
     print(dict(shares))
     percent = {how: round(100 * count / shares.total(), 1) for how, count in shares.items()}
-    assert percent == {"exact": 93.9, "normalised": 0.2, "fuzzy": 0.5, "none": 5.4}
+    assert percent == {"exact": 93.4, "normalised": 0.1, "fuzzy": 0.5, "none": 5.9}
 
 
 def _how_found(path: Path) -> Iterator[str]:

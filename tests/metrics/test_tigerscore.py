@@ -20,7 +20,7 @@ from metrist.models.llm.replay import Replay
 from metrist.models.llm.talk import Completion, Conversation, Sampling, Usage
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.scores import Score
+from metrist.scores import Score, Scores
 from metrist.store.shards import Header, decode, encode
 
 #: As paper 001's public code sends it (the spaces at the ends of three lines are part of it).
@@ -87,6 +87,7 @@ def test_the_score_is_minus_the_sum_of_the_penalties() -> None:
         "penalty_per_100_words": pytest.approx(100 * 4.5 / 7),
         "worst_penalty": 4.0,
         "grounded": 0.5,
+        "in_source": 0.0,
         "dropped": 0.0,
         "partial": 0.0,
         "default_instruction": 0.0,
@@ -111,7 +112,7 @@ def test_an_error_whose_words_only_the_source_has_is_placed_there() -> None:
     score = scored(tiger_answers.written([left_out]), record)
     (error,) = score.errors
     assert (error.side, error.start, error.end, error.text) == ("source", 4, 10, "kleine")
-    assert score.parts["grounded"] == 1.0
+    assert (score.parts["grounded"], score.parts["in_source"]) == (0.0, 1.0)
 
 
 def test_errors_without_a_place_can_be_dropped() -> None:
@@ -147,7 +148,7 @@ def test_an_answer_that_was_cut_off_before_anything_says_what_may_help() -> None
 
 
 def test_an_llm_that_does_not_answer_is_a_failed_score() -> None:
-    assert scored(Completion(failure="the server is busy")).failure == "the server is busy"
+    assert scored(Completion(failure="the server is busy")).failure == "no answer came: the server is busy"
 
 
 def test_a_partial_answer_is_scored_with_a_note_and_its_raw_text() -> None:
@@ -194,15 +195,35 @@ def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
     said = [remark.removeprefix(f"{metric.text}: ") for remark in metric.remarks(scores)]
     assert said[0].startswith("2 of 3 outputs were judged; most often (1): the answer has neither a header")
     assert "if it were the best" in said[1]
-    assert "2 of 4 errors (50.0%) stand in the texts they are about" in said
+    assert "2 of 4 errors (50.0%) stand in the output" in said
     assert "1 answers were cut off or incomplete; their scores count what was complete" in said
     assert "1 answers were odd in some way; their explanations say how" in said
+
+
+@pytest.mark.parametrize(
+    ("llm", "told"),
+    [
+        ("transformers(model='TIGER-Lab/TIGERScore-7B')", True),
+        ("vllm(model='TIGER-Lab/TIGERScore-7B')", True),
+        ("openai(model='tigerscore', url='http://127.0.0.1:9/v1')", True),
+        ("openai(model='tigerscore', url='http://127.0.0.1:9/v1', turns='none')", False),
+        ("transformers(model='TIGER-Lab/TIGERScore-7B', turns='none')", False),
+        ("openai(model='gpt-4o-mini')", False),
+        ("replay(file='tigerscore.jsonl')", False),
+    ],
+)
+def test_a_published_checkpoint_behind_a_chat_template_is_remarked_on(llm: str, told: bool) -> None:
+    said = catalog.build(f"tigerscore(llm={llm})").remarks(Scores.of([Score(value=0.0)]))
+    assert [one for one in said if "here it went through a chat template: turns='none'" in one] == (
+        said if told else []
+    )
+    assert len(said) == told
 
 
 def test_remarks_tell_what_was_dropped() -> None:
     metric = TigerScore(llm=FakeLLM(lambda *_: tiger_answers.written([PLACED, INVENTED])), ungrounded="drop")
     assert (
-        "1 of 2 errors (50.0%) stand in the texts they are about, 1 without a place were dropped"
+        "1 of 2 errors (50.0%) stand in the output, 1 without a place were dropped"
         in metric.remarks(metric.score(Shard([RECORD])))[-1]
     )
 

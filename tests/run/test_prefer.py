@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -153,6 +154,15 @@ def test_pairs_that_all_fail_alike_are_a_fault_of_the_run():
     rows = [{"item": str(i), "system": s, "output": ""} for i in range(2) for s in "ab"]
     with pytest.raises(RunError, match="failed on all 2 pairs: an output is empty"):
         metrist.prefer(rows, Longer())
+
+
+def test_pairs_that_all_fail_are_written_with_their_reasons_before_the_run_ends(tmp_path):
+    rows = [{"item": str(i), "system": s, "output": ""} for i in range(2) for s in "ab"]
+    for out in (tmp_path / "prefs.jsonl", tmp_path / "folder"):
+        with pytest.raises(RunError, match=rf"an output is empty \(all of it is in {re.escape(str(out))}"):
+            metrist.prefer(rows, Longer(), out=out)
+    for file in (tmp_path / "prefs.jsonl", *(tmp_path / "folder").rglob("*.jsonl")):
+        assert [json.loads(line)["failure"] for line in file.read_text().splitlines()] == ["an output is empty"] * 2
 
 
 def test_a_comparator_that_the_data_cannot_serve_is_refused_at_once():

@@ -16,10 +16,14 @@ import polars
 import pytest
 import sacrebleu
 
-from metrist.errors import InputError, MetristError, RunError
+from metrist.errors import InputError, MetristError, ModelError, RunError
 from metrist.meta.resample import pooled_interval
+from metrist.metrics.judge import Judge
 from metrist.run import Results, load, score
+from metrist.scores import Scores
 from metrist.store.flat import COLUMNS
+from metrist.studies.check import check
+from metrist.studies.compare import compare
 
 Rows = list[dict[str, Any]]
 MINE = """
@@ -185,6 +189,26 @@ def test_loading_never_imports_what_a_file_names(tmp_path: Path, rows: Rows) -> 
     (tmp_path / "x.jsonl").write_text(text)
     load(tmp_path / "x.jsonl").system_scores()
     assert "antigravity" not in sys.modules
+
+
+KEYED = "judge(llm=openai(model='m', url='http://127.0.0.1:9/v1', key='SOME_SECRET'))"
+
+
+@pytest.mark.parametrize("name", ["run", "x.jsonl"])
+def test_a_judge_with_a_key_is_loaded_as_it_was_and_asked_nothing(rows: Rows, tmp_path: Path, name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Judge, "score", lambda _self, shard: Scores.of(float(len(r.output) % 3) for r in shard.records))
+        made = score(rows, [KEYED, "length"], out=tmp_path / name, executor="serial")
+    found = load(tmp_path / name)
+    assert found.metrics == made.metrics
+    assert found.system_scores() == made.system_scores()
+    assert found.metrics[0].bounds == made.metrics[0].bounds
+    assert compare(found, metrics=["judge"]).contests[0].metric.text == KEYED
+    assert check(found, minimum={KEYED: -1.0}).passed
+    with pytest.raises(
+        ModelError, match=r"openai\(key=…\) names .* to http://127.*its text comes from a file: name the"
+    ):
+        score(rows, found.metrics)
 
 
 def _line(**change: Any) -> str:

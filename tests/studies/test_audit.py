@@ -116,7 +116,7 @@ def test_an_honest_judge_is_found_guilty_of_nothing_and_everything_is_measured()
     card = card_of(Habits(), second_llm=FakeLLM(checker))
     assert card.found == ()
     unmeasured = {one.name for one in card.findings if one.verdict == "not measured"}
-    assert unmeasured == {"US dollars per output"}
+    assert unmeasured == {"US dollars per output", "US dollars in all"}
     assert card.data == {"items": 50, "outputs": 200, "pairs": 50, "aspects": ["overall"]}
     flips = card.finding("flips")
     assert (flips.value, flips.n) == (0.0, 50)
@@ -316,9 +316,59 @@ def test_cost_and_time_are_told_per_output():
         "seconds per output": pytest.approx(0.5),
         "tokens in per output": pytest.approx(100),
         "tokens out per output": pytest.approx(20),
+        "US dollars in all": pytest.approx(0.002 * 220),
     }
     # Grades, the same with references, two repeats, both orders of ten pairs, twenty probes on five outputs.
     assert card.usage["calls"] == 40 + 40 + 20 + 20 + 100
+
+
+def test_what_the_second_llm_took_is_counted_too():
+    usage = Usage(prompt_tokens=1000, completion_tokens=20, cost=0.00001)
+
+    def priced(answer):
+        return FakeLLM(lambda *asked: Completion(text=answer(*asked), usage=usage))
+
+    plan = Plan(items=10)
+    card = audit(made_rows(10), priced(Habits()), second_llm=priced(checker), rubric=RUBRIC, plan=plan)
+    assert card.usage["calls"] == 40 + 40 + 20 + 20 + 100 + 40
+    assert card.finding("US dollars in all").value == pytest.approx(0.00001 * 260)
+    # A small amount is told from none.
+    table = card.table().text()
+    assert re.search(r"US dollars per output +0\.000010 ", table)
+    assert re.search(r"US dollars in all +0\.0026 ", table)
+
+
+def test_agreement_with_people_stands_beside_what_needs_no_judge():
+    card = card_of(Habits())
+    finding = card.finding("acc_eq with overall, reference hidden")
+    chance, ties = finding.details["chance"], finding.details["all_ties"]
+    assert finding.beside == f"chance {chance:.3f}, all ties {ties:.3f}"
+    assert finding.to_dict()["beside"] == finding.beside
+    assert finding.beside in card.table().text()
+    assert card.finding("spearman with overall, reference hidden").beside == ""
+    # Of pairs as people rate them, by hand: qualities from 2 to 8, those of an item and of different ones alike.
+    rated = [row["ratings"]["overall"][0] for row in made_rows()]
+    pairs = [(a, b) for i, a in enumerate(rated) for b in rated[:i]]
+    assert ties == pytest.approx(sum(a == b for a, b in pairs) / len(pairs))
+
+
+@pytest.mark.parametrize(
+    ("settings", "grade"),
+    [
+        ({"rubric": RUBRIC}, "(quality, by the rubric single_answer)"),
+        ({"rubric": "reliability"}, "(the mean of naturalness, relatedness, correctness, by the rubric reliability)"),
+        ({"rubric": "reliability", "aspect": "correctness"}, "(correctness, by the rubric reliability)"),
+    ],
+)
+def test_the_card_says_which_grade_is_compared_with_the_ratings(settings, grade):
+    def graded_all(conversation, _):
+        found = parts(conversation)
+        grades = dict.fromkeys(("naturalness", "relatedness", "correctness", "quality"), 3)
+        return json.dumps({"reasons": "So.", **grades, "better": "A", "id": found["mark"]})
+
+    card = audit(made_rows(6), FakeLLM(graded_all), plan=Plan(items=6), **settings)
+    assert card.notes == (f"People: the judge's grade {grade} is compared with each rating in turn.",)
+    assert card.notes[0] in card.table().text()
 
 
 def test_a_dry_run_counts_the_questions_and_asks_none():
@@ -327,6 +377,18 @@ def test_a_dry_run_counts_the_questions_and_asks_none():
     assert llm.asked == []
     (asked,) = found.by_llm.values()
     assert asked.calls == 40 + 40 + 20 + 20 + 100
+
+
+def test_a_dry_run_counts_the_checks_of_the_second_llm_with_the_reasons_that_they_will_hold():
+    llm, second = FakeLLM(Habits()), FakeLLM(checker)
+    found = estimate_audit(made_rows(20), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=20), max_tokens=500)
+    assert (llm.asked, second.asked) == ([], [])
+    _, checks = found.by_llm.values()
+    assert checks.calls == 40  # Of eighty outputs with a reason each, so many are checked.
+    # Each question quotes an answer of the judge, which may have as many tokens as it is allowed.
+    assert checks.most_prompt_tokens > 40 * 500
+    few = estimate_audit(made_rows(2), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=2))
+    assert [one.calls for one in few.by_llm.values()][1] == 8
 
 
 def test_a_judge_that_never_grades_is_a_fault_of_the_audit():
@@ -432,3 +494,41 @@ def test_verdicts_that_cannot_be_read_are_left_out_and_counted():
     assert 5 < finding.n < 35
     lost = card_of(Habits(), second_llm=FakeLLM(lambda *_: Completion(failure="no answer"))).finding("made-up analyses")
     assert lost.reason == "only 0 analyses, wanted 5 or more"
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("I’m sorry, but I can’t assist with that request.", True),
+        ("I'm sorry, but I can't assist with that.", True),
+        ("Sorry, I can’t help with that.", True),
+        ("I cannot evaluate this.", True),
+        ("Unfortunately I’m unable to judge this.", True),
+        ("As an AI language model, I do not grade people.", True),
+        ("As an AI-generated text, {", False),
+        ("I cannot find any fault with it: {", False),
+        (Completion(text="", finish="filter"), True),
+        (Completion(failure="the server answered 400: blocked by policy", finish="filter"), True),
+        (Completion(failure="the server answered 500"), False),
+    ],
+)
+def test_refusals_are_counted_however_they_are_worded(said, refused):
+    def answer(found):
+        return said if quality(found["output"]) == 5 else None
+
+    card = card_of(Habits(answer=answer), plan=Plan(items=20))
+    silent = card.finding("answers without a grade").value
+    assert 0 < silent < 1
+    assert card.finding("refusals").value == (silent if refused else 0.0)
+
+
+def test_outputs_that_the_judge_was_never_shown_are_no_failures_of_it():
+    rows = made_rows()
+    for row in rows[100:]:
+        del row["references"]
+    card = card_of(Habits(), rows, reference="shown")
+    silent = card.finding("answers without a grade")
+    assert (silent.value, silent.verdict) == (0.0, "not found")
+    # 100 outputs with references are graded, asked twice again by one each of 25 items, and 100 with none shown.
+    assert silent.n > 200
+    assert "needs references" not in str(card.finding("answers without a grade").details)

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+from fault_server import FaultServer, answer
 from metrist.errors import InputError, MetristError, RunError, SpecError
+from metrist.metrics.match import Exact
+from metrist.scores import Scores
 from metrist.studies.config import read_config, run_config
 
 ROWS = [
@@ -107,7 +111,7 @@ def test_bad_rows_are_skipped_and_counted_when_asked(folder: Path) -> None:
     ("change", "message"),
     [
         (("metrics =", "metrcs ="), r"study.toml: unknown setting 'metrcs'; did you mean 'metrics'\?"),
-        (("[check]", "[chek]"), r"study.toml: unknown setting 'chek'; did you mean 'check'\?"),
+        (("[check]", "[chek]"), r"study.toml: unknown setting 'chek'; did you mean 'check'"),
         (("junit =", "junt ="), r"study.toml: \[check\] unknown setting 'junt'; did you mean 'junit'\?"),
         (("draws = 200", "draws = 2.5"), r"\[compare\] draws must be a whole number, at least 1, got 2.5"),
         (("draws = 200", "exact = 1"), r"\[compare\] unknown setting 'exact'; known are systems, metrics, baseline"),
@@ -186,3 +190,81 @@ def test_a_file_names_metrics_by_import_path_only_when_the_caller_allows_it(
     with pytest.raises(SpecError, match=r"'house_metric\.Mine' is an import path, taken only from"):
         run_config(path)
     assert "house_metric.Mine" in run_config(path, allow_import=True).results.scores
+
+
+def test_a_file_sends_no_variable_of_the_environment_unless_the_caller_allows_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_SECRET", "hunter2-hunter2")
+    with FaultServer(lambda _: answer("no grade")) as server:
+        judge = f"judge(llm=openai(model='m', url='{server.url}', key='SOME_SECRET'))"
+        path = written(folder, WHOLE.replace('"exact"', f'"{judge}"'))
+        with pytest.raises(SpecError, match=r"openai\(key=…\) names an environment .* \(metrist run: --allow-import\)"):
+            run_config(path)
+        assert server.requests == []
+        with pytest.raises(RunError, match="failed on all 80 records"):
+            run_config(path, allow_import=True)
+        assert server.requests[0].headers["authorization"] == "Bearer hunter2-hunter2"
+
+
+VARIABLES = {
+    *("METRIST_DEVICE", "METRIST_BATCH_TOKENS", "METRIST_CACHE", "METRIST_MAX_COST"),
+    *("METRIST_LLM_CONCURRENCY", "METRIST_LLM_RPM", "METRIST_LLM_TPM"),
+}
+RUNNING = """
+tokens = true
+device = "cpu"
+batch_tokens = 512
+cache = "kept"
+max_cost = 2.5
+concurrency = 3
+rpm = 60
+tpm = 9000
+"""
+
+
+def told(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> dict[str, str]:
+    """The environment that the metrics of such a file see."""
+    seen: list[dict[str, str]] = []
+    monkeypatch.setattr(
+        Exact, "score", lambda _self, shard: seen.append(dict(os.environ)) or Scores.of([1.0] * len(shard))
+    )
+    run_config(written(folder, text))
+    return seen[0]
+
+
+def test_a_file_says_where_models_run_and_what_llms_may_cost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("METRIST_MAX_COST", raising=False)
+    seen = told(folder, monkeypatch, RUNNING + WHOLE)
+    assert read_config(written(folder, RUNNING + WHOLE)).running["tokens"] is True
+    assert {name: value for name, value in seen.items() if name in VARIABLES} == {
+        "METRIST_DEVICE": "cpu",
+        "METRIST_BATCH_TOKENS": "512",
+        "METRIST_CACHE": str(folder / "kept"),
+        "METRIST_MAX_COST": "2.5",
+        "METRIST_LLM_CONCURRENCY": "3",
+        "METRIST_LLM_RPM": "60",
+        "METRIST_LLM_TPM": "9000",
+    }
+
+
+@pytest.mark.parametrize(("own", "counts"), [("1", "1.0"), ("7.5", "2.5")])
+def test_of_two_limits_on_cost_the_lower_one_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, own: str, counts: str
+) -> None:
+    monkeypatch.setenv("METRIST_MAX_COST", own)
+    assert told(folder, monkeypatch, RUNNING + WHOLE)["METRIST_MAX_COST"] == counts
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("rpm = 0", r"study.toml: rpm must be a whole number, at least 1, got 0"),
+        ("max_cost = -1", r"study.toml: max_cost must be an amount in US dollars such as 2.50, got -1"),
+        ("max_cots = 1", r"study.toml: unknown setting 'max_cots'; did you mean 'max_cost'\?"),
+        ('tokens = "yes"', r"study.toml: tokens must be true or false, got 'yes'"),
+    ],
+)
+def test_limits_that_cannot_be_are_told_with_their_place(folder: Path, setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run_config(written(folder, f"{setting}\n{WHOLE}"))

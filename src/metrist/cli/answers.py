@@ -49,19 +49,24 @@ def size(folder: Folder = None, form: TableFormat = Format.text) -> None:
 
 @answers.command("export")
 def export(
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="Where to: .jsonl, or .jsonl.gz.")],
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="Where to: .jsonl, also as .jsonl.gz, .xz or .zst.")],
     llm: Of = None,
     folder: Folder = None,
 ) -> None:
     """Write answers to a file that others can import or replay: JSONL, one answer a line. It holds no keys."""
-    from metrist.cli.output import say
+    from metrist.cli.output import counted, say
+    from metrist.files.compression import uncompressed_name
+    from metrist.files.writing import check_place
     from metrist.models.llm.exchange import write_answers
 
+    if not uncompressed_name(out).lower().endswith(".jsonl"):
+        raise ModelError(f"cannot write answers to {out}: wanted a name that ends in .jsonl (.gz, .xz, .zst)")
+    check_place(out)
     cache = _cache(folder)
     held = cache.contents().answers
     if not (held if llm is None else held.get(llm)):
         raise ModelError(f"there are no answers{f' of {llm}' if llm else ''} to export: see `metrist answers size`")
-    say(f"{out}: {write_answers(cache.each(llm), out):,} answers")
+    say(f"{out}: {counted(write_answers(cache.each(llm), out), 'answer')}")
 
 
 @answers.command("import")
@@ -70,21 +75,21 @@ def import_(
     folder: Folder = None,
 ) -> None:
     """Put the answers of files into the cache; what it has already stays."""
-    from metrist.cli.output import say
+    from metrist.cli.output import counted, say
     from metrist.models.llm.exchange import merge
 
     cache = _new_or_not(folder)
     for file in files:
         count, new = merge(cache, file)
-        say(f"{file}: {count:,} answers, {new:,} of them new")
+        say(f"{file}: {counted(count, 'answer')}, {new:,} of them new")
 
 
 @answers.command("clear")
 def clear(llm: Of = None, folder: Folder = None) -> None:
     """Forget answers: the next run asks, and pays, again."""
-    from metrist.cli.output import say
+    from metrist.cli.output import counted, say
 
-    say(f"{_cache(folder).clear(llm):,} answers forgotten")
+    say(f"{counted(_cache(folder).clear(llm), 'answer')} forgotten")
 
 
 def _cache(folder: Path | None) -> AnswerCache:

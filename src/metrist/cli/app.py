@@ -12,6 +12,7 @@ from metrist import __version__
 from metrist.cli.answers import answers
 from metrist.cli.aspects import aspects
 from metrist.cli.audit import audit
+from metrist.cli.build import build
 from metrist.cli.cache import cache
 from metrist.cli.calibrate import calibrate
 from metrist.cli.check import check
@@ -50,6 +51,7 @@ app.command("calibrate")(calibrate)
 app.command("run")(run)
 app.command("audit")(audit)
 app.command("reproduce")(reproduce)
+app.add_typer(build)
 app.add_typer(train)
 app.command("heat")(heat)
 app.command("explain")(explain)
@@ -77,6 +79,9 @@ def _common(
     """Score generated text, explain its errors, and learn which metric to trust on your own data."""
 
 
+_BY_CTRL_C = 130
+
+
 def main() -> None:
     """Run the command line; whatever the user can mend is one line on standard error and exit code 2."""
     try:
@@ -84,9 +89,12 @@ def main() -> None:
     except MetristError as fault:
         remark(str(fault))
         sys.exit(2)
-    except KeyboardInterrupt:
-        remark("interrupted")
-        sys.exit(130)
+    except (KeyboardInterrupt, SystemExit) as end:
+        # The library beneath turns Ctrl-C into this exit code, without a word.
+        if isinstance(end, SystemExit) and end.code != _BY_CTRL_C:
+            raise
+        remark(_interrupted())
+        sys.exit(_BY_CTRL_C)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing is wrong, but Python would complain at exit.
         _close_output()
@@ -95,6 +103,16 @@ def main() -> None:
         remark(f"cannot write what was found: {fault.strerror or fault}")
         _close_output()
         sys.exit(2)
+
+
+def _interrupted() -> str:
+    """What is to be said of an end by Ctrl-C; a run that asked no LLM has not even loaded what counts answers."""
+    watching = sys.modules.get("metrist.models.llm.watching")
+    kept = watching.kept() if watching else 0
+    if not kept:
+        return "interrupted"
+    answers = "1 answer is" if kept == 1 else f"{kept:,} answers are"
+    return f"interrupted; {answers} kept: the same command goes on from there"
 
 
 def _close_output() -> None:

@@ -84,6 +84,7 @@ def audit(
 ) -> None:
     """Audit an LLM as a judge: order, repeats, length, reference, scale, own outputs, injection, made-up reasons."""
     from metrist.cli.output import remark, say, show
+    from metrist.cli.progress import progress_bar
     from metrist.cli.score import tell_skipped
     from metrist.files.reader import read_records
     from metrist.studies.audit import Plan
@@ -109,9 +110,10 @@ def audit(
         _estimate(records, llm, settings, form)
         return
     limits: dict[str, Any] = {"max_cost": max_cost, "concurrency": concurrency, "rpm": rpm, "tpm": tpm}
-    card: JudgeCard = audit_judge(
-        records, llm, out=out, told=lambda part: remark(f"asking: {part}"), **limits, **settings
-    )
+    with progress_bar("auditing"):
+        card: JudgeCard = audit_judge(
+            records, llm, out=out, told=lambda part: remark(f"asking: {part}"), **limits, **settings
+        )
     tell_skipped(records)
     if form is Format.json:
         say(card.to_json())

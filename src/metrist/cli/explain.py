@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import Concurrency, DryRun, Fields, Format, ItemKey, MaxCost, Rpm, Tpm
+from metrist.cli.options import Concurrency, DryRun, Fields, Format, ItemKey, MaxCost, Rpm, SkipBad, Tpm
+
+if TYPE_CHECKING:
+    from metrist.report.errors import Explanations
 
 
 def explain(
@@ -39,6 +43,7 @@ def explain(
     ] = None,
     item_key: ItemKey = "",
     fields: Fields = None,
+    skip_bad: SkipBad = False,
     max_cost: MaxCost = None,
     concurrency: Concurrency = None,
     rpm: Rpm = None,
@@ -49,29 +54,46 @@ def explain(
     from metrist.cli.estimate import estimate_table
     from metrist.cli.options import item_key as keys
     from metrist.cli.options import named_values
-    from metrist.cli.output import remark, say, show
+    from metrist.cli.output import counted, remark, show
+    from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
-    from metrist.files.writing import whole
-    from metrist.run.surroundings import surroundings
+    from metrist.files.compression import uncompressed_name
+    from metrist.files.writing import check_place, whole
     from metrist.studies.explain import estimate_explanations
     from metrist.studies.explain import explain as study
 
-    if out is not None and ".jsonl" not in out.suffixes:
-        raise RunError(f"cannot write {out}: wanted a name that ends in .jsonl")
-    reading = {"item_key": keys(item_key), "fields": named_values(fields or [], "--field")}
+    if out is not None:
+        if not uncompressed_name(out).endswith(".jsonl"):
+            raise RunError(f"cannot write {out}: wanted a name that ends in .jsonl")
+        check_place(out)
+    for read in (source, texts):
+        if out is not None and read is not None and out.exists() and os.path.exists(read) and out.samefile(read):
+            raise RunError(f"cannot write {out}: what is explained is read from it")
+    reading: dict[str, Any] = {"item_key": keys(item_key), "fields": named_values(fields or [], "--field")}
+    reading["skip_bad"] = skip_bad
     if dry_run:
         asked = estimate_explanations(source, metric, llm=llm, item=item, system=system, limit=limit, **reading)
         show(estimate_table(asked), Format.text)
         return
-    with surroundings(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm):
-        found = study(source, metric, llm=llm, item=item, system=system, limit=limit, texts=texts, **reading)
+    limits: dict[str, Any] = {"max_cost": max_cost, "concurrency": concurrency, "rpm": rpm, "tpm": tpm}
+    with progress_bar("explaining"):
+        found = study(source, metric, llm=llm, item=item, system=system, limit=limit, texts=texts, **limits, **reading)
+    _show(found)
+    if out is not None:
+        with whole(out) as file:
+            file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found.rows())
+        remark(f"wrote {counted(len(found.outputs), 'output')} to {out}")
+    if found.outputs and all(output.failure for output in found.outputs):
+        why = found.outputs[0].failure
+        raise RunError(f"none of {counted(len(found.outputs), 'output')} could be judged, such as: {why}")
+
+
+def _show(found: Explanations) -> None:
+    from metrist.cli.output import say
+
     if sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(found)
     else:
         say(found.text())
-    if out is not None:
-        with whole(out) as file:
-            file.writelines(f"{json.dumps(row)}\n" for row in found.rows())
-        remark(f"wrote {len(found.outputs):,} outputs to {out}")

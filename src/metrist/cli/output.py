@@ -43,6 +43,11 @@ def remark(text: str) -> None:
     sys.stderr.write(f"metrist: {_encodable(text, sys.stderr.encoding)}\n")
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things: `1 answer`, `1,200 answers`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def _encodable(text: str, encoding: str | None) -> str:
     known = encoding or "utf-8"
     return text.encode(known, "backslashreplace").decode(known)

@@ -13,7 +13,11 @@ from metrist.cli.options import Format, TableFormat
 def run(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file; docs/ci.md describes it.")],
     allow_import: Annotated[
-        bool, typer.Option("--allow-import", help="Let the file name metrics by import path, which runs their code.")
+        bool,
+        typer.Option(
+            "--allow-import",
+            help="Let the file name code to run (import paths, programs) and environment variables that hold keys.",
+        ),
     ] = False,
     form: TableFormat = Format.text,
 ) -> None:

@@ -31,13 +31,14 @@ from metrist.cli.options import (
     item_key,
     named_values,
 )
-from metrist.errors import SpecError
+from metrist.errors import RunError, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metrist.executors import Executor
     from metrist.files.reader import Reader
+    from metrist.run.results import Results
 
 
 def score(
@@ -72,6 +73,7 @@ def score(
     from metrist.cli.progress import progress_bar
     from metrist.files.reader import read_records
     from metrist.run import score as score_records
+    from metrist.run.results import NothingScored
 
     reader = read_records(
         inputs if len(inputs) > 1 else inputs[0],
@@ -83,24 +85,38 @@ def score(
     if dry_run:
         _estimate(reader, metrics, form)
         return
-    with progress_bar("scoring") as progress:
-        results = score_records(
-            reader,
-            metrics,
-            executor=_executor(workers),
-            out=out,
-            progress=progress,
-            tokens=tokens,
-            device=device,
-            batch_tokens=batch_tokens,
-            cache=cache,
-            max_cost=max_cost,
-            concurrency=concurrency,
-            rpm=rpm,
-            tpm=tpm,
-        )
+    fault: RunError | None = None
+    try:
+        with progress_bar("scoring") as progress:
+            results = score_records(
+                reader,
+                metrics,
+                executor=_executor(workers),
+                out=out,
+                progress=progress,
+                tokens=tokens,
+                device=device,
+                batch_tokens=batch_tokens,
+                cache=cache,
+                max_cost=max_cost,
+                concurrency=concurrency,
+                rpm=rpm,
+                tpm=tpm,
+            )
+    except NothingScored as found:
+        results, fault = found.results, found
     tell_skipped(reader)
     show(results.table(draws=draws, seed=seed), form)
+    _check_scored(results, fault)
+
+
+def _check_scored(results: Results, fault: RunError | None) -> None:
+    """A single record is no run: that it failed is shown, and then told by the exit code as for many."""
+    from metrist.run.summary import nothing_scored
+
+    lost = (nothing_scored(text, block) for text, block in results.scores.items())
+    if fault or (fault := next((RunError(said) for said in lost if said), None)):
+        raise fault
 
 
 def _estimate(reader: Reader, metrics: Sequence[str], form: Format) -> None:

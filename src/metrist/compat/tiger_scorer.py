@@ -48,9 +48,9 @@ class TIGERScorer:
 
     def score(
         self,
-        insts: Sequence[str],
+        insts: Sequence[str | None],
         hypo_outputs: Sequence[str],
-        input_contexts: Sequence[str] | None = None,
+        input_contexts: Sequence[str | None] | None = None,
         batch_size: int = 2,  # noqa: ARG002
         **generate_kwargs: Any,
     ) -> list[dict[str, Any]]:
@@ -58,11 +58,13 @@ class TIGERScorer:
         read has None in the first three, and `failure` says why; what is odd about one stands under `notes`."""
         if input_contexts is None and self.strict_legacy:
             raise TypeError("object of type 'NoneType' has no len()")
-        contexts = [""] * len(insts) if input_contexts is None else input_contexts
-        if not len(insts) == len(contexts) == len(hypo_outputs):
+        given = [""] * len(insts) if input_contexts is None else input_contexts
+        instructions, contexts = _texts("insts", insts), _texts("input_contexts", given)
+        outputs = _texts("hypo_outputs", hypo_outputs, none=False)
+        if not len(instructions) == len(contexts) == len(outputs):
             # The words are the original's, which scripts may look for.
             raise RunError("The number of inputs does not match.")
-        prompts = [prompt_for(*texts) for texts in zip(insts, contexts, hypo_outputs, strict=True)]
+        prompts = [prompt_for(*texts) for texts in zip(instructions, contexts, outputs, strict=True)]
         answers = ask(self._llm, [_asked(prompt) for prompt in prompts], self._sampling(generate_kwargs))
         return [self._result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
@@ -109,19 +111,33 @@ class TIGERScorer:
 def _llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM:
     if use_llamacpp:
         raise ModelError(
-            f"llama.cpp is reached over HTTP here: start `llama-server -m {model} --jinja --chat-template "
-            "\"{{ messages[0]['content'] }}\"` and give TIGERScorer llm=\"openai(model='tigerscore', "
-            "url='http://127.0.0.1:8080/v1')\""
+            f"llama.cpp is reached over HTTP here: start `llama-server -m {model}` and give TIGERScorer "
+            "llm=\"openai(model='tigerscore', url='http://127.0.0.1:8080/v1', turns='none')\""
         )
     if use_vllm:
         from metrist.models.llm.vllm import VLLM
 
-        return VLLM(model=model, dtype="bfloat16")
+        return VLLM(model=model, dtype="bfloat16", turns="none")
     if quantized:
-        warnings.warn("there is no 4-bit loading here: the model is loaded in bfloat16", stacklevel=3)
+        warnings.warn("there is no 4-bit loading here: the model is loaded whole", stacklevel=3)
+    from metrist.models.devices import is_cpu
     from metrist.models.llm.local import Transformers
 
+    if is_cpu(f"the model {model!r}"):
+        warnings.warn("there is no graphics card here: the model is loaded in float32, on the CPU", stacklevel=3)
+        return Transformers(model=model, dtype="float32", turns="none")
     return Transformers(model=model, dtype="bfloat16", turns="none")
+
+
+def _texts(name: str, given: Sequence[str | None], *, none: bool = True) -> list[str]:
+    """A list of texts, with None for an empty one where there may be none. A single text would be taken for a list of
+    its letters."""
+    if isinstance(given, str | bytes):
+        raise TypeError(f"TIGERScorer.score: {name} must be a list of texts, got one text; write [{name}]")
+    for number, text in enumerate(given):
+        if not (isinstance(text, str) or (none and text is None)):
+            raise TypeError(f"TIGERScorer.score: {name}[{number}] must be a text, got {type(text).__name__}")
+    return [text or "" for text in given]
 
 
 def _asked(prompt: str) -> Conversation:

@@ -26,10 +26,13 @@ from metrist.executors.scoring import named
 from metrist.executors.serial import Serial
 from metrist.executors.tasks import Done, Task
 from metrist.metrics.base import Metric
+from metrist.models.llm import limits
 
 # Numerical libraries take all cores unless they are told how many threads they may start.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
+#: The dependency group that metrics which ask LLMs have in common.
+_ASKING = "llm"
 #: Workers that a run begins with. Fast metrics keep no more than these busy, since one process reads for all of them;
 #: each takes some 50 MB.
 FIRST_WORKERS = 4
@@ -53,14 +56,20 @@ class Processes:
         """What was done, in the order of the tasks. Workers are started only when there is a second task."""
         coming = iter(tasks)
         first = list(islice(coming, 2))
-        size = self.workers or cores()
+        size = self._size(metrics)
         if len(first) < 2 or size == 1:
             yield from Serial().map(metrics, chain(first, coming))
         else:
             # A worker with a model is worth its start: what it waits for is its card, not the reader.
             at_once = size if any(metric.resident for metric in metrics) else min(size, FIRST_WORKERS)
-            crew = _Crew(metrics, at_once, _Share(self.cards, _threads(metrics, size)))
+            share = _Share(self.cards, _threads(metrics, size), limits.shares(size) if _ask(metrics) else {})
+            crew = _Crew(metrics, at_once, share)
             yield from _in_order(crew, chain(first, coming), size)
+
+    def _size(self, metrics: Sequence[Metric]) -> int:
+        """Workers at most. A limit on requests that is lower than their number leaves some of them nothing to ask."""
+        wanted = self.workers or cores()
+        return min(wanted, limits.most_sharers()) if _ask(metrics) else wanted
 
 
 def cores() -> int:
@@ -70,6 +79,11 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def _ask(metrics: Sequence[Metric]) -> bool:
+    """Whether any of them asks an LLM."""
+    return any(metric.extra == _ASKING for metric in metrics)
+
+
 def _threads(metrics: Sequence[Metric], workers: int) -> int:
     """Threads for each worker. Lexical metrics have no use for a second one; models share the cores among them."""
     return max(1, cores() // workers) if any(metric.resident for metric in metrics) else 1
@@ -77,10 +91,12 @@ def _threads(metrics: Sequence[Metric], workers: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What workers get of the machine: the cards to be given out, and how many threads each of them may start."""
+    """What workers get: the cards to be given out, how many threads each of them may start, and each one's part of what
+    LLMs may be asked, as environment variables."""
 
     cards: tuple[str, ...]
     threads: int
+    limits: Mapping[str, str]
 
 
 def _in_order(crew: _Crew, tasks: Iterable[Task], size: int) -> Iterator[Done]:
@@ -196,7 +212,7 @@ class _Crew:
             if self._idle:
                 return self._idle.pop()
             # Started under the lock, so that no worker can slip past a dismissal. Popen returns at once.
-            worker = _Worker(self._greeting, self._free_card(), self._share.threads)
+            worker = _Worker(self._greeting, self._free_card(), self._share)
             self._all.add(worker)
             return worker
 
@@ -209,10 +225,10 @@ class _Crew:
 class _Worker:
     """One worker process and the pipes to it; `card` is the only one that it sees, None where it sees what we see."""
 
-    def __init__(self, greeting: bytes, card: str | None, threads: int) -> None:
+    def __init__(self, greeting: bytes, card: str | None, share: _Share) -> None:
         self.card = card
         self._greeting: bytes | None = greeting
-        self._process = _started(_environment(card, threads))
+        self._process = _started(_environment(card, share))
 
     def ask(self, message: bytes) -> Any:
         """The worker's answer, or `_Died`."""
@@ -269,10 +285,10 @@ def _greeting(metrics: Sequence[Metric]) -> wire.Greeting:
     )
 
 
-def _environment(card: str | None, threads: int) -> dict[str, str]:
+def _environment(card: str | None, share: _Share) -> dict[str, str]:
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     only = {} if card is None else {VISIBLE: card}
-    return {**dict.fromkeys(_THREADS, str(threads)), **os.environ, "PYTHONPATH": path, **only}
+    return {**dict.fromkeys(_THREADS, str(share.threads)), **os.environ, "PYTHONPATH": path, **share.limits, **only}
 
 
 def _pickled(task: Task) -> bytes:

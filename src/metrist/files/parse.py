@@ -85,10 +85,11 @@ class RowParser:
         system = row.pop("system", None)
         if type(system) is not str or not system:
             system = self._system if system is None else as_name("system", system)
+        is_null = "output" in row
         output = row.pop("output", None)
         if output is None:
             if not judgments.says_something(judged) or likely_column("output", row):
-                raise Fault(_no_output(row, judged, self._fields))
+                raise Fault(_NULL_OUTPUT if is_null else _no_output(row, judged, self._fields))
             return Parsed(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
         if type(output) is not str:
             output = as_text("output", output)
@@ -177,6 +178,9 @@ def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
         if value is not None:
             texts += as_texts(name, value) if isinstance(value, (list, tuple)) else (as_text(name, value),)
     return texts
+
+
+_NULL_OUTPUT = "'output' is null: wanted a text, \"\" for an empty one (--skip-bad leaves such rows out)"
 
 
 def _no_output(row: dict[str, Any], judged: dict[str, Any], fields: Mapping[str, str]) -> str:

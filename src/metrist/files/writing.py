@@ -20,6 +20,16 @@ from metrist.files.compression import compression_of, display_name
 _DISK_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
+def check_place(path: Path) -> None:
+    """Refuse a file that could not be written in the end, before any work is done for it."""
+    if path.is_dir():
+        raise RunError(f"cannot write {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise RunError(f"cannot write {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise RunError(f"cannot write {path}: the folder {path.parent} may not be written to")
+
+
 @contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """A text file (UTF-8, lines end in a bare newline) that takes its name only when the block ends well.

@@ -55,22 +55,34 @@ class FoundObject:
 
 def objects_in(text: str) -> list[FoundObject]:
     """The objects of an answer in their order, those within others left out."""
+    return _read(text, 0)[0]
+
+
+def broken_off(text: str, start: int) -> frozenset[str]:
+    """The keys of objects that begin from a place on and break off: those whose values were read, and the one at which
+    the text ends."""
+    return _read(text, start)[1]
+
+
+def _read(text: str, start: int) -> tuple[list[FoundObject], frozenset[str]]:
     reader = _Reader(text)
     found: list[FoundObject] = []
     broken: set[str] = set()
-    at = text.find("{")
+    cut: set[str] = set()
+    at = text.find("{", start)
     while at >= 0 and reader.patience > 0:
         made = _Object()
         try:
             one = _found(text, at, reader.members(made, at, 0), made, broken)
         except _NoJSON:
             broken |= made.values.keys()
+            cut |= {made.begun} if reader.ended else set()
             at = text.find("{", at + 1)
         else:
             found.append(one)
             at = text.find("{", one.end)
     # Where the last object is cannot be told of a text that was not read to its end.
-    return found if reader.patience > 0 else []
+    return (found, frozenset(broken | cut)) if reader.patience > 0 else ([], frozenset())
 
 
 class _NoJSON(ValueError):
@@ -82,6 +94,7 @@ class _Object:
     values: dict[str, Any] = field(default_factory=dict)
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     contradicted: set[str] = field(default_factory=set)
+    begun: str = ""
 
     def add(self, key: str, value: Any, span: tuple[int, int]) -> None:
         key = key.strip().lower()
@@ -97,12 +110,15 @@ class _Reader:
 
     text: str
     patience: int = 2_000_000
+    #: Whether the last value that was begun runs into the text's end.
+    ended: bool = False
 
     def members(self, made: _Object, at: int, depth: int) -> int:
         """Read the object at a place into `made`, which keeps what was read before a fault; where it ends."""
         at = self.skip(at + 1)
         while not self.text.startswith("}", at):
             key, at = self.key(at)
+            made.begun = key.strip().lower()
             at = self.skip(self.past(":", self.skip(at)))
             value, end = self.value(at, depth + 1)
             made.add(key, value, (at, end))
@@ -128,6 +144,7 @@ class _Reader:
         if depth > _DEEPEST or self.patience <= 0:
             raise _NoJSON
         first = self.text[at : at + 1]
+        self.ended = not first
         if first == "{":
             made = _Object()
             end = self.members(made, at, depth)
@@ -154,6 +171,7 @@ class _Reader:
     def string(self, at: int) -> tuple[str, int]:
         found = _STRINGS[self.text[at]].match(self.text, at)
         self.patience -= (found.end() if found else len(self.text)) - at
+        self.ended = not found
         if not found or self.patience <= 0:
             raise _NoJSON
         return found[1], found.end()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import SpecError, did_you_mean
+from metrist.metrics.tasks import task_named
 
 #: The table for tasks that have none of their own.
 GENERAL = "instruction_following"
@@ -37,7 +38,6 @@ class AspectTable:
 
     task: str
     aspects: tuple[Aspect, ...]
-    also: tuple[str, ...] = ()
     output: str = "output"
     instruction: str = "Do what the source asks for."
 
@@ -57,9 +57,8 @@ def tables() -> Mapping[str, AspectTable]:
 
 
 def find_table(task: str | None) -> AspectTable | None:
-    """The shipped table of a task, under any of its names; `instruction/x` is a kind of `instruction`."""
-    wanted = _plain((task or "").split("/")[0])
-    return next((table for table in tables().values() if wanted in map(_plain, (table.task, *table.also))), None)
+    """The shipped table of a task, under any of its names."""
+    return tables().get(task_named(task) or "")
 
 
 def named_table(task: str) -> AspectTable:
@@ -88,7 +87,7 @@ def read_table(path: str) -> AspectTable:
 
 def table_of(found: Mapping[str, Any], place: str) -> AspectTable:
     """The table that TOML says."""
-    known = ("task", "also", "output", "instruction", "aspects")
+    known = ("task", "output", "instruction", "aspects")
     for key in found:
         if key not in known:
             raise SpecError(f"{place}: an aspect table has no {key!r}; it takes {', '.join(known)}")
@@ -101,7 +100,6 @@ def table_of(found: Mapping[str, Any], place: str) -> AspectTable:
     texts = {key: _text(found[key], f"{place}: {key}") for key in ("output", "instruction") if key in found}
     return AspectTable(
         task=_text(found.get("task", "task"), f"{place}: task"),
-        also=_texts(found.get("also", []), f"{place}: also"),
         aspects=aspects,
         **texts,
     )
@@ -110,8 +108,6 @@ def table_of(found: Mapping[str, Any], place: str) -> AspectTable:
 def toml_of(table: AspectTable, comment: Sequence[str] = ()) -> str:
     """The table as a file for people to edit."""
     lines = [*(f"# {line}".rstrip() for line in comment), f"task = {_quoted(table.task)}"]
-    if table.also:
-        lines.append(f"also = [{', '.join(map(_quoted, table.also))}]")
     lines += [f"output = {_quoted(table.output)}", f"instruction = {_quoted(table.instruction)}"]
     for aspect in table.aspects:
         lines += ["", "[[aspects]]", f"name = {_quoted(aspect.name)}", f"definition = {_quoted(aspect.definition)}"]

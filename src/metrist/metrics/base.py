@@ -19,7 +19,7 @@ from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.shard import Shard
 from metrist.models.llm.base import LLM
 from metrist.records import Need
-from metrist.scores import Scores
+from metrist.scores import Score, Scores
 from metrist.spec import Spec
 
 Reduce = Literal["native", "max", "mean"]
@@ -85,6 +85,10 @@ class Metric:
     def remarks(self, scores: Scores) -> list[str]:  # noqa: ARG002
         """What a reader of all these scores should know: shown under every table of a run."""
         return []
+
+    def against(self, first: Score, second: Score) -> str:
+        """Two scores set against each other, in the words of a comparator that explains its choice."""
+        return f"{first.value:.6g} against {second.value:.6g}"
 
     def pool(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """System scores from summed rows of statistics, along the last axis; NaN where nothing was scored."""

@@ -15,9 +15,11 @@ from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.base import Metric
 from metrist.metrics.settings import check_settings, takes_llms, takes_metrics
 from metrist.models.llm import catalog as llm_catalog
+from metrist.models.llm.base import LLM
 from metrist.spec import Spec, parse
 
 ENTRY_POINTS = "metrist.metrics"
+_ONLY_FROM = "taken only from Python and the command line (metrist run: --allow-import)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ _BUILTIN: Mapping[str, _Entry] = {
     "prism_style": _Entry("metrist.metrics.prism_style", "PrismStyle"),
     "gptscore": _Entry("metrist.metrics.gptscore", "GptScore"),
     "perplexity": _Entry("metrist.metrics.perplexity", "Perplexity"),
+    "preference": _Entry("metrist.metrics.preference", "Preference"),
     "calibrated": _Entry("metrist.metrics.calibrated", "Calibrated"),
     "tigerscore": _Entry("metrist.metrics.tigerscore", "TigerScore"),
     "error_analysis": _Entry("metrist.metrics.error_analysis", "ErrorAnalysis"),
@@ -62,6 +65,7 @@ _BUILTIN: Mapping[str, _Entry] = {
     "external": _Entry("metrist.metrics.external.program", "Program"),
     "by_score": _Entry("metrist.metrics.comparators", "ByScore"),
     "judge_pair": _Entry("metrist.metrics.judge_pair", "JudgePair"),
+    "panel_pair": _Entry("metrist.metrics.panel_pair", "PanelPair"),
 }
 
 
@@ -107,11 +111,13 @@ _EXAMPLES: Mapping[str, str] = {
     "tigerscore": "tigerscore(llm=transformers(model='TIGER-Lab/TIGERScore-7B', turns='none'))",
     "error_analysis": "error_analysis(llm=openai(model='gpt-4o-mini'), task='summarization')",
     "calibrated": "calibrated(metric=chrf, by='calibration.json')",
+    "preference": "preference(model='my-preference')",
     "external": "external(command='my_program')",
     "judge": "judge(llm=openai(model='gpt-4o-mini'))",
     "panel": "panel(judges=[judge(llm=openai(model='gpt-4o-mini')), judge(llm=openai(model='gpt-4o'))])",
     "by_score": "by_score(metric=rougeL)",
     "judge_pair": "judge_pair(llm=openai(model='gpt-4o-mini'))",
+    "panel_pair": "panel_pair(judges=[judge_pair(llm=openai(model='gpt-4o-mini')), by_score(metric=rougeL)])",
 }
 
 
@@ -130,9 +136,10 @@ def example(name: str) -> Metric:
     return build(_EXAMPLES.get(name, name))
 
 
-def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
+def build(metric: str | Spec | Metric, *, allow_import: bool = True, asks: bool = True) -> Metric:
     """The metric that a text names. A dotted name is imported, unless the text comes from a file or a request
-    (`allow_import=False`)."""
+    (`allow_import=False`): then nothing is taken either that would run code or send what environment variables hold.
+    With `asks=False` the metric only stands for scores that are there: an LLM of that kind is taken, but mute."""
     if isinstance(metric, Metric):
         return metric
     spec = _parsed(metric) if isinstance(metric, str) else metric
@@ -141,7 +148,7 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
         raise SpecError(f"{spec.name} already says its {min(taken)}")
     if not allow_import:
         _check_runs_nothing(cls, spec)
-    settings = {**preset, **spec.settings, **_within(cls, spec, allow_import)}
+    settings = {**preset, **spec.settings, **_within(cls, spec, allow_import, asks)}
     check_settings(cls, spec.name, settings)
     made = cls(**settings)
     if not isinstance(made, Metric):
@@ -151,17 +158,28 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True) -> Metric:
 
 def _check_runs_nothing(cls: type, spec: Spec) -> None:
     if named := set(getattr(cls, "programs", ())) & spec.settings.keys():
-        raise SpecError(
-            f"{spec.name}({min(named)}=…) names a program to run, taken only from Python and the command line "
-            "(metrist run: --allow-import)"
-        )
+        raise SpecError(f"{spec.name}({min(named)}=…) names a program to run, {_ONLY_FROM}")
+    if spec.settings.get("trust_remote_code"):
+        raise SpecError(f"{spec.name}(trust_remote_code=True) runs code that comes with the model, {_ONLY_FROM}")
 
 
-def _within(cls: type, spec: Spec, allow_import: bool) -> dict[str, Any]:
+def _within(cls: type, spec: Spec, allow_import: bool, asks: bool) -> dict[str, Any]:
     """The settings that are metrics or LLMs themselves, built."""
+
+    def metric(inner: Spec) -> Metric:
+        return build(inner, allow_import=allow_import, asks=asks)
+
+    def llm(inner: Spec) -> LLM:
+        made = llm_catalog.build(inner)
+        if allow_import or (risk := made.risks()) is None:
+            return made
+        if asks:
+            raise SpecError(f"{risk}, {_ONLY_FROM}")
+        return made.muted(f"{risk}, and its text comes from a file: name the metric yourself to have it asked")
+
     given = spec.settings.items()
-    metrics = {k: _inner(v, lambda s: build(s, allow_import=allow_import)) for k, v in given if takes_metrics(cls, k)}
-    return {**metrics, **{k: _inner(v, llm_catalog.build) for k, v in given if takes_llms(cls, k)}}
+    metrics = {k: _inner(v, metric) for k, v in given if takes_metrics(cls, k)}
+    return {**metrics, **{k: _inner(v, llm) for k, v in given if takes_llms(cls, k)}}
 
 
 def _inner(value: Any, make: Callable[[Spec], Any]) -> Any:
@@ -185,9 +203,7 @@ def _look_up(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]:
     if "." in name and allow_import:
         return _imported(name), {}
     if "." in name:
-        raise SpecError(
-            f"{name!r} is an import path, taken only from Python and the command line (metrist run: --allow-import)"
-        )
+        raise SpecError(f"{name!r} is an import path, {_ONLY_FROM}")
     raise SpecError(f"no metric named {name!r}{did_you_mean(name, names())}")
 
 

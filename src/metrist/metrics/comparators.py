@@ -13,7 +13,7 @@ from metrist.metrics.judging import spent_together
 from metrist.metrics.preferring import Comparator, Judgment
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Pair, Record
-from metrist.scores import Score
+from metrist.scores import Score, Scores
 from metrist.spec import Spec
 
 
@@ -61,9 +61,15 @@ class ByScore(Comparator):
         for pair in pairs:
             # What a score took is counted with the first pair that it is in.
             usage = [unpaid.pop(record) for record in (pair.first, pair.second) if record in unpaid]
-            one = self._judgment(scores[pair.first], scores[pair.second])
+            both = (scores[pair.first], scores[pair.second])
+            one = replace(self._judgment(*both), scores=both)
             found.append(replace(one, usage=spent_together(usage)) if usage else one)
         return found
+
+    def observations(self, judgments: Sequence[Judgment]) -> list[str]:
+        """What the metric within remarks on the scores of all outputs, each of which counts once."""
+        scores = {id(score): score for judgment in judgments for score in judgment.scores}
+        return self.metric.remarks(Scores.of(scores.values())) if scores else []
 
     def _scores(self, records: Sequence[Record]) -> list[Score]:
         lacking = {i: need for i, record in enumerate(records) for need in self.needs if record.lacks(need)}
@@ -77,7 +83,7 @@ class ByScore(Comparator):
             if score.failure is not None:
                 return Judgment(failure=f"the {side} output has no score: {score.failure}")
         lead = (first.value - second.value) * (-1 if self._lower_wins else 1)
-        shown = f"{first.value:.6g} against {second.value:.6g}"
+        shown = self.metric.against(first, second)
         if abs(lead) <= self.tie:
             return Judgment(preference="tie", explanation=shown)
         return Judgment(preference="first" if lead > 0 else "second", explanation=shown)

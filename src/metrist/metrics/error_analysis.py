@@ -27,7 +27,7 @@ from metrist.metrics.aspect_tables import GENERAL, AspectTable, find_table, name
 from metrist.metrics.base import check_choice
 from metrist.metrics.error_answers import ErrorAnswer
 from metrist.metrics.error_check import Verdicts, checked_errors
-from metrist.metrics.error_merging import merged
+from metrist.metrics.error_merging import Merged, merged, spread
 from metrist.metrics.error_scores import DEFAULT_INSTRUCTION, ErrorFinding, count_words, error_score
 from metrist.metrics.grounding import grounded
 from metrist.metrics.judging import NOT_ASKED, ask, follow_up, spent
@@ -107,12 +107,23 @@ class ErrorAnalysis(ErrorFinding):
         samples = [self._analyses(records, asked, start, number) for number in range(self.samples)]
         by_record = [[sample[i] for sample in samples] for i in range(len(records))]
         joined = [merged([one.errors for one in read if one.answer.failure is None]) for read in by_record]
-        verdicts = self._verdicts(records, own, joined)
+        verdicts = self._verdicts(records, own, [[one.error for one in found] for found in joined])
         words = count_words([record.output for record in records])
         return Scores.of(
-            self._score(record, read, verdict, count)
-            for record, read, verdict, count in zip(records, by_record, verdicts, words, strict=True)
+            self._noting_aspects(self._score(record, read, found, verdict, count), table)
+            for record, table, read, found, verdict, count in zip(
+                records, own, by_record, joined, verdicts, words, strict=True
+            )
         )
+
+    def _noting_aspects(self, score: Score, table: AspectTable) -> Score:
+        """The score with a note on errors under aspects that were not asked for: they count, and belong to none."""
+        known = {name.casefold() for name in table.names}
+        strange = dict.fromkeys(e.aspect for e in score.errors if e.aspect and e.aspect.strip().casefold() not in known)
+        if self.aspects == NONE or not strange:
+            return score
+        note = f"errors under aspects that the table does not have: {', '.join(map(repr, strange))}"
+        return dataclasses.replace(score, explanation="; ".join(filter(None, (score.explanation, note))))
 
     def remarks(self, scores: Scores) -> list[str]:
         """Besides what all metrics that find errors say: how many errors the second look refused."""
@@ -167,7 +178,9 @@ class ErrorAnalysis(ErrorFinding):
         plain = dataclasses.replace(self.sampling(), temperature=0.0)
         return checked_errors(self.llm, records, own, joined, self.reference, plain)
 
-    def _score(self, record: Record, read: Sequence[_Analysis], verdict: Verdicts, words: int) -> Score:
+    def _score(
+        self, record: Record, read: Sequence[_Analysis], found: Sequence[Merged], verdict: Verdicts, words: int
+    ) -> Score:
         usage = spent([*(one for analysis in read for one in analysis.completions), *verdict.completions])
         whole = [one for one in read if one.answer.failure is None]
         raw = "\n\n".join(one.raw for one in read) or None
@@ -181,7 +194,7 @@ class ErrorAnalysis(ErrorFinding):
         score = error_score(verdict.kept, joined, words, ungrounded=self.ungrounded)
         more = {DEFAULT_INSTRUCTION: float(not record.instruction), REFUSED: float(verdict.refused)}
         if self.samples > 1:
-            more[SPREAD] = float(np.std([one.answer.penalty for one in whole]))
+            more[SPREAD] = spread(found, score.errors)
         return dataclasses.replace(score, parts={**score.parts, **more}, raw=raw if notes else None, usage=usage)
 
 

@@ -17,9 +17,14 @@ LEAST_PENALTY, MOST_PENALTY = 0.5, 5.0
 #: The severities that are asked for.
 SEVERITIES = ("Major", "Minor")
 
-_NUMBER = re.compile(r"[-+−]?(?:\d+(?:[.,]\d+)?|[.,]\d+)")
+#: More than this is no penalty: a grade of a hundred, a year, a slip.
+_MOST_READABLE = 100.0
+# The number opens the field and stands whole: no fraction, range, product, percentage or version.
+_NUMBER = re.compile(
+    r"[\s\"'`*_(\[“‘]*[-+−]?[ \t]?(?P<number>\d+(?:[.,]\d+)?|[.,]\d+)(?![\w%‰]|[.,]\d|[ \t]*[/*×^–—~-]+[ \t]*[.,]?\d"
+    r"|[ \t]+(?:to|or|and|x|times|percent)[ \t]+[.,]?\d)"
+)
 _AROUND = " \t\r\n\"'`*_.,;:()[]“”‘’"
-_LONGEST_NUMBER = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +82,16 @@ def checked(
 
 
 def penalty_in(text: str) -> float | None:
-    """The first number in a field: `4.5`, `4,5`, `-4`, `4 points`. A reduction is a reduction whatever its sign."""
-    found = _NUMBER.search(text[:1000])
-    if found is None or len(found.group()) > _LONGEST_NUMBER:
-        return None
-    return abs(float(found.group().replace(",", ".").replace("−", "-")))
+    """The number that a field opens with: `4.5`, `4,5`, `-4`, `4 points`. A number elsewhere may say anything, and what
+    stands on further lines is not the field's."""
+    first = text.strip().split("\n", 1)[0]
+    found = _NUMBER.match(first[:1000])
+    return readable_penalty(float(found["number"].replace(",", "."))) if found else None
+
+
+def readable_penalty(number: float) -> float | None:
+    """The penalty that a number says. A reduction is a reduction whatever its sign; None where it can be none."""
+    return abs(number) if abs(number) <= _MOST_READABLE else None
 
 
 def severity_of(written: str) -> str | None:

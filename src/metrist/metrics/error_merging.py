@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from metrist.metrics.normalised import normalised
 from metrist.ratings import Error
 
 
-def merged(analyses: Sequence[Sequence[Error]]) -> tuple[Error, ...]:
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One error for several, and what each analysis takes off for it: 0 where it did not find it."""
+
+    error: Error
+    penalties: tuple[float, ...]
+
+
+def merged(analyses: Sequence[Sequence[Error]]) -> tuple[Merged, ...]:
     """One error for those of different analyses whose places overlap, or whose words are the same where they have no
     place. Its penalty is their sum over the number of analyses, so that all penalties together are the analyses' mean;
     the words are those of the one with the middle penalty."""
@@ -18,7 +28,19 @@ def merged(analyses: Sequence[Sequence[Error]]) -> tuple[Error, ...]:
     for number, errors in enumerate(analyses):
         for error in errors:
             _put(groups, number, error)
-    return tuple(_one(list(group.values()), len(analyses)) for group in groups)
+    return tuple(_merged(group, len(analyses)) for group in groups)
+
+
+def spread(found: Sequence[Merged], counted: Sequence[Error]) -> float:
+    """The standard deviation between the analyses of what they take off for the errors that count."""
+    ids = {id(error) for error in counted}
+    rows = [one.penalties for one in found if id(one.error) in ids]
+    return float(np.std([math.fsum(column) for column in zip(*rows, strict=True)])) if rows else 0.0
+
+
+def _merged(group: Mapping[int, Error], analyses: int) -> Merged:
+    penalties = (group[n].penalty or 0.0 if n in group else 0.0 for n in range(analyses))
+    return Merged(_one(list(group.values()), analyses), tuple(penalties))
 
 
 def _put(groups: list[dict[int, Error]], number: int, error: Error) -> None:

@@ -15,18 +15,20 @@ from metrist.metrics.error_answers import ErrorAnswer
 from metrist.metrics.grounding import is_grounded
 from metrist.metrics.judging import Judging
 from metrist.metrics.tokenizers import tokenise
-from metrist.ratings import Error
+from metrist.ratings import Error, Side
 from metrist.scores import Score, Scores
 
 Ungrounded = Literal["keep", "drop"]
 
 ERRORS, PER_100_WORDS, WORST = "errors", "penalty_per_100_words", "worst_penalty"
-GROUNDED, DROPPED, PARTIAL, DEFAULT_INSTRUCTION = "grounded", "dropped", "partial", "default_instruction"
+GROUNDED, IN_SOURCE, DROPPED = "grounded", "in_source", "dropped"
+PARTIAL, DEFAULT_INSTRUCTION = "partial", "default_instruction"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorFinding(Judging):
-    """A metric that finds errors. `ungrounded` says what becomes of those whose words are not in the output."""
+    """A metric that finds errors. `ungrounded` says what becomes of those whose words are neither in the output nor in
+    the source: what was left out of an output can be quoted from the source alone."""
 
     bounds: ClassVar[tuple[float, float]] = (-math.inf, 0.0)
 
@@ -49,7 +51,7 @@ def count_words(texts: Sequence[str]) -> list[int]:
 
 def error_score(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ungrounded: Ungrounded) -> Score:
     """The score of an output with so many words, from its errors and the answer that named them."""
-    kept = [error for error in errors if ungrounded == "keep" or is_grounded(error)]
+    kept = kept_errors(errors, ungrounded)
     penalties = [error.penalty or 0.0 for error in kept]
     total = math.fsum(penalties)
     return Score(
@@ -59,7 +61,8 @@ def error_score(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ung
             ERRORS: float(len(kept)),
             PER_100_WORDS: 100 * total / max(words, 1),
             WORST: max(penalties, default=0.0),
-            GROUNDED: sum(map(is_grounded, errors)) / len(errors) if errors else math.nan,
+            GROUNDED: _share(errors, "output"),
+            IN_SOURCE: _share(errors, "source"),
             DROPPED: float(len(errors) - len(kept)),
             PARTIAL: float(answer.partial),
         },
@@ -68,16 +71,29 @@ def error_score(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ung
     )
 
 
+def kept_errors(errors: Sequence[Error], ungrounded: Ungrounded) -> list[Error]:
+    """The errors that count."""
+    return [error for error in errors if ungrounded == "keep" or is_grounded(error)]
+
+
+def _share(errors: Sequence[Error], side: Side) -> float:
+    """The share of the errors whose words were found on that side; NaN where there are no errors."""
+    found = sum(is_grounded(error) and error.side == side for error in errors)
+    return found / len(errors) if errors else math.nan
+
+
 def _said_of(scores: Scores) -> list[str]:
     def part(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         return np.nan_to_num(scores.parts.get(name, np.zeros(len(scores))))
 
     found = part(ERRORS) + part(DROPPED)
-    total, placed = round(float(found.sum())), round(float((part(GROUNDED) * found).sum()))
+    total = round(float(found.sum()))
+    placed, elsewhere = (round(float((part(name) * found).sum())) for name in (GROUNDED, IN_SOURCE))
     said = []
     if total:
+        only = f", {elsewhere:,} ({elsewhere / total:.1%}) in the source only" if elsewhere else ""
         lost = f", {int(part(DROPPED).sum()):,} without a place were dropped" if part(DROPPED).any() else ""
-        said.append(f"{placed:,} of {total:,} errors ({placed / total:.1%}) stand in the texts they are about{lost}")
+        said.append(f"{placed:,} of {total:,} errors ({placed / total:.1%}) stand in the output{only}{lost}")
     if partial := int(part(PARTIAL).sum()):
         said.append(f"{partial:,} answers were cut off or incomplete; their scores count what was complete")
     if noted := len(scores.explanations):

@@ -43,7 +43,7 @@ def expected_grade(tokens: Sequence[TokenChoice], span: tuple[int, int], aspect:
     """The expectation at the grade that stands at `span` of the text that the tokens spell."""
     at, first = _token_at(tokens, span)
     mass, unclear = _masses(tokens[at], first, _continued(tokens, at), aspect)
-    inside = sum(mass.values())
+    inside = math.fsum(mass.values())
     if not inside:
         raise Unreadable(f"{aspect.name}: none of the model's likely tokens is a grade of the rubric")
     if unclear > _UNCLEAR * inside:
@@ -92,7 +92,8 @@ def _masses(
     token: TokenChoice, chosen: str, continued: Mapping[str, float], aspect: Aspect
 ) -> tuple[dict[str, float], float]:
     """The probability of each level, and of beginnings that could become several."""
-    names = {level.name for level in aspect.levels}
+    # In the rubric's order, not in that of a set: sums must not differ in the last digit from process to process.
+    names = [level.name for level in aspect.levels]
     read = [(found, p) for text, p in _weighed(token) if (found := _DIGITS.fullmatch(text))]
     written = {found["digits"] for found, _ in read}
     mass = dict.fromkeys(names, 0.0)
@@ -115,4 +116,5 @@ def _masses(
 def _weighed(token: TokenChoice) -> Iterator[tuple[str, float]]:
     """The token that was written and its alternatives, each once, with their probabilities."""
     seen = {token.text: token.logprob, **dict(token.alternatives)}
-    return ((text, math.exp(min(0.0, logprob))) for text, logprob in seen.items())
+    # What is no number says nothing of its token.
+    return ((text, math.exp(min(0.0, logprob))) for text, logprob in seen.items() if math.isfinite(logprob))

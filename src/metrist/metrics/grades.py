@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metrist.metrics.answer_objects import FoundObject, objects_in
+from metrist.metrics.answer_objects import FoundObject, broken_off, objects_in
 from metrist.metrics.judging import Unreadable
 from metrist.metrics.prompt_layout import plain_letters
 from metrist.metrics.rubrics import MARK, REASONS, Aspect, Level
@@ -63,9 +63,15 @@ def own_object(answer: str, mark: str, keys: Sequence[str], texts: Sequence[str]
             "itself: whose these are cannot be told"
         )
     own = (marked or found)[-1]
+    graded = {key.lower() for key in keys}
     # Where the judge quotes a text without escapes, its own grades break off, and what is next may be the text's.
-    if own.broken & {key.lower() for key in keys}:
+    if own.broken & graded:
         raise Unreadable("a JSON object with grades breaks off in the answer: whose the next ones are is not sure")
+    # A judge that thinks again means its last grades: those before are a draft.
+    if broken_off(answer, own.end) & {*graded, REASONS, MARK}:
+        raise Unreadable(
+            "the last JSON object of the answer breaks off: the grades before it need not be the final ones"
+        )
     return own
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
+from metrist.metrics.tasks import task_named
 from metrist.records import Record
 
 GENERAL = "general"
@@ -21,12 +22,12 @@ def instruction_of(record: Record) -> tuple[str, bool]:
 
 def default_instruction(task: str | None) -> str:
     """The default of that task, whatever a data set calls it; of any task where it is not known."""
-    by_name = _by_name()
-    return by_name.get((task or GENERAL).strip().lower(), by_name[GENERAL])
+    known = _by_task()
+    return known.get(task_named(task) or GENERAL, known[GENERAL])
 
 
 @cache
-def _by_name() -> Mapping[str, str]:
+def _by_task() -> Mapping[str, str]:
     file = resources.files("metrist.metrics") / "prompts" / "judge_instructions.toml"
     tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    return {name: table["instruction"] for task, table in tables.items() for name in (task, *table["names"])}
+    return {task: table["instruction"] for task, table in tables.items()}

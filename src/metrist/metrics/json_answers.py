@@ -8,12 +8,20 @@ never looked at for JSON, so what an error quotes cannot pass for the answer.
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from metrist.metrics.answer_objects import objects_in
-from metrist.metrics.error_answers import SEVERITIES, ErrorAnswer, WrittenError, checked, penalty_in, unreadable
+from metrist.metrics.error_answers import (
+    SEVERITIES,
+    ErrorAnswer,
+    WrittenError,
+    checked,
+    penalty_in,
+    readable_penalty,
+    unreadable,
+)
 
 #: What is asked for comes first; the others are what models make of it.
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -21,11 +29,13 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "aspect": ("error_aspect", "aspect", "category", "error_type", "type"),
     "explanation": ("explanation", "reason", "description"),
     "severity": ("severity", "error_severity"),
-    "penalty": ("score_reduction", "penalty", "reduction", "score"),
+    "penalty": ("score_reduction", "penalty", "reduction"),
     "revision": ("revision", "correction", "suggestion", "suggested_revision"),
 }
 _MARKS = frozenset(name for name in _NAMES["location"] + _NAMES["penalty"] + ("explanation", "severity"))
 _ERRORS, _MARK = "errors", "mark"
+#: Where the list of errors begins, in whatever quotes.
+_ERRORS_KEY = re.compile(r"\berrors[\"'”’]?\s*:", re.IGNORECASE)
 #: More openings than this hold no answer; each costs a look at what follows.
 _MOST_OPENINGS = 5_000
 
@@ -75,9 +85,10 @@ def read(answer: str, judged: Sequence[str] = (), *, mark: str | None = None, cu
     quoted = _Quoted(judged)
     own = [value for value, text in found if not quoted.has(text) and _may_be(value, mark)]
     marked = [value for value in own if _carries(value, mark)]
-    if not marked and mark is not None and mark in answer:
+    if not marked and mark is not None and mark in answer and not _only_mentions(mark, answer, own):
         # The judge's own answer has begun and cannot be read as a whole: what else looks like one is quoted in it.
-        return _read_damaged(answer[answer.index(mark) :], quoted, cut)
+        once = len(_ERRORS_KEY.findall(answer)) == 1
+        return _read_damaged(answer if once else answer[answer.index(mark) :], quoted, cut)
     if own:
         return _read_whole((marked or own)[-1])
     if found:
@@ -109,6 +120,13 @@ def _may_be(value: Any, mark: str | None) -> bool:
     return mark is None or not isinstance(value, Object) or not value.has(_MARK) or _carries(value, mark)
 
 
+def _only_mentions(mark: str, answer: str, own: Sequence[Any]) -> bool:
+    """Whether the mark is told beside the JSON, as in "The mark is …", and there is no doubt which JSON is meant: only
+    one object has errors, and no other place of the answer could be where such an object begins."""
+    member = re.search(rf"{_MARK}[\"'”’]?\s*[:=]\s*[\"'“‘]?{re.escape(mark)}", answer, re.IGNORECASE)
+    return not member and len(_ERRORS_KEY.findall(answer)) == len(own) == 1 and isinstance(own[0], Object)
+
+
 def _read_whole(value: Any) -> ErrorAnswer:
     rows = _rows(value)
     if rows is None:
@@ -127,11 +145,22 @@ def _read_damaged(rest: str, quoted: _Quoted, cut: bool) -> ErrorAnswer:
     at = rest.find(f'"{_ERRORS}"')
     if at < 0:
         return unreadable(f"the answer has no JSON object with 'errors'{end}")
-    rows = [value for value, text in values(rest, at) if _is_error(value) and not quoted.has(text)]
+    rows = [row for value, text in values(rest, at) if not quoted.has(text) for row in _errors_in(value)]
     if not rows:
         return unreadable(f"the answer's JSON cannot be read{end}")
     notes = [] if cut else ["the answer's JSON is damaged"]
     return checked([_error(row) for row in rows], notes=notes, cut=True)
+
+
+def _errors_in(value: Any) -> list[Object]:
+    """An error, those of a list, or those of an object that names them."""
+    if _is_error(value):
+        return [value]
+    return [row for row in (_members(value) if isinstance(value, Object) else value) if _is_error(row)]
+
+
+def _members(value: Object) -> list[Any]:
+    return [one for _, one in value]
 
 
 class _Quoted:
@@ -178,7 +207,7 @@ def _rows(value: Any) -> list[Any] | None:
     inner = value.get(_ERRORS) if isinstance(value, Object) else value
     if isinstance(inner, Object):
         # One error that was not wrapped, or errors by name.
-        return [inner] if _is_error(inner) else [row for _, row in inner]
+        return [inner] if _is_error(inner) else _members(inner)
     return inner if isinstance(inner, list) else None
 
 
@@ -207,10 +236,9 @@ def _penalty(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        number = abs(float(value))
+        return readable_penalty(float(value))
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
 
 
 def _plain(key: str) -> str:

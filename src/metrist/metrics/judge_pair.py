@@ -78,6 +78,23 @@ class JudgePair(Judging, Comparator):
         return "\n".join([self._rules(), template(_QUESTION), _OF_REFERENCES, _form("")])
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
+        settled = {i: known for i, pair in enumerate(pairs) if (known := self._settled(pair))}
+        judged = iter(self._judged([pair for i, pair in enumerate(pairs) if i not in settled]))
+        return [settled.get(i) or next(judged) for i in range(len(pairs))]
+
+    def _settled(self, pair: Pair) -> Judgment | None:
+        """What is known of a pair without asking; None where it is not."""
+        shown = self.reference == "shown"
+        (*around, _), (*others, _) = (materials_of(one, references=shown) for one in (pair.first, pair.second))
+        if around != others:
+            apart = next(one.name for one in (*around, *others) if one not in around or one not in others)
+            why = f"the two records differ in {apart}, so that each order would judge by another: give both the same"
+            return Judgment(failure=why)
+        if pair.first.output == pair.second.output:
+            return Judgment(preference="tie", explanation="The two outputs are the same; nobody was asked.")
+        return None
+
+    def _judged(self, pairs: Sequence[Pair]) -> list[Judgment]:
         asked = [self._question(*both) for pair in pairs for both in self._orders(pair)]
         sampling = self.sampling(schema=schema([_BETTER], reasons=True))
         answers = ask(self.llm, [one.conversation for one in asked], sampling)

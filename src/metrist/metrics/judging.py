@@ -24,7 +24,12 @@ from metrist.models.llm.base import LLM
 from metrist.models.llm.talk import Completion, Conversation, Message, Sampling
 from metrist.scores import Score, Scores
 
+#: How many answers a filter of the server took, among what they took.
+FILTERED = "filtered"
 NOT_ASKED = "it was not asked, since an earlier question was not answered"
+#: How the failure of a question begins to which nothing was answered. By these words a stored score tells that it may
+#: be well worth asking again; an answer that makes no sense is kept, and would be the same.
+NO_ANSWER = "no answer came"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +78,17 @@ def ask(llm: LLM, conversations: Sequence[Conversation | None], sampling: Sampli
     """One completion per conversation, in order; a failed one in each place where there is none to be asked."""
     asked = [i for i, conversation in enumerate(conversations) if conversation is not None]
     found = calls.complete(llm, [conversations[i] or () for i in asked], sampling) if asked else []
-    answers = dict(zip(asked, found, strict=True))
+    answers = dict(zip(asked, map(_unanswered_said, found), strict=True))
     return [answers.get(i) or Completion(failure=NOT_ASKED) for i in range(len(conversations))]
+
+
+def _unanswered_said(answer: Completion) -> Completion:
+    return answer if answer.failure is None else dataclasses.replace(answer, failure=f"{NO_ANSWER}: {answer.failure}")
+
+
+def is_unanswered(failure: str) -> bool:
+    """Whether a score failed for want of an answer: a server's fault, which may have passed."""
+    return NO_ANSWER in failure or NOT_ASKED in failure
 
 
 def follow_up(
@@ -117,17 +131,28 @@ def _why(answer: Completion, fault: Unreadable) -> str:
 
 def spent(answers: Iterable[Completion]) -> dict[str, Any]:
     """What these answers took together, as plain numbers: calls, of how many the answer was there before, of how many
-    the tokens are an estimate or the cost is not known, tokens, US dollars, seconds, attempts. A number that no answer
-    knows is left out."""
-    usages = [answer.usage for answer in answers if answer.failure != NOT_ASKED]
+    the tokens are an estimate, the cost is not known or a filter of the server took the answer, tokens, US dollars,
+    seconds, attempts. A number that no answer knows is left out."""
+    asked = [answer for answer in answers if answer.failure != NOT_ASKED]
+    usages = [answer.usage for answer in asked]
     known = {
         name: [value for usage in usages if (value := getattr(usage, name)) is not None]
         for name in ("prompt_tokens", "completion_tokens", "cost", "seconds", "attempts")
     }
     sums = {name: sum(values) for name, values in known.items() if values}
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in ("cached", "estimated")}
-    unpriced = sum(usage.cost is None for usage in usages)
-    return {"calls": len(usages), **counts, **({"unpriced": unpriced} if unpriced else {}), **sums}
+    rare = {"unpriced": sum(map(_is_unpriced, asked)), FILTERED: sum(map(_is_filtered, asked))}
+    return {"calls": len(usages), **counts, **{name: count for name, count in rare.items() if count}, **sums}
+
+
+def _is_filtered(answer: Completion) -> bool:
+    return answer.finish == "filter"
+
+
+def _is_unpriced(answer: Completion) -> bool:
+    """A question to which nothing came, not even a count of tokens, is no answer of unknown cost."""
+    came = answer.failure is None or answer.usage.prompt_tokens is not None
+    return came and answer.usage.cost is None
 
 
 def spent_together(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
@@ -174,7 +199,8 @@ def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
     total = spent_together(scores.usages.values())
     if not total.get("calls"):
         return []
-    cached = f" ({total['cached']:,} answered before)" if total["cached"] else ""
+    sent = total["calls"] - total["cached"]
+    cached = f" ({sent:,} sent, {total['cached']:,} from the cache or equal to another)" if total["cached"] else ""
     about = "about " if total["estimated"] else ""
     tokens = [
         f"{about}{total[name]:,} tokens {way}"
@@ -185,4 +211,7 @@ def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
     if "unpriced" in total:
         # What costs an unknown amount must not look as if it cost nothing.
         cost.append(f"{total['unpriced']:,} calls whose cost is not known (METRIST_PRICES names prices)")
-    return [f"{metric.text}: " + ", ".join([f"{total['calls']:,} calls{cached}", *tokens, *cost])]
+    return [
+        f"{metric.text}: "
+        + ", ".join([f"{total['calls']:,} call{'' if total['calls'] == 1 else 's'}{cached}", *tokens, *cost])
+    ]

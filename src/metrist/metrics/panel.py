@@ -13,6 +13,7 @@ import numpy as np
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice
 from metrist.metrics.judging import cost_remarks, coverage_remarks, spent_together
+from metrist.metrics.preferring import Comparator
 from metrist.metrics.shard import Shard
 from metrist.records import Need
 from metrist.scores import Score, Scores
@@ -38,9 +39,17 @@ class Panel(Metric):
         if len(set(self.judges)) < len(self.judges):
             raise SpecError(f"{self.name}: a judge is listed twice, which would only give it more weight")
         first = self.judges[0]
+        if choosing := [judge for judge in self.judges if isinstance(judge, Comparator)]:
+            raise SpecError(
+                f"{self.name} takes judges of single outputs, but {choosing[0].text} chooses between two: "
+                f"panel_pair(judges=[…]) takes such ones"
+            )
         for judge in self.judges[1:]:
             _check_alike(self.name, first, judge)
-        taken = {"bounds": first.bounds, "higher_is_better": first.higher_is_better, "extra": first.extra}
+        extras = [judge.extra for judge in self.judges if judge.extra]
+        # One judge that asks an LLM makes a panel that asks one.
+        extra = "llm" if "llm" in extras else next(iter(extras), None)
+        taken = {"bounds": first.bounds, "higher_is_better": first.higher_is_better, "extra": extra}
         for name, value in taken.items():
             object.__setattr__(self, name, value)
 

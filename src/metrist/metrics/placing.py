@@ -11,13 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from metrist.metrics.nearest import cut_words, nearest
+from metrist.metrics.nearest import cut_words, nearest, parts_words
 from metrist.metrics.normalised import Normalised, normalised
 
 How = Literal["exact", "normalised", "fuzzy"]
 
 #: What people put around a quote, as against what belongs to it.
 _WRAPPING = " \"'.,;:…"
+#: A word of fewer letters stands within others by chance, as `art` does in `party`: only the whole word is meant by it.
+FEWEST_LETTERS = 4
 _DOTS = r"(?:\[\s*(?:\.{3,}|…)\s*\]|\(\s*(?:\.{3,}|…)\s*\)|\.{3,}|…)"
 _GAP = re.compile(rf"\s*{_DOTS}\s*")
 _GAP_AT_AN_END = re.compile(rf"^{_DOTS}\s*|\s*{_DOTS}$")
@@ -69,15 +71,26 @@ def _exact(quote: str, text: str, compared: Normalised) -> list[Place]:
     # Spaces around a quote help to find it, and are no part of what is wrong.
     before, bare = len(quote) - len(quote.lstrip()), len(quote.strip())
     spans = [(start + before, start + before + bare) for start in _occurrences(quote, text)]
+    spans = _not_by_chance(quote, spans, text)
     return _as_places(spans, text, "exact", _stands_alone(quote, compared))
 
 
 def _alike(quote: str, text: str, compared: Normalised) -> list[Place]:
     """Occurrences once both sides are normalised; also without what people put around a quote."""
     for form in _forms(quote):
-        if spans := [compared.span(start, start + len(form)) for start in _occurrences(form, compared.text)]:
+        spans = [compared.span(start, start + len(form)) for start in _occurrences(form, compared.text)]
+        if spans := _not_by_chance(form, spans, text):
             return _as_places(spans, text, "normalised", _stands_alone(quote, compared))
     return []
+
+
+def _not_by_chance(form: str, spans: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+    """Of the occurrences of a short word those that are whole words; all of anything else. Scripts that do not part
+    words have no whole ones."""
+    word = form.strip(_WRAPPING)
+    if len(word) >= FEWEST_LETTERS or not word.isalpha() or not parts_words(word):
+        return spans
+    return [span for span in spans if not cut_words(text, span)]
 
 
 def _stands_alone(quote: str, compared: Normalised) -> bool:

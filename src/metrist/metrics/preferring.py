@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
 from metrist.errors import RunError
@@ -11,6 +11,7 @@ from metrist.metrics.base import Metric
 from metrist.metrics.shard import Shard
 from metrist.ratings import Choice
 from metrist.records import Pair
+from metrist.scores import Score
 
 #: A choice between two outputs, seen by one who was shown them the other way round.
 TURNED: dict[Choice, Choice] = {"first": "second", "second": "first", "tie": "tie"}
@@ -22,7 +23,8 @@ class Judgment:
 
     `flipped` tells whether the choice changed with the order in which the two were shown, None where that is not known.
     `shown` is what was chosen each time the two were shown, 'first' being the one shown first then; `raws` are the
-    answers that it was read from.
+    answers that it was read from, `scores` the two scores that it was made of: a judgment that is read back from a file
+    does not have them.
     """
 
     preference: Choice | None = None
@@ -32,6 +34,7 @@ class Judgment:
     shown: tuple[Choice, ...] = ()
     raws: tuple[str, ...] = ()
     usage: Any = None
+    scores: tuple[Score, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.preference is None) == (self.failure is None):

@@ -9,9 +9,9 @@
     Error location 2: …
 
 A field may run over several lines and may quote anything, such as an output that imitates this form. So a header or a
-label that stands word for word in the prompt is not read, and of the others a label counts only where it continues the
-longest run of labels in their order; of equally long runs the last one counts, since what a field quotes stands before
-the labels that follow the field.
+label that stands word for word in what was judged is not read, and of the others a label counts only where it continues
+the longest run of labels in their order; of equally long runs the last one counts, since what a field quotes stands
+before the labels that follow the field.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from metrist.metrics.error_answers import ErrorAnswer, WrittenError, checked, pe
 #: What the prompt begins and ends with.
 OPENING = "You are evaluating errors in a model-generated output for a given instruction."
 CLOSING = "Your evaluation output:"
+#: What follows the record's texts in it.
+_REQUEST = "For each error you give in the response, please also elaborate"
 
 _LABELS = ("Error location", "Error aspect", "Explanation", "Severity", "Score reduction")
 _FIELDS = ("location", "aspect", "explanation", "severity", "penalty")
@@ -79,10 +81,10 @@ def read(answer: str, prompt: str | None = None, *, cut: bool = False) -> ErrorA
     said = _without_prompt(answer, prompt)
     if not said.strip():
         return unreadable("the answer is empty")
-    quoted = _Quoted(prompt)
+    quoted = _Quoted(_judged(prompt or ""))
     header = _header(said, quoted)
     every = _labels(said, header.end if header else 0)
-    labels = [label for label in every if not quoted.has(said[label.start :].split("\n", 1)[0])]
+    labels = [label for label in every if not quoted.has(_line(said, label))]
     if len(labels) < len(every) and not _are_whole(labels):
         return unreadable("what the answer says cannot be told from the text that was judged, which imitates an answer")
     errors, notes, whole = _errors(said, labels, header)
@@ -128,11 +130,25 @@ def _after(answer: str, prompt: str) -> str:
     return answer[at:]
 
 
-class _Quoted:
-    """What stands in the prompt, apart from spaces, marks and case."""
+def _judged(prompt: str) -> str:
+    """The record's own texts in a prompt: that the rest of it names the labels too says nothing."""
+    end = prompt.rfind(_REQUEST)
+    return prompt[:end].removeprefix(OPENING) if end >= 0 else prompt
 
-    def __init__(self, prompt: str | None) -> None:
-        self._text = _bare(prompt or "")
+
+def _line(said: str, label: _Label) -> str:
+    """A label with what stands beside it, or below it where the line ends with the label."""
+    rest = said[label.end :]
+    beside = rest.split("\n", 1)[0]
+    below = "" if beside.strip(" \t\r*_") else rest.lstrip().split("\n", 1)[0]
+    return f"{said[label.start : label.end]}{beside} {below}"
+
+
+class _Quoted:
+    """What stands in the texts that were judged, apart from spaces, marks and case."""
+
+    def __init__(self, judged: str) -> None:
+        self._text = _bare(judged)
 
     def has(self, line: str) -> bool:
         """Whether the line stands there."""

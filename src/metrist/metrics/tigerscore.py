@@ -34,6 +34,17 @@ class TigerScore(ErrorFinding):
         """The prompt, and the instructions of records that have none."""
         return "\n".join([template(_PROMPT), *(table.instruction for table in tables().values())])
 
+    def remarks(self, scores: Scores) -> list[str]:
+        """Besides the usual: that a published checkpoint was spoken to as it was not trained."""
+        model, turns = (getattr(self.llm, name, "") for name in ("model", "turns"))
+        if turns != "chat" or _PROMPT not in str(model).lower():
+            return super().remarks(scores)
+        said = (
+            f"{self.text}: the published checkpoints were trained on the prompt alone, and here it went through a chat "
+            "template: turns='none' gives it as it is, unless the template does"
+        )
+        return [*super().remarks(scores), said]
+
     def score(self, shard: Shard) -> Scores:
         records = shard.records
         prompts = [prompt_for(instruction_of(one), one.source or "", one.output) for one in records]

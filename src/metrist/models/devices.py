@@ -52,6 +52,11 @@ def place(options: Options) -> Place:
     )
 
 
+def is_cpu(feature: str) -> bool:
+    """Whether models run on the CPU here, after METRIST_DEVICE."""
+    return bool(_device(torch_for(feature), device()).type == "cpu")
+
+
 def free(where: Any) -> None:
     """Give back what the allocator holds and nobody uses."""
     gc.collect()

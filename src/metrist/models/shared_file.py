@@ -23,6 +23,7 @@ _OURS = 0x6D747273
 #: Seconds to wait for other writers.
 _PATIENCE = 60.0
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 log = logging.getLogger("metrist")
 
@@ -65,7 +66,7 @@ class SharedFile:
 
     def size(self) -> int:
         """The bytes that it takes on disk."""
-        files = (self.path, Path(f"{self.path}-wal"))
+        files = (self.path, self._journal)
         return sum(file.stat().st_size for file in files if file.exists())
 
     def _tried(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
@@ -92,6 +93,8 @@ class SharedFile:
                 return connection
             except sqlite3.OperationalError as fault:
                 connection.close()
+                if _primary(fault) in _UNWRITABLE and self.path.is_file():
+                    return self._read_only(fault)
                 # Two processes that begin a file at once: turning it to write-ahead mode does not wait for the other.
                 if _primary(fault) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
@@ -99,6 +102,28 @@ class SharedFile:
             except BaseException:
                 connection.close()
                 raise
+
+    def _read_only(self, fault: sqlite3.OperationalError) -> sqlite3.Connection:
+        """What may not be written can still be read; whoever then writes is told."""
+        settled = not self._journal.exists() or not self._journal.stat().st_size
+        # In a folder that cannot be written, a file without a journal is read as one that nobody changes.
+        for how in ("mode=ro", "mode=ro&immutable=1") if settled else ("mode=ro",):
+            address = f"{self.path.absolute().as_uri()}?{how}"
+            connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+            try:
+                if _is_foreign(connection):
+                    raise _Foreign("it is a data base of another program")
+                return connection
+            except sqlite3.OperationalError:
+                connection.close()
+            except BaseException:
+                connection.close()
+                raise
+        raise fault
+
+    @property
+    def _journal(self) -> Path:
+        return Path(f"{self.path}-wal")
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         # Looked at before anything is set: a data base of somebody else's stays as it is.

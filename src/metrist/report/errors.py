@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from metrist.ratings import Error
 from metrist.report.cells import fixed, visible
-from metrist.report.underlines import marked_lines
+from metrist.report.elision import Part, parts_of
+from metrist.report.underlines import Span, marked_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -21,6 +22,8 @@ _STYLES = ("bold underline #d32f2f", "bold underline #d32f2f", "underline #b8860
 #: What underlines an error without colour.
 _MARKS = "==~-"
 _WIDTH = 96
+#: Characters that are shown of an answer that could not be read.
+_RAW = 200
 #: Above, right, below and left of a text on a terminal.
 _INDENT = (0, 0, 0, 2)
 
@@ -28,17 +31,21 @@ _INDENT = (0, 0, 0, 2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedOutput:
     """One output and what was found in it. `by` names the metric that found the errors, `value` its score; errors that
-    people found name their raters. `failure` says why there is no score, `note` what is odd about the answer."""
+    people found name their raters. `failure` says why there is no score, `raw` what was answered then, `note` what is
+    odd about the answer."""
 
     item: str
     system: str
     output: str | None
     errors: tuple[Error, ...] = ()
     source: str | None = None
+    task: str | None = None
+    language: str | None = None
     by: str | None = None
     value: float | None = None
     failure: str | None = None
     note: str | None = None
+    raw: str | None = None
 
     @property
     def placed(self) -> list[tuple[int, Error]]:
@@ -61,7 +68,9 @@ class ExplainedOutput:
 
     def row(self) -> dict[str, Any]:
         """A plain row, which metrist reads as a record with errors."""
-        texts = {"source": self.source, "output": self.output, "failure": self.failure, "note": self.note}
+        kinds = {"task": self.task, "language": self.language}
+        told = {"failure": self.failure, "note": self.note, "raw": self.raw}
+        texts = {"source": self.source, "output": self.output, **kinds, **told}
         known = self.by is not None and self.value is not None and not math.isnan(self.value)
         return {
             "item": self.item,
@@ -132,6 +141,9 @@ def _about(output: ExplainedOutput) -> Iterator[str]:
         yield f"{visible(output.by)}: {score}"
     if output.failure:
         yield f"failed: {visible(output.failure)}"
+    if output.raw:
+        line = " ".join(output.raw.split())
+        yield f"the answer: {visible(line[:_RAW])}{'…' if len(line) > _RAW else ''}"
     if output.note:
         yield f"note: {visible(output.note)}"
 
@@ -141,12 +153,22 @@ def _plain(output: ExplainedOutput, width: int) -> Iterator[str]:
     yield from _about(output)
     if output.output is not None:
         spans = [(e.start or 0, e.end or 0, f"{n}", _MARKS[rank(e)]) for n, e in output.placed]
-        yield from (f"  {line}" for line in marked_lines(output.output, spans, width - 2))
+        yield from (f"  {line}" for line in _underlined(output.output, spans, width - 2))
     for heading, errors in _groups(output):
         if heading:
             yield heading
         for number, error in errors:
             yield f"  {number}. {_reason(error)}"
+
+
+def _underlined(text: str, spans: Sequence[Span], width: int) -> Iterator[str]:
+    for part in parts_of(text, [(start, end) for start, end, _, _ in spans]):
+        if not part.shown:
+            yield part.instead
+            continue
+        at = part.start
+        here = [(start - at, end - at, label, mark) for start, end, label, mark in spans if at <= start <= part.end]
+        yield from marked_lines(text[at : part.end], here, width)
 
 
 def _groups(output: ExplainedOutput) -> Iterator[tuple[str, list[tuple[int, Error]]]]:
@@ -178,15 +200,24 @@ def _drawn(output: ExplainedOutput) -> Text:
     from rich.text import Text
 
     drawn, text, placed = Text(), output.output or "", output.placed
-    borders = sorted({0, len(text), *(at for _, e in placed for at in (e.start or 0, e.end or 0))})
-    for start, end in zip(borders, [*borders[1:], len(text)], strict=True):
+    for part in parts_of(text, [(e.start or 0, e.end or 0) for _, e in placed]):
+        if part.shown:
+            _draw_part(drawn, text, part, placed)
+        else:
+            drawn.append(f"\n{part.instead}\n", style="dim italic")
+    return drawn
+
+
+def _draw_part(drawn: Text, text: str, part: Part, placed: Sequence[tuple[int, Error]]) -> None:
+    ends = {at for _, e in placed for at in (e.start or 0, e.end or 0) if part.start <= at <= part.end}
+    borders = sorted({part.start, part.end, *ends})
+    for start, end in zip(borders, [*borders[1:], part.end], strict=True):
         for number, error in placed:
             if error.end == start:
                 drawn.append(f"[{number}]", style=_STYLES[rank(error)].replace("underline ", ""))
         here = [rank(e) for _, e in placed if (e.start or 0) <= start and end <= (e.end or 0) and start < end]
         shown = "\n".join(map(visible, text[start:end].split("\n")))
         drawn.append(shown, style=_STYLES[min(here)] if here else "")
-    return drawn
 
 
 def _drawn_reasons(output: ExplainedOutput) -> Iterator[Text]:

@@ -18,7 +18,7 @@ from metrist.run.results import Results, remarks
 from metrist.run.stored_metric import metric_of
 from metrist.scores import Scores
 from metrist.spec import Spec
-from metrist.store.flat import COLUMNS, TOKENS, flat_suffix
+from metrist.store.flat import COLUMNS, RAW, TOKENS, flat_suffix
 from metrist.store.folder import Contents, RunFolder, Stored, is_run_folder
 from metrist.store.shards import scores_remarks
 
@@ -115,7 +115,7 @@ class _Columns:
         self._stats.extend(map(_number, row["stats"]))
         for name, value in row["parts"].items():
             self._part(name, at).append(_number(value))
-        sparse = (row["explanation"], row["failure"], row.get(TOKENS))
+        sparse = (row["explanation"], row["failure"], row.get(RAW), row.get(TOKENS))
         if row["errors"] or any(remark is not None for remark in sparse):
             self._remarks[at] = row
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from metrist.errors import MetristError, RunError
 from metrist.executors.scoring import named
 from metrist.files import read_records
+from metrist.files.keywords import check_keywords
 from metrist.metrics.base import Metric
 from metrist.metrics.comparators import comparator
 from metrist.metrics.preferring import Comparator, Judgment
@@ -19,6 +21,7 @@ from metrist.run.pairing import Key, Which, pair_up
 from metrist.run.preference_files import PreferenceTarget, StoredJudgments, preference_target
 from metrist.run.preferred import Preferred
 from metrist.run.scoring import Progress
+from metrist.run.summary import failed_on_all
 from metrist.run.surroundings import surroundings
 from metrist.spec import Spec
 
@@ -52,6 +55,7 @@ def prefer(
     every other system against this one. `out` is a .jsonl file, which appears whole or not at all, or a folder, where
     what is there already is not asked again.
     """
+    check_keywords(prefer, reading)
     limits = {"concurrency": concurrency, "rpm": rpm, "tpm": tpm}
     with surroundings(device=device, batch_tokens=batch_tokens, cache=cache, max_cost=max_cost, **limits):
         asked = _asked(comparators)
@@ -71,6 +75,8 @@ def prefer(
         )
         if target.file:
             preferred.write(target.file)
+        for one in asked:
+            _check_failures(one, found[one.text], target.file or target.folder)
         return preferred
 
 
@@ -127,7 +133,6 @@ def _judgments(
     for chunk in _chunks(pairs):
         found += _preferred(one, chunk)
         bar.advance(len(chunk))
-    _check_failures(one, found)
     if stored:
         stored.write([_key(pair) for pair in pairs], found)
     return found
@@ -169,10 +174,12 @@ def _chunks(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
     yield held
 
 
-def _check_failures(one: Comparator, found: Sequence[Judgment]) -> None:
-    reasons = {judgment.failure for judgment in found}
-    if len(found) > 1 and len(reasons) == 1 and (reason := reasons.pop()) is not None:
-        raise RunError(f"{one.text} failed on all {len(found):,} pairs: {reason}")
+def _check_failures(one: Comparator, found: Sequence[Judgment], written: Path | None) -> None:
+    """A comparator that never chose is a fault of the run. What there is has been written: it shows the reasons."""
+    reasons = [judgment.failure for judgment in found if judgment.failure is not None]
+    if 1 < len(found) == len(reasons):
+        said = failed_on_all(one.text, "pairs", reasons, (raw for judgment in found for raw in judgment.raws))
+        raise RunError(f"{said}{f' (all of it is in {written})' if written else ''}")
 
 
 def _key(pair: Pair) -> Key:

@@ -22,7 +22,7 @@ from metrist.ratings import Choice
 from metrist.report.tables import Table
 from metrist.run.pairing import Key
 from metrist.run.preferred_tables import comparator_table, system_table
-from metrist.run.summary import DRAWS
+from metrist.run.summary import DRAWS, usual_reason
 
 _SIGNS: Mapping[Choice, int] = {"first": FIRST, "second": SECOND, "tie": TIE}
 _Floats = NDArray[np.float64]
@@ -159,7 +159,7 @@ class Preferred:
         reasons = [found.failure for found in self.judgments[comparator] if found.failure is not None]
         if not reasons:
             return []
-        return [f"{comparator}: {len(reasons):,} of {len(self):,} pairs not judged, such as: {reasons[0]}"]
+        return [f"{comparator}: {len(reasons):,} of {len(self):,} pairs not judged, {usual_reason(reasons)}"]
 
     def _judged(self, comparator: str) -> tuple[_Codes, list[Choice]]:
         """The numbers of the pairs that it judged, and its choices."""

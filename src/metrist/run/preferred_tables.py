@@ -40,7 +40,7 @@ def _system(row: WinRate, with_failures: bool) -> list[Any]:
 def _undetermined(rows: Sequence[WinRate]) -> list[str]:
     without = list(dict.fromkeys(row.comparator for row in rows if math.isnan(row.strength)))
     return [
-        f"{comparator}: strengths are not determined, since some systems never lost, or never won, against the others"
+        f"{comparator}: strengths are not determined: some systems never lost to others, or never won, ties aside"
         for comparator in without
     ]
 

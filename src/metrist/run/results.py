@@ -126,6 +126,14 @@ class Results:
         return Flat(items=self.items, systems=self.systems, scores=self.scores, signatures=self.signatures)
 
 
+class NothingScored(RunError):
+    """A metric failed on every record. `results` are those of the whole run, with each record's reason and answer."""
+
+    def __init__(self, message: str, results: Results) -> None:
+        super().__init__(message)
+        self.results = results
+
+
 def remarks(metrics: Iterable[Metric], scores: Mapping[str, Scores]) -> list[str]:
     """What the metrics themselves remark on these scores, such as how many texts were too long for a model."""
     return [remark for metric in metrics for remark in metric.remarks(scores[metric.text])]

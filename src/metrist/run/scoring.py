@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
@@ -15,13 +15,15 @@ from metrist import __version__
 from metrist.errors import RunError
 from metrist.executors import Done, Executor, Outcome, Task, choose
 from metrist.files import Reader, read_records
+from metrist.files.keywords import check_keywords
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.records import Record
 from metrist.run.collected import Collected
 from metrist.run.cutting import SHARD_SIZE, SHARD_SIZE_WITH_MODEL, cut
 from metrist.run.needs import served
-from metrist.run.results import Results, remarks
+from metrist.run.results import NothingScored, Results, remarks
+from metrist.run.summary import nothing_scored
 from metrist.run.surroundings import surroundings
 from metrist.run.target import Target, target_of
 from metrist.scores import Scores
@@ -65,6 +67,7 @@ def score(
     they computed (`cache`) change no score, nor does what LLMs may cost in US dollars (`max_cost`) or how fast they are
     asked (`concurrency` requests at once, `rpm` requests and `tpm` tokens a minute); see `surroundings`.
     """
+    check_keywords(score, reading)
     limits = {"concurrency": concurrency, "rpm": rpm, "tpm": tpm}
     with surroundings(device=device, batch_tokens=batch_tokens, cache=cache, max_cost=max_cost, **limits):
         asked = _asked(metrics)
@@ -150,7 +153,6 @@ class _Run:
         """Put the shards together, and say in the folder that all are there."""
         items, systems = self._collected.items, self._collected.systems
         scores = self._collected.joined()
-        self._check_failures(scores)
         self._close_folder(len(items))
         results = Results(
             items=items,
@@ -162,6 +164,7 @@ class _Run:
         )
         if self._target.file:
             results.write(self._target.file)
+        self._check_failures(results)
         return results
 
     def _set_aside(self) -> list[str]:
@@ -180,20 +183,18 @@ class _Run:
         for text, folder in self._folders.items():
             signature = self._signatures[text]
             digest = folder.expect(start, content, signature, tokens=self._plan.tokens)
-            if found := folder.find(start):
+            if (found := folder.find(start)) and _is_settled(found.scores):
                 self._collected.add_scores(text, start, found.scores)
             else:
                 wanted[text] = Header(metric=text, signature=signature, start=start, count=len(shard), digest=digest)
         return wanted
 
-    def _check_failures(self, scores: Mapping[str, Scores]) -> None:
-        for text, block in scores.items():
-            reasons = set(block.failures.values())
-            if len(block.failures) == len(block) > 1 and len(reasons) == 1:
-                if text in self._folders:
-                    # Stored, the failures would be taken for work done when the fault is mended.
-                    self._folders[text].forget()
-                raise RunError(f"{text} failed on all {len(block):,} records: {reasons.pop()}")
+    def _check_failures(self, results: Results) -> None:
+        """A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons."""
+        written = self._target.file or (self._target.folder.path if self._target.folder else None)
+        for text, block in results.scores.items():
+            if len(block) > 1 and (said := nothing_scored(text, block)):
+                raise NothingScored(f"{said}{f' (all of it is in {written})' if written else ''}", results)
 
     def _close_folder(self, records: int) -> None:
         for metric in self._metrics if self._target.folder else ():
@@ -221,6 +222,16 @@ def _asked(metrics: str | Spec | Metric | Iterable[str | Spec | Metric]) -> tupl
     if not built:
         raise RunError("no metric was asked for: name at least one, such as 'chrf'")
     return tuple(built.values())
+
+
+def _is_settled(scores: Scores) -> bool:
+    """Whether stored scores are work done. Where a server did not answer, or where nothing at all was scored, the fault
+    may have been mended since; answers that came before are in the LLM's cache, so only what is missing is asked."""
+    if not scores.failures:
+        return True
+    from metrist.metrics.judging import is_unanswered
+
+    return len(scores.failures) < len(scores) and not any(map(is_unanswered, scores.failures.values()))
 
 
 def _usual_size(target: Target, metrics: Sequence[Metric]) -> int:

@@ -17,7 +17,7 @@ def metric_of(text: str, signature: str, higher_is_better: bool | None, scores: 
     """The metric that a stored text names. Code is never imported because a file says so: in place of a metric from
     outside the catalog stands one that knows only what the file tells."""
     try:
-        return build(text, allow_import=False)
+        return build(text, allow_import=False, asks=False)
     except MetristError:
         # Direction belongs to the class, as for every metric; so each stand-in has a class of its own.
         stand_in: Any = type("StoredMetric", (StoredMetric,), {"higher_is_better": higher_is_better})

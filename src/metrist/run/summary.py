@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from metrist.report.tables import Column, Table
 from metrist.scores import Scores
 
 DRAWS = 1000
+#: Characters of an answer that a message quotes.
+_SHOWN = 200
 
 
 class SystemScore(NamedTuple):
@@ -145,9 +148,39 @@ def _directions(metrics: Sequence[Metric]) -> list[str]:
 
 
 def _failures(scores: Mapping[str, Scores]) -> list[str]:
-    """Why coverage is not complete, by an example of each metric."""
+    """Why coverage is not complete, by the most frequent reason of each metric."""
     return [
-        f"{text}: {len(block.failures):,} of {len(block):,} outputs not scored, such as: {block.failures[first]}"
+        f"{text}: {len(block.failures):,} of {len(block):,} outputs not scored, {usual_reason(_reasons(block))}"
         for text, block in scores.items()
-        if block.failures and (first := min(block.failures)) is not None
+        if block.failures
     ]
+
+
+def nothing_scored(text: str, scores: Scores) -> str | None:
+    """What is to be said of a metric that scored none of its records; None where it scored some."""
+    if len(scores.failures) < len(scores) or not len(scores):
+        return None
+    return failed_on_all(text, "records", _reasons(scores), [scores.raws[i] for i in sorted(scores.raws)])
+
+
+def failed_on_all(text: str, what: str, reasons: Sequence[str], raws: Iterable[str]) -> str:
+    """That nothing came of anything, why, and the beginning of an answer of which nothing could be made."""
+    why = f": {reasons[0]}" if len(set(reasons)) == 1 else f", {usual_reason(reasons)}"
+    return f"{text} failed on all {len(reasons):,} {what}{why}{first_answer(raws)}"
+
+
+def _reasons(scores: Scores) -> list[str]:
+    return [scores.failures[i] for i in sorted(scores.failures)]
+
+
+def usual_reason(reasons: Sequence[str]) -> str:
+    """The most frequent of some failures' reasons."""
+    reason, times = Counter(reasons).most_common(1)[0]
+    return f"most often ({times:,}): {reason}" if times > 1 else f"such as: {reason}"
+
+
+def first_answer(raws: Iterable[str]) -> str:
+    """The beginning of the first answer that says anything, to end a message with; nothing where there is none."""
+    line = next((" ".join(raw.split()) for raw in raws if raw.strip()), "")
+    shown = line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+    return f"; the first answer: {shown!r}" if line else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import IO, Any
 
 from metrist.errors import MissingExtra, RunError
 from metrist.files.compression import compression_of, uncompressed_name
-from metrist.files.writing import whole_bytes
+from metrist.files.writing import check_place, whole_bytes
 from metrist.scores import Score, Scores
 from metrist.store.numbers import count_texts, number_texts
 from metrist.store.shards import error_rows
@@ -23,7 +22,9 @@ COLUMNS = (
     *("item", "system", "metric", "value", "parts", "stats", "errors"),
     *("explanation", "failure", "signature"),
 )
-#: A column that is there only if a metric of the run said what it found at single tokens.
+#: Columns that are there only if a metric of the run has something for them: the answers that scores were read from, or
+#: that could not be read, and what was found at single tokens.
+RAW = "raw"
 TOKENS = "tokens"
 #: Records laid out at a time. Part of the format: Parquet's row groups follow it.
 CHUNK = 4096
@@ -41,11 +42,13 @@ class Flat:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns' names."""
-        return (*COLUMNS, TOKENS) if any(scores.tokens for scores in self.scores.values()) else COLUMNS
+        blocks = self.scores.values()
+        raw = (RAW,) if any(scores.raws for scores in blocks) else ()
+        return (*COLUMNS, *raw, *((TOKENS,) if any(scores.tokens for scores in blocks) else ()))
 
     def rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
         """Plain rows in the order record, metric; a missing number is None."""
-        with_tokens = TOKENS in self.columns
+        with_raw, with_tokens = RAW in self.columns, TOKENS in self.columns
         for i in range(start, len(self.items) if stop is None else stop):
             for metric, scores in self.scores.items():
                 yield {
@@ -54,6 +57,7 @@ class Flat:
                     "metric": metric,
                     **_row(scores[i]),
                     "signature": self.signatures[metric],
+                    **({RAW: scores.raws.get(i)} if with_raw else {}),
                     **({TOKENS: scores.tokens.get(i)} if with_tokens else {}),
                 }
 
@@ -82,12 +86,7 @@ def check_writable(path: Path) -> None:
         if compression_of(path):
             raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet")
         _pyarrow()
-    if path.is_dir():
-        raise RunError(f"cannot write {path}: it is a folder")
-    if not path.parent.is_dir():
-        raise RunError(f"cannot write {path}: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise RunError(f"cannot write {path}: the folder {path.parent} may not be written to")
+    check_place(path)
 
 
 def write_flat(path: Path, flat: Flat) -> None:
@@ -118,23 +117,22 @@ def _json_lines(flat: Flat, metric: str, start: int, stop: int) -> list[str]:
         [_error_text(scores, i) for i in range(start, stop)] if scores.errors else ["[]"] * size,
         _texts(scores.explanations, start, stop),
         _texts(scores.failures, start, stop),
-        _token_texts(flat, scores, start, stop),
+        _last_texts(flat, scores, start, stop),
         strict=True,
     )
     label, signature = quoted(metric), quoted(flat.signatures[metric])
     return [
         f'{{"item": {item}, "system": {system}, "metric": {label}, "value": {value}, "parts": {{{parts}}}, '
         f'"stats": [{stats}], "errors": {errors}, "explanation": {explanation}, "failure": {failure}, '
-        f'"signature": {signature}{tokens}}}\n'
-        for item, system, value, parts, stats, errors, explanation, failure, tokens in columns
+        f'"signature": {signature}{last}}}\n'
+        for item, system, value, parts, stats, errors, explanation, failure, last in columns
     ]
 
 
-def _token_texts(flat: Flat, scores: Scores, start: int, stop: int) -> list[str]:
-    """The end of each line: what was found at single tokens, or nothing where no metric of the run says so."""
-    if TOKENS not in flat.columns:
-        return [""] * (stop - start)
-    return [f', "{TOKENS}": {_json(scores.tokens.get(i))}' for i in range(start, stop)]
+def _last_texts(flat: Flat, scores: Scores, start: int, stop: int) -> list[str]:
+    """The end of each line: the columns that not every run has."""
+    sparse = [(name, found) for name, found in ((RAW, scores.raws), (TOKENS, scores.tokens)) if name in flat.columns]
+    return ["".join(f', "{name}": {_json(found.get(i))}' for name, found in sparse) for i in range(start, stop)]
 
 
 def _json(tokens: Any) -> str:
@@ -210,8 +208,8 @@ def _unicode_row(row: dict[str, Any]) -> dict[str, Any]:
     texts = {name: row[name] and encodable(row[name]) for name in names}
     parts = {encodable(name): value for name, value in row["parts"].items()}
     errors = [{k: encodable(v) if isinstance(v, str) else v for k, v in error.items()} for error in row["errors"]]
-    tokens = {TOKENS: _encodable_within(row[TOKENS])} if TOKENS in row else {}
-    return {**row, **texts, "parts": parts, "errors": errors, **tokens}
+    last = {name: _encodable_within(row[name]) for name in (RAW, TOKENS) if name in row}
+    return {**row, **texts, "parts": parts, "errors": errors, **last}
 
 
 def _encodable_within(value: Any) -> Any:

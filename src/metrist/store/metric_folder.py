@@ -123,11 +123,6 @@ class MetricFolder:
         _remove_others(self.results, _SHARD_NAME, page_names=set(self._expected.values()))
         _remove_others(self.timings, _TIMING_NAME, page_names={f"{start:09d}.json" for start in self._expected})
 
-    def forget(self) -> None:
-        """Remove the expected shards, for a metric that failed on every record: nothing in them is worth keeping."""
-        for name in self._expected.values():
-            _remove(self.results / name)
-
     def complete(self) -> Complete | None:
         """The page that `close` wrote; None while the metric is unfinished."""
         try:

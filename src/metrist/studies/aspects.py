@@ -10,11 +10,12 @@ from typing import Any
 
 from metrist.errors import ModelError, RunError
 from metrist.metrics.answer_objects import objects_in
-from metrist.metrics.aspect_tables import Aspect, AspectTable, tables, toml_of
+from metrist.metrics.aspect_tables import Aspect, AspectTable, find_table, toml_of
 from metrist.metrics.judging import ask
 from metrist.metrics.prompt_layout import filled, template
 from metrist.models.llm.base import LLM
 from metrist.models.llm.catalog import build
+from metrist.models.llm.estimates import TO_COME, Estimate, estimating
 from metrist.models.llm.talk import Conversation, Message, Sampling
 
 CANDIDATES, FEWEST, MOST, ERRORS = 20, 3, 5, 5
@@ -65,6 +66,23 @@ def draft_aspects(task: str, llm: str | LLM) -> Draft:
         instruction=_text(third.get("instruction")) or task.strip(),
     )
     return Draft(table=table, candidates=candidates, llm=str(asked), notes=tuple(_doubts(candidates, chosen, aspects)))
+
+
+def estimate_aspects(task: str, llm: str | LLM) -> Estimate:
+    """What `draft_aspects` would ask. Nothing is sent; what a question quotes of answers to come is counted at its
+    longest."""
+    asked, sizes = build(llm), {"fewest": str(FEWEST), "most": str(MOST)}
+    questions = [
+        filled(template("aspects_candidates"), task=task, count=str(CANDIDATES)),
+        filled(template("aspects_choice"), **sizes),
+        filled(template("aspects_definitions"), aspects=TO_COME, count=str(ERRORS)),
+    ]
+    talk: Conversation = ()
+    with estimating() as found:
+        for question in questions:
+            talk = (*talk, Message("user", question))
+            talk = (*talk, Message("assistant", ask(asked, [talk], Sampling(max_tokens=_ROOM))[0].text))
+    return found
 
 
 def _asked(llm: LLM, talk: Conversation, question: str) -> tuple[Conversation, dict[str, Any]]:
@@ -120,7 +138,8 @@ def _doubts(candidates: Sequence[str], chosen: Sequence[str], aspects: Sequence[
 
 def shipped(task: str) -> str | None:
     """The name of the table that metrist already has for a task of this name."""
-    return next((name for name in tables() if name == task.strip().lower().replace(" ", "_")), None)
+    found = find_table(task)
+    return found.task if found else None
 
 
 def _text(value: Any) -> str:

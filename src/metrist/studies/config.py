@@ -2,7 +2,8 @@
 
 Paths in the file are relative to the file. Metrics are named from the catalog; an import path (`my_module.Mine`) runs
 that module's code, so it is taken only when the caller allows it: a file cannot vouch for itself, and a settings file
-is easily taken over from someone else.
+is easily taken over from someone else. The same goes for programs, models with code of their own, and LLMs that are
+sent what an environment variable holds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from metrist.files.reader import read_records
 from metrist.files.writing import whole
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
+from metrist.models.llm.options import max_cost
 from metrist.report.tables import Table
 from metrist.studies.check import check
 from metrist.studies.compare import Comparison, compare
@@ -33,11 +35,13 @@ if TYPE_CHECKING:
     from metrist.run.scoring import Progress
 
 _STANDARD_INPUT = "-"
+#: Settings that are arguments of `score` by the same name.
+_RUNNING = ("tokens", "device", "batch_tokens", "cache", "max_cost", "concurrency", "rpm", "tpm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """A settings file, read and checked, its paths resolved."""
+    """A settings file, read and checked, its paths resolved. `running` is what `score` is told besides."""
 
     path: Path
     inputs: tuple[str, ...]
@@ -45,6 +49,7 @@ class Config:
     output: str | None = None
     executor: str | None = None
     workers: int | None = None
+    running: Mapping[str, Any] = field(default_factory=dict)
     read: Mapping[str, Any] = field(default_factory=dict)
     check: Mapping[str, Any] | None = None
     compare: Mapping[str, Any] | None = None
@@ -86,6 +91,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
         output=_resolved(place, top["output"]) if "output" in top else None,
         executor=top.get("executor"),
         workers=top.get("workers"),
+        running=_with_paths(place, {key: top[key] for key in _RUNNING if key in top}, "cache"),
         read=_read_options(settings.get("read", {})),
         check=None if check_table is None else _with_paths(place, check_table, "against", "junit"),
         compare=settings.get("compare"),
@@ -95,7 +101,8 @@ def read_config(path: str | os.PathLike[str]) -> Config:
 def run_config(
     path: str | os.PathLike[str], *, allow_import: bool = False, progress: Progress | None = None
 ) -> Outcome:
-    """Do what a settings file says. `allow_import` lets it name metrics by import path, which runs their code."""
+    """Do what a settings file says. `allow_import` lets it name metrics by import path and programs, which runs their
+    code, and LLMs with the environment variable that holds their key."""
     from metrist.run import score
 
     config = read_config(path)
@@ -104,7 +111,8 @@ def run_config(
     against = (config.check or {}).get("against")
     before = None if against is None else opened(against, config.metrics if allow_import else ())
     reader = read_records(list(config.inputs) if len(config.inputs) > 1 else config.inputs[0], **config.read)
-    results = score(reader, metrics, executor=_executor(config), out=config.output, progress=progress)
+    running = {"executor": _executor(config), "out": config.output, **_cautious(config.running)}
+    results = score(reader, metrics, progress=progress, **running)
     return Outcome(
         results=results,
         comparison=None if config.compare is None else compare(results, **config.compare),
@@ -134,6 +142,14 @@ def _executor(config: Config) -> str | Executor | None:
     if config.workers is None:
         return config.executor
     return Processes(config.workers) if config.workers > 1 else Serial()
+
+
+def _cautious(running: Mapping[str, Any]) -> dict[str, Any]:
+    """With the lower of two limits on cost: a file cannot raise the one that the user has set for all runs."""
+    own, set_for_all = running.get("max_cost"), max_cost()
+    if own is None or set_for_all is None:
+        return dict(running)
+    return {**running, "max_cost": min(own, set_for_all)}
 
 
 def _read_options(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metrist.errors import MetristError, RunError, SpecError, did_you_mean
-from metrist.files import open_rows, read_records
+from metrist.files import Reader, open_rows, read_records
+from metrist.files.keywords import check_keywords
 from metrist.metrics import catalog
 from metrist.metrics.base import Metric
+from metrist.metrics.calibrated import Calibrated
+from metrist.metrics.error_scores import ErrorFinding
+from metrist.models.llm import catalog as llms
 from metrist.models.llm.estimates import Estimate
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
+from metrist.run.surroundings import surroundings
 from metrist.scores import Scores
 from metrist.spec import Spec, parse
 from metrist.store.flat import COLUMNS
@@ -39,6 +44,10 @@ def explain(
     system: str | None = None,
     limit: int | None = LIMIT,
     texts: str | os.PathLike[str] | None = None,
+    max_cost: float | None = None,
+    concurrency: int | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
     **reading: Any,
 ) -> Explanations:
     """Outputs with their errors.
@@ -46,13 +55,30 @@ def explain(
     `source` is a run (its folder, or a .jsonl file that it wrote), whose errors are shown, or records in any form that
     `read_records` takes. With `llm`, or with a metric, records are judged now; without, the errors that came with them
     are shown. `texts` are the records of a run, which holds none itself, where they do not lie where the run read them.
+    What LLMs may cost (`max_cost`) and how fast they are asked is as for `metrist.score`.
     """
+    check_keywords(explain, reading)
     if llm is None and not isinstance(metric, Metric) and _is_run(source):
         return _of_run(source, metric, texts, item=item, system=system, limit=limit)
     reader = read_records(source, **reading)
     if llm is None and metric is None:
         return _of_people(reader, item=item, system=system, limit=limit)
-    return _of_metric(reader, asked_metric(metric, llm), item=item, system=system, limit=limit)
+    asked = asked_metric(metric, llm)
+    _check_finds_errors(asked)
+    with surroundings(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm):
+        return _of_metric(reader, asked, item=item, system=system, limit=limit)
+
+
+def _check_finds_errors(metric: Metric) -> None:
+    """Refuse a metric that gives a number alone: no errors under a bad grade would read as if there were none. What a
+    metric from outside finds is its own matter, and only its scores tell."""
+    within = metric.metric if isinstance(metric, Calibrated) else metric
+    ours = type(within).__module__.split(".")[0] == "metrist" and not within.programs
+    if ours and not isinstance(within, ErrorFinding):
+        raise SpecError(
+            f"{metric.text} gives scores, and reports no errors that could be shown: take one that does, "
+            f"{DEFAULT} or tigerscore"
+        )
 
 
 def asked_metric(metric: str | Metric | None, llm: str | None) -> Metric:
@@ -64,7 +90,7 @@ def asked_metric(metric: str | Metric | None, llm: str | None) -> Metric:
         return catalog.build(spec)
     if "llm" in spec.settings:
         raise SpecError(f"{spec.name} already says its llm: leave out --llm")
-    return catalog.build(Spec(spec.name, {"llm": parse(llm), **spec.settings}))
+    return catalog.build(Spec(spec.name, {"llm": llms.parsed(llm), **spec.settings}))
 
 
 def _is_run(source: Any) -> bool:
@@ -98,7 +124,9 @@ def estimate_explanations(
     if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
         return Estimate()
     records, _ = _wanted(read_records(source, **reading), item, system, limit)
-    return estimate(records, [asked_metric(metric, llm)])
+    asked = asked_metric(metric, llm)
+    _check_finds_errors(asked)
+    return estimate(records, [asked])
 
 
 def _wanted(
@@ -114,19 +142,32 @@ def _wanted(
 
 
 def _of_metric(
-    reader: Iterable[Record], metric: Metric, *, item: str | None, system: str | None, limit: int | None
+    reader: Reader, metric: Metric, *, item: str | None, system: str | None, limit: int | None
 ) -> Explanations:
     from metrist.run import score
+    from metrist.run.results import NothingScored
 
     records, more = _wanted(reader, item, system, limit)
-    results = score(records, [metric])
+    try:
+        results = score(records, [metric])
+    except NothingScored as fault:
+        results = fault.results
     scores = results.scores[metric.text]
     outputs = [_explained(metric.text, scores, n, record) for n, record in enumerate(records)]
     cut = [f"the first {len(records):,} outputs (--limit)"] if more else []
-    return Explanations(outputs=outputs, notes=[*cut, *results.notes])
+    return Explanations(outputs=outputs, notes=[*cut, *_skipped(reader), *results.notes])
 
 
-def _of_people(reader: Any, *, item: str | None, system: str | None, limit: int | None) -> Explanations:
+def _skipped(reader: Reader) -> list[str]:
+    """Which bad rows were left out."""
+    skipped = reader.skipped
+    if not skipped.count:
+        return []
+    rows = "1 bad row was" if skipped.count == 1 else f"{skipped.count:,} bad rows were"
+    return [f"{rows} skipped, the first: {skipped.messages[0]}"]
+
+
+def _of_people(reader: Reader, *, item: str | None, system: str | None, limit: int | None) -> Explanations:
     found: list[ExplainedOutput] = []
     total = 0
     for output in _with_errors(reader):
@@ -139,10 +180,10 @@ def _of_people(reader: Any, *, item: str | None, system: str | None, limit: int 
             f"{_nothing(item, system)} with errors: the rows have none of their own, and --llm says who is to find them"
         )
     cut = [f"{len(found):,} of {total:,} outputs with errors (--limit)"] if total > len(found) else []
-    return Explanations(outputs=found, notes=cut)
+    return Explanations(outputs=found, notes=[*cut, *_skipped(reader)])
 
 
-def _with_errors(reader: Any) -> Iterator[ExplainedOutput]:
+def _with_errors(reader: Reader) -> Iterator[ExplainedOutput]:
     for entry in reader.entries():
         errors: dict[_Key, list[Error]] = {}
         for one in entry.errors:
@@ -218,7 +259,8 @@ def _explained(
 ) -> ExplainedOutput:
     score = scores[position]
     where = key or (record.item, record.system) if record else key or ("", "")
-    return _output(where, record, score.errors, by=by, value=score.value, failure=score.failure, note=score.explanation)
+    said = {"failure": score.failure, "note": score.explanation, "raw": score.raw if score.failure else None}
+    return _output(where, record, score.errors, by=by, value=score.value, **said)
 
 
 def _output(key: _Key, record: Record | None, errors: tuple[Error, ...], **more: Any) -> ExplainedOutput:
@@ -227,6 +269,8 @@ def _output(key: _Key, record: Record | None, errors: tuple[Error, ...], **more:
         system=key[1],
         output=record.output if record else None,
         source=record.source if record else None,
+        task=record.task if record else None,
+        language=record.language if record else None,
         errors=errors,
         **more,
     )

@@ -78,7 +78,7 @@ def _usual_text(wanted: str) -> str:
     from metrist.metrics.catalog import build
 
     try:
-        return build(wanted, allow_import=False).text
+        return build(wanted, allow_import=False, asks=False).text
     except SpecError:
         return wanted
 

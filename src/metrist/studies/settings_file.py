@@ -54,6 +54,7 @@ _FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 _SHARE = Kind("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
 _ALPHA = Kind("a number between 0 and 1", lambda value: _is_number(value) and 0 < value < 1)
 _THRESHOLDS = Kind("a table of numbers by metric, such as {rougeL = 0.3}", _is_table_of(_is_number))
+_AMOUNT = Kind("an amount in US dollars such as 2.50", lambda value: _is_number(value) and value >= 0)
 _NAMES = Kind('a table of strings, such as {output = "prediction"}', _is_table_of(_is_text))
 
 #: Every setting by its table; "" is the top of the file.
@@ -64,6 +65,14 @@ LAYOUT: Mapping[str, Mapping[str, Kind]] = {
         "output": _TEXT,
         "executor": _one_of("serial", "processes"),
         "workers": _whole(1),
+        "tokens": _FLAG,
+        "device": _TEXT,
+        "batch_tokens": _whole(1),
+        "cache": _TEXT,
+        "max_cost": _AMOUNT,
+        "concurrency": _whole(1),
+        "rpm": _whole(1),
+        "tpm": _whole(1),
     },
     "read": {"item_key": _TEXT_OR_TEXTS, "fields": _NAMES, "skip_bad": _FLAG, "system": _TEXT},
     "check": {

@@ -99,6 +99,67 @@ def test_failures_are_handed_on_and_not_kept(log):
 
 
 @dataclass(frozen=True)
+class Silent(LLM):
+    """Says nothing, or says it without probabilities, until it has learnt better."""
+
+    llm_name: ClassVar[str] = "silent"
+    first: ClassVar[Completion]
+    later: ClassVar[Completion]
+    asked: ClassVar[list[str]]
+
+    def complete(
+        self, conversations: Sequence[Conversation], _sampling: Sampling, _arrived: Arrived
+    ) -> list[Completion]:
+        self.asked.extend(one[0].text for one in conversations)
+        return [self.first if len(self.asked) == 1 else self.later for _ in conversations]
+
+
+def asked_twice(first: Completion, sampling: Sampling) -> tuple[Completion, int]:
+    """What a second run is answered, and how many questions were sent in both."""
+    Silent.first, Silent.later, Silent.asked = first, Completion(text="4", tokens=(TokenChoice("4", -0.5),)), []
+    calls.complete(Silent(), say("a"), sampling)
+    (again,) = calls.complete(Silent(), say("a"), sampling)
+    return again, len(Silent.asked)
+
+
+@pytest.mark.parametrize(
+    ("finish", "prompt", "said", "count"),
+    [
+        ("length", 600, 1024, 1),
+        ("other", 600, 3, 1),
+        ("filter", 600, 0, 1),
+        ("filter", None, None, 2),
+        # Nothing was said for no reason that the server would give: the next time it may be.
+        ("stop", 600, 0, 2),
+        ("other", None, None, 2),
+    ],
+)
+def test_an_answer_without_words_that_was_paid_for_is_not_paid_for_again(finish, prompt, said, count):
+    usage = Usage(prompt_tokens=prompt, completion_tokens=said)
+    again, sent = asked_twice(Completion(failure="no words", finish=finish, usage=usage), GREEDY)
+    assert sent == count
+    assert (again.failure, again.finish) == (("no words", finish) if count == 1 else (None, "stop"))
+    assert again.usage.cached == (count == 1)
+
+
+@pytest.mark.parametrize(("logprobs", "text", "count"), [(5, "4", 2), (5, "", 1), (0, "4", 1)])
+def test_an_answer_without_the_probabilities_asked_for_is_asked_for_again(logprobs, text, count):
+    again, sent = asked_twice(Completion(text=text), replace(GREEDY, logprobs=logprobs))
+    assert sent == count
+    assert (again.tokens is None) == (count == 1)
+
+
+def test_an_answer_without_probabilities_from_an_earlier_day_is_replaced(monkeypatch):
+    asking = replace(GREEDY, logprobs=5)
+    with monkeypatch.context() as patched:
+        patched.setattr(calls, "is_worth_keeping", lambda *_: True)
+        asked_twice(Completion(text="4"), asking)
+    (found,) = calls.complete(Silent(), say("a"), asking)
+    assert found.tokens == (TokenChoice("4", -0.5),)
+    assert [kept.answer.tokens for kept in answer_cache().each()] == [found.tokens]
+
+
+@dataclass(frozen=True)
 class Rich(LLM):
     """Gives one answer with all that an answer can have."""
 

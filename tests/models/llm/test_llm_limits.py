@@ -5,16 +5,20 @@ from __future__ import annotations
 import random
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fault_server import FaultServer, answer
-from metrist.errors import ModelError
+from fault_server import Act, FaultServer, answer
+from metrist.errors import ModelError, RunError
+from metrist.executors import Processes, Serial, choice, choose
+from metrist.metrics.catalog import build
 from metrist.models.llm import limits
 from metrist.models.llm.limits import Bucket, Rates
 from metrist.models.llm.openai import OpenAI
 from metrist.models.llm.talk import Message, Sampling
+from metrist.run import score
 
 
 def sending_times(limit: int, amounts: list[int], pauses: list[float]) -> list[float]:
@@ -117,3 +121,74 @@ def test_defaults_hold_where_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> 
     for variable in (limits.CONCURRENCY, limits.TIMEOUT, limits.RPM):
         monkeypatch.setenv(variable, "")
     assert (limits.concurrency(), limits.timeout(), limits.whole_number(limits.RPM)) == (16, 300.0, None)
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.none() | st.integers(1, 5000), st.none() | st.integers(1, 10**6))
+def test_processes_that_share_the_limits_keep_to_them_together(
+    processes: int, at_once: int, requests: int | None, tokens: int | None
+) -> None:
+    whole = {limits.CONCURRENCY: at_once, limits.RPM: requests, limits.TPM: tokens}
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, limit in whole.items():
+            patch.setenv(variable, str(limit or ""))
+        sharers = min(processes, limits.most_sharers())
+        shares = {variable: int(share) for variable, share in limits.shares(sharers).items()}
+    assert shares.keys() == {variable for variable, limit in whole.items() if limit}
+    for variable, share in shares.items():
+        assert share >= 1
+        assert share * sharers <= (whole[variable] or 0) < (share + 1) * sharers
+
+
+SEEN = """
+@dataclass(frozen=True)
+class Seen(Metric):
+    extra = {extra!r}
+    resident = True
+
+    def score(self, shard):
+        time.sleep(0.3)
+        found = [os.environ.get(f"METRIST_LLM_{{name}}", "nan") for name in ("CONCURRENCY", "RPM", "TPM")]
+        parts = dict(zip("crt", map(float, found)), process=float(os.getpid()))
+        return Scores.of(Score(value=0.0, parts=parts) for _ in shard.records)
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "rpm", "workers", "seen"),
+    [("llm", 100, 3, (5, 33, 300)), ("llm", 2, 2, (8, 1, 450)), (None, 100, 3, (None, 100, 900))],
+)
+def test_workers_of_a_run_get_their_part_of_the_limits(module, monkeypatch, extra, rpm, workers, seen) -> None:
+    monkeypatch.delenv(limits.CONCURRENCY, raising=False)
+    rows = [{"item": str(n), "output": "a"} for n in range(12)]
+    metric = module(SEEN.format(extra=extra)).Seen()
+    found = score(rows, [metric], executor=Processes(3), shard_size=2, rpm=rpm, tpm=900).scores[metric.text].parts
+    assert len(set(found["process"])) == workers
+    expected = [float("nan") if part is None else part for part in seen]
+    for name, part in zip("crt", expected, strict=True):
+        np.testing.assert_array_equal(found[name], np.full(12, part))
+
+
+def test_a_judge_in_several_processes_has_no_more_requests_in_flight_than_allowed() -> None:
+    arrivals: list[float] = []
+
+    def slow(_request):
+        arrivals.append(time.monotonic())
+        return Act(answer("no grade").sent, after=0.1)
+
+    rows = [{"item": str(n), "output": f"output {n}", "source": "a text"} for n in range(36)]
+    with FaultServer(slow) as server:
+        judge = f"judge(llm=openai(model='m', url='{server.url}'), rubric='single_answer')"
+        with pytest.raises(RunError, match="failed on all 36 records"):
+            score(rows, [judge], executor=Processes(3), shard_size=12, concurrency=6)
+    assert len(arrivals) >= 36
+    # The next request goes out when the one before has been answered, 0.1 seconds after it came.
+    at_once = [sum(-0.09 < other - one <= 0 for other in arrivals) for one in arrivals]
+    assert max(at_once) <= 6
+
+
+def test_without_cards_a_judge_stays_in_this_process_whatever_word_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(choice, "cards", lambda: ())
+    judge = build("judge(llm=openai(model='m'))")
+    for word in (None, "processes", "serial"):
+        assert choose(word, [judge, build("chrf")]) == (Serial(), [])
+    assert choose("processes", [build("chrf")]) == (Processes(), [])

@@ -15,6 +15,11 @@ from metrist.models.llm.catalog import build
             "opnai(model='m')",
             r"no LLM named 'opnai'; did you mean 'openai'\? \(known are openai, transformers, vllm, repl",
         ),
+        ("gpt-4o", r"no LLM named 'gpt-4o' \(known .*\); a model is named within one: openai\(model='gpt-4o'\) or"),
+        (
+            "openai(model=gpt-4o)",
+            r"cannot read the LLM 'openai\(model=gpt-4o\)': .* \(texts stand in quotes, as in openai\(model='gpt-",
+        ),
         ("transformers(modle='m')", "transformers has no setting 'modle'; it takes model, .*; did you mean 'model'"),
         ("openai(url='http://x')", r"openai needs the setting 'model': openai\(model='…'\)"),
         ("transformers()", r"transformers needs the setting 'model': transformers\(model='…'\)"),
@@ -25,8 +30,11 @@ from metrist.models.llm.catalog import build
         ),
         ("transformers(model='m', turns='raw')", "transformers: turns must be one of 'chat', 'none', got 'raw'"),
         ("vllm(model='m', dtype='int8')", "vllm: dtype must be one of 'auto', .*, got 'int8'"),
+        ("vllm(model='m', turns='raw')", "vllm: turns must be one of 'chat', 'none', got 'raw'"),
+        ("openai(model='m', turns='raw')", "openai: turns must be one of 'chat', 'none', got 'raw'"),
         ("vllm(model='m', max_model_len=0)", "vllm: max_model_len must be a whole number above 0, got 0"),
         ("replay(file='')", "replay: file must be a string, got ''"),
+        ("replay(file='a', fact='w2')", "replay: fact must be of the form 'name=value', got 'w2'"),
     ],
 )
 def test_a_text_that_is_wrong_is_refused(text, why):
@@ -38,7 +46,7 @@ def test_a_text_that_is_wrong_is_refused(text, why):
     "text",
     [
         "transformers(model='a/b', revision='main', dtype='bfloat16')",
-        "vllm(model='a/b', quantization='awq')",
+        "vllm(model='a/b', quantization='awq', turns='none')",
         "replay(file='a.jsonl', of=\"openai(model='m')\")",
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -43,6 +44,7 @@ def answered(act: Act) -> Completion:
         "openai(model='m', url='http://127.0.0.1:8000/v1', system='user', max_tokens_field='max_completion_tokens')",
         "openai(model='m', url='https://a.openai.azure.com/openai/deployments/d', key='AZURE_KEY', api_version='1')",
         "openai(model='o', headers=['X-Team: red', 'X-Gate: $GATE_KEY'], omit=['temperature', 'seed'], body='{}')",
+        "openai(model='o', turns='none')",
     ],
 )
 def test_an_llm_is_its_text(text: str) -> None:
@@ -61,22 +63,100 @@ def test_an_llm_is_its_text(text: str) -> None:
         ({"url": "http://h/v1/chat/completions/"}, "url must be the server's base address, without /chat/completions"),
         ({"url": "http://h/v1?key=hunter2"}, r"url must have nothing after '\?' or '#'$"),
         ({"url": "http://me:hunter2@h/v1"}, "url must hold no user name and no password$"),
-        ({"key": "sk-hunter2"}, "key must be the name of an environment variable$"),
+        ({"key": "sk-hunter2"}, "key must be the name of an environment variable, and not a key"),
+        ({"key": "AKIAHUNTER2HUNTER2HUNTER2"}, "environment variable, and not a key .20 characters or more without an"),
         ({"headers": ["X-Team"]}, "headers must be of the form 'Name: value'$"),
         ({"headers": ["Authorization: Bearer hunter2"]}, "must name its environment variable, as in 'api-key: .NAME'$"),
-        ({"headers": ["X-Gate: $not a name"]}, "after '.' a header must have the name of an environment variable$"),
+        ({"headers": ["X-Gate: $not a name"]}, "after '.' a header must have the name of an environment variable, and"),
+        ({"headers": ["X-Gate: $AKIAHUNTER2HUNTER2HUNTER2"]}, "the name of an environment variable, and not a key"),
         ({"api_version": "1&b=2"}, "api_version must be one such as '2024-10-21', got '1&b=2'"),
         ({"system": "boss"}, "system must be one of 'system', 'developer', 'user', got 'boss'"),
         ({"max_tokens_field": "n"}, "max_tokens_field must be one of None, 'max_tokens', 'max_completion_tokens', got"),
         ({"omit": ["model"]}, "omit must be one of 'top_p', 'temperature', 'seed', 'stop', got 'model'"),
-        ({"body": "[1]"}, r"body must be the text of a JSON object, got '\[1\]'"),
-        ({"body": '{"model": "other"}'}, "body cannot set, got 'model'"),
+        ({"body": "[1]"}, r"body must be the text of a JSON object such as '{\"reasoning_effort\": \"low\"}'$"),
+        ({"body": '{"api_key": "hunter2"'}, "body must be the text of a JSON object such as"),
+        ({"body": '{"model": "other"}'}, "body cannot set 'model': model=… names it"),
+        ({"body": '{"prompt": "x"}', "turns": "none"}, "body cannot set 'prompt': the metric says what is asked"),
+        (
+            {"url": "http://h/v1/completions"},
+            "without /chat/completions and /completions, got 'http://h/v1/completions",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_and_a_key_in_it_not_repeated(settings: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message) as caught:
         OpenAI(**{"model": "m", **settings})
+    assert "hunter2" not in str(caught.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("field", "instead"),
+    [
+        ("max_tokens", "max_tokens=… of the metric says how long .*; max_tokens_field=… what the server calls it"),
+        ("max_completion_tokens", "max_tokens=… of the metric says how long .*; max_tokens_field=…"),
+        (
+            "n_predict",
+            "max_tokens=… of the metric says how long an answer may be, which the limit on cost counts with$",
+        ),
+        ("n", "samples=… of the metric says how many answers are drawn"),
+        ("best_of", "samples=… of the metric says how many answers are drawn"),
+        ("temperature", r"temperature=… of the metric sets it, and omit=\['temperature'\] leaves it out"),
+        ("top_p", r"the metric says it, and omit=\['top_p'\] leaves it out"),
+        ("seed", r"the metric says it, and omit=\['seed'\] leaves it out"),
+        ("stop", r"the metric says it, and omit=\['stop'\] leaves it out"),
+        ("logprobs", "a metric that reads them asks for them"),
+        ("top_logprobs", "a metric that reads them asks for them"),
+        ("response_format", "the metric says which form its answers have"),
+        ("stream", "answers are read whole"),
+        ("messages", "the metric says what is asked"),
+    ],
+)
+def test_what_a_question_is_known_by_cannot_be_set_behind_its_back(field: str, instead: str) -> None:
+    with pytest.raises(SpecError, match=f"openai: body cannot set '{field}': {instead}"):
+        OpenAI(model="m", body=json.dumps({"user": "u", field: 9000}))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "x-goog-api-key: hunter2",
+        "X-Auth-Token: hunter2",
+        "Ocp-Apim-Subscription-Key: hunter2",
+        "Cookie: session=hunter2",
+        "My-Credentials: hunter2",
+        "X-Client-Secret: hunter2",
+        "X-Gate: Bearer hunter2",
+        "X-Gate: sk-hunter2",
+    ],
+)
+def test_a_secret_in_a_header_is_refused_by_the_headers_name_or_its_own_beginning(header: str) -> None:
+    with pytest.raises(SpecError, match="a header with a secret must name its environment variable") as caught:
+        OpenAI(model="m", headers=(header,))
     assert "hunter2" not in str(caught.value)
+    named = header.split(":")[0] + ": $SOME_KEY"
+    assert OpenAI(model="m", headers=(named,)).headers == (named,)
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"api_key": "hunter2"}, "api_key"),
+        ({"apiKey": "hunter2"}, "apiKey"),
+        ({"provider": {"list": [{"access-token": "hunter2"}]}}, "provider.list.0.access-token"),
+        ({"provider": {"note": "sk-hunter2"}}, "provider.note"),
+    ],
+)
+def test_a_secret_in_the_body_is_refused_and_not_repeated(body: object, place: str) -> None:
+    with pytest.raises(
+        SpecError, match=f"body cannot hold a secret, as '{place}' seems to be: key='NAME' or"
+    ) as caught:
+        OpenAI(model="m", body=json.dumps(body))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_fields_that_only_sound_like_secrets_are_taken() -> None:
+    fields = {"stop_token_ids": [1], "min_tokens": 2, "prompt_cache_key": "k", "chat_template_kwargs": {"tokens": "x"}}
+    assert OpenAI(model="m", body=json.dumps(fields)).body == json.dumps(fields)
 
 
 def test_a_request_has_the_documented_form() -> None:

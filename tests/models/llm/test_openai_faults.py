@@ -14,7 +14,7 @@ import pytest
 
 from fault_server import CLOSED, SILENT, Act, FaultServer, Mixed, Request, answer, cut_off, error, status
 from metrist.errors import ModelError
-from metrist.models.llm import capabilities, crowd, retries
+from metrist.models.llm import calls, capabilities, crowd, retries
 from metrist.models.llm.openai import OpenAI
 from metrist.models.llm.talk import Completion, Message, Sampling
 
@@ -87,7 +87,9 @@ def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(m
         (status(200, b""), "but the body is no JSON (0 bytes"),
         (status(200, {"choices": []}), "but the answer has no choices"),
         (status(200, [1]), "but the answer has no choices"),
-        (status(200, {"error": {"message": "oops"}}), "but the answer has no choices"),
+        (status(200, {"error": {"message": "oops"}}), "the server answered 200 with an error: oops"),
+        (status(200, {"error": {"message": "later", "code": 429}}), "the server answered 200 with an error: later"),
+        (status(200, {"error": None}), "but the answer has no choices"),
         (status(200, {"choices": [{"text": "hello"}]}), "but the answer has no message"),
         (status(200, {"choices": [{"message": {"content": 3}}]}), "is neither text nor parts but int"),
         (status(200, b"not zipped", headers={"Content-Encoding": "gzip"}), "the answer broke off: "),
@@ -177,6 +179,17 @@ def test_being_told_to_slow_down_is_no_fault_however_often(monkeypatch: pytest.M
         (error(400, "no", code="content_filter"), "the server answered 400: no", "filter"),
         (error(403, "flagged by moderation"), "the server answered 403: flagged by moderation", "filter"),
         (status(422, {"detail": "cannot read this"}), "the server answered 422: cannot read this", "other"),
+        (
+            status(200, {"error": {"message": "Provider returned error: it is moderated", "code": 403}}),
+            "the server answered 200 with an error: Provider returned error: it is moderated",
+            "filter",
+        ),
+        (
+            status(200, {"error": {"message": "no", "code": "context_length_exceeded"}}),
+            "too long for the model's context: the server answered 200 with an error: no",
+            "length",
+        ),
+        (status(200, {"error": {"message": "odd", "code": 422}}), "answered 200 with an error: odd", "other"),
     ],
 )
 def test_what_is_wrong_with_one_record_is_its_failure_and_not_asked_again(act: Act, reason: str, finish: str) -> None:
@@ -192,8 +205,12 @@ def test_what_is_wrong_with_one_record_is_its_failure_and_not_asked_again(act: A
     ("act", "message"),
     [
         (
-            error(401, "wrong key"),
-            r"answered 401: wrong key \(the key is wrong or missing: .* variable that key=… names",
+            error(401, "which key"),
+            r"answered 401: which key \(no key was sent; name its environment variable by key='…'\)",
+        ),
+        (
+            status(200, {"error": {"message": "pay first", "code": 402}}),
+            r"answered 200 with an error: pay first \(look at the account's balance",
         ),
         (error(402, "pay first"), r"answered 402: pay first \(look at the account's balance"),
         (error(403, "not for you"), r"answered 403: not for you \(this key may not use this model or address"),
@@ -237,6 +254,43 @@ def test_twenty_failures_in_a_row_are_no_records_fault(monkeypatch: pytest.Monke
         ):
             ask(server.url, *map(str, range(100)))
     assert len(server.requests) < 100
+
+
+def test_a_wrong_key_is_told_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "plum-plum-plum")
+    with FaultServer(lambda _: error(401, "wrong key")) as server:
+        llm = OpenAI(model="m", url=server.url, key="SOME_KEY")
+        with pytest.raises(ModelError, match=r"401: wrong key \(the key is wrong or missing: .* that key=… names"):
+            llm.complete([(Message("user", "hello"),)], Sampling(), lambda _number, _completion: None)
+
+
+@pytest.mark.parametrize(("message", "finish"), [("beyond the context length", "length"), ("flagged", "filter")])
+def test_records_that_are_too_long_or_filtered_end_no_run_though_nothing_else_is_asked(
+    message: str, finish: str
+) -> None:
+    with FaultServer(lambda _: error(400, message)) as server:
+        found = ask(server.url, *map(str, range(50)))
+    assert [completion.finish for completion in found] == [finish] * 50
+    assert len(server.requests) == 50
+
+
+def test_what_is_refused_from_the_first_on_ends_the_run_unless_there_were_answers_before() -> None:
+    def respond(request: Request) -> Act:
+        return error(400, "cannot read this") if request.said.startswith("odd") else answer("hello")
+
+    odd = [[Message("user", f"odd {number}")] for number in range(30)]
+    with FaultServer(respond) as server:
+        llm = OpenAI(model="m", url=server.url)
+        with pytest.raises(ModelError, match="the last 20 conversations all failed, so it is no record's fault; the"):
+            calls.complete(llm, odd, Sampling())
+        first = calls.complete(llm, [[Message("user", "good")], *odd], Sampling())
+        # Another process knows only what the cache holds.
+        capabilities.forget()
+        sent = len(server.requests)
+        again = calls.complete(llm, [[Message("user", "good")], *odd], Sampling())
+    assert len(server.requests) - sent == 30
+    assert [answer.failure for answer in again] == [answer.failure for answer in first]
+    assert [answer.text for answer in again] == ["hello", *[""] * 30]
 
 
 def test_records_that_are_all_too_long_do_not_end_a_run_that_had_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,3 +360,10 @@ def test_an_interrupt_stops_at_once(act: Act, interrupted: Sequence[float]) -> N
             ask(server.url, *map(str, range(100)))
         assert time.monotonic() - interrupted[0] < 5
     assert len(server.requests) == 16
+
+
+def test_a_server_that_wants_a_key_where_none_was_sent_is_told_as_such():
+    with FaultServer(lambda _: error(401, "who are you?")) as server:
+        said = r"answered 401: who are you\? \(no key was sent; name its environment variable by key='…'\)"
+        with pytest.raises(ModelError, match=said):
+            ask(server.url, "a")

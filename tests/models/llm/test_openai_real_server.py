@@ -16,6 +16,7 @@ import pytest
 
 from metrist.errors import ModelError
 from metrist.models.llm import capabilities
+from metrist.models.llm.local import Transformers
 from metrist.models.llm.openai import OpenAI
 from metrist.models.llm.talk import Completion, Message, Sampling
 
@@ -78,6 +79,19 @@ def test_a_real_server_answers_and_what_it_cannot_do_is_found_out(served: tuple[
         assert (completion.structured, completion.tokens) == (False, None)
         assert (completion.finish, completion.usage.completion_tokens) == ("length", 12)
         assert (completion.usage.prompt_tokens or 0) > 8
+
+
+def test_a_real_server_is_given_the_words_as_they_are(served: tuple[str, str]) -> None:
+    """It must say what the same model says in this process, which reads the words alone too."""
+    url, model = served
+    said = [(Message("system", "the president said"), Message("user", "it is a good report"))]
+    sampling = Sampling(max_tokens=12)
+    (found,) = OpenAI(model=model, url=url, turns="none").complete(said, sampling, lambda *_: None)
+    (own,) = Transformers(model=model, turns="none").complete(said, sampling, lambda *_: None)
+    assert (found.text, found.finish) == (own.text, own.finish)
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (own.usage.prompt_tokens, 12)
+    (chatted,) = OpenAI(model=model, url=url).complete(said, sampling, lambda *_: None)
+    assert chatted.usage.prompt_tokens != found.usage.prompt_tokens
 
 
 def test_a_model_that_a_real_server_does_not_have_is_said(served: tuple[str, str]) -> None:

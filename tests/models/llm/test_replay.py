@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from metrist.errors import InputError, ModelError
 from metrist.models.llm import calls
 from metrist.models.llm.answer_cache import AnswerCache, answer_cache
 from metrist.models.llm.catalog import build
+from metrist.models.llm.estimates import TO_COME, estimating
 from metrist.models.llm.exchange import merge, read_answers, write_answers
 from metrist.models.llm.replay import Replay
 from metrist.models.llm.talk import Completion, Message, Sampling, TokenChoice, Usage
 from scripted_llm import Scripted, asked, say
 
-GREEDY = Sampling(max_tokens=100, stop=("END",), schema={"type": "object"}, logprobs=2)
+GREEDY = Sampling(max_tokens=100, stop=("END",), schema={"type": "object"})
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def test_a_line_says_what_was_asked_of_whom_how_and_when(file):
             "seed": 0,
             "stop": ["END"],
             "schema": {"type": "object"},
-            "logprobs": 2,
+            "logprobs": 0,
             "sample": 0,
         },
         "answer": {
@@ -115,7 +117,18 @@ def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merge
         (("messages", 0, "text"), None, "wanted text, got NoneType"),
         (("answer", "finish"), "maybe", "finish must be stop, length, filter or other, got 'maybe'"),
         (("answer", "text"), 3, "wanted text, got int"),
+        (("answer", "failure"), 3, "wanted text, got int"),
+        (("answer", "usage", "prompt_tokens"), "12", "usage: prompt_tokens must be a whole number, got '12'"),
+        (("answer", "usage", "completion_tokens"), -1, "usage: completion_tokens must be a whole number, got -1"),
+        (("answer", "usage", "completion_tokens"), True, "usage: completion_tokens must be a whole number, got True"),
+        (("answer", "usage", "cost"), "free", "usage: cost must be a number, got 'free'"),
+        (("answer", "usage", "seconds"), float("nan"), "usage: seconds must be a number, got nan"),
+        (("answer", "usage", "estimated"), 1, "usage: estimated must be true or false, got 1"),
+        (("answer", "usage"), [1], ".*"),
         (("sampling", "top_k"), 3, ".*unexpected keyword argument 'top_k'"),
+        (("sampling", "temperature"), "hot", "sampling: temperature must be a number, got 'hot'"),
+        (("sampling", "max_tokens"), 1.5, "sampling: max_tokens must be a whole number, got 1.5"),
+        (("sampling", "stop"), [1], "wanted text, got int"),
     ],
 )
 def test_a_field_that_is_wrong_is_refused(file, path, value, why):
@@ -144,10 +157,49 @@ def test_replay_answers_what_was_recorded_and_fails_on_the_rest(file):
     llm = build(f"replay(file={str(file)!r})")
     answers = calls.complete(llm, say("c", "unheard", "a"), GREEDY)
     assert [answer.text for answer in answers] == ["C", "", "A"]
-    assert answers[1].failure == f"{file} holds no answer to this question"
+    assert answers[1].failure == (
+        f"{file} holds no answer to this question: its words are in no question of the file, so that the prompt, the "
+        "rubric or the record differs"
+    )
     assert answers[0].usage == Usage(prompt_tokens=100, completion_tokens=50, cost=0.0, attempts=0, cached=True)
-    (other,) = calls.complete(llm, say("a"), Sampling(max_tokens=100))
-    assert other.failure
+    (other,) = calls.complete(llm, say("a"), Sampling(max_tokens=50, schema={"type": "array"}))
+    assert other.failure == (
+        f"{file} holds no answer to this question, but to the same words asked with max_tokens 100 and not 50, "
+        "stop ('END',) and not (), another schema"
+    )
+
+
+def test_a_schema_in_another_order_is_another_schema(tmp_path):
+    there, here = ({"properties": {name: {} for name in names}} for names in ("ab", "ba"))
+    calls.complete(Scripted(), say("a"), Sampling(schema=there))
+    write_answers(answer_cache().each(), tmp_path / "one.jsonl")
+    (found,) = calls.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), Sampling(schema=here))
+    assert (found.failure or "").endswith("but to the same words asked with another schema")
+
+
+def test_an_answer_without_words_is_replayed_as_such(tmp_path, file):
+    (kept, *_) = read_answers(file)
+    object.__setattr__(kept, "answer", Completion(failure="all of max_tokens was used", finish="length"))
+    write_answers([kept], tmp_path / "one.jsonl")
+    (found,) = calls.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
+    assert (found.failure, found.finish) == ("all of max_tokens was used", "length")
+
+
+def test_a_dry_run_counts_what_the_file_holds(file):
+    with estimating() as found:
+        answers = calls.complete(Replay(file=str(file)), say("a", "unheard", "c"), GREEDY)
+    assert [answer.text for answer in answers] == ["A", TO_COME, "C"]
+    (counted,) = found.by_llm.values()
+    assert (counted.calls, counted.answered) == (3, 2)
+
+
+def test_an_imported_answer_without_the_probabilities_asked_for_is_left_out(tmp_path, file):
+    (kept, *rest) = read_answers(file)
+    object.__setattr__(kept.question, "sampling", replace(kept.question.sampling, logprobs=2))
+    write_answers([kept, *rest], file)
+    other = AnswerCache(tmp_path / "other")
+    assert merge(other, file) == (3, 2)
+    assert sorted(one.answer.text for one in other.each()) == ["B", "C"]
 
 
 def test_replay_gives_whole_answers(tmp_path):
@@ -176,12 +228,32 @@ def test_a_file_with_answers_of_several_llms_wants_to_know_which(file):
     write_answers(answer_cache().each(), file)
     with pytest.raises(ModelError, match=r"holds answers of 2 LLMs \(scripted, scripted\(model='other'\)\): say which"):
         Replay(file=str(file)).facts()
-    assert calls.complete(Replay(file=str(file), of="scripted(model='other')"), say("b"), GREEDY)[0].failure
+    (missed,) = calls.complete(Replay(file=str(file), of="scripted(model='other')"), say("b"), GREEDY)
+    assert missed.failure == (
+        f"{file} holds no answer to this question, but scripted was asked it: of='…' says whose answers count"
+    )
     assert calls.complete(Replay(file=str(file), of="scripted"), say("b"), GREEDY)[0].text == "B"
     with pytest.raises(
         ModelError, match=r"holds no answers of scriptd; did you mean 'scripted'\? \(it has those of scr"
     ):
         Replay(file=str(file), of="scriptd").facts()
+
+
+def test_answers_of_two_models_of_one_text_are_not_mixed(file):
+    calls.complete(Scripted(weights="w2"), say("b", "d"), GREEDY)
+    write_answers(answer_cache().each(), file)
+    with pytest.raises(
+        ModelError,
+        match=r"holds answers of 2 models that are all called scripted: say which by fact='…', one of 'weights=w1', "
+        r"'weights=w2'$",
+    ):
+        Replay(file=str(file)).facts()
+    with pytest.raises(ModelError, match=r"no answers of scripted with weights=w; did you mean 'weights=w[12]"):
+        Replay(file=str(file), fact="weights=w").facts()
+    first, second = (Replay(file=str(file), fact=f"weights=w{n}") for n in (1, 2))
+    assert [answer.text for answer in calls.complete(first, say("b", "d"), GREEDY)] == ["B", ""]
+    assert [answer.text for answer in calls.complete(second, say("a", "d"), GREEDY)] == ["", "D"]
+    assert build(str(second)) == second
 
 
 def test_a_file_that_is_missing_or_empty_is_told(tmp_path):

@@ -1,6 +1,6 @@
 """vLLM in this process, against a stand-in that has what vLLM's documentation says: `LLM(...)`, `LLM.chat(messages,
-sampling_params, use_tqdm=…)`, `SamplingParams`, and in `vllm.sampling_params` the class for schemas, whose name depends
-on the version."""
+sampling_params, use_tqdm=…)`, `LLM.generate(prompts, …)` likewise, `LLM.get_tokenizer()`, `SamplingParams`, and in
+`vllm.sampling_params` the class for schemas, whose name depends on the version."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 
+from metrist.compat import TIGERScorer
 from metrist.errors import ModelError
+from metrist.metrics.catalog import build as build_metric
+from metrist.metrics.shard import Shard
+from metrist.metrics.tigerscore import prompt_for
 from metrist.models.llm import calls, vllm
 from metrist.models.llm.catalog import build
 from metrist.models.llm.talk import Message, Sampling, TokenChoice
+from metrist.records import Record
 from scripted_llm import say
 
 PARAMETERS = {"temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "structured_outputs", "guided_decoding"}
@@ -35,7 +40,9 @@ class Engine:
     """Says the last message's words, each a token, as long as it is not too long."""
 
     made: list[dict[str, Any]]
+    room = 100
     calls: list[tuple[list[Any], SamplingParams]]
+    prompts: list[list[str]]
 
     def __init__(self, **given: Any) -> None:
         if given["model"].endswith("broken"):
@@ -48,6 +55,16 @@ class Engine:
         if any(len(one[-1]["content"]) > 100 for one in messages):
             raise ValueError("The decoder prompt (length 999) is longer than the maximum model length\nmore")
         return [self._output(one[-1]["content"], sampling_params.given) for one in messages]
+
+    def generate(self, prompts: list[str], sampling_params: SamplingParams, use_tqdm: bool) -> list[Any]:
+        assert use_tqdm is False
+        self.prompts.append(prompts)
+        if any(len(one) > self.room for one in prompts):
+            raise ValueError("The decoder prompt (length 999) is longer than the maximum model length\nmore")
+        return [self._output(one, sampling_params.given) for one in prompts]
+
+    def get_tokenizer(self) -> Any:
+        return SimpleNamespace(all_special_tokens=["<s>", "</s>"])
 
     def _output(self, text: str, given: dict[str, Any]) -> Any:
         words = text.split()[: given["max_tokens"]]
@@ -71,7 +88,7 @@ def _other(_: Any) -> Any:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> type[Engine]:
     module, params = ModuleType("vllm"), ModuleType("vllm.sampling_params")
-    made = type("LLM", (Engine,), {"made": [], "calls": []})
+    made = type("LLM", (Engine,), {"made": [], "calls": [], "prompts": []})
     module.LLM, module.SamplingParams, module.__version__ = made, SamplingParams, "0.11.0"
     params.StructuredOutputsParams = ForSchemas
     monkeypatch.setitem(sys.modules, "vllm", module)
@@ -102,6 +119,57 @@ def test_conversations_go_in_together_and_answers_come_out_in_order(engine, fold
     assert params.given["temperature"] == 0
     assert (params.given["stop"], params.given["seed"], params.given["logprobs"]) == (["x"], 0, None)
     assert engine.made == [{"model": str(folder), "dtype": "auto", "trust_remote_code": False, "seed": 0}]
+
+
+def test_without_turns_the_words_go_in_as_they_are(engine, folder):
+    llm = vllm.VLLM(model=str(folder), turns="none")
+    assert build(str(llm)) == llm
+    talk = [[Message("system", "be kind"), Message("user", "one two")], *say("three")]
+    answers = calls.complete(llm, talk, Sampling(max_tokens=3, logprobs=1))
+    assert engine.prompts == [["be kind\n\none two", "three"]]
+    assert engine.calls == []
+    assert [(one.text, one.finish) for one in answers] == [("be kind one", "length"), ("three", "stop")]
+    assert (answers[0].usage.prompt_tokens, answers[0].usage.completion_tokens, answers[0].usage.cost) == (3, 3, 0)
+    assert answers[1].tokens == (TokenChoice("three", -0.5, (("other", -0.25), ("three", -0.5))),)
+
+
+def test_without_turns_a_question_is_another_one_but_the_model_the_same(engine, folder):
+    raw, chat = vllm.VLLM(model=str(folder), turns="none"), vllm.VLLM(model=str(folder))
+    for llm in (raw, chat, raw, chat):
+        calls.complete(llm, say("one"), Sampling())
+    assert (len(engine.prompts), len(engine.calls), len(engine.made)) == (1, 1, 1)
+
+
+def test_without_turns_a_prompt_that_is_too_long_fails_alone(engine, folder):
+    answers = calls.complete(vllm.VLLM(model=str(folder), turns="none"), say("a", "b" * 200, "c"), Sampling())
+    assert [answer.text for answer in answers] == ["a", "", "c"]
+    assert answers[1].failure.startswith("vLLM refused the conversation: The decoder prompt (length 999) is longer")
+    assert len(engine.prompts) == 4
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("turns", ["chat", "none"])
+def test_marks_of_turns_in_a_text_are_broken_up(folder, turns):
+    (answer,) = calls.complete(vllm.VLLM(model=str(folder), turns=turns), say("good</s><s>bad"), Sampling())
+    assert answer.text == "good< /s>< s>bad"
+
+
+def test_a_published_checkpoint_of_tigerscore_gets_its_prompt_bare(engine, folder, monkeypatch):
+    monkeypatch.setattr(engine, "_output", _no_errors)
+    monkeypatch.setattr(engine, "room", 10_000)
+    (result,) = TIGERScorer(str(folder), use_vllm=True).score(["Write."], ["Fine."], ["A text."])
+    assert (result["num_errors"], result["score"]) == (0, 0.0)
+    assert engine.prompts == [[prompt_for("Write.", "A text.", "Fine.")]]
+    metric = build_metric(f"tigerscore(llm=vllm(model={str(folder)!r}, turns='none'))")
+    record = Record(item="1", system="s", output="Fine.", source="A text.", instruction="Write it.")
+    assert metric.score(Shard([record])).values.tolist() == [0.0]
+    assert engine.prompts[1] == [prompt_for("Write it.", "A text.", "Fine.")]
+
+
+def _no_errors(_engine: Engine, _text: str, _given: dict[str, Any]) -> Any:
+    said = "The model-generated output contains 0 errors, with a total score reduction of 0."
+    answer = SimpleNamespace(text=said, token_ids=[1], logprobs=None, finish_reason="stop")
+    return SimpleNamespace(outputs=[answer], prompt_token_ids=[1, 2, 3])
 
 
 def test_the_model_is_loaded_once_and_repeated_draws_have_seeds_of_their_own(engine, folder):

@@ -229,6 +229,17 @@ def test_wrong_answers_of_a_closed_set_earn_what_they_share_with_the_right_one()
     assert [row[3].value for row in inflation.rows if row[1] == "rougeL"] == [pytest.approx(2 / 3)]
 
 
+def test_no_llm_is_asked_because_a_file_names_a_judge() -> None:
+    rows = [
+        {"item": str(item), "system": "s", "task": "t", "output": "no", "references": [answer], "ratings": {"q": item}}
+        for item, answer in enumerate(["yes", "no"] * 4)
+    ]
+    judge = "judge(llm=openai(model='m', url='http://127.0.0.1:9/v1'))"
+    scored = [{**row, "scores": {judge: n % 3}} for n, row in enumerate(rows)]
+    with pytest.raises(RunError, match="no metric here can be run on the answers"):
+        shown("label-space", meta_evaluate(scored, draws=20, group="none"))
+
+
 def test_free_answers_are_no_closed_set(evaluation: Any) -> None:
     with pytest.raises(RunError, match="no task has a closed set of answers"):
         shown("label-space", evaluation)

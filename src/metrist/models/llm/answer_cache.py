@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from metrist.errors import ModelError
 from metrist.models.llm import options
-from metrist.models.llm.questions import Question, answer_of_json, answer_to_json
+from metrist.models.llm.questions import Question, answer_of_json, answer_to_json, has_all_asked_for
 from metrist.models.llm.talk import Completion
 from metrist.models.shared_file import SharedFile, transaction
 
@@ -83,13 +83,14 @@ class AnswerCache:
         return self.path.exists()
 
     def find(self, questions: Sequence[Question]) -> dict[bytes, Completion]:
-        """The answers that are there, by the question's key."""
-        keys = list(dict.fromkeys(question.key for question in questions))
+        """The answers that are there with all that was asked for, by the question's key."""
+        by_key = {question.key: question for question in questions}
+        keys = list(by_key)
         found: dict[bytes, Completion] = {}
         for start in range(0, len(keys), _KEYS_AT_ONCE):
             some = keys[start : start + _KEYS_AT_ONCE]
             found.update(self.work(lambda connection, some=some: _selected(connection, some)))  # type: ignore[misc]
-        return found
+        return {key: answer for key, answer in found.items() if has_all_asked_for(by_key[key], answer)}
 
     def keep(self, kept: Sequence[Kept]) -> list[Completion]:
         """Store answers, and give those that now stand for their questions: where another process was first, its own,
@@ -121,16 +122,16 @@ class AnswerCache:
     def each(self, llm: str | None = None) -> Iterator[Kept]:
         """All answers, or one LLM's, in the order in which they were stored."""
         # Page by page: whoever reads slowly must not hold up those who write.
-        rows = self.work(lambda connection: _page(connection, -1, llm))
+        rows = self._looked(lambda connection: _page(connection, -1, llm))
         while rows:
             whole = (_kept(*row[1:]) for row in rows)
             yield from (kept for kept in whole if kept is not None)
-            rows = self.work(lambda connection, last=rows[-1][0]: _page(connection, last, llm))  # type: ignore[misc]
+            rows = self._looked(lambda connection, last=rows[-1][0]: _page(connection, last, llm))  # type: ignore[misc]
 
     def contents(self) -> Contents:
         """How much there is."""
         counted = "SELECT llm, count(*) FROM answers GROUP BY llm ORDER BY llm"
-        answers = dict(self.work(lambda connection: connection.execute(counted).fetchall()))
+        answers = dict(self._looked(lambda connection: connection.execute(counted).fetchall()))
         return Contents(answers=answers, size=self._file.size())
 
     def clear(self, llm: str | None = None) -> int:
@@ -142,7 +143,7 @@ class AnswerCache:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return count
 
-        return self.work(emptied)
+        return self._looked(emptied)
 
     def close(self) -> None:
         """Let go of the file, which is opened again when it is needed."""
@@ -153,11 +154,21 @@ class AnswerCache:
         try:
             return self._file.work(work)
         except (sqlite3.Error, OSError) as fault:
-            why = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
             raise ModelError(
-                f"answers of LLMs cannot be kept in {self.path} ({why}), and nothing is asked that could not be kept; "
-                f"make room, or name another folder by {options.CACHE}"
+                f"answers of LLMs cannot be kept in {self.path} ({_why(fault)}), and nothing is asked that could not "
+                f"be kept; make room, or name another folder by {options.CACHE}"
             ) from fault
+
+    def _looked(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Look at the file, or change it by hand, while nothing is asked."""
+        try:
+            return self._file.work(work)
+        except (sqlite3.Error, OSError) as fault:
+            raise ModelError(f"the answers in {self.path} cannot be looked at or changed: {_why(fault)}") from fault
+
+
+def _why(fault: sqlite3.Error | OSError) -> str:
+    return fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
 
 
 def _selected(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, Completion]:
@@ -171,7 +182,7 @@ def _stored(connection: sqlite3.Connection, kept: Kept) -> Completion:
     key = kept.question.key
     rows = connection.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchall()
     before = _answer(rows[0][0]) if rows else None
-    if before is not None:
+    if before is not None and has_all_asked_for(kept.question, before):
         return before
     question, answer = _packed(kept.question.to_json()), _packed(answer_to_json(kept.answer))
     row = (key, kept.question.llm, question, answer, kept.arrived)
@@ -195,7 +206,10 @@ def _kept(question: bytes, answer: bytes, arrived: float) -> Kept | None:
 
 def _answer(blob: bytes) -> Completion | None:
     data = _unpacked(blob)
-    return None if data is None else answer_of_json(data)
+    try:
+        return None if data is None else answer_of_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _packed(data: Any) -> bytes:

@@ -47,6 +47,17 @@ def completion(found: Any) -> Completion:
     return Completion(text=_whole(text), finish=finish, tokens=_tokens(choice.get("logprobs")), usage=usage)
 
 
+def text_completion(found: Any) -> Completion:
+    """The first choice of a completion without turns, likewise."""
+    choice = _first_choice(found)
+    if not isinstance(choice.get("text", 0), str | None):
+        raise Unreadable("the answer has no text")
+    text, finish, usage = choice["text"], _finish(choice.get("finish_reason")), _usage(found.get("usage"))
+    if text is None:
+        return _without_text({}, finish, usage)
+    return Completion(text=_whole(text), finish=finish, tokens=_text_tokens(choice.get("logprobs")), usage=usage)
+
+
 def _first_choice(found: Any) -> dict[str, Any]:
     choices = found.get("choices") if isinstance(found, dict) else None
     if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
@@ -87,6 +98,23 @@ def _tokens(logprobs: Any) -> tuple[TokenChoice, ...] | None:
     try:
         return tuple(
             TokenChoice(*_token(entry), tuple(map(_token, entry.get("top_logprobs") or ()))) for entry in entries
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _text_tokens(logprobs: Any) -> tuple[TokenChoice, ...] | None:
+    """As `_tokens`, of an answer without turns: three lists side by side, the alternatives as objects by token."""
+    if not (isinstance(logprobs, dict) and logprobs.get("tokens")):
+        return None
+    try:
+        texts, own = list(map(str, logprobs["tokens"])), list(map(float, logprobs["token_logprobs"]))
+        weighed = logprobs.get("top_logprobs") or [None] * len(texts)
+        others = [sorted((one or {}).items(), key=lambda pair: -pair[1]) for one in weighed]
+        each = zip(texts, own, others, strict=True)
+        return tuple(
+            TokenChoice(_whole(text), number, tuple((_whole(t), float(n)) for t, n in some))
+            for text, number, some in each
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         return None

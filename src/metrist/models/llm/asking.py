@@ -11,7 +11,7 @@ import zlib
 from typing import Any
 
 from metrist.errors import ModelError
-from metrist.models.llm import answers, capabilities, chat_request, complaints
+from metrist.models.llm import answers, capabilities, chat_request, complaints, watching
 from metrist.models.llm.capabilities import Known, Shape
 from metrist.models.llm.credentials import Credentials
 from metrist.models.llm.http_client import HttpClient
@@ -110,6 +110,7 @@ class Asker:
             if self._is_enough(faults, seconds + wait, verdict):
                 times = "1 attempt" if attempt == 1 else f"{attempt} attempts in {seconds:.0f} seconds"
                 return dataclasses.replace(verdict, reason=f"given up after {times}; the last one: {verdict.reason}")
+            watching.retried(verdict.reason, wait)
             self._pause(wait)
 
     def _is_enough(self, faults: int, seconds: float, last: Again) -> bool:
@@ -125,11 +126,20 @@ class Asker:
         self.known.reached = True
         if self.secret.in_body(reply.body):  # An answer is kept in files, where no key may be.
             reply = dataclasses.replace(reply, body=self.secret.hide(reply.body.decode("utf-8", "replace")).encode())
-        return self._read(reply) if 200 <= reply.status < 300 else complaints.judge(reply, self.llm.model, refusable)
+        if 200 <= reply.status < 300 and not complaints.is_error(reply.body):
+            return self._read(reply)
+        verdict = complaints.judge(reply, self.llm.model, refusable)
+        if isinstance(verdict, Fatal) and self.llm.turns == "none" and reply.status in (404, 405):
+            return Fatal(f"{verdict.reason}; turns='none' asks its /completions, which not every server has")
+        if isinstance(verdict, Fatal) and reply.status == 401 and not self.secret:
+            said = complaints.complained(reply.body).message
+            return Fatal(f"the server answered 401: {said} (no key was sent; name its environment variable by key='…')")
+        return verdict
 
     def _read(self, reply: Reply) -> Verdict:
         try:
-            return Answered(answers.completion(answers.decoded(reply.body)))
+            read = answers.text_completion if self.llm.turns == "none" else answers.completion
+            return Answered(read(answers.decoded(reply.body)))
         except answers.Unreadable as fault:
             return Again(f"the server answered {reply.status}, but {fault}")
 
@@ -152,7 +162,9 @@ class Asker:
             case Refused():
                 return _failure(Failed(verdict.reason))
             case Failed():
-                return _failure(verdict) if self.known.answered else self._given_up(verdict)
+                # A text that is too long or filtered says nothing of the next one, however many they are.
+                own = verdict.finish in ("length", "filter") or self.known.answered or self.known.answered_before
+                return _failure(verdict) if own else self._given_up(verdict)
 
     def _given_up(self, verdict: Failed) -> Completion | ModelError:
         """A failure, unless it is one too many in a row."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.models.llm.talk import Completion, Conversation, Sampling
@@ -28,6 +29,8 @@ class LLM:
     kept: ClassVar[bool] = True
     #: Whether its answers cost no money: it runs in this process.
     free: ClassVar[bool] = False
+    #: Why it is asked nothing; no part of what it is.
+    mute: ClassVar[str | None] = None
 
     @property
     def spec(self) -> Spec:
@@ -47,6 +50,26 @@ class LLM:
     def facts(self) -> Mapping[str, str]:
         """What else its answers depend on, as far as it can be known: a hash of weights, a served model's name."""
         return {}
+
+    def muted(self, why: str) -> Self:
+        """The same LLM, which `calls.complete` refuses to ask."""
+        same = copy.copy(self)
+        object.__setattr__(same, "mute", why)
+        return same
+
+    def risks(self) -> str | None:
+        """What it would do that a text from a stranger must not decide, in words: run code, or send what an environment
+        variable holds; None for nothing of the kind."""
+        if getattr(self, "trust_remote_code", False):
+            return f"{self.llm_name}(trust_remote_code=True) runs code that comes with the model"
+        return None
+
+    def remembered(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion | None]:  # noqa: ARG002
+        """The answers that it has at hand, without asking anybody; None in the place of any other."""
+        return [None] * len(conversations)
+
+    def note_answered_before(self) -> None:
+        """It is told here that the cache has answers of it: questions that fail now are then no sign that all will."""
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
         """One completion per conversation, in order. A conversation that could not be answered has a failure; a fault

@@ -9,27 +9,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from metrist.errors import MetristError, ModelError
-from metrist.models.llm import counting, estimates, options
+from metrist.models.llm import counting, estimates, options, watching
 from metrist.models.llm.answer_cache import AnswerCache, Kept, answer_cache
 from metrist.models.llm.base import LLM
 from metrist.models.llm.prices import how_to_price, price_of
-from metrist.models.llm.questions import Question, questions
+from metrist.models.llm.questions import Question, is_worth_keeping, questions
 from metrist.models.llm.spending import Account
 from metrist.models.llm.talk import Completion, Conversation, Sampling
 
 
 def complete(llm: LLM, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-    """One completion per conversation, in order. Equal questions are asked once; failures are not kept, so another run
-    asks again."""
+    """One completion per conversation, in order. Equal questions are asked once; failures are not kept unless they
+    were paid for, so another run asks again."""
     if not conversations:
         return []
+    if llm.mute is not None:
+        raise ModelError(llm.mute)
     if (estimate := estimates.current()) is not None:
         return estimate.complete(llm, conversations, sampling)
     asked = questions(llm, conversations, sampling)
     cache = answer_cache() if llm.kept else None
     found = {key: _from_cache(answer) for key, answer in cache.find(asked).items()} if cache else {}
     missing = {question.key: question for question in asked if question.key not in found}
+    watching.asked(len(found) + len(missing))
+    watching.arrived(len(found))
     if missing:
+        if found:
+            llm.note_answered_before()
         found |= _Asking(llm, cache, list(missing.values())).all(sampling)
     return _in_order([question.key for question in asked], found)
 
@@ -106,6 +112,7 @@ class _Asking:
                 return
             try:
                 self._done[question.key] = self._kept(question, counting.accounted(question, answer, self._price))
+                watching.arrived(1)
             except MetristError as fault:
                 # Whoever calls may hold this to be a fault of one question: it is raised again when the call returns.
                 self._fault = self._fault or fault
@@ -113,8 +120,9 @@ class _Asking:
 
     def _kept(self, question: Question, answer: Completion) -> Completion:
         stands = answer
-        if self._cache and answer.failure is None:
+        if self._cache and is_worth_keeping(question, answer):
             (stands,) = self._cache.keep([Kept(question=question, answer=answer, arrived=time.time())])
+            watching.note_kept()
         if self._account and self._price:
             reserved = counting.worst_cost(question, self._price)
             self._account.settle(reserved, reserved if answer.usage.cost is None else answer.usage.cost)

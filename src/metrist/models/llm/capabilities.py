@@ -46,6 +46,8 @@ class Known:
     #: Whether it ever replied, with whatever status.
     reached: bool = False
     answered: bool = False
+    #: Whether answers of it were found in the cache.
+    answered_before: bool = False
     failing: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     #: Held by the one who asks for structured output first, so that it is asked once.

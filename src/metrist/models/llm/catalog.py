@@ -28,14 +28,33 @@ def build(llm: str | Spec | LLM) -> LLM:
     """The LLM that a text such as `openai(model='gpt-4o-mini')` names."""
     if isinstance(llm, LLM):
         return llm
-    spec = parse(llm) if isinstance(llm, str) else llm
+    spec = parsed(llm) if isinstance(llm, str) else llm
     if spec.name not in _BUILTIN:
-        known = ", ".join(_BUILTIN)
-        raise SpecError(f"no LLM named {spec.name!r}{did_you_mean(spec.name, _BUILTIN)} (known are {known})")
+        raise SpecError(_unknown(spec.name))
     module, attribute = _BUILTIN[spec.name]
     cls: type[LLM] = getattr(importlib.import_module(module), attribute)
     _check_names(cls, spec)
     return cls(**spec.settings)
+
+
+def parsed(text: str) -> Spec:
+    """A text as a name with settings. A model's name alone, which is what most people write first, is told from it."""
+    if "(" not in text and text.strip() not in _BUILTIN:
+        raise SpecError(_unknown(text.strip()))
+    try:
+        return parse(text)
+    except SpecError as fault:
+        said = str(fault).replace("the metric", "the LLM", 1).replace("chrf(word_order=2)", _SUCH)
+        raise SpecError(f"{said} (texts stand in quotes, as in {_SUCH})") from None
+
+
+_SUCH = "openai(model='gpt-4o-mini')"
+
+
+def _unknown(name: str) -> str:
+    near = did_you_mean(name, _BUILTIN)
+    model = "" if near else f"; a model is named within one: openai(model={name!r}) or transformers(model={name!r})"
+    return f"no LLM named {name!r}{near} (known are {', '.join(_BUILTIN)}){model}"
 
 
 def _check_names(cls: type[LLM], spec: Spec) -> None:

@@ -1,4 +1,4 @@
-"""A conversation as the tokens that a local model reads: by its chat template, or as plain turns where it has none."""
+"""A conversation as a model reads it: by its chat template, as plain turns where it has none, or as its words alone."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ def has_template(tokenizer: Any) -> bool:
     return bool(getattr(tokenizer, "chat_template", None))
 
 
+def words(conversation: Conversation) -> str:
+    """What is said, without a sign of who says it: all that a model is given where `turns` is 'none'."""
+    return "\n\n".join(one.text for one in conversation)
+
+
 def prompt_ids(tokenizer: Any, conversation: Conversation, turns: Turns = "chat") -> list[int]:
     """The tokens up to where the model is to answer."""
     safe = [Message(one.role, without_marks(one.text, tokenizer.all_special_tokens)) for one in conversation]
     if turns == "none":
-        return list(tokenizer("\n\n".join(one.text for one in safe), verbose=False)["input_ids"])
+        return list(tokenizer(words(safe), verbose=False)["input_ids"])
     if not has_template(tokenizer):
         return list(tokenizer(_plain(safe), verbose=False)["input_ids"])
     try:

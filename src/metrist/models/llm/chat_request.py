@@ -1,4 +1,4 @@
-"""The body of a chat request, as OpenAI documents it."""
+"""The body of a request for an answer in a chat, or for text that goes on from other text, as OpenAI documents them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,32 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from metrist.models.llm.capabilities import Shape
+from metrist.models.llm.chat import Turns, words
 from metrist.models.llm.talk import Conversation, Sampling
 
 #: Fields of a request that change its answers and that some models refuse.
 OMITTABLE = ("top_p", "temperature", "seed", "stop")
+
+
+_LENGTH = "max_tokens=… of the metric says how long an answer may be, which the limit on cost counts with"
+_LEFT_OUT = "the metric says it, and omit=['{}'] leaves it out"
+#: Fields that `body` cannot set, since what is known of a question (its key, the most that it can cost) says another
+#: thing then; and what to do instead.
+INSTEAD = {
+    "model": "model=… names it",
+    "messages": "the metric says what is asked",
+    "prompt": "the metric says what is asked",
+    "stream": "answers are read whole",
+    "n": "samples=… of the metric says how many answers are drawn",
+    "best_of": "samples=… of the metric says how many answers are drawn",
+    "temperature": "temperature=… of the metric sets it, and omit=['temperature'] leaves it out",
+    **{name: _LEFT_OUT.format(name) for name in ("top_p", "seed", "stop")},
+    **dict.fromkeys(("logprobs", "top_logprobs"), "a metric that reads them asks for them"),
+    "response_format": "the metric says which form its answers have",
+    "max_tokens": f"{_LENGTH}; max_tokens_field=… what the server calls it",
+    "max_completion_tokens": f"{_LENGTH}; max_tokens_field=… what the server calls it",
+    **dict.fromkeys(("max_output_tokens", "max_new_tokens", "n_predict", "num_predict"), _LENGTH),
+}
 
 
 class ChatSettings(Protocol):
@@ -18,6 +40,8 @@ class ChatSettings(Protocol):
 
     @property
     def model(self) -> str: ...
+    @property
+    def turns(self) -> Turns: ...
     @property
     def system(self) -> str: ...
     @property
@@ -28,11 +52,13 @@ class ChatSettings(Protocol):
 
 def fields(llm: ChatSettings, conversation: Conversation, sampling: Sampling, shape: Shape) -> dict[str, Any]:
     """All fields of the request, the user's own (`body`) last."""
-    found: dict[str, Any] = {"model": llm.model, "messages": _messages(conversation, llm.system)}
+    raw = llm.turns == "none"
+    said = {"prompt": words(conversation)} if raw else {"messages": _messages(conversation, llm.system)}
+    found: dict[str, Any] = {"model": llm.model, **said}
     found |= {name: value for name, value in _drawing(sampling).items() if name not in llm.omit}
     found[shape.tokens_field] = sampling.max_tokens
     if shape.logprobs:
-        found |= {"logprobs": True, "top_logprobs": sampling.logprobs}
+        found |= {"logprobs": sampling.logprobs} if raw else {"logprobs": True, "top_logprobs": sampling.logprobs}
     if shape.schema:
         form = {"name": "answer", "strict": True, "schema": sampling.schema}
         found["response_format"] = {"type": "json_schema", "json_schema": form}

@@ -17,7 +17,7 @@ _TOO_LONG = re.compile(
     r"|token count.{0,40}exceeds|exceeds? the (maximum|available|model)|too many tokens",
     re.IGNORECASE | re.DOTALL,
 )
-_FILTERED = re.compile(r"content.?(filter|policy|management)|safety|moderation|flagged", re.IGNORECASE)
+_FILTERED = re.compile(r"content.?(filter|policy|management)|safety|moderat(ion|ed)|flagged", re.IGNORECASE)
 _SPENT = re.compile(
     r"insufficient.?(quota|funds|credits?|balance)|billing|credit balance|exceeded your current quota", re.IGNORECASE
 )
@@ -49,18 +49,37 @@ class Complaint:
 
 
 def judge(reply: Reply, model: str, optional: Sequence[str]) -> Verdict:
-    """The verdict on a reply with an error status. `optional` are fields that a request could do without."""
+    """The verdict on a reply with an error. `optional` are fields that a request could do without."""
     complaint = complained(reply.body)
     said = f"the server answered {reply.status}: {complaint.message}"
-    if reply.status in (400, 429) and complaint.about(_SPENT):
+    status = reply.status
+    if status < 300:
+        status, said = _told_status(complaint), f"the server answered {status} with an error: {complaint.message}"
+    if status in (400, 429) and complaint.about(_SPENT):
         return Fatal(f"{said} (waiting does not help: look at the account's plan and balance)")
-    if reply.status in (408, 409, 425, 429) or reply.status >= 500:
-        return Again(said, told_to_wait(reply.headers, time.time()), crowded=reply.status in (429, 529))
-    if reply.status in (400, 413, 422):
+    if status in (408, 409, 425, 429) or status >= 500:
+        return Again(said, told_to_wait(reply.headers, time.time()), crowded=status in (429, 529))
+    if status in (400, 413, 422):
         return _bad_request(complaint, model, optional, said)
-    if reply.status == 403 and complaint.about(_FILTERED):
+    if status == 403 and complaint.about(_FILTERED):
         return Failed(said, "filter")
-    return Fatal(f"{said} ({_advice(reply)})")
+    return Fatal(f"{said} ({_advice(status, reply)})")
+
+
+def is_error(body: bytes) -> bool:
+    """Whether a reply is an error by what it holds: gateways send those of others on as if all were well."""
+    try:
+        found = decoded(body)
+    except Unreadable:
+        return False
+    return isinstance(found, dict) and bool(found.get("error")) and not found.get("choices")
+
+
+def _told_status(complaint: Complaint) -> int:
+    """The status of an error that came without: the one that it names, or what its words are usually sent with."""
+    if re.fullmatch("[45][0-9]{2}", complaint.code):
+        return int(complaint.code)
+    return 400 if any(map(complaint.about, (_TOO_LONG, _FILTERED, _SPENT))) else 500
 
 
 def _bad_request(complaint: Complaint, model: str, optional: Sequence[str], said: str) -> Verdict:
@@ -74,8 +93,8 @@ def _bad_request(complaint: Complaint, model: str, optional: Sequence[str], said
     return Failed(said, "filter" if complaint.about(_FILTERED) else "other")
 
 
-def _advice(reply: Reply) -> str:
-    if reply.status < 400:
+def _advice(status: int, reply: Reply) -> str:
+    if status < 400:
         return f"it points to {reply.headers.get('location', 'another address')!r}; give that address as url=…"
     known = {
         401: "the key is wrong or missing: look at the environment variable that key=… names",
@@ -83,7 +102,7 @@ def _advice(reply: Reply) -> str:
         403: "this key may not use this model or address",
         404: "look at model=… and url=…, which must be the server's base address, as in http://127.0.0.1:8000/v1",
     }
-    return known.get(reply.status, "look at url=…")
+    return known.get(status, "look at url=…")
 
 
 def complained(body: bytes) -> Complaint:

@@ -7,15 +7,51 @@ import logging
 import os
 import re
 import weakref
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import Any
 
 from metrist.errors import ModelError
 
 #: What an environment variable may be called, so that a key given in place of its name is noticed.
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _HIDDEN = "***"
+_SECRET_HEADER = re.compile(r"key|token|secret|auth|cookie|credential|password", re.IGNORECASE)
+_SECRET_WORD = re.compile(
+    r"(api)?key|token|secret|auth(orization)?|bearer|cookie|credentials?|passw(or)?d", re.IGNORECASE
+)
+#: How the keys of well-known services begin.
+_SECRET_VALUE = re.compile(
+    r"(?i:bearer|basic) |(sk|pk|rk)-[A-Za-z0-9]|AIza|AKIA|ASIA|gh[opsu]_|github_pat_|glpat-|hf_|xox"
+)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+#: A name of that length without an underscore is no variable's but, more likely, a key in capitals and digits.
+_LONGEST_BARE = 20
 # A shorter one is a stand-in such as 'EMPTY', which local servers take: hiding that would spoil common words.
 _SHORTEST = 8
+
+
+def is_variable(name: object) -> bool:
+    """Whether it can be the name of an environment variable. What may be a key itself cannot; it is not to be shown."""
+    if not isinstance(name, str) or VARIABLE.fullmatch(name) is None:
+        return False
+    return "_" in name or len(name) < _LONGEST_BARE
+
+
+def is_secret_header(name: str, value: str) -> bool:
+    """Whether a header carries a secret, by its name or by how it begins."""
+    return bool(_SECRET_HEADER.search(name) or _SECRET_VALUE.match(value))
+
+
+def secret_fields(found: Any, path: str = "") -> Iterator[str]:
+    """Where in a JSON value a secret stands, by its field's name or by how it begins. Fields that count tokens or name
+    them, such as stop_token_ids, hold numbers and are none."""
+    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for name, value in inner:
+        place = f"{path}.{name}" if path else str(name)
+        named = name != "prompt_cache_key" and any(map(_SECRET_WORD.fullmatch, _WORD.findall(str(name))))
+        if isinstance(value, str) and (named or _SECRET_VALUE.match(value)):
+            yield place
+        yield from secret_fields(value, place)
 
 
 class Credentials:
@@ -27,6 +63,9 @@ class Credentials:
 
     def __repr__(self) -> str:
         return f"Credentials({', '.join(self._headers) or 'none'})"
+
+    def __bool__(self) -> bool:
+        return bool(self._headers)
 
     def add(self, header: str, variable: str, what_for: str, prefix: str = "") -> None:
         """Reads a secret for a header from an environment variable."""

@@ -62,9 +62,7 @@ class Estimate:
         asked = questions(llm, conversations, sampling)
         name = identity(llm)
         counted = self.by_llm.setdefault(name, Asked(name, price_of(llm)))
-        cache = answer_cache()
-        # A dry run leaves no file behind.
-        known = cache.find(asked) if llm.kept and cache.begun else {}
+        known = _known(llm, asked, conversations, sampling)
         answers = [self._answer(counted, question, known.get(question.key)) for question in asked]
         self._longest_to_come = max(self._longest_to_come, sampling.max_tokens)
         return answers
@@ -84,6 +82,17 @@ class Estimate:
         counted.prompt_tokens += counting.prompt_about(question)
         counted.most_prompt_tokens += counting.prompt_most(question) + to_come * self._longest_to_come
         counted.most_completion_tokens += question.sampling.max_tokens
+
+
+def _known(
+    llm: LLM, asked: Sequence[Question], conversations: Sequence[Conversation], sampling: Sampling
+) -> dict[bytes, Completion]:
+    """Answers that are there already, in the cache or with the LLM itself."""
+    if llm.kept:
+        cache = answer_cache()
+        return cache.find(asked) if cache.begun else {}  # A dry run leaves no file behind.
+    remembered = zip(asked, llm.remembered(conversations, sampling), strict=True)
+    return {question.key: answer for question, answer in remembered if answer is not None}
 
 
 _estimate: ContextVar[Estimate | None] = ContextVar("estimate", default=None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import os
 import zlib
 from collections.abc import Iterable, Iterator
@@ -17,16 +18,16 @@ from typing import IO, Any, Literal
 
 from metrist.errors import InputError
 from metrist.models.llm.answer_cache import AnswerCache, Kept
-from metrist.models.llm.questions import Question, answer_of_json, answer_to_json
+from metrist.models.llm.questions import Question, answer_of_json, answer_to_json, is_worth_keeping
 
 _STORED_AT_ONCE = 500
 
 
 def write_answers(answers: Iterable[Kept], path: Path) -> int:
-    """Write a file, which appears whole or not at all; .gz is compressed. How many answers went into it."""
+    """Write a file, which appears whole or not at all; .gz, .xz and .zst are compressed. How many answers went in."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with _opened(unfinished, path.suffix, "w") as file:
+        with _opened(unfinished, path.suffix.lower(), "w") as file:
             count = sum(1 for kept in answers if file.write(line_of(kept) + "\n"))
         os.replace(unfinished, path)
     finally:
@@ -44,11 +45,11 @@ def line_of(kept: Kept) -> str:
 def read_answers(path: Path) -> Iterator[Kept]:
     """The answers of a file; a line that is none is refused with its number."""
     try:
-        with _opened(path, path.suffix, "r") as file:
+        with _opened(path, path.suffix.lower(), "r") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield _of_line(line, f"{path}:{number}")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as fault:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError) as fault:
         why = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
         raise InputError(f"{path} cannot be read: {why}") from None
 
@@ -60,7 +61,8 @@ def merge(cache: AnswerCache, path: Path) -> tuple[int, int]:
     new, answers = 0, read_answers(path)
     while some := list(islice(answers, _STORED_AT_ONCE)):
         known = cache.find([kept.question for kept in some])
-        fresh = {kept.question.key: kept for kept in some if kept.question.key not in known}
+        useful = (kept for kept in some if is_worth_keeping(kept.question, kept.answer))
+        fresh = {kept.question.key: kept for kept in useful if kept.question.key not in known}
         cache.keep(list(fresh.values()))
         new += len(fresh)
     cache.sync()
@@ -84,6 +86,41 @@ _WRITER = "`metrist answers export`"
 @contextmanager
 def _opened(path: Path, suffix: str, mode: Literal["r", "w"]) -> Iterator[IO[str]]:
     with path.open(f"{mode}b") as file:
-        raw: Any = gzip.GzipFile(fileobj=file, mode=f"{mode}b", mtime=0) if suffix == ".gz" else file
+        raw = _unpacked(file, suffix) if mode == "r" else _packed(file, suffix)
         with raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
             yield text
+
+
+def _packed(file: IO[bytes], suffix: str) -> Any:
+    if suffix == ".zst":
+        import zstandard
+
+        return zstandard.ZstdCompressor(level=3).stream_writer(file)
+    if suffix == ".gz":
+        return gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
+    return lzma.LZMAFile(file, "wb") if suffix == ".xz" else file
+
+
+def _unpacked(file: IO[bytes], suffix: str) -> Any:
+    if suffix == ".zst":
+        return io.BytesIO(_of_zstandard(file.read()))
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=file, mode="rb")
+    return lzma.LZMAFile(file, "rb") if suffix == ".xz" else file
+
+
+def _of_zstandard(data: bytes) -> bytes:
+    """All at once: the package's stream takes a file that is cut off for a whole one."""
+    import zstandard
+
+    found = []
+    while data:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            found.append(frame.decompress(data))
+        except zstandard.ZstdError as fault:
+            raise OSError(str(fault)) from fault
+        if not frame.eof:
+            raise EOFError("the archive is cut short")
+        data = frame.unused_data
+    return b"".join(found)

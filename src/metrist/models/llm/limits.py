@@ -19,9 +19,28 @@ PATIENCE = "METRIST_LLM_PATIENCE"
 _MINUTE = 60.0
 
 
+#: Requests in flight at most where nothing is said.
+_AT_ONCE = 16
+
+
 def concurrency() -> int:
     """Requests in flight at most, in this process."""
-    return whole_number(CONCURRENCY) or 16
+    return whole_number(CONCURRENCY) or _AT_ONCE
+
+
+def most_sharers() -> int:
+    """So many processes at most can share the limits: each must be allowed one of everything."""
+    return min(_limits().values())
+
+
+def shares(processes: int) -> dict[str, str]:
+    """The variables for one of so many processes that ask side by side: together they keep to the limits."""
+    return {variable: str(max(1, limit // processes)) for variable, limit in _limits().items()}
+
+
+def _limits() -> dict[str, int]:
+    found = {variable: whole_number(variable) for variable in (RPM, TPM)}
+    return {CONCURRENCY: concurrency(), **{variable: limit for variable, limit in found.items() if limit is not None}}
 
 
 def timeout() -> float:

@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat protocol: OpenAI, Azure, vLLM, llama.cpp, Ollama, `transformers serve`, and the
+"""Any server that speaks OpenAI's protocol: OpenAI, Azure, vLLM, llama.cpp, Ollama, `transformers serve`, and the
 compatible addresses of other vendors."""
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
 from metrist.errors import ModelError, SpecError
 from metrist.models.llm import capabilities, limits, retries
 from metrist.models.llm.asking import Asker, Stopped
 from metrist.models.llm.base import LLM, Arrived
-from metrist.models.llm.chat_request import OMITTABLE
-from metrist.models.llm.credentials import VARIABLE, Credentials
+from metrist.models.llm.chat import Turns
+from metrist.models.llm.chat_request import INSTEAD, OMITTABLE
+from metrist.models.llm.credentials import Credentials, is_secret_header, is_variable, secret_fields
 from metrist.models.llm.crowd import Crowd
 from metrist.models.llm.http_client import HttpClient
 from metrist.models.llm.talk import Completion, Conversation, Sampling
@@ -26,8 +27,9 @@ VENDOR_KEY = "OPENAI_API_KEY"
 
 _HEADER = re.compile(r"(?P<name>[A-Za-z0-9-]+): *(?P<value>[ -~]+)")
 _VERSION = re.compile(r"[A-Za-z0-9.-]+")
-_SECRET_HEADERS = ("authorization", "api-key", "x-api-key", "proxy-authorization", "cookie")
 _TOKENS_FIELDS = (None, "max_tokens", "max_completion_tokens")
+_NAME_IT = "key='NAME' or headers=['Name: $NAME'] name the environment variable that holds it"
+_NOT_A_KEY = ", and not a key (20 characters or more without an underscore are taken for one)"
 _SYSTEM_ROLES = ("system", "developer", "user")
 
 
@@ -40,7 +42,8 @@ class OpenAI(LLM):
     so that a key is never sent where it was not meant to go. `api_version` is Azure's. `headers` are further ones, each
     as 'Name: value'; a value '$NAME' is read from that environment variable. `system` says in whose name the system's
     words are said ('user': at the head of the user's). `omit` are fields that the model refuses and `body` is a JSON
-    object of further fields, such as '{"reasoning_effort": "low"}'.
+    object of further fields, such as '{"reasoning_effort": "low"}'. `turns` 'none' asks the server's /completions: the
+    model is given the words as they are, without a chat template.
     """
 
     model: str
@@ -52,6 +55,7 @@ class OpenAI(LLM):
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = None
     omit: tuple[str, ...] = ()
     body: str | None = None
+    turns: Turns = "chat"
 
     llm_name: ClassVar[str] = "openai"
     extra: ClassVar[str | None] = "llm"
@@ -62,9 +66,8 @@ class OpenAI(LLM):
         _check(isinstance(self.model, str) and bool(self.model), "model must be the name of a model", self.model)
         _check_url(self.url)
         # Neither what is found in place of a variable's name nor a header is shown: it may be the key itself.
-        _check(
-            self.key is None or bool(VARIABLE.fullmatch(self.key)), "key must be the name of an environment variable"
-        )
+        named = self.key is None or is_variable(self.key)
+        _check(named, f"key must be the name of an environment variable{_NOT_A_KEY}")
         version = self.api_version is None or bool(_VERSION.fullmatch(self.api_version))
         _check(version, "api_version must be one such as '2024-10-21'", self.api_version)
         for header in self.headers:
@@ -72,10 +75,19 @@ class OpenAI(LLM):
         for name, value, known in (
             ("system", self.system, _SYSTEM_ROLES),
             ("max_tokens_field", self.max_tokens_field, _TOKENS_FIELDS),
+            ("turns", self.turns, get_args(Turns)),
             *(("omit", one, OMITTABLE) for one in self.omit),
         ):
             _check(value in known, f"{name} must be one of {', '.join(map(repr, known))}", value)
         _check_body(self.body)
+
+    def risks(self) -> str | None:
+        """To send what an environment variable holds, other than OpenAI's own key to OpenAI."""
+        names = ["key"] if self.key not in (None, None if self.url else VENDOR_KEY) else []
+        names += ["headers"] if any(value.startswith("$") for _, value in map(_split, self.headers)) else []
+        if not names:
+            return None
+        return f"openai({names[0]}=…) names an environment variable whose content is sent to {self.url or VENDOR}"
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
         """One completion per conversation, in order. `arrived` is called in the caller's own thread."""
@@ -87,10 +99,16 @@ class OpenAI(LLM):
         crowd = Crowd(_careful(asker, conversations), at_once, stop, asker.client.close)
         return crowd.answer(len(conversations), arrived)
 
-    def _asker(self, sampling: Sampling, at_once: int, stop: threading.Event) -> Asker:
-        secret, base = self._credentials(), self.url or VENDOR
+    def note_answered_before(self) -> None:
+        capabilities.known(self._address(), self.model).answered_before = True
+
+    def _address(self) -> str:
         query = f"?api-version={self.api_version}" if self.api_version else ""
-        address = f"{base.rstrip('/')}/chat/completions{query}"
+        path = "completions" if self.turns == "none" else "chat/completions"
+        return f"{(self.url or VENDOR).rstrip('/')}/{path}{query}"
+
+    def _asker(self, sampling: Sampling, at_once: int, stop: threading.Event) -> Asker:
+        secret, base, address = self._credentials(), self.url or VENDOR, self._address()
         client = HttpClient(address, self._headers(), secret, timeout=limits.timeout(), connections=at_once)
         return Asker(
             llm=self,
@@ -152,18 +170,18 @@ def _check_url(url: str | None) -> None:
     _check("@" not in parts.netloc, "url must hold no user name and no password")
     _check(not (parts.query or parts.fragment), "url must have nothing after '?' or '#'")
     _check(parts.scheme in ("http", "https") and bool(parts.hostname), "url must begin with http:// or https://", url)
-    ends = url.rstrip("/").endswith("/chat/completions")
-    _check(not ends, "url must be the server's base address, without /chat/completions", url)
+    ends = url.rstrip("/").endswith("/completions")
+    _check(not ends, "url must be the server's base address, without /chat/completions and /completions", url)
 
 
 def _check_header(header: str) -> None:
     found = _HEADER.fullmatch(header)
     _check(found is not None, "headers must be of the form 'Name: value'")
-    secret = found is not None and found["name"].lower() in _SECRET_HEADERS
+    secret = found is not None and is_secret_header(found["name"], found["value"])
     variable = found is not None and found["value"].startswith("$")
     _check(variable or not secret, "a header with a secret must name its environment variable, as in 'api-key: $NAME'")
-    named = found is None or not variable or VARIABLE.fullmatch(found["value"][1:]) is not None
-    _check(named, "after '$' a header must have the name of an environment variable")
+    named = found is None or not variable or is_variable(found["value"][1:])
+    _check(named, f"after '$' a header must have the name of an environment variable{_NOT_A_KEY}")
 
 
 def _check_body(body: str | None) -> None:
@@ -173,6 +191,9 @@ def _check_body(body: str | None) -> None:
         found = json.loads(body)
     except (ValueError, RecursionError):
         found = None
-    _check(isinstance(found, dict), "body must be the text of a JSON object", body)
-    taken = sorted({"model", "messages", "stream"} & set(found))
-    _check(not taken, "body cannot set", *taken)
+    # It is not shown, as a header is not.
+    _check(isinstance(found, dict), """body must be the text of a JSON object such as '{"reasoning_effort": "low"}'""")
+    for name in found:
+        _check(name not in INSTEAD, f"body cannot set {name!r}: {INSTEAD.get(name)}")
+    secret = next(secret_fields(found), None)
+    _check(secret is None, f"body cannot hold a secret, as {secret!r} seems to be: {_NAME_IT}")

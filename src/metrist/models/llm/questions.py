@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,7 +50,8 @@ class Question:
         if wrong := [one.role for one in messages if one.role not in ("system", "user", "assistant")]:
             raise ValueError(f"a message's role must be system, user or assistant, got {wrong[0]!r}")
         sampling = dict(data["sampling"])
-        sampling["stop"] = tuple(sampling.get("stop", ()))
+        _check_numbers("sampling", sampling, _DRAWN)
+        sampling["stop"] = tuple(map(_text, sampling.get("stop", ())))
         facts = {str(k): str(v) for k, v in dict(data["facts"]).items()}
         return Question(llm=_text(data["llm"]), facts=facts, messages=messages, sampling=Sampling(**sampling))
 
@@ -73,9 +75,26 @@ def identity(llm: LLM) -> str:
     return str(Spec(spec.name, {name: value for name, value in spec.settings.items() if name not in aside}))
 
 
+def is_worth_keeping(question: Question, answer: Completion) -> bool:
+    """Whether asking again would give the same and cost the same: an answer with all that was asked for, or one that
+    came without words though the server counted what it took."""
+    if answer.failure is not None:
+        usage = answer.usage
+        ended = usage.prompt_tokens and answer.finish in ("length", "filter")
+        return bool(usage.completion_tokens or ended)
+    return has_all_asked_for(question, answer)
+
+
+def has_all_asked_for(question: Question, answer: Completion) -> bool:
+    """Whether the log-probabilities are there, if they were asked for: another day the server may give them."""
+    return not question.sampling.logprobs or answer.tokens is not None or not answer.text
+
+
 def answer_to_json(answer: Completion) -> dict[str, Any]:
     """An answer as plain data, without what is as usual."""
     data: dict[str, Any] = {"text": answer.text, "finish": answer.finish}
+    if answer.failure is not None:
+        data["failure"] = answer.failure
     if answer.structured:
         data["structured"] = True
     if answer.tokens is not None:
@@ -85,21 +104,53 @@ def answer_to_json(answer: Completion) -> dict[str, Any]:
 
 
 #: What is kept of an answer's usage: the tokens, and what they cost then.
-_PAID = ("prompt_tokens", "completion_tokens", "cost", "seconds", "estimated")
+_PAID: Mapping[str, Any] = {
+    "prompt_tokens": int,
+    "completion_tokens": int,
+    "cost": (int, float),
+    "seconds": (int, float),
+    "estimated": bool,
+}
+_DRAWN: Mapping[str, Any] = {
+    "temperature": (int, float),
+    "top_p": (int, float),
+    "max_tokens": int,
+    "seed": int,
+    "logprobs": int,
+    "sample": int,
+}
+_NAMED: Mapping[Any, str] = {int: "a whole number", (int, float): "a number", bool: "true or false"}
 
 
 def answer_of_json(data: Mapping[str, Any]) -> Completion:
     """What `answer_to_json` gave; KeyError, TypeError or ValueError where it did not."""
     if data["finish"] not in ("stop", "length", "filter", "other"):
         raise ValueError(f"finish must be stop, length, filter or other, got {data['finish']!r}")
-    tokens = data.get("tokens")
+    tokens, failure = data.get("tokens"), data.get("failure")
     return Completion(
         text=_text(data["text"]),
+        failure=None if failure is None else _text(failure),
         finish=data["finish"],
         tokens=None if tokens is None else tuple(_choice(*one) for one in tokens),
         structured=bool(data.get("structured", False)),
-        usage=Usage(**{name: value for name, value in data.get("usage", {}).items() if name in _PAID}),
+        usage=_usage(data.get("usage", {})),
     )
+
+
+def _usage(data: Mapping[str, Any]) -> Usage:
+    _check_numbers("usage", data, _PAID)
+    return Usage(**{name: data[name] for name in _PAID if data.get(name) is not None})
+
+
+def _check_numbers(what: str, data: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """What others wrote is counted with later, where nobody knows any more whence it came."""
+    for name, kind in kinds.items():
+        value = data.get(name)
+        if value is None:
+            continue
+        known = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        if not known or not (math.isfinite(value) and (value >= 0 or name == "seed")):
+            raise ValueError(f"{what}: {name} must be {_NAMED[kind]}, got {value!r}")
 
 
 def _choice(text: str, logprob: float, alternatives: Sequence[Sequence[Any]]) -> TokenChoice:

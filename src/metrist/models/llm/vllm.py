@@ -9,14 +9,15 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from metrist.errors import ModelError, SpecError
 from metrist.models.devices import MAP
 from metrist.models.llm.base import LLM, Arrived, check_choice, check_text
-from metrist.models.llm.talk import Completion, Conversation, Sampling, TokenChoice, Usage
+from metrist.models.llm.chat import Turns, without_marks, words
+from metrist.models.llm.talk import Completion, Conversation, Message, Sampling, TokenChoice, Usage
 from metrist.models.options import Options, device
 from metrist.models.weights import find
 
@@ -29,7 +30,8 @@ _AT_ONCE = 256
 @dataclass(frozen=True, kw_only=True)
 class VLLM(LLM):
     """A hub model or a folder. `dtype` 'auto' is what the weights were saved in; `max_model_len` is the longest
-    conversation with its answer, the model's own unless given. METRIST_DEVICE=map spreads it over all cards."""
+    conversation with its answer, the model's own unless given; `turns` 'none' gives the model the words as they are,
+    without a chat template. METRIST_DEVICE=map spreads it over all cards."""
 
     llm_name: ClassVar[str] = "vllm"
     extra: ClassVar[str | None] = None
@@ -41,10 +43,12 @@ class VLLM(LLM):
     quantization: str | None = None
     max_model_len: int | None = None
     trust_remote_code: bool = False
+    turns: Turns = "chat"
 
     def __post_init__(self) -> None:
         check_text(self, "model")
         check_choice(self, "dtype", ("auto", "float32", "bfloat16", "float16"))
+        check_choice(self, "turns", get_args(Turns))
         if self.max_model_len is not None and not (isinstance(self.max_model_len, int) and self.max_model_len > 0):
             raise SpecError(f"vllm: max_model_len must be a whole number above 0, got {self.max_model_len!r}")
 
@@ -54,10 +58,11 @@ class VLLM(LLM):
         return {"weights": find(options).fingerprint, "vllm": str(getattr(_library(), "__version__", "unknown"))}
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
-        engine = _engine(self, device())
+        engine = _engine(replace(self, turns="chat"), device())
+        asked = _Asked(engine, self.turns, *_params(sampling))
         done: list[Completion] = []
         for start in range(0, len(conversations), _AT_ONCE):
-            for answer in _answered(engine, conversations[start : start + _AT_ONCE], sampling):
+            for answer in asked.answers(conversations[start : start + _AT_ONCE]):
                 arrived(len(done), answer)
                 done.append(answer)
         return done
@@ -97,19 +102,34 @@ def _cards() -> int:
     return max(1, int(torch.cuda.device_count()))
 
 
-def _answered(engine: Any, some: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-    """Answers of one call; where vLLM refuses a conversation it refuses the call, so each is asked alone then."""
-    params, structured = _params(sampling)
-    turns = [[{"role": one.role, "content": one.text} for one in conversation] for conversation in some]
-    began = time.perf_counter()
-    try:
-        outputs = engine.chat(turns, params, use_tqdm=False)
-    except ValueError as fault:
-        if len(some) == 1:
-            return [Completion(failure=f"vLLM refused the conversation: {str(fault).splitlines()[0]}")]
-        return [answer for one in some for answer in _answered(engine, [one], sampling)]
-    seconds = (time.perf_counter() - began) / len(some)
-    return [_completion(output, structured, seconds) for output in outputs]
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How conversations are put to an engine; `structured`: it holds answers to the schema."""
+
+    engine: Any
+    turns: Turns
+    params: Any
+    structured: bool
+
+    def answers(self, some: Sequence[Conversation]) -> list[Completion]:
+        """Answers of one call; where vLLM refuses a conversation it refuses the call, so each is asked alone then."""
+        began = time.perf_counter()
+        try:
+            outputs = self._outputs(some)
+        except ValueError as fault:
+            if len(some) == 1:
+                return [Completion(failure=f"vLLM refused the conversation: {str(fault).splitlines()[0]}")]
+            return [answer for one in some for answer in self.answers([one])]
+        seconds = (time.perf_counter() - began) / len(some)
+        return [_completion(output, self.structured, seconds) for output in outputs]
+
+    def _outputs(self, some: Sequence[Conversation]) -> Any:
+        marks = self.engine.get_tokenizer().all_special_tokens
+        safe = [[Message(one.role, without_marks(one.text, marks)) for one in conversation] for conversation in some]
+        if self.turns == "none":
+            return self.engine.generate([words(one) for one in safe], self.params, use_tqdm=False)
+        turns = [[{"role": one.role, "content": one.text} for one in conversation] for conversation in safe]
+        return self.engine.chat(turns, self.params, use_tqdm=False)
 
 
 def _params(sampling: Sampling) -> tuple[Any, bool]:

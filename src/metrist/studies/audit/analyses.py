@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
+from typing import Any
 
 from metrist.metrics.grades import read_grades
 from metrist.metrics.judge_prompt import materials_of
 from metrist.metrics.judging import Unreadable, ask, spent
 from metrist.metrics.prompt_layout import REMINDER, Material, filled, lay_out
 from metrist.metrics.rubrics import Aspect, Level
+from metrist.models.llm import estimates
 from metrist.models.llm.base import LLM
 from metrist.models.llm.talk import Completion, Message, Sampling
 from metrist.records import Record
@@ -24,18 +26,28 @@ _PART, _NAME = "analyses", "made-up analyses"
 _MADE_UP = Aspect("made_up", "Is anything made up?", (Level("yes", 1), Level("no", 0)), categorical=True)
 
 
-def analysis_findings(second: LLM | None, records: Sequence[Record], scores: Scores) -> list[Finding]:
-    """The share of the judge's analyses that the second LLM holds to be made up in part."""
+def analysis_findings(
+    second: LLM | None, records: Sequence[Record], scores: Scores
+) -> tuple[list[Finding], Mapping[str, Any]]:
+    """The share of the judge's analyses that the second LLM holds to be made up in part, and what its answers took."""
     if second is None:
-        return [unmeasured(_PART, _NAME, "no second LLM was named (--second-llm)")]
-    told = [(records[i], said) for i, said in sorted(scores.explanations.items()) if i not in scores.failures][:MOST]
+        return [unmeasured(_PART, _NAME, "no second LLM was named (--second-llm)")], {}
+    told = _told(records, scores)
     if not told:
-        return [unmeasured(_PART, _NAME, "the judge gave no reasons")]
+        return [unmeasured(_PART, _NAME, "the judge gave no reasons")], {}
     answers, marks, texts = _asked(second, told)
     read = map(_verdict, answers, marks, texts)
     verdicts = [one for one in read if one is not None]
-    details = {"checked_by": str(second), "unread": len(told) - len(verdicts), **spent(answers)}
-    return [share(_PART, _NAME, sum(verdicts), len(verdicts), "analyses", above=0.1, details=details)]
+    used = spent(answers)
+    details = {"checked_by": str(second), "unread": len(told) - len(verdicts), **used}
+    return [share(_PART, _NAME, sum(verdicts), len(verdicts), "analyses", above=0.1, details=details)], used
+
+
+def _told(records: Sequence[Record], scores: Scores) -> list[tuple[Record, str]]:
+    """The outputs whose analyses are checked, each with its analysis; a dry run counts on one for each output."""
+    if estimates.current() is not None:
+        return [(record, scores.explanations.get(i, estimates.TO_COME)) for i, record in enumerate(records)][:MOST]
+    return [(records[i], said) for i, said in sorted(scores.explanations.items()) if i not in scores.failures][:MOST]
 
 
 def _asked(

@@ -10,10 +10,12 @@ from typing import Any
 
 from metrist.errors import RunError
 from metrist.files import read_records
+from metrist.files.keywords import check_keywords
 from metrist.metrics.judge import Judge, Reference
 from metrist.metrics.judge_pair import JudgePair
 from metrist.metrics.judging import spent_together
 from metrist.metrics.preferring import Judgment
+from metrist.metrics.rubrics import ALL
 from metrist.models.llm import catalog
 from metrist.models.llm.base import LLM
 from metrist.models.llm.estimates import Estimate, estimating
@@ -72,6 +74,7 @@ def audit(
     system is the judge's own (`own`) and which human ratings count (`aspects`). `out` is a .json or .md file. `told` is
     called with the name of each part before it is asked. The rest is as for `metrist.score`.
     """
+    check_keywords(audit, reading)
     if out is not None:
         checked_card_path(out)
     judge = Judge(
@@ -94,8 +97,8 @@ def audit(
 
 
 def estimate_audit(records: Any, llm: str | Spec | LLM, **settings: Any) -> Estimate:
-    """What `audit` with the same arguments would ask. Nothing is sent and nothing written. Checks of the judge's
-    reasons depend on answers to come and are not counted."""
+    """What `audit` with the same arguments would ask. Nothing is sent and nothing written. The second LLM is taken to
+    check as many reasons as it may: an output without any would need no check."""
     with estimating() as found:
         audit(records, llm, **{**settings, "out": None})
     return found
@@ -111,6 +114,7 @@ class _Audit:
     def __init__(self, judge: Judge, second: LLM | None, material: Material, plan: Plan, told: Told) -> None:
         self._judge, self._second, self._material, self._plan, self._told = judge, second, material, plan, told
         self._grader = Grader(judge)
+        self._checks: Mapping[str, Any] = {}
 
     def card(self) -> JudgeCard:
         """Ask everything, and put it on a card."""
@@ -137,7 +141,7 @@ class _Audit:
             *choice_findings(self._material, judgments),
             *cost,
         ]
-        return self._made(findings, judgments)
+        return self._made(findings, spent_together([self._grader.used(), self._checks, *_used(judgments)]))
 
     def _pairs(self) -> list[Judgment]:
         judge, pairs = self._judge, self._material.pairs
@@ -163,14 +167,15 @@ class _Audit:
 
     def _analyses(self, scores: Any) -> list[Finding]:
         self._told("analyses")
-        return analysis_findings(self._second, self._material.records, scores)
+        findings, self._checks = analysis_findings(self._second, self._material.records, scores)
+        return findings
 
     def _columns(self, grades: Floats, other: Floats) -> dict[str, Floats]:
         own = self._judge.reference
         turned = "shown" if own == "hidden" else "hidden"
         return {f"reference {own}": grades, f"reference {turned}": other}
 
-    def _made(self, findings: Sequence[Finding], judgments: Sequence[Judgment]) -> JudgeCard:
+    def _made(self, findings: Sequence[Finding], usage: Mapping[str, Any]) -> JudgeCard:
         material = self._material
         return JudgeCard(
             judge=self._judge.text,
@@ -181,9 +186,30 @@ class _Audit:
                 "pairs": len(material.pairs),
                 "aspects": list(material.ratings),
             },
-            findings=tuple(findings),
-            usage=spent_together([self._grader.used(), *(one.usage for one in judgments)]),
+            findings=(*findings, _total_cost(usage)),
+            usage=usage,
+            notes=(_compared(self._judge),) if material.ratings else (),
         )
+
+
+def _used(judgments: Sequence[Judgment]) -> list[Any]:
+    return [one.usage for one in judgments]
+
+
+def _compared(judge: Judge) -> str:
+    """Which of the judge's grades stands against people's ratings, in words."""
+    names = [aspect.name for aspect in judge.loaded().aspects] if judge.aspect == ALL else [judge.aspect]
+    grade = names[0] if len(names) == 1 else f"the mean of {', '.join(names)}"
+    return f"People: the judge's grade ({grade}, by the rubric {judge.rubric}) is compared with each rating in turn."
+
+
+def _total_cost(usage: Mapping[str, Any]) -> Finding:
+    """What the whole audit took, the second LLM's answers with it."""
+    name, unpriced = "US dollars in all", usage.get("unpriced", 0)
+    if "cost" not in usage:
+        return Finding(part="cost", name=name, verdict="not measured", reason="it is not known for this LLM")
+    details = {"calls without a known price": unpriced} if unpriced else {}
+    return Finding(part="cost", name=name, value=usage["cost"], n=usage["calls"], unit="calls", details=details)
 
 
 def _cost_findings(grader: Grader, outputs: int) -> list[Finding]:

@@ -14,13 +14,16 @@ from metrist.errors import RunError
 from metrist.report.cells import Count, Estimate, or_none
 from metrist.report.tables import Column, Table
 
+_USUAL, _SMALL = 3, 0.1
+
 Verdict = Literal["found", "not found", "told", "not measured"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One number of the card. `verdict` is 'found' where the interval lies wholly beyond `limit`, 'told' where the
-    number is no fault in itself, 'not measured' where `reason` says why there is none. `details` stand behind it."""
+    number is no fault in itself, 'not measured' where `reason` says why there is none. `beside` is what a number
+    that is only told must be seen with; `details` stand behind it."""
 
     part: str
     name: str
@@ -32,12 +35,17 @@ class Finding:
     verdict: Verdict = "told"
     limit: str = ""
     reason: str = ""
+    beside: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data; NaN is null."""
         numbers = {name: or_none(getattr(self, name)) for name in ("value", "low", "high")}
-        words = {name: getattr(self, name) for name in ("unit", "verdict", "limit", "reason") if getattr(self, name)}
+        words = {
+            name: getattr(self, name)
+            for name in ("unit", "verdict", "limit", "beside", "reason")
+            if getattr(self, name)
+        }
         return {"part": self.part, "name": self.name, **numbers, "n": self.n, **words, **_details(self.details)}
 
 
@@ -74,7 +82,7 @@ class JudgeCard:
             title=f"Judge card of {self.judge}",
             columns=[
                 *(Column("part"), Column("what"), Column("value", "right"), Column("n", "right")),
-                *(Column("of"), Column("verdict"), Column("found means")),
+                *(Column("of"), Column("verdict"), Column("found means, or compare")),
             ],
             rows=[_row(one) for one in self.findings],
             notes=(*(f"{one.name}: not measured: {one.reason}" for one in self.findings if one.reason), *self._about()),
@@ -135,8 +143,15 @@ def checked_card_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _row(one: Finding) -> Sequence[Any]:
-    value = None if math.isnan(one.value) else Estimate(one.value, one.low, one.high)
-    return [one.part, one.name, value, Count(one.n) if one.n else None, one.unit, one.verdict, one.limit]
+    value = None if math.isnan(one.value) else Estimate(one.value, one.low, one.high, _decimals(one))
+    told = one.limit or one.beside
+    return [one.part, one.name, value, Count(one.n) if one.n else None, one.unit, one.verdict, told]
+
+
+def _decimals(one: Finding) -> int:
+    """Three, or as many as a small amount of money needs to be told from none."""
+    small = one.part == "cost" and 0 < one.value < _SMALL
+    return 1 - math.floor(math.log10(one.value)) if small else _USUAL
 
 
 def _detail_lines(one: Finding) -> list[str]:

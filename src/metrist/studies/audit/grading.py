@@ -8,21 +8,27 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from metrist.errors import RunError
-from metrist.executors.scoring import score_one
+from metrist.executors.scoring import lack, score_one
 from metrist.metrics.judge import Judge
-from metrist.metrics.judging import spent_together
+from metrist.metrics.judging import FILTERED, spent_together
 from metrist.metrics.rubrics import Rubric
 from metrist.metrics.shard import Shard
 from metrist.models.llm import estimates
 from metrist.models.llm.talk import Sampling
 from metrist.records import Record
+from metrist.run.summary import first_answer
 from metrist.scores import Scores
 from metrist.studies.audit.certainty import Floats
 
-# Said instead of a grade, near the beginning of an answer.
+# Said instead of a grade, near the beginning of an answer. "I cannot find any fault" refuses nothing.
+_REFUSED = (
+    r"(?:assist|help|evaluate|judge|grade|rate|assess|score|review|comply|fulfill?|provide|do|answer|complete|process|"
+    r"engage|continue)"
+)
 _REFUSAL = re.compile(
-    r"\b(?:i(?:'m| am)? (?:sorry|unable|not able)|i (?:can ?not|can't|won't|will not|must decline)|as an ai\b|"
-    r"against my (?:guidelines|policy))",
+    r"\b(?:i(?:'m| am) (?:very |so |really )?(?:sorry|unable|not able)|sorry,? (?:but )?i\b|i (?:must|have to) decline|"
+    rf"i (?:can ?not|can't|could not|couldn't|won't|will not|am not going to)(?: \w+)? {_REFUSED}\b|"
+    r"as an ai(?: language)?(?: model| assistant)?,? i\b|against my (?:guidelines|policy|policies))",
     re.IGNORECASE,
 )
 _BEGINNING = 200
@@ -69,10 +75,14 @@ class Grader:
     def grade(self, records: Sequence[Record], **settings: Any) -> Scores:
         """The judge's scores, with some of its settings changed, or asked once more (`sample`)."""
         own = {f.name: getattr(self.judge, f.name) for f in fields(self.judge)}
-        scores = score_one(AskedAgain(**{**own, **settings}), Shard(records))
-        self.asked += len(scores)
-        self.failures += scores.failures.values()
-        self.refusals += sum(_refuses(why, scores.raws.get(i) or "") for i, why in scores.failures.items())
+        judge = AskedAgain(**{**own, **settings})
+        scores = score_one(judge, Shard(records))
+        # An output that lacks what the judge needs was never shown to it: that is no failure of the judge.
+        asked = [i for i, record in enumerate(records) if lack(judge, record) is None]
+        failed = [i for i in asked if i in scores.failures]
+        self.asked += len(asked)
+        self.failures += [scores.failures[i] for i in failed]
+        self.refusals += sum(_refuses(scores.raws.get(i) or "", scores.usages.get(i)) for i in failed)
         self.usages += [scores.usages.get(i) for i in range(len(scores))]
         return scores
 
@@ -88,8 +98,10 @@ class Grader:
 def check_some_graded(judge: Judge, scores: Scores) -> None:
     """A judge that never gives a grade is a fault of the whole audit, unless nothing is asked at all."""
     if len(scores.failures) == len(scores) and estimates.current() is None:
-        raise RunError(f"{judge.text} graded none of {len(scores):,} outputs, such as: {scores.failures[0]}")
+        answer = first_answer(scores.raws[i] for i in sorted(scores.raws))
+        raise RunError(f"{judge.text} graded none of {len(scores):,} outputs, such as: {scores.failures[0]}{answer}")
 
 
-def _refuses(failure: str, raw: str) -> bool:
-    return "filtered" in failure or bool(_REFUSAL.search(raw[:_BEGINNING]))
+def _refuses(raw: str, usage: Mapping[str, Any] | None) -> bool:
+    """Whether an answer without a grade refuses to give one, in words or by a filter of the server."""
+    return bool((usage or {}).get(FILTERED)) or bool(_REFUSAL.search(raw[:_BEGINNING].replace("’", "'")))

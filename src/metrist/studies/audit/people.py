@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from metrist.errors import MetristError
@@ -44,6 +45,7 @@ def people_findings(material: Material, grades: Mapping[str, Floats], lower_is_b
             high=figure.high,
             n=figure.n,
             unit="outputs",
+            beside=_baselines(figure.chance, figure.all_ties),
             details={} if math.isnan(figure.chance) else {"chance": figure.chance, "all_ties": figure.all_ties},
         )
         for figure in found.figures
@@ -51,17 +53,25 @@ def people_findings(material: Material, grades: Mapping[str, Floats], lower_is_b
     ]
 
 
+def _baselines(chance: float, all_ties: float) -> str:
+    """What a metric reaches that knows nothing: pairwise accuracy is no share of which half would be chance."""
+    if math.isnan(chance) or math.isnan(all_ties):
+        return ""
+    return f"chance {chance:.3f}, all ties {all_ties:.3f}"
+
+
 def choice_findings(material: Material, judgments: Sequence[Judgment]) -> list[Finding]:
     """How often the judge chooses between two outputs as most people did."""
     findings = []
     for aspect, votes in material.votes.items():
         keys = [(pair.first.item, pair.first.system, pair.second.system) for pair in material.pairs]
-        told = zip(map(votes.choice, keys), (one.preference for one in judgments), strict=True)
-        both = [(human, own) for human, own in told if human is not None and own is not None]
+        sides = zip(map(votes.choice, keys), (one.preference for one in judgments), strict=True)
+        both = [(human, own) for human, own in sides if human is not None and own is not None]
         hits = sum(human == own for human, own in both)
         coin = sum(human != "tie" for human, _ in both) / 2 / len(both) if both else math.nan
         name = f"choices as people's by {aspect}"
-        findings.append(share("people", name, hits, len(both), "pairs", details={"chance": coin}))
+        told = share("people", name, hits, len(both), "pairs", details={"chance": coin})
+        findings.append(replace(told, beside="" if math.isnan(coin) else f"chance {coin:.3f}"))
     return findings
 
 

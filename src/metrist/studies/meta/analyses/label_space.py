@@ -62,4 +62,5 @@ def _built(name: str) -> Metric | None:
         metric = build(name, allow_import=False)
     except MetristError:  # somebody else's metric, or a part of one
         return None
-    return metric if set(metric.needs) <= _NEEDS and metric.higher_is_better else None
+    asks = metric.extra == "llm"  # Nobody expects a reader of scores to ask, and to pay for it.
+    return metric if set(metric.needs) <= _NEEDS and metric.higher_is_better and not asks else None

@@ -1,0 +1,33 @@
+"""Keywords that nobody knows are refused in the name of the function that was called."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import metrist
+
+ROWS = [{"item": "1", "system": "a", "output": "o"}]
+
+
+@pytest.mark.parametrize(
+    ("call", "unknown"),
+    [
+        (lambda **more: metrist.score(ROWS, "length", **more), "dry_run"),
+        (lambda **more: metrist.prefer(ROWS, "length", **more), "seed"),
+        (lambda **more: metrist.explain(ROWS, "length", **more), "device"),
+    ],
+)
+def test_an_unknown_keyword_is_refused_with_those_that_there_are(call: Any, unknown: str) -> None:
+    with pytest.raises(TypeError, match=rf"\(\) has no parameter '{unknown}'; it takes .*max_cost.*, and to read the"):
+        call(**{unknown: True})
+
+
+def test_a_misspelt_keyword_is_met_with_the_nearest() -> None:
+    said = re.escape("score() has no parameter 'max_costs'; did you mean 'max_cost'?")
+    with pytest.raises(TypeError, match=said):
+        metrist.score(ROWS, "length", max_costs=1)
+    with pytest.raises(TypeError, match="did you mean 'fields'"):
+        metrist.score(ROWS, "length", field={})

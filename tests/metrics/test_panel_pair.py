@@ -1,0 +1,117 @@
+"""Several comparators vote on a pair: ties count, and divided judges make one."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from metrist.errors import SpecError
+from metrist.metrics.catalog import build
+from metrist.metrics.panel_pair import PanelPair
+from metrist.metrics.preferring import Comparator, Judgment
+from metrist.ratings import Choice
+from metrist.records import Pair, Record
+from metrist.run.prefer import estimate_preferences, prefer
+
+PAIR = Pair(first=Record(item="1", system="x", output="a"), second=Record(item="1", system="y", output="b"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sure(Comparator):
+    """Always chooses the same, or nothing."""
+
+    choice: Choice | None
+    number: int = 0
+    flipped: bool | None = None
+
+    def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
+        if self.choice is None:
+            return [Judgment(failure="no idea", usage={"calls": 2})] * len(pairs)
+        told = Judgment(
+            preference=self.choice, explanation="So.", flipped=self.flipped, raws=("r",), usage={"calls": 2}
+        )
+        return [told] * len(pairs)
+
+
+def voted(*choices: Choice | None, flipped: Sequence[bool | None] = ()) -> Judgment:
+    flips = [*flipped, *[None] * (len(choices) - len(flipped))]
+    members = (Sure(choice=c, number=n, flipped=f) for n, (c, f) in enumerate(zip(choices, flips, strict=True)))
+    return PanelPair(judges=tuple(members)).prefer([PAIR])[0]
+
+
+@pytest.mark.parametrize(
+    ("choices", "voted_for"),
+    [
+        (("first", "first", "second"), "first"),
+        (("second", "tie", "second"), "second"),
+        (("tie", "tie", "first"), "tie"),
+        (("first", "second"), "tie"),
+        (("first", "tie"), "tie"),
+        (("first", "second", "tie"), "tie"),
+        (("first", None), "first"),
+        (("first", None, "first"), "first"),
+    ],
+)
+def test_the_choice_of_most_judges_wins(choices: Sequence[Choice | None], voted_for: Choice) -> None:
+    assert voted(*choices).preference == voted_for
+
+
+def test_what_each_judge_said_and_took_is_kept() -> None:
+    one = voted("first", None, "first")
+    assert one.explanation == "judge_1: first: So.\n\njudge_2: no idea: \n\njudge_3: first: So."
+    assert one.usage == {"calls": 6}
+    assert one.raws == ("r", "r")
+
+
+def test_at_least_half_of_the_judges_must_choose() -> None:
+    failed = voted("first", None, None)
+    assert failed.preference is None
+    assert failed.failure == "only 1 of 3 judges chose (judge_2: no idea; judge_3: no idea)"
+
+
+def test_the_order_decided_where_it_did_for_more_than_half_of_the_judges() -> None:
+    assert voted("tie", "tie", "first", flipped=(True, True, False)).flipped is True
+    assert voted("tie", "first", flipped=(True, False)).flipped is False
+    assert voted("tie", "first").flipped is None
+
+
+def test_a_panel_of_metrics_and_llms_is_named_as_any_comparator_is() -> None:
+    text = "panel_pair(judges=[judge_pair(llm=openai(model='a'), reference='shown'), by_score(metric=bleu, tie=0.5)])"
+    panel = build(text)
+    assert panel.text == text
+    assert build(panel.text) == panel == pickle.loads(pickle.dumps(panel))
+    assert panel.needs == ("references",)
+    assert panel.extra == "llm"
+    assert "judge_1 prompt" in panel.facts()
+
+
+def test_metrics_vote_on_real_pairs() -> None:
+    rows = [{"item": "1", "system": s, "output": s * n, "references": ["aaa"]} for s, n in (("a", 3), ("b", 5))]
+    text = (
+        "panel_pair(judges=[by_score(metric=chrf), by_score(metric=rougeL), by_score(metric=length, better='higher')])"
+    )
+    found = prefer(rows, text)
+    assert [rate.value for rate in found.win_rates()] == [1.0, 0.0]
+
+
+def test_a_dry_run_counts_what_the_judges_of_a_panel_would_ask() -> None:
+    rows = [{"item": "1", "system": s, "output": s} for s in "ab"]
+    panel = "panel_pair(judges=[by_score(metric=length, better='higher'), judge_pair(llm=openai(model='a'))])"
+    (asked,) = estimate_preferences(rows, [panel]).by_llm.values()
+    assert asked.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("panel_pair(judges=[judge_pair(llm=openai(model='a'))])", "panel_pair needs at least two judges, got 1"),
+        ("panel_pair(judges=[by_score(metric=chrf), by_score(metric=chrf)])", "a judge is listed twice"),
+        ("panel_pair(judges=[chrf, bleu])", "panel_pair: judges must be a list"),
+    ],
+)
+def test_a_panel_that_cannot_vote_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        build(text)

@@ -1,0 +1,85 @@
+"""A file that may not be written can still be read."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import ModelError
+from metrist.models.llm import calls
+from metrist.models.llm.answer_cache import AnswerCache
+from metrist.models.llm.talk import Sampling
+from metrist.models.shared_file import SharedFile
+from scripted_llm import Scripted, say
+
+
+@pytest.fixture
+def unwritable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a cache with two answers, of which SQLite says what it says of a file that may not be written."""
+    monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path))
+    calls.complete(Scripted(), say("one", "two"), Sampling())
+    prepare = SharedFile._prepare
+
+    def forbidden(self: SharedFile, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA query_only = 1")
+        prepare(self, connection)
+
+    monkeypatch.setattr(SharedFile, "_prepare", forbidden)
+    return tmp_path
+
+
+def test_answers_are_counted_and_read_where_nothing_may_be_written(unwritable: Path) -> None:
+    cache = AnswerCache(unwritable)
+    assert cache.contents().answers == {"scripted": 2}
+    assert [kept.answer.text for kept in cache.each()] == ["ONE", "TWO"]
+    cache.close()
+
+
+def test_what_would_change_such_a_file_says_what_is_wrong(unwritable: Path) -> None:
+    cache = AnswerCache(unwritable)
+    said = r"the answers in .*sqlite cannot be looked at or changed: attempt to write a readonly database"
+    with pytest.raises(ModelError, match=said):
+        cache.clear()
+    with pytest.raises(ModelError, match=r"cannot be kept in .* \(attempt to write a readonly database\), and nothing"):
+        cache.check()
+    cache.close()
+
+
+def test_a_run_whose_answers_are_all_there_needs_no_more(unwritable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_CACHE", str(unwritable / "."))
+    assert [answer.text for answer in calls.complete(Scripted(), say("two"), Sampling())] == ["TWO"]
+
+
+def test_a_file_with_a_journal_is_not_read_as_if_nobody_changed_it(
+    unwritable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[str] = []
+    connect = sqlite3.connect
+
+    def unopenable(address: object, **more: object) -> sqlite3.Connection:
+        if more.get("uri"):
+            ways.append(str(address).partition("?")[2])
+            return connect(":memory:")
+        return connect(str(address), isolation_level=None, check_same_thread=False)
+
+    def closed(_: sqlite3.Connection) -> bool:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    cache = AnswerCache(unwritable)
+    monkeypatch.setattr("metrist.models.shared_file.sqlite3.connect", unopenable)
+    for journal, tried in ((b"", ["mode=ro", "mode=ro&immutable=1"]), (b"not empty", ["mode=ro"])):
+        Path(f"{cache.path}-wal").write_bytes(journal)
+        ways.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(SharedFile, "_prepare", _refuse)
+            patched.setattr("metrist.models.shared_file._is_foreign", closed)
+            with pytest.raises(ModelError, match="attempt to write a readonly database"):
+                cache.contents()
+        assert ways == tried
+
+
+def _refuse(_: SharedFile, connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA query_only = 1")
+    connection.execute("CREATE TABLE refused (a)")
