@@ -3,7 +3,7 @@
     python preference_small.py PAIRS.jsonl.gz BASE OUT          trains; the same command goes on after a stop
     python preference_small.py PAIRS.jsonl.gz BASE OUT --ship DIR   puts the finished one into metrist's own form too
 
-BASE is all-MiniLM-L6-v2 (Apache-2.0). What else was tried stands in LOG-preference-small.md.
+BASE is all-MiniLM-L6-v2 (Apache-2.0). What was tried stands in LOG-preference-small.md.
 """
 
 from __future__ import annotations
