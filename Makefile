@@ -29,8 +29,8 @@ $(VENV)/.bench: $(VENV)/.tests
 demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -m likelihood -o demo-run
 
-test: $(VENV)/.tests  ## the whole test suite
-	$(BIN)/python -m pytest
+test: $(VENV)/.tests  ## the whole test suite, on all cores
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 
 check: $(VENV)/.tests  ## linter, formatter, types, layers
 	$(BIN)/ruff check .

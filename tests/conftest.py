@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+# Tests run side by side, one to a core: more threads would only take each other's place. Set before numpy or torch come
+# in, and for the processes that tests start; it also makes sums of floats the same in all of them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import HealthCheck, settings
 

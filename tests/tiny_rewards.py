@@ -17,6 +17,7 @@ def in_torch(
     layout: Layout | None = None,
     seed: int = 3,
     criteria: Mapping[str, str] | None = None,
+    fields: Mapping[str, tuple[str, ...]] | None = None,
     centre: float = 0.0,
     spread: float = 1.0,
 ) -> Path:
@@ -30,7 +31,8 @@ def in_torch(
     made = TorchReward.untrained(Options(model=str(base)), layout or Layout(), pooling, seed)
     # Heads are drawn small; rewards of random models should differ visibly.
     made.model.head.weight.data *= 20
-    settings = replace(made.settings, criteria=dict(criteria or {}), centre=centre, spread=spread)
+    learned = {"criteria": dict(criteria or {}), "fields": dict(fields or {})}
+    settings = replace(made.settings, **learned, centre=centre, spread=spread)
     folder.mkdir(parents=True, exist_ok=True)
     with silent():
         made.model.save(folder, AutoTokenizer.from_pretrained(base), settings)

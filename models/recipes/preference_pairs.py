@@ -122,7 +122,8 @@ def rated_pairs(known: Known) -> Iterator[GoodBad]:
         for aspect, criterion in told.aspects.items():
             built = build_pairs(judged, [Aim(aspect=aspect, criterion=criterion)], rules, shape)
             print(f"{told.file:14} {aspect:26} {criterion:18} {len(built.pairs):6,}", file=sys.stderr)
-            yield from (replace(pair, item=f"{told.file}:{pair.item}", split=None) for pair in built.pairs)
+            for pair in built.pairs:
+                yield replace(pair, item=f"{told.file}:{pair.item}" if pair.item else "", split=None)
 
 
 def _unjudged(judged: Judgments, known: Known) -> Judgments:
@@ -161,7 +162,7 @@ def made_pairs(known: Known, rng: random.Random) -> list[GoodBad]:
 
 
 def _made(criterion: str, context: Fields, label: str, good: str, bad: str) -> GoodBad:
-    return GoodBad(criterion=criterion, good=(*context, (label, good)), bad=(*context, (label, bad)), item="made")
+    return GoodBad(criterion=criterion, good=(*context, (label, good)), bad=(*context, (label, bad)))
 
 
 def _slips(lines: Sequence[str], rng: random.Random) -> Iterator[GoodBad]:

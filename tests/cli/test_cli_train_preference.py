@@ -74,7 +74,7 @@ def test_a_model_is_trained_and_not_trained_again(
     assert said[0].startswith("mean accuracy over 2 criteria of the development pairs: 0.")
     assert said[1].startswith("  A  ")
     assert said[1].endswith("  20 pairs")
-    assert said[-1] == f"use it: metrist score … -m \"preference(model='{out}')\""
+    assert said[-1] == f"use it: metrist score … -m \"preference(model='{out}', criterion='A')\""
     settings = json.loads((out / "reward.json").read_text())
     assert settings["pooling"] == "first"
     assert settings["layout"] == {"labelled": True, "max_length": 40, "keep": "both"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Hashable
 from functools import cache
 from itertools import combinations
 
@@ -82,10 +83,73 @@ def test_each_criterion_gets_its_shares_and_the_seed_decides() -> None:
     assert split_pairs(pairs, seed=2) != split
 
 
-def test_short_texts_join_nothing() -> None:
+def fielded(fields: dict[str, str], good: str, bad: str, item: str = "", criterion: str = "c") -> GoodBad:
+    context = tuple(fields.items())
+    return GoodBad(criterion=criterion, good=(*context, ("output", good)), bad=(*context, ("output", bad)), item=item)
+
+
+def sides_of(pairs: list[GoodBad], by: Callable[[GoodBad], Hashable]) -> dict[Hashable, set[str | None]]:
+    found: dict[Hashable, set[str | None]] = {}
+    for one in pairs:
+        found.setdefault(by(one), set()).add(one.split)
+    return found
+
+
+def test_short_answers_and_short_fields_beside_longer_ones_join_nothing() -> None:
     rng = random.Random(1)
-    pairs = [pair("none", words(rng), "Yes, sir!") for _ in range(100)]
-    assert sizes(split_pairs(pairs, seed=1), "c") == [80, 10, 10]
+    pairs = [fielded({"premise": "none", "update": words(rng)}, words(rng), "Yes, sir!") for _ in range(100)]
+    split = split_pairs(pairs, seed=1)
+    assert sizes(split, "c") == [80, 10, 10]
+    assert all(row.elsewhere == 0 for row in leaks(split.pairs))
+
+
+def test_a_context_of_short_fields_joins_as_a_whole() -> None:
+    rng = random.Random(2)
+    pairs = [
+        fielded({"genre": genre, "title": f"Title{title}!"}, words(rng), words(rng))
+        for genre in ("Comedy", "A drama")
+        for title in range(20)
+        for _ in range(5)
+    ]
+    leaking = positional(rng.sample(pairs, len(pairs)))
+    held = [one for one in leaking if one.split != "train"]
+    seen = {one.good[:-1] for one in leaking if one.split == "train"}
+    for row in leaks(leaking):
+        wanted = sum(one.good[:-1] in seen for one in held if one.split == row.split)
+        assert (row.same_context, row.any_text, row.elsewhere) == (wanted, wanted, wanted) != (0, 0, 0)
+    split = split_pairs(leaking, seed=1)
+    assert all(len(sides) == 1 for sides in sides_of(split.pairs, lambda one: one.good[:-1]).values())
+    assert sizes(split, "c") == [160, 20, 20]
+    assert all(row.elsewhere == 0 for row in leaks(split.pairs))
+
+
+def test_an_item_stands_on_one_side_within_its_criterion() -> None:
+    rng = random.Random(3)
+    pairs = [
+        fielded({}, words(rng), words(rng), f"i{item}", criterion)
+        for item in range(40)
+        for criterion in "cd"
+        for _ in range(5)
+    ]
+    leaking = positional(rng.sample(pairs, len(pairs)))
+    trained = {(one.criterion, one.item) for one in leaking if one.split == "train"}
+    for row in leaks(leaking):
+        held = [one for one in leaking if (one.criterion, one.split) == (row.criterion, row.split)]
+        assert row.elsewhere == sum((one.criterion, one.item) in trained for one in held) > 0
+    split = split_pairs(leaking, seed=1)
+    assert all(len(sides) == 1 for sides in sides_of(split.pairs, lambda one: (one.criterion, one.item)).values())
+    # Item 1 of one criterion need not be item 1 of another, which may come from another file.
+    assert any(len(sides) > 1 for sides in sides_of(split.pairs, lambda one: one.item).values())
+    assert all(row.elsewhere == 0 for row in leaks(split.pairs))
+
+
+@pytest.mark.parametrize(("count", "empty"), [(2, "dev and test"), (3, "dev and test"), (5, "test")])
+def test_too_few_pairs_are_not_said_to_hang_together(count: int, empty: str) -> None:
+    rng = random.Random(4)
+    pairs = [pair(words(rng), words(rng), words(rng)) for _ in range(count)]
+    wanted = rf"nothing is left for {empty}: there are only {count} to split, too few for the shares 0\.8, 0\.1, 0\.1"
+    with pytest.raises(InputError, match=wanted):
+        split_pairs(pairs)
 
 
 def test_a_group_of_all_pairs_is_cut_and_what_crosses_is_left_out() -> None:
@@ -107,7 +171,8 @@ def test_a_group_of_all_pairs_is_cut_and_what_crosses_is_left_out() -> None:
 def test_pairs_that_all_share_a_text_cannot_be_split() -> None:
     rng = random.Random(1)
     pairs = [pair("the one context of all pairs", words(rng), words(rng)) for _ in range(30)]
-    with pytest.raises(InputError, match=r"nothing is left for dev and test: of 30, .*--near.*--split-by position"):
+    wanted = r"nothing is left for dev and test: of 30, 30 hang together by texts or items.*--near.*--split-by position"
+    with pytest.raises(InputError, match=wanted):
         split_pairs(pairs)
     assert Counter(one.split for one in positional(pairs)) == {"train": 24, "dev": 3, "test": 3}
 

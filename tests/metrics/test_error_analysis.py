@@ -253,6 +253,22 @@ def test_a_sample_that_cannot_be_read_is_left_out_and_noted() -> None:
     assert "??" in str(score.raw)
 
 
+def test_every_reason_of_samples_that_failed_is_told_once() -> None:
+    def answer(conversation: Conversation, sampling: Sampling) -> str | Completion:
+        if sampling.sample == last:
+            return json.dumps({"mark": mark_in(conversation), "errors": [SLOW]}) if len(conversation) > 1 else "x"
+        if len(conversation) == 1:
+            return "x" if sampling.sample == 0 else Completion(failure="busy")
+        return "??"
+
+    reasons = "the answer has no JSON object with 'errors'; no answer came: busy"
+    last = 3
+    score = scored(FakeLLM(answer), samples=4, temperature=0.5)
+    assert (score.value, score.explanation) == (-4, f"3 of 4 analyses could not be read: {reasons}")
+    last = -1
+    assert scored(FakeLLM(answer), samples=4, temperature=0.5).failure == reasons
+
+
 def test_errors_of_one_analysis_are_never_merged_with_each_other() -> None:
     one, other = (Error(aspect="A", severity="minor", penalty=1.0, text="x", start=0, end=5) for _ in range(2))
     assert len(merged([[one, other], [one, other]])) == 2
@@ -297,7 +313,7 @@ def test_an_error_that_cannot_be_checked_stands() -> None:
 
     score = scored(FakeLLM(answer), check="second_pass")
     assert score.value == -5
-    assert score.explanation == "2 errors could not be checked and stand"
+    assert score.explanation == "2 errors could not be checked and stand (no answer came: busy)"
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,23 @@ def test_an_answer_that_is_known_to_be_cut_off_is_partial_even_where_it_looks_wh
     assert not tiger_answers.read("The model-generated output contains no errors.", cut=True).partial
 
 
+@pytest.mark.parametrize("end", ["1", "1.", "-1", "**1", "\n1"])
+def test_a_penalty_at_the_very_end_of_a_cut_off_answer_does_not_count_as_it_may_go_on(end: str) -> None:
+    answer = TWO.replace("2: 0.5", f"2: {end}")
+    found = tiger_answers.read(answer, cut=True)
+    assert [error.penalty for error in found.errors] == [4.0, None]
+    assert found.partial
+    assert "error 2 has no penalty that could be read and does not count" in found.notes
+    for whole in (f"{answer}\n", f"{answer} points", f"{answer}\nThat is all I found in 2026"):
+        assert tiger_answers.read(whole, cut=True).penalty == 5.0
+    assert tiger_answers.read(answer).penalty == 5.0
+
+
+def test_a_penalty_at_the_end_counts_where_the_header_bears_it_out() -> None:
+    assert tiger_answers.read(TWO, cut=True).penalty == 4.5
+    assert tiger_answers.read(TWO.replace("of 4.5", "of 4.75"), cut=True).penalty == 4.0
+
+
 def test_fewer_errors_than_the_header_says_make_the_answer_partial() -> None:
     found = tiger_answers.read(TWO.replace("contains 2", "contains 3"))
     assert found.partial
@@ -151,6 +168,15 @@ def test_severities_and_penalties_out_of_range_are_kept_and_noted() -> None:
         ("−2.5", 2.5),
         (".5", 0.5),
         ("2 points", 2),
+        ("4pts", 4),
+        ("4.5 pts", 4.5),
+        ("1pt.", 1),
+        ("3points", 3),
+        ("4p", None),
+        ("4pts-5pts", None),
+        ("1,000", None),
+        ("4,500 points", None),
+        ("4,25", 4.25),
         ("2 (major)", 2),
         ("2.5 out of 5", 2.5),
         ("**2**", 2),
@@ -372,6 +398,51 @@ def test_a_missing_brace_or_one_bad_member_loses_no_error(answer: str) -> None:
     assert found.errors == (READ, READ)
     assert found.partial
     assert "the answer's JSON is damaged" in found.notes
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"mark": "ab12", "errors": []',
+        '{"mark": "ab12", "errors": {}',
+        '{"errors": [ ], "mark": "ab12"',
+        '```json\n{"mark": "ab12", "errors": []\n```',
+        '{"mark": "ab12", "errors": [], "total": 0 + 0}',
+        "{'mark': 'ab12', 'errors': []",
+        '{"errors": []',
+    ],
+)
+def test_a_missing_brace_does_not_lose_outputs_without_errors(answer: str) -> None:
+    cut_off = "the answer is cut off; what was complete is kept"
+    noted = ErrorAnswer(notes=("the answer's JSON is damaged", cut_off), partial=True)
+    assert json_answers.read(answer, ["Paris."], mark="ab12") == noted
+    assert json_answers.read(answer, ["Paris."], mark="ab12", cut=True) == ErrorAnswer(notes=(cut_off,), partial=True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"mark": "ab12", "errors": [',
+        '{"mark": "ab12", "errors": {',
+        '{"mark": "ab12", "errors":',
+        '{"mark": "ab12", "errors": [] of which',
+        '{"mark": "zz99", "errors": []',
+        'Mark ab12. An answer has "errors": []',
+        '{"mark": "ab12", "errors": [{"explanation": "it says "errors": []',
+        '{"errors": [{"explanation": "my mark is ab12, and {"errors": []',
+        'The mark is ab12. It says {"errors": [], "id": 7',
+    ],
+)
+def test_an_empty_list_that_is_open_or_perhaps_quoted_says_nothing(answer: str) -> None:
+    assert json_answers.read(answer, ['{"errors": [], "id": 7}'], mark="ab12").failure is not None
+
+
+@pytest.mark.parametrize("quotes", ["all", "keys"])
+def test_damaged_json_in_single_quotes_keeps_its_errors(quotes: str) -> None:
+    row = repr(AS_JSON) if quotes == "all" else _E
+    found = json_answers.read(f"{{'mark': 'ab12', 'errors': [{row}, {row}]", mark="ab12")
+    assert found.errors == (READ, READ)
+    assert found.partial
 
 
 @pytest.mark.parametrize("said", ["The mark is ab12. ", "(ab12)\n"])

@@ -56,7 +56,8 @@ def test_each_judge_and_their_disagreement_are_parts():
     assert score.parts["judge_1"] == 4
     assert math.isnan(score.parts["judge_2"])
     assert score.parts["disagreement"] == 2
-    assert score.explanation == "judge_1: It is a 4.\n\njudge_3: It is a 6."
+    said = ["judge_1: It is a 4.", "judge_2: the answer has no JSON object", "judge_3: It is a 6."]
+    assert score.explanation == "\n\n".join(said)
     assert score.raw == "judge_2: I do not know."
     assert (score.usage["calls"], score.usage["cost"]) == (3, 0.75)
 

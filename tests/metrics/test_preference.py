@@ -4,13 +4,16 @@ themselves, asked by hand."""
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import tiny_models
 import tiny_rewards
 from metrist import criteria
 from metrist.cli.app import app
@@ -91,10 +94,10 @@ def test_a_criterion_of_a_data_set_reads_the_columns_that_it_came_with(model):
     assert score.parts["reward"] == raw(model, "is it not bad ?", ("source", "a small cat"), answer)
 
 
-def test_any_column_and_every_reference_can_be_the_context(model):
+def test_any_column_and_the_first_reference_can_be_the_context(model):
     metric = Preference(model=model, instruction="good ?", context=("references", "mood", "absent"))
-    (score,) = scored(metric, replace(FULL, references=("a dog", "", "a cat"), extra={"mood": "bad", "absent": 3}))
-    context = [("references", "a dog"), ("references", "a cat"), ("mood", "bad")]
+    (score,) = scored(metric, replace(FULL, references=("", "a dog", "a cat"), extra={"mood": "bad", "absent": 3}))
+    context = [("reference", "a dog"), ("mood", "bad")]
     assert score.parts["reward"] == raw(model, "good ?", *context, ("output", "the cat sat"))
 
 
@@ -122,7 +125,8 @@ def test_several_models_give_their_mean_and_how_far_they_lie_apart(model, other)
     metric = Preference(model=(model, other), criterion="fluency")
     (score,) = scored(metric, FULL)
     each = [scored(Preference(model=one, criterion="fluency"), FULL)[0] for one in (model, other)]
-    assert score.value == pytest.approx(np.mean([one.value for one in each]))
+    # Their means of training answers are 0.5 and 0, the standard deviations 2 and 1.
+    assert score.value == pytest.approx((np.mean([one.parts["reward"] for one in each]) - 0.25) / 1.5)
     assert score.parts["spread"] == pytest.approx(abs(each[0].value - each[1].value) / 2**0.5)
     assert [score.parts["reward_1"], score.parts["reward_2"]] == [one.parts["reward"] for one in each]
     assert build(metric.text) == metric
@@ -140,7 +144,13 @@ def test_an_empty_output_fails_and_the_others_are_scored(model):
 def test_records_without_the_context_that_the_criterion_is_about_are_counted(model):
     metric = Preference(model=model)
     remarks = metric.remarks(scored(metric, FULL, BARE))
-    assert remarks == [f"{metric.text}: 1 of 2 outputs have no instruction or source, and were judged without"]
+    assert remarks == [
+        f"{metric.text}: 1 of 2 outputs have no source or other context for 'overall', and were judged without"
+    ]
+    mood = Preference(model=model, context=("mood", "source"))
+    assert mood.remarks(scored(mood, FULL, BARE)) == [
+        f"{mood.text}: 1 of 2 outputs have no mood or source, and were judged without"
+    ]
     fluency = Preference(model=model, criterion="fluency")
     assert fluency.remarks(scored(fluency, FULL, BARE)) == []
 
@@ -175,13 +185,113 @@ def test_where_less_is_better_the_lower_reward_is_preferred(model):
     assert judgment.explanation.endswith(f"a probability of {sigmoid(second - first):.3f}")
 
 
-def test_an_ensembles_probability_is_the_mean_of_its_models(model, other):
+def test_an_ensembles_probability_is_that_of_its_mean_reward(model, other):
     metric = Preference(model=(model, other))
     (judgment,) = comparator(metric).prefer([Pair(first=FULL, second=BARE)])
     leads = [
         np.subtract(*(s.parts["reward"] for s in scored(Preference(model=one), FULL, BARE))) for one in (model, other)
     ]
-    assert judgment.explanation.endswith(f"{np.mean([sigmoid(lead) for lead in leads]):.3f}")
+    assert judgment.explanation.endswith(f"{sigmoid(np.mean(leads)):.3f}")
+
+
+def test_an_ensembles_choice_and_its_probability_never_contradict_each_other(tiny, tmp_path):
+    """Of models that disagree, one in a unit a hundred times as large, and of one's mean or the other's."""
+    models = tuple(
+        str(tiny_rewards.plain(tiny("bert"), tmp_path / str(seed), seed=seed, spread=spread))
+        for seed, spread in ((3, 10.0), (11, 0.1))
+    )
+    rng = random.Random(2)
+    records = [
+        Record(item="1", system=str(at), output=" ".join(rng.choices(tiny_models.WORDS, k=5))) for at in range(40)
+    ]
+    pairs = [Pair(first=one, second=other) for one, other in pairwise(records)]
+    chosen = set()
+    for judgment in comparator(Preference(model=models)).prefer(pairs):
+        sure = float(judgment.explanation.rsplit(" ", 1)[1])
+        assert sure >= 0.5 if judgment.preference == "first" else sure <= 0.5
+        chosen.add(judgment.preference)
+    assert chosen == {"first", "second"}
+
+
+@pytest.fixture(scope="module")
+def taught(tiny, tmp_path_factory) -> str:
+    """A model that learned criteria each with something else before the answer; labels tell."""
+    fields = {
+        "overall": ("output",),
+        "fluency": ("source", "summary"),
+        "Coherence": ("dialogue", "response"),
+        "correctness": ("reference", "translation"),
+        "politeness": ("instruction", "mood", "reply"),
+    }
+    learned = {**dict.fromkeys(fields, "is it good ?"), "correctness": "", "relevance": "is it new ?"}
+    folder = tmp_path_factory.mktemp("preference") / "taught"
+    return str(tiny_rewards.plain(tiny("bert"), folder, criteria=learned, fields=fields, layout=Layout(labelled=True)))
+
+
+TALK = replace(FULL, references=("a small dog", "dogs"), extra={"mood": "bad"})
+SOURCE = "a small cat"
+
+
+@pytest.mark.parametrize(
+    ("criterion", "record", "shown"),
+    [
+        ("overall", TALK, [("output", "the cat sat")]),
+        ("fluency", TALK, [("source", SOURCE), ("summary", "the cat sat")]),
+        # The table knows it in small letters; the record's source stands for a dialogue.
+        ("Coherence", TALK, [("dialogue", SOURCE), ("response", "the cat sat")]),
+        (
+            "coherence",
+            replace(TALK, extra={"dialogue": "he ran"}),
+            [("dialogue", "he ran"), ("response", "the cat sat")],
+        ),
+        ("fluency", replace(TALK, source=None), [("source", "summary of it"), ("summary", "the cat sat")]),
+        ("correctness", TALK, [("reference", "a small dog"), ("translation", "the cat sat")]),
+        ("correctness", FULL, [("translation", "the cat sat")]),
+        ("politeness", TALK, [("instruction", "summary of it"), ("mood", "bad"), ("reply", "the cat sat")]),
+        ("politeness", FULL, [("instruction", "summary of it"), ("mood", SOURCE), ("reply", "the cat sat")]),
+        ("politeness", BARE, [("reply", "the dog ran")]),
+        # Learned by a metrist that did not keep what was shown: as for one that was not learned.
+        ("relevance", FULL, [("instruction", "summary of it"), ("source", SOURCE), ("output", "the cat sat")]),
+    ],
+)
+def test_a_model_is_shown_what_it_learned_a_criterion_with(taught, criterion, record, shown):
+    asked = {"correctness": "", "relevance": "is it new ?"}.get(criterion, "is it good ?")
+    (score,) = scored(Preference(model=taught, criterion=criterion), record)
+    assert score.parts["reward"] == pytest.approx(raw(taught, asked, *shown), abs=1e-5)
+    wanted = criterion != "overall"
+    assert score.parts.get("no_context") == (float(len(shown) == 1) if wanted else None)
+
+
+def test_the_users_own_context_comes_before_the_learned_one(taught):
+    (score,) = scored(Preference(model=taught, criterion="fluency", context=("mood",)), TALK)
+    assert score.parts["reward"] == raw(taught, "is it good ?", ("mood", "bad"), ("summary", "the cat sat"))
+
+
+def test_each_model_of_an_ensemble_is_shown_what_it_learned(taught, model):
+    (score,) = scored(Preference(model=(taught, model)), FULL)
+    each = [scored(Preference(model=one), FULL)[0].parts["reward"] for one in (taught, model)]
+    assert [score.parts["reward_1"], score.parts["reward_2"]] == each
+
+
+def test_a_criterion_that_only_the_model_knows_is_taken(taught):
+    metric = build(f"preference(model={taught!r}, criterion='politeness')")
+    assert metric.higher_is_better is True
+    assert build(metric.text) == metric
+    assert metric.facts() == Preference(model=taught).facts()
+
+
+def test_a_criterion_that_nobody_knows_is_refused_before_anything_is_scored(taught, model):
+    message = (
+        r"preference: no criterion named 'politness'; did you mean 'politeness' or 'correctness'; \S+taught has "
+        r"learned overall, fluency, Coherence, correctness, politeness, relevance, and metrist's own are overall, .*; "
+        "to ask in your own words set instruction instead"
+    )
+    metric = build(f"preference(model={taught!r}, criterion='politness')")
+    for look in (metric.facts, lambda: scored(metric, FULL)):
+        with pytest.raises(SpecError, match=message):
+            look()
+    with pytest.raises(SpecError, match=r"no criterion named 'politeness'; \S+one has learned overall, CNO, "):
+        Preference(model=(taught, model), criterion="politeness").facts()
 
 
 def test_it_compares_systems_on_the_command_line(model, tmp_path):
@@ -200,7 +310,6 @@ def test_it_compares_systems_on_the_command_line(model, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("preference(model='a', criterion='flueny')", "no criterion named 'flueny'; did you mean 'fluency'"),
         ("preference(model=[])", r"the models of an ensemble must be different ones, got \[\]"),
         ("preference(model=['a', 'a'])", r"the models of an ensemble must be different ones, got \['a', 'a'\]"),
         (

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
 
+from forked_processes import exit_code, forked
 from metrist.models.plain import cores
 
 
@@ -55,3 +57,37 @@ def test_numpys_own_library_says_how_many_threads_it_has():
     with cores._single():
         assert found.get() == 1
     assert found.get() == before >= 1
+
+
+def test_the_last_of_several_sets_the_threads_back_whoever_came_first(set_to):
+    first, second = cores._single(), cores._single()
+    first.__enter__()
+    second.__enter__()
+    assert cores.threads() == 3, "as many pieces at once as before anybody came"
+    first.__exit__(None, None, None)
+    assert set_to[-1] == 1, "the second still computes each product on one core"
+    second.__exit__(None, None, None)
+    assert set_to == [3, 1, 3]
+
+
+def test_many_that_work_at_once_leave_the_threads_as_they_were(set_to):
+    users = [threading.Thread(target=cores.each, args=(lambda piece: piece, range(9))) for _ in range(20)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert set_to[-1] == 3
+    assert set(set_to) == {1, 3}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process")
+def test_a_process_that_is_forked_amid_the_work_has_its_threads_back(set_to):
+    def child():
+        assert set_to[-1] == 3 == cores.threads()
+        assert cores.each(lambda _: set_to[-1], [1, 2]) == [1, 1]
+        assert set_to[-1] == 3
+
+    with cores._single():
+        assert exit_code(forked(child)) == 0
+        assert set_to[-1] == 1, "here the work goes on"
+    assert set_to[-1] == 3

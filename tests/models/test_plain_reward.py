@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -82,22 +85,46 @@ def test_the_real_minilm_gives_torchs_rewards(tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["answer", "mean"])
-def test_a_reward_is_the_same_to_the_bit_whatever_is_judged_beside_it(tiny, tmp_path, monkeypatch, pooling):
+def test_a_reward_is_the_same_within_rounding_whatever_is_judged_beside_it(tiny, tmp_path, monkeypatch, pooling):
     model = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain", pooling=pooling))
     asked = judged(50)
     whole = values(model, asked)
-    np.testing.assert_array_equal([values(model, [one])[0] for one in asked], whole)
-    np.testing.assert_array_equal(values(model, asked[::-1])[::-1], whole)
+    np.testing.assert_allclose([values(model, [one])[0] for one in asked], whole, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values(model, asked[::-1])[::-1], whole, rtol=0, atol=1e-5)
     monkeypatch.setenv(BATCH_TOKENS, "7")
-    np.testing.assert_array_equal(values(model, asked), whole)
+    np.testing.assert_allclose(values(model, asked), whole, rtol=0, atol=1e-5)
 
 
 def test_a_row_of_one_token_is_the_same_alone_and_beside_others(tiny, tmp_path):
     network = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain"))._network
     short, long = np.array([5], np.int32), np.array([5, 9, 7], np.int32)
-    np.testing.assert_array_equal(
-        network.vectors([short], [(0, 1)])[0], network.vectors([short, long], [(0, 1)] * 2)[0]
+    alone, beside = network.vectors([short], [(0, 1)])[0], network.vectors([short, long], [(0, 1)] * 2)[0]
+    np.testing.assert_allclose(alone, beside, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("processor", ["Haswell", "SkylakeX"])
+def test_rounding_is_as_small_with_the_products_of_other_processors(tiny, tmp_path, processor):
+    """OpenBLAS chooses how to compute by the processor, unless it is told when it is loaded."""
+    folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
+    code = (
+        "import sys, test_plain_reward as t; asked = t.judged(50); model = t.plain(t.Path(sys.argv[1]));"
+        "print(abs(t.values(model, asked) - [t.values(model, [one])[0] for one in asked]).max())"
     )
+    paths = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))
+    told = {**os.environ, "OPENBLAS_CORETYPE": processor, "PYTHONPATH": paths}
+    command = [sys.executable, "-c", code, str(folder)]
+    said = subprocess.run(command, check=False, env=told, capture_output=True, text=True)
+    if said.returncode < 0:
+        pytest.skip(f"this processor cannot compute as a {processor}")
+    assert said.returncode == 0, said.stderr
+    assert float(said.stdout) < 1e-5
+
+
+def test_all_models_of_an_ensemble_stay_loaded(tiny, tmp_path):
+    one = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
+    options = [Options(model=str(shutil.copytree(one, tmp_path / str(number)))) for number in range(8)]
+    first = [reward.load(each) for each in options]
+    assert all(again is before for again, before in zip(map(reward.load, options), first, strict=True))
 
 
 def test_equal_answers_are_computed_once(tiny, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,115 @@ def test_an_answer_that_cannot_be_read_is_work_done(server, tmp_path: Path) -> N
     metrist.score(ROWS, spec, out=tmp_path / "run")
     assert len(served.requests) == asked
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("0*.jsonl")} == before
+
+
+class Flaky:
+    """Judges in all ways, and fails what `fails` says of a request's text and its model."""
+
+    def __init__(self) -> None:
+        self.fails: Callable[[str, str], bool] = lambda _said, _model: False
+
+    def __call__(self, request: Request) -> Act:
+        said, model = request.said, request.fields["model"]
+        if self.fails(said, model):
+            return error(500, "overloaded")
+        marks = re.findall(r'"mark": "(\w+)"', said)
+        if "You decide whether it is real" in said:
+            return answer(json.dumps({"mark": marks[-1], "real": "no"}))
+        if marks:
+            row = {"error_location": "fine", "error_aspect": "A", "explanation": "e", "severity": "Major"}
+            return answer(json.dumps({"mark": marks[-1], "errors": [{**row, "score_reduction": 2, "revision": ""}]}))
+        grade = 2 if model == "m3" else 3
+        grades = {**dict.fromkeys(("naturalness", "relatedness", "correctness"), grade), "better": "tie"}
+        mark = re.search(r"carry the mark (\w+)", said)
+        return answer(json.dumps({**grades, "id": mark[1]}) if mark else "My analysis.")
+
+
+@pytest.fixture
+def flaky(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Flaky, FaultServer]]:
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
+    monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
+    capabilities.forget()
+    acts = Flaky()
+    with FaultServer(acts) as served:
+        yield acts, served
+
+
+def panel(url: str, name: str = "panel", judge: str = "judge") -> str:
+    judges = ", ".join(f"{judge}(llm=openai(model='m{number}', url='{url}'))" for number in (1, 2, 3))
+    return f"{name}(judges=[{judges}])"
+
+
+def samples(url: str) -> str:
+    return f"error_analysis(llm=openai(model='m', url='{url}'), temperature=0.7, samples=3)"
+
+
+def second_pass(url: str) -> str:
+    return f"error_analysis(llm=openai(model='m', url='{url}'), check='second_pass')"
+
+
+def third_judge(said: str, model: str) -> bool:
+    return model == "m3" and "fine 7" not in said
+
+
+class FewSamples:
+    """Fails every third question about one output, once the server has shown that it works."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, said: str, _model: str) -> bool:
+        self.asked += "fine 4" in said
+        return "fine 4" in said and self.asked % 3 == 0
+
+
+def looks(said: str, _model: str) -> bool:
+    return "You decide whether it is real" in said and "fine 7" not in said
+
+
+@pytest.mark.parametrize(
+    ("metric", "fails"), [(panel, third_judge), (samples, FewSamples()), (second_pass, looks)], ids=["a", "b", "c"]
+)
+def test_a_score_in_spite_of_a_missing_answer_is_made_again_when_the_run_is_completed(
+    flaky, tmp_path: Path, metric: Callable[[str], str], fails: Callable[[str, str], bool]
+) -> None:
+    acts, served = flaky
+    spec = metric(served.url)
+    acts.fails = fails
+    first = metrist.score(ROWS, spec, out=tmp_path / "run").scores
+    text = next(iter(first))
+    wanting = [i for i, said in first[text].explanations.items() if "no answer came: given up after" in said]
+    assert wanting
+    assert not first[text].failures
+    acts.fails, before = lambda _said, _model: False, len(served.requests)
+    second = metrist.score(ROWS, spec, out=tmp_path / "run").scores[text]
+    asked = len(served.requests) - before
+    assert asked >= len(wanting)
+    assert not any("no answer came" in said for said in second.explanations.values())
+    assert list(second.values) == list(metrist.score(ROWS, spec).scores[text].values)
+    # Now all is work done, and what had been answered was not asked for again.
+    metrist.score(ROWS, spec, out=tmp_path / "run")
+    assert len(served.requests) - before == asked < len(served.requests) / 2
+
+
+@pytest.mark.parametrize("judge", ["panel_pair", "panel"])
+def test_a_choice_in_spite_of_a_missing_answer_is_made_again_when_the_run_is_completed(
+    flaky, tmp_path: Path, judge: str
+) -> None:
+    acts, served = flaky
+    rows = [*ROWS, *({**row, "system": "b", "output": f"{row['output']} too"} for row in ROWS)]
+    spec = panel(served.url, "panel_pair", "judge_pair") if judge == "panel_pair" else panel(served.url)
+    acts.fails = third_judge
+    first = metrist.prefer(rows, spec, out=tmp_path / "run")
+    acts.fails, before = lambda _said, _model: False, len(served.requests)
+    second = metrist.prefer(rows, spec, out=tmp_path / "run")
+    # Two questions about each of nine pairs, and what it may take to learn again what the server can do.
+    assert 18 <= len(served.requests) - before < 22
+    before = len(served.requests)
+    metrist.prefer(rows, spec, out=tmp_path / "run")
+    assert len(served.requests) == before
+    told = [" ".join(one.explanation or "" for one in next(iter(run.judgments.values()))) for run in (first, second)]
+    assert ["no answer came:" in said for said in told] == [True, False]
 
 
 def read_flat(path: Path) -> list[dict[str, Any]]:

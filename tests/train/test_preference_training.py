@@ -20,6 +20,8 @@ from safetensors.torch import load_file
 from toy_pairs import answer_pairs, preference_request
 
 from forked_processes import exit_code, forked
+from metrist import criteria
+from metrist.data.good_bad import Fields, GoodBad
 from metrist.errors import InputError, ModelError, RunError
 from metrist.models.options import Options
 from metrist.models.reward import Rewards, load
@@ -73,7 +75,7 @@ def test_a_model_learns_which_answers_are_better_and_the_card_says_how_well(
     by_criterion = accuracy(asked.dev, score_pairs(model, asked.dev))
     assert by_criterion == figures["by_criterion"]
     assert sum(by_criterion.values()) / 2 == pytest.approx(figures["after"]), "float32 in training too"
-    assert card["metric"] == f"preference(model={str(asked.out)!r})"
+    assert card["metric"] == f"preference(model={str(asked.out)!r}, criterion='A')", "nothing taught 'overall'"
     assert card["fingerprint"] == find(Options(model=str(asked.out))).fingerprint
     about_b = card["data"]["criteria"]["B"]
     # Roots of 120 and 40 are as 1.732 to 1: B has 58.6 of 160.
@@ -94,9 +96,35 @@ def test_a_model_learns_which_answers_are_better_and_the_card_says_how_well(
     assert model.settings.centre == pytest.approx(values.mean(), abs=1e-6)
     assert model.settings.spread == pytest.approx(values.std(), abs=1e-6)
     assert model.settings.criteria == {"A": "is it good ?", "B": "is it good ?"}
+    assert model.settings.fields == {"A": ("source", "answer"), "B": ("source", "answer")}
     names = {path.name for path in asked.out.iterdir()}
     assert {"card.json", "config.json", "tokenizer.json", "training.json", *WEIGHTS} <= names
     assert not any(name.startswith(("checkpoints", ".")) for name in names)
+
+
+def _relabelled(pairs: list[GoodBad], *labels: str) -> list[GoodBad]:
+    def side(fields: Fields) -> Fields:
+        return tuple(zip(labels, [text for _, text in fields][-len(labels) :], strict=True))
+
+    return [replace(pair, good=side(pair.good), bad=side(pair.bad)) for pair in pairs]
+
+
+def test_what_a_criterion_was_learned_with_is_kept_for_the_metric(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    """The context that most pairs have, whatever their answers are called; instructions that metrist knows."""
+    blank = answer_pairs(12, criterion="A", instruction="")
+    overall = [replace(pair, criterion="overall") for pair in blank]
+    mine = [replace(pair, criterion="mine") for pair in blank]
+    pairs = [
+        *_relabelled(overall[:4], "text"),
+        *_relabelled(overall[4:7], "dialogue", "reply"),
+        *_relabelled(overall[7:], "dialogue", "response"),
+        *_relabelled(mine, "words"),
+    ]
+    card = train(preference_request(tmp_path / "out", tiny("bert"), train=pairs, dev=(), recipe={"epochs": 1}))
+    settings = load(Options(model=str(tmp_path / "out"))).settings
+    assert settings.fields == {"overall": ("dialogue", "response"), "mine": ("words",)}
+    assert settings.criteria == {"overall": criteria.find("overall").instruction, "mine": ""}
+    assert card["metric"] == f"preference(model={str(tmp_path / 'out')!r})"
 
 
 @pytest.mark.parametrize("kind", ["mpnet", "t5", "bart", "gpt2"])

@@ -14,7 +14,7 @@ from metrist.cli.options import Format, TableFormat
 from metrist.errors import SpecError
 
 if TYPE_CHECKING:
-    from metrist.studies.heap.jobs import Job
+    from metrist.studies.heap.jobs import Job, SplitName
     from metrist.studies.heap.settings import Settings
     from metrist.studies.heap.study import Study
 
@@ -44,14 +44,21 @@ SuiteName = Annotated[
 Setups = Annotated[
     list[SetupOption] | None, typer.Option("--setup", help="What trainings learn from; repeatable. [default: multi]")
 ]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Trainings of each kind, by their seeds.")]
-Split = Annotated[SplitOption, typer.Option("--split", help="As the file says, or each context on one side.")]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Trainings at once on one device.")]
+Seeds = Annotated[
+    int | None, typer.Option("--seeds", min=1, help="Trainings of each kind, by their seeds. [default: 5]")
+]
+Split = Annotated[
+    SplitOption | None,
+    typer.Option("--split", help="As the file says, or each context on one side. [default: authors]"),
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Trainings at once on one device. [default: 1]")]
 Criteria = Annotated[str, typer.Option("--criteria", metavar="A,B", help="Only these. [default: all of the file]")]
 Choose = Annotated[
     str, typer.Option("--choose", metavar="A,B", help="Choose on dev: instruction, lr, batch, epochs, labelled, keep.")
 ]
-Budget = Annotated[int, typer.Option("--budget", min=1, help="Trial trainings for what is chosen, each.")]
+Budget = Annotated[
+    int | None, typer.Option("--budget", min=1, help="Trial trainings for what is chosen, each. [default: 12]")
+]
 PaperSettings = Annotated[
     bool, typer.Option("--paper-settings", help="Begin with the paper's learning rates, batches, epochs, labels.")
 ]
@@ -60,26 +67,30 @@ NoModels = Annotated[bool, typer.Option("--no-models", help="Keep what the model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteOptions:
-    """The options that only a suite has."""
+    """The options that only a suite has; None where one was not given."""
 
     suite: str | None
     setups: Sequence[SetupOption] | None
-    seeds: int
-    split: SplitOption
-    jobs: int
+    seeds: int | None
+    split: SplitOption | None
+    jobs: int | None
     criteria: str
     choose: str
-    budget: int
+    budget: int | None
     paper_settings: bool
     no_models: bool
 
     def check(self) -> None:
         """Without a suite, none of them may be set."""
         named: dict[str, object] = {"--setup": self.setups, "--criteria": self.criteria, "--choose": self.choose}
+        named |= {"--seeds": self.seeds, "--split": self.split, "--jobs": self.jobs, "--budget": self.budget}
         named |= {"--paper-settings": self.paper_settings, "--no-models": self.no_models}
         for name, value in named.items():
             if value and not self.suite:
                 raise SpecError(f"{name} is for studies of a suite; give --suite heap too, or leave it out")
+
+
+_REASONS = {"--resume": "the same command goes on with a study that was stopped"}
 
 
 def run_suite(
@@ -95,7 +106,8 @@ def run_suite(
     """Run the study and print its tables. `without` are options that have no meaning here, with what was given."""
     for name, value in without.items():
         if value:
-            raise SpecError(f"{name} has no meaning with --suite: a study has its own splits and seeds; leave it out")
+            reason = _REASONS.get(name, "a study has its own splits and seeds")
+            raise SpecError(f"{name} has no meaning with --suite: {reason}; leave it out")
     if len(data) != 1:
         raise SpecError(f"a study has one file of pairs, got {len(data)} times --data")
     study = _study(asked, settings, data[0], out, checkpoint_every)
@@ -118,9 +130,10 @@ def tables(
 
 
 def _study(asked: SuiteOptions, settings: Settings, pairs: Path, out: Path, checkpoint_every: int) -> Study:
-    from metrist.studies.heap.jobs import SETUPS, SPLITS
+    from metrist.studies.heap.jobs import SETUPS
     from metrist.studies.heap.study import Study
 
+    numbers = {"seeds": asked.seeds, "at_once": asked.jobs, "budget": asked.budget}
     named = {one.value for one in asked.setups or [SetupOption.multi]}
     return Study(
         suite=asked.suite or "heap",
@@ -128,16 +141,20 @@ def _study(asked: SuiteOptions, settings: Settings, pairs: Path, out: Path, chec
         out=out,
         settings=settings,
         setups=tuple(setup for setup in SETUPS if setup in named or "all" in named),
-        splits=SPLITS if asked.split is SplitOption.both else tuple(one for one in SPLITS if one == asked.split.value),
-        seeds=asked.seeds,
+        splits=_splits(asked.split or SplitOption.authors),
         criteria=_listed(asked.criteria),
-        at_once=asked.jobs,
         choose=_listed(asked.choose),
-        budget=asked.budget,
         paper_settings=asked.paper_settings,
         keep_models=not asked.no_models,
         checkpoint_every=checkpoint_every,
+        **{name: number for name, number in numbers.items() if number is not None},
     )
+
+
+def _splits(asked: SplitOption) -> tuple[SplitName, ...]:
+    from metrist.studies.heap.jobs import SPLITS
+
+    return tuple(one for one in SPLITS if asked.value in (one, "both"))
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 TIE = "tie"
 SAME_TEXT = "same text"
+COMPARED = "compared"
 REPEATED = "repeated"
 NO_TEXT = "no text"
 NO_CONTEXT = "no context"
+EMPTY_TEXT = "empty text"
 OTHER_CONTEXT = "other context"
 NEITHER_CHOSEN = "neither chosen"
 SMALL_MARGIN = "below margin"
@@ -23,12 +25,14 @@ TWO_SIDES = "on two sides"
 REASONS = {
     NO_TEXT: "the text of one output is not in the files",
     NO_CONTEXT: "a context field of one output is empty",
+    EMPTY_TEXT: "one output is empty",
     OTHER_CONTEXT: "the two outputs of the item have different contexts",
     SAME_TEXT: "both outputs are the same text",
     NEITHER_CHOSEN: "nobody chose either of the two",
     TIE: "the aggregated judgments are equal",
     SMALL_MARGIN: "the ratings differ by less than the margin",
     RATERS_SPLIT: "the ratings differ, but no majority of raters agrees with the order",
+    COMPARED: "people preferred one of the same two texts, which says more than two ratings",
     REPEATED: "the item has the same two texts in this order already",
     OVER_CAP: "the item has as many pairs as the cap allows",
     NOT_DRAWN: "not among the pairs drawn from all",

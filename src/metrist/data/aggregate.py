@@ -46,10 +46,14 @@ def gap(first: float, second: float) -> float:
 
 def share_above(first: Sequence[Said], second: Sequence[Said]) -> float:
     """The probability that a rater puts the first above the second, ties counted half. Raters who judged both are
-    asked; where there are none, or they are unknown, each value of the first is set against each of the second."""
-    by_rater = {rater: value for rater, value in second if rater is not None}
-    both = [(value, by_rater[rater]) for rater, value in first if rater in by_rater]
-    compared = both or [(one, other) for _, one in first for _, other in second]
+    asked where most values are theirs; where they are few, or unknown, each value of the first is set against each of
+    the second."""
+    common = {rater for rater, _ in first if rater is not None} & {rater for rater, _ in second}
+    theirs = sum(rater in common for rater, _ in (*first, *second))
+    every = [(one, other) for one in first for other in second]
+    if 2 * theirs > len(first) + len(second):
+        every = [(one, other) for one, other in every if one[0] == other[0] and one[0] in common]
+    compared = [(one, other) for (_, one), (_, other) in every]
     return _mean([0.5 + 0.5 * ((gap(one, other) > 0) - (gap(one, other) < 0)) for one, other in compared])
 
 

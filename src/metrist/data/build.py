@@ -12,6 +12,7 @@ from metrist.data.account import TWO_SIDES, Account
 from metrist.data.good_bad import GoodBad
 from metrist.data.judgments import Judgments
 from metrist.data.pairing import among_all, within_items
+from metrist.data.pairs_file import SPLITS
 from metrist.data.preferred_pairs import preferred_pairs
 from metrist.data.rated_pairs import Rated, RatingOrder, rated_outputs
 from metrist.data.rules import Aim, Rules
@@ -39,6 +40,23 @@ class Built:
     accounts: list[Account]
 
 
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """What the pairs of one aim are made of: rated outputs, and pairs that people compared."""
+
+    aim: Aim
+    rated: list[Rated]
+    preferred: list[GoodBad]
+
+    def units(self) -> list[Unit]:
+        """What must stay on one side, rated outputs first."""
+        rated = [
+            Unit(self.aim.criterion, (tuple(text for _, text in (one.fields or ())[:-1]),), (one.text,), one.item)
+            for one in self.rated
+        ]
+        return rated + [Unit.of(pair) for pair in self.preferred]
+
+
 def build_pairs(
     judged: Judgments, aims: Sequence[Aim], rules: Rules, shape: Shape, splitting: Splitting | None = None
 ) -> Built:
@@ -49,11 +67,13 @@ def build_pairs(
     outputs = [rated_outputs(judged, aim, rules, shape, account) for aim, account in zip(aims, accounts, strict=True)]
     for aim, account, rated in zip(aims, accounts, outputs, strict=True):
         _check_possible(aim, account, rated, judged, rules)
-    before = _sides(outputs, aims, rules, splitting)
+    materials = [
+        _Material(aim, rated, preferred_pairs(judged, aim, rules, shape, account))
+        for aim, account, rated in zip(aims, accounts, outputs, strict=True)
+    ]
     pairs = []
-    for aim, account, rated, sides in zip(aims, accounts, outputs, before, strict=True):
-        found = _from_ratings(rated, sides, aim, rules, account)
-        pairs += found + preferred_pairs(judged, aim, rules, shape, account)
+    for material, account, sides in zip(materials, accounts, _sides(materials, rules, splitting), strict=True):
+        pairs += _pairs(material, sides, rules, account)
     pairs = _split(pairs, accounts, rules, splitting)
     _close(accounts, pairs)
     return Built(pairs=pairs, accounts=accounts)
@@ -77,39 +97,47 @@ def _good(aim: Aim, judged: Judgments) -> str:
     return f"{'lower' if aim.opposite else 'higher'} {aim.aspect}"
 
 
-def _sides(
-    outputs: Sequence[Sequence[Rated]], aims: Sequence[Aim], rules: Rules, splitting: Splitting | None
-) -> list[list[str | None] | None]:
-    """The side of each output where sides must be known before outputs of different items are paired: pairs between
-    all items would leave nothing that could be parted."""
-    if splitting is None or rules.within == "item" or splitting.by == "position":
-        return [None] * len(outputs)
-    units = [
-        Unit(aim.criterion, tuple(text for _, text in (one.fields or ())[:-1]), (one.text,))
-        for aim, rated in zip(aims, outputs, strict=True)
-        for one in rated
-    ]
-    found = iter(assign(units, splitting.shares, seed=rules.seed, near=splitting.near) if units else ())
-    return [[next(found) for _ in rated] for rated in outputs]
+def _sides(materials: Sequence[_Material], rules: Rules, splitting: Splitting | None) -> list[list[str | None] | None]:
+    """The side of each unit where sides must be known before outputs of different items are paired: pairs between all
+    items would leave nothing that could be parted."""
+    if not _sided_before(rules, splitting) or splitting is None:
+        return [None] * len(materials)
+    units = [material.units() for material in materials]
+    every = [unit for own in units for unit in own]
+    found = iter(assign(every, splitting.shares, seed=rules.seed, near=splitting.near))
+    return [[next(found) for _ in own] for own in units]
 
 
-def _from_ratings(
-    rated: Sequence[Rated], sides: Sequence[str | None] | None, aim: Aim, rules: Rules, account: Account
-) -> list[GoodBad]:
-    compare = RatingOrder(aim, rules)
+def _sided_before(rules: Rules, splitting: Splitting | None) -> bool:
+    return splitting is not None and rules.within == "all" and splitting.by == "text"
+
+
+def _pairs(material: _Material, sides: Sequence[str | None] | None, rules: Rules, account: Account) -> list[GoodBad]:
+    rated, compare = material.rated, RatingOrder(material.aim, rules)
     if rules.within == "item":
         account.possible += sum(comb(count, 2) for count in Counter(one.item for one in rated).values())
-        return within_items(rated, compare, rules, account)
+        return within_items(rated, compare, rules, account, material.preferred)
     account.possible += comb(len(rated), 2)
     if sides is None:
-        return among_all(rated, compare, rules, account)
-    by_side = {
-        side: [one for one, own in zip(rated, sides, strict=True) if own == side] for side in ("train", "dev", "test")
-    }
-    account.drop(TWO_SIDES, comb(len(rated), 2) - sum(comb(len(own), 2) for own in by_side.values()))
+        return among_all(rated, compare, rules, account, material.preferred)
+    parts = {side: _on_side(material, sides, side) for side in SPLITS}
+    torn = comb(len(rated), 2) - sum(comb(len(part.rated), 2) for part in parts.values())
+    account.drop(TWO_SIDES, torn + len(material.preferred) - sum(len(part.preferred) for part in parts.values()))
     return [
-        replace(pair, split=side) for side, own in by_side.items() for pair in among_all(own, compare, rules, account)
+        replace(pair, split=side)
+        for side, part in parts.items()
+        for pair in among_all(part.rated, compare, rules, account, part.preferred)
     ]
+
+
+def _on_side(material: _Material, sides: Sequence[str | None], side: str) -> _Material:
+    """What stands on one side of the split; `sides` are those of the material's units."""
+    of_rated, of_preferred = sides[: len(material.rated)], sides[len(material.rated) :]
+    return _Material(
+        material.aim,
+        [one for one, own in zip(material.rated, of_rated, strict=True) if own == side],
+        [one for one, own in zip(material.preferred, of_preferred, strict=True) if own == side],
+    )
 
 
 def _split(
@@ -119,8 +147,8 @@ def _split(
         return pairs
     if splitting.by == "position":
         return positional(pairs, splitting.shares)
-    if any(pair.split for pair in pairs):
-        return [pair for pair in pairs if pair.split]
+    if _sided_before(rules, splitting):
+        return pairs
     found = split_pairs(pairs, splitting.shares, seed=rules.seed, near=splitting.near)
     left_out = Counter(pair.criterion for pair in found.left_out)
     for account in accounts:
@@ -149,6 +177,11 @@ def _close(accounts: Sequence[Account], pairs: Sequence[GoodBad]) -> None:
     soft = Counter(pair.criterion for pair in pairs if pair.certainty < 1)
     for account in accounts:
         account.kept, account.soft = kept[account.criterion], soft[account.criterion]
+        if not account.adds_up:
+            raise AssertionError(
+                f"{account.criterion!r}: of {account.possible:,} possible pairs {account.kept:,} are kept and "
+                f"{account.dropped.total():,} dropped, which is not all; please report this with your command"
+            )
     if not pairs:
         told = "; ".join(
             f"{account.criterion!r}: of {account.possible:,} possible pairs {account.why() or 'none'}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from metrist.data.good_bad import GoodBad
 from metrist.data.pairs_file import SPLITS
-from metrist.data.shared_texts import Numbered
+from metrist.data.shared_texts import Numbered, Unit
 from metrist.data.similar_texts import NEAR, near_duplicates
 from metrist.errors import InputError
 
@@ -16,7 +16,8 @@ from metrist.errors import InputError
 class Leak:
     """The dev or test pairs of one criterion, and how many share a text with its training pairs: a context or answer,
     the same or only a near-duplicate; `any_text` counts each such pair once. `elsewhere` counts the pairs that share a
-    text with the training pairs of any criterion, which matters where one model learns them all."""
+    text with the training pairs of any criterion, which matters where one model learns them all. An item that is named
+    in both is a context shared."""
 
     criterion: str
     split: str
@@ -30,7 +31,8 @@ class Leak:
 
 
 def leaks(pairs: Sequence[GoodBad], near: float = NEAR) -> list[Leak]:
-    """A row for each criterion's dev and test pairs. Texts of fewer than three words do not count."""
+    """A row for each criterion's dev and test pairs. Texts of fewer than three words do not count, unless they are all
+    that a context has."""
     if not any(pair.split == "train" for pair in pairs) or all(pair.split in ("train", None) for pair in pairs):
         found = ", ".join(sorted({pair.split or "no split" for pair in pairs}))
         raise InputError(f"there is no split to check: wanted pairs in train and in dev or test, found {found}")
@@ -49,7 +51,7 @@ class _Texts:
         self._numbered = Numbered()
         for pair in pairs:
             self._numbered.numbers((*pair.contexts, *pair.answers))
-        self._near: dict[int, set[int]] = {}
+        self._near: dict[Hashable, set[int]] = {}
         for one, other in near_duplicates(self._numbered.texts, near).tolist():
             self._near.setdefault(one, set()).add(other)
             self._near.setdefault(other, set()).add(one)
@@ -60,8 +62,8 @@ class _Texts:
         if not held:
             return None
         contexts, answers = self._seen(pair for pair in own if pair.split == "train")
-        of_contexts = [self._met(pair.contexts, contexts) for pair in held]
-        of_answers = [self._met(pair.answers, answers) for pair in held]
+        of_contexts = [self._met(self._contexts(pair), contexts) for pair in held]
+        of_answers = [self._met(self._numbered.numbers(pair.answers), answers) for pair in held]
         return Leak(
             criterion=criterion,
             split=side,
@@ -74,20 +76,23 @@ class _Texts:
             elsewhere=self._any(held, self._trained[0] | self._trained[1]),
         )
 
-    def _seen(self, pairs: Iterable[GoodBad]) -> tuple[set[int], set[int]]:
-        contexts: set[int] = set()
-        answers: set[int] = set()
+    def _contexts(self, pair: GoodBad) -> frozenset[Hashable]:
+        """The numbers of the context's texts, the context as a whole where it is short, and the item."""
+        return self._numbered.numbers(pair.contexts) | self._numbered.keys(Unit.of(pair))
+
+    def _seen(self, pairs: Iterable[GoodBad]) -> tuple[set[Hashable], set[Hashable]]:
+        contexts: set[Hashable] = set()
+        answers: set[Hashable] = set()
         for pair in pairs:
-            contexts |= self._numbered.numbers(pair.contexts)
+            contexts |= self._contexts(pair)
             answers |= self._numbered.numbers(pair.answers)
         return contexts, answers
 
-    def _any(self, held: Sequence[GoodBad], seen: set[int]) -> int:
-        return sum(self._met((*pair.contexts, *pair.answers), seen) != "" for pair in held)
+    def _any(self, held: Sequence[GoodBad], seen: set[Hashable]) -> int:
+        return sum(self._met(self._contexts(pair) | self._numbered.numbers(pair.answers), seen) != "" for pair in held)
 
-    def _met(self, texts: Iterable[str], seen: set[int]) -> str:
-        """Whether one of the texts was seen: the same, only a near-duplicate, or none."""
-        numbers = self._numbered.numbers(texts)
-        if not numbers.isdisjoint(seen):
+    def _met(self, own: frozenset[Hashable], seen: set[Hashable]) -> str:
+        """Whether one of these was seen: the same, only a near-duplicate, or none."""
+        if not own.isdisjoint(seen):
             return "same"
-        return "near" if any(not self._near.get(one, set()).isdisjoint(seen) for one in numbers) else ""
+        return "near" if any(not self._near.get(one, set()).isdisjoint(seen) for one in own) else ""

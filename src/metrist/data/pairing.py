@@ -5,14 +5,14 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations, groupby
+from itertools import combinations
 from math import comb
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from metrist.data.account import NOT_DRAWN, OVER_CAP, REPEATED, Account
-from metrist.data.good_bad import GoodBad
+from metrist.data.account import COMPARED, NOT_DRAWN, OVER_CAP, REPEATED, Account
+from metrist.data.good_bad import Fields, GoodBad
 from metrist.data.rules import Rules
 from metrist.errors import SpecError
 
@@ -32,16 +32,32 @@ Output = TypeVar("Output", bound=Placed)
 Compare = Callable[[Output, Output], GoodBad | str]
 
 
-def within_items(outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account) -> list[GoodBad]:
-    """The pairs of outputs that belong to one item. The outputs come sorted by item."""
+def within_items(
+    outputs: Sequence[Output],
+    compare: Compare[Output],
+    rules: Rules,
+    account: Account,
+    given: Sequence[GoodBad] = (),
+) -> list[GoodBad]:
+    """The pairs of outputs that belong to one item, besides those given; the cap holds for both together."""
+    by_item = _by_item(outputs)
+    known = _by_item(given)
     pairs: list[GoodBad] = []
-    for item, together in groupby(outputs, key=lambda output: output.item):
-        found = list(_compared(combinations(list(together), 2), compare, account))
-        pairs += capped(found, rules, account, item)
+    for item in sorted({*by_item, *known}):
+        own = known.get(item, [])
+        found = _compared(combinations(by_item.get(item, []), 2), compare, account, own)
+        pairs += _capped([*own, *found], rules, account, item)
     return pairs
 
 
-def capped(pairs: list[GoodBad], rules: Rules, account: Account, item: str) -> list[GoodBad]:
+def _by_item(placed: Sequence[Output]) -> dict[str, list[Output]]:
+    found: dict[str, list[Output]] = {}
+    for one in placed:
+        found.setdefault(one.item, []).append(one)
+    return found
+
+
+def _capped(pairs: list[GoodBad], rules: Rules, account: Account, item: str) -> list[GoodBad]:
     """At most as many of an item's pairs as the cap allows, drawn at random; in the order given."""
     if rules.cap is None or len(pairs) <= rules.cap:
         return pairs
@@ -50,48 +66,68 @@ def capped(pairs: list[GoodBad], rules: Rules, account: Account, item: str) -> l
     return [pairs[at] for at in sorted(drawn)]
 
 
-def among_all(outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account) -> list[GoodBad]:
-    """Pairs of any two outputs. With a cap, partners are drawn until each item has its pairs or none can be found."""
+def among_all(
+    outputs: Sequence[Output],
+    compare: Compare[Output],
+    rules: Rules,
+    account: Account,
+    given: Sequence[GoodBad] = (),
+) -> list[GoodBad]:
+    """The pairs given, and pairs of any two outputs. With a cap, which the pairs given come under first, partners are
+    drawn until each item has its pairs or none can be found."""
     if rules.cap is not None:
-        return _drawn(outputs, compare, rules, account)
+        own = [pair for item, some in _by_item(given).items() for pair in _capped(some, rules, account, item)]
+        return [*_drawn(outputs, compare, rules, account, own), *own]
     if comb(len(outputs), 2) > MOST_UNDRAWN:
         raise SpecError(
             f"{len(outputs):,} outputs make {comb(len(outputs), 2):,} pairs for {account.criterion!r}, more than "
             f"{MOST_UNDRAWN:,}; say in how many of them an item may take part at most, such as --cap 10"
         )
-    return list(_compared(combinations(outputs, 2), compare, account))
+    return [*_compared(combinations(outputs, 2), compare, account, given), *given]
 
 
 def _compared(
-    couples: Iterator[tuple[Output, Output]], compare: Compare[Output], account: Account
-) -> Iterator[GoodBad]:
-    seen: set[GoodBad] = set()
+    couples: Iterator[tuple[Output, Output]], compare: Compare[Output], account: Account, given: Sequence[GoodBad]
+) -> list[GoodBad]:
+    known = _Known(given)
+    pairs = []
     for first, second in couples:
-        found = _new(compare(first, second), seen)
+        found = known.new(compare(first, second))
         if isinstance(found, GoodBad):
-            yield found
+            pairs.append(found)
         else:
             account.drop(found)
+    return pairs
 
 
-def _new(found: GoodBad | str, seen: set[GoodBad]) -> GoodBad | str:
-    """The pair, if the same texts did not come before in the same order."""
-    if isinstance(found, str):
+class _Known:
+    """The texts that were set against each other already: in this order by a rating, in any by a preference."""
+
+    def __init__(self, given: Sequence[GoodBad]) -> None:
+        self._given = {frozenset((pair.good, pair.bad)) for pair in given}
+        self._seen: set[tuple[Fields, Fields]] = set()
+
+    def new(self, found: GoodBad | str) -> GoodBad | str:
+        """The pair, if the same texts did not come before, or the reason why it is none."""
+        if isinstance(found, str):
+            return found
+        if frozenset((found.good, found.bad)) in self._given:
+            return COMPARED
+        if (found.good, found.bad) in self._seen:
+            return REPEATED
+        self._seen.add((found.good, found.bad))
         return found
-    bare = GoodBad(criterion=found.criterion, good=found.good, bad=found.bad)
-    if bare in seen:
-        return REPEATED
-    seen.add(bare)
-    return found
 
 
-def _drawn(outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account) -> list[GoodBad]:
+def _drawn(
+    outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account, given: Sequence[GoodBad]
+) -> list[GoodBad]:
     cap = rules.cap or 0
     rng = _rng(rules.seed, account.criterion)
     looked_at: set[tuple[int, int]] = set()
-    taken: Counter[str] = Counter()
+    taken = Counter(pair.item for pair in given)
     pairs: list[GoodBad] = []
-    seen: set[GoodBad] = set()
+    known = _Known(given)
     # A round gives each output one partner. Ties and narrow gaps use rounds up, so there are more of them than pairs
     # wanted; where almost everything is a tie, they end before the cap is reached.
     for _ in range(16 * cap + 32):
@@ -99,7 +135,7 @@ def _drawn(outputs: Sequence[Output], compare: Compare[Output], rules: Rules, ac
             if (one, other) in looked_at:
                 continue
             looked_at.add((one, other))
-            found = _new(compare(outputs[one], outputs[other]), seen)
+            found = known.new(compare(outputs[one], outputs[other]))
             items = {outputs[one].item, outputs[other].item}
             if isinstance(found, str):
                 account.drop(found)

@@ -7,24 +7,29 @@ from collections.abc import Sequence
 from metrist.data import account as reasons
 from metrist.data.account import Account
 from metrist.data.aggregate import EQUAL, aggregated, gap, share_preferring
-from metrist.data.good_bad import GoodBad
+from metrist.data.comparable import unfit
+from metrist.data.good_bad import Fields, GoodBad
 from metrist.data.judgments import Judgments, Said
-from metrist.data.pairing import capped
 from metrist.data.rules import Aim, Rules
 from metrist.data.shape import Shape
 
 
 def preferred_pairs(judged: Judgments, aim: Aim, rules: Rules, shape: Shape, account: Account) -> list[GoodBad]:
-    """The pairs that people compared, sorted by item and system, so that no order of rows matters."""
-    by_item: dict[str, list[GoodBad]] = {}
+    """The pairs that people compared, sorted by item and system, so that no order of rows matters; all of them,
+    whatever the cap."""
+    pairs = []
+    seen: set[tuple[str, Fields, Fields]] = set()
     for (item, first, second), said in sorted(judged.preferences.get(aim.aspect, {}).items()):
         account.possible += 1
         found = _pair(judged, (item, first, second), said, aim, rules, shape)
         if isinstance(found, str):
             account.drop(found)
+        elif (item, found.good, found.bad) in seen:
+            account.drop(reasons.REPEATED)
         else:
-            by_item.setdefault(item, []).append(found)
-    return [pair for item, pairs in by_item.items() for pair in capped(pairs, rules, account, item)]
+            seen.add((item, found.good, found.bad))
+            pairs.append(found)
+    return pairs
 
 
 def _pair(
@@ -35,10 +40,8 @@ def _pair(
     laid = [shape.lay_out(record) if record else None for record in records]
     if None in records:
         return reasons.NO_TEXT
-    if laid[0] is None or laid[1] is None:
-        return reasons.NO_CONTEXT
-    if laid[0][-1] == laid[1][-1]:
-        return reasons.SAME_TEXT
+    if (reason := unfit(laid[0], laid[1], rules)) is not None:
+        return reason
     order = _order([(rater, -sign if aim.opposite else sign) for rater, sign in said], rules)
     if isinstance(order, str):
         return order

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from metrist.data import account as reasons
 from metrist.data.account import Account
 from metrist.data.aggregate import EQUAL, aggregated, gap, share_above, share_of_votes
+from metrist.data.comparable import unfit
 from metrist.data.good_bad import Fields, GoodBad
 from metrist.data.judgments import Judgments, Said
 from metrist.data.rules import Aim, Rules
@@ -63,7 +64,7 @@ class RatingOrder:
     rules: Rules
 
     def __call__(self, first: Rated, second: Rated) -> GoodBad | str:
-        return _unfit(first, second, self.rules) or self._ordered(first, second)
+        return unfit(first.fields, second.fields, self.rules) or self._ordered(first, second)
 
     def _ordered(self, first: Rated, second: Rated) -> GoodBad | str:
         if self.aim.choice and not any(value for output in (first, second) for _, value in output.said):
@@ -100,12 +101,3 @@ class RatingOrder:
             bad_rating=bad.value,
             systems=(good.system, bad.system),
         )
-
-
-def _unfit(first: Rated, second: Rated, rules: Rules) -> str | None:
-    """Why two outputs cannot be compared at all, whatever people said of them."""
-    if first.fields is None or second.fields is None:
-        return reasons.NO_CONTEXT
-    if first.fields[:-1] != second.fields[:-1]:
-        return reasons.OTHER_CONTEXT if rules.within == "item" else None
-    return reasons.SAME_TEXT if first.text == second.text else None

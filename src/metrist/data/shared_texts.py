@@ -1,7 +1,9 @@
-"""Which pairs share a text: every text gets a number, and near-duplicates get the same one."""
+"""Which pairs belong together: every text gets a number, near-duplicates get the same one, and so does what an item
+or a context of short texts joins."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,18 +13,28 @@ from metrist.data.similar_texts import NEAR, near_duplicates, normalised
 #: Texts of fewer words say too little to give anything away: "none", "yes", a name.
 FEWEST_WORDS = 3
 
+#: What joins units besides a text: the name of an item, or the fields of a whole context.
+Key = tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What must stay on one side of a split: the texts of a pair, or of an output, judged by one criterion."""
+    """What must stay on one side of a split: the texts of a pair, or of an output, judged by one criterion. A
+    context is whole: all its fields."""
 
     criterion: str
-    contexts: tuple[str, ...]
+    contexts: tuple[tuple[str, ...], ...]
     answers: tuple[str, ...]
+    item: str = ""
 
     @classmethod
     def of(cls, pair: GoodBad) -> Unit:
-        return cls(pair.criterion, pair.contexts, pair.answers)
+        contexts = dict.fromkeys(tuple(text for _, text in side[:-1]) for side in (pair.good, pair.bad))
+        return cls(pair.criterion, tuple(contexts), pair.answers, pair.item)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (*(text for context in self.contexts for text in context), *self.answers)
 
 
 class Union:
@@ -61,6 +73,15 @@ class Numbered:
         """The numbers of the texts that count."""
         return frozenset(found for raw in raws if (found := self.number(raw)) is not None)
 
+    def keys(self, unit: Unit) -> frozenset[Key]:
+        """What joins the unit to others besides its texts. An item's name holds for its criterion alone. A context
+        counts as a whole where all its fields are short: "none" stands beside many a text, but a title of two words
+        may be all that there is. A longer field joins by itself."""
+        short = [context for context in unit.contexts if not self.numbers(context)]
+        whole = [tuple(map(normalised, context)) for context in short]
+        item = [("item", unit.criterion, unit.item)] if unit.item else []
+        return frozenset([*item, *(("context", *texts) for texts in whole if any(texts))])
+
     def _new(self, text: str) -> int | None:
         if text.count(" ") < FEWEST_WORDS - 1:
             return None
@@ -71,14 +92,22 @@ class Numbered:
 
 
 def shared_texts(units: Sequence[Unit], near: float = NEAR) -> list[tuple[int, ...]]:
-    """For each unit, the numbers of its texts, sorted. Equal texts and near-duplicates have one number, wherever they
-    stand: what is an answer here may be a context there."""
+    """For each unit, the numbers of its texts and of what else joins it to others, sorted. Equal texts and
+    near-duplicates have one number, wherever they stand: what is an answer here may be a context there."""
     numbered = Numbered()
-    texts = [numbered.numbers((*unit.contexts, *unit.answers)) for unit in units]
+    texts = [numbered.numbers(unit.texts) for unit in units]
     union = Union(len(numbered.texts))
     for pair in near_duplicates(numbered.texts, near).tolist():
         union.join(pair)
-    return [tuple(sorted({union.root(one) for one in found})) for found in texts]
+    joins = _joins([numbered.keys(unit) for unit in units], len(numbered.texts))
+    return [tuple(sorted({union.root(one) for one in found} | own)) for found, own in zip(texts, joins, strict=True)]
+
+
+def _joins(keys: Sequence[frozenset[Key]], begin: int) -> list[set[int]]:
+    """The numbers, from `begin` up, of the keys that a unit has in common with others."""
+    count = Counter(key for own in keys for key in sorted(own))
+    numbers = {key: at for at, key in enumerate((one for one, times in count.items() if times > 1), begin)}
+    return [{numbers[key] for key in own if key in numbers} for own in keys]
 
 
 def groups(texts: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -34,7 +34,8 @@ class Split:
 
 
 def split_pairs(pairs: Sequence[GoodBad], shares: Shares = USUAL, *, seed: int = 0, near: float = NEAR) -> Split:
-    """Put pairs on sides so that no text of three words or more, and no near-duplicate of one, stands on two.
+    """Put pairs on sides so that no text of three words or more, no near-duplicate of one, no whole context and no item
+    that is named stands on two.
 
     Criteria are split together: a context judged by several is on one side for all. Each criterion gets its shares as
     nearly as whole groups allow.
@@ -93,11 +94,20 @@ def assign(units: Sequence[Unit], shares: Shares, *, seed: int = 0, near: float 
 def _check_sides(sides: Mapping[int, str | None], shares: Shares, largest: int) -> None:
     found = set(sides.values())
     empty = [side for side, share in zip(SPLITS, shares, strict=True) if share and side not in found]
-    if empty and sides:
+    if not (empty and sides):
+        return
+    least = min(share for side, share in zip(SPLITS, shares, strict=True) if side in empty)
+    if largest == 1 or least * len(sides) < 1 - 1e-9:
+        wanted = ", ".join(f"{share:g}" for share in shares)
         raise InputError(
-            f"nothing is left for {' and '.join(empty)}: of {len(sides):,}, {largest:,} hang together by texts that "
-            "they share or almost share; count fewer texts as near-duplicates (--near), or split by --split-by position"
+            f"nothing is left for {' and '.join(empty)}: there are only {len(sides):,} to split, too few for the "
+            f"shares {wanted}; give more data, or these sides a larger share or none (--split 1,0,0)"
         )
+    raise InputError(
+        f"nothing is left for {' and '.join(empty)}: of {len(sides):,}, {largest:,} hang together by texts or items "
+        "that they share or almost share; count fewer texts as near-duplicates (--near), or split by --split-by "
+        "position"
+    )
 
 
 def _crowded(counts: Counter[str], totals: Counter[str], shares: Shares) -> list[str]:

@@ -55,8 +55,10 @@ class Processes:
     def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[Done]:
         """What was done, in the order of the tasks. Workers are started only when there is a second task."""
         coming = iter(tasks)
-        first = list(islice(coming, 2))
         size = self._size(metrics)
+        # What LLMs may be asked is divided among the workers that there will be, so their tasks are counted first.
+        first = list(islice(coming, size if _ask(metrics) else 2))
+        size = min(size, len(first)) if _ask(metrics) else size
         if len(first) < 2 or size == 1:
             yield from Serial().map(metrics, chain(first, coming))
         else:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice
 from metrist.metrics.catalog import build
-from metrist.metrics.judging import spent_together
+from metrist.metrics.judging import is_unanswered, spent_together
 from metrist.metrics.preferring import Comparator, Judgment
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Pair, Record
@@ -83,7 +83,7 @@ class ByScore(Comparator):
             if score.failure is not None:
                 return Judgment(failure=f"the {side} output has no score: {score.failure}")
         lead = (first.value - second.value) * (-1 if self._lower_wins else 1)
-        shown = self.metric.against(first, second)
+        shown = "\n\n".join([self.metric.against(first, second), *_wanting(first, second)])
         if abs(lead) <= self.tie:
             return Judgment(preference="tie", explanation=shown)
         return Judgment(preference="first" if lead > 0 else "second", explanation=shown)
@@ -94,6 +94,12 @@ class ByScore(Comparator):
 
     def _code(self) -> Mapping[str, str]:
         return self.metric._code()
+
+
+def _wanting(first: Score, second: Score) -> list[str]:
+    """What was not answered though there is a score. Without these words a stored choice would count as settled."""
+    told = (("first", first.explanation or ""), ("second", second.explanation or ""))
+    return [f"of the {side} output: {said}" for side, said in told if is_unanswered(said)]
 
 
 def comparator(named: str | Spec | Metric, *, allow_import: bool = True) -> Comparator:

@@ -30,7 +30,7 @@ from metrist.metrics.error_check import Verdicts, checked_errors
 from metrist.metrics.error_merging import Merged, merged, spread
 from metrist.metrics.error_scores import DEFAULT_INSTRUCTION, ErrorFinding, count_words, error_score
 from metrist.metrics.grounding import grounded
-from metrist.metrics.judging import NOT_ASKED, ask, follow_up, spent
+from metrist.metrics.judging import NOT_ASKED, ask, follow_up, reasons_among, spent
 from metrist.metrics.prompt_layout import REMINDER, template
 from metrist.metrics.shard import Shard
 from metrist.models.llm.talk import Completion, Message
@@ -184,12 +184,13 @@ class ErrorAnalysis(ErrorFinding):
         usage = spent([*(one for analysis in read for one in analysis.completions), *verdict.completions])
         whole = [one for one in read if one.answer.failure is None]
         raw = "\n\n".join(one.raw for one in read) or None
+        why = reasons_among(one.answer.failure for one in read)
         if not whole:
-            return Score(value=math.nan, failure=read[0].answer.failure, raw=raw, usage=usage)
+            return Score(value=math.nan, failure=why, raw=raw, usage=usage)
         failed = len(read) - len(whole)
         notes = [note for one in whole for note in one.answer.notes] + list(verdict.notes)
         if failed:
-            notes.append(f"{failed} of {len(read)} analyses could not be read: {_first_failure(read)}")
+            notes.append(f"{failed} of {len(read)} analyses could not be read: {why}")
         joined = ErrorAnswer(notes=tuple(notes), partial=any(one.answer.partial for one in whole))
         score = error_score(verdict.kept, joined, words, ungrounded=self.ungrounded)
         more = {DEFAULT_INSTRUCTION: float(not record.instruction), REFUSED: float(verdict.refused)}
@@ -222,7 +223,3 @@ def _of_a_cut_analysis(found: ErrorAnswer) -> ErrorAnswer:
         return ErrorAnswer(failure="the analysis was cut off, and no errors were told (more max_tokens may help)")
     notes = (*found.notes, "the analysis was cut off; what it had said until then is kept")
     return dataclasses.replace(found, notes=notes, partial=True)
-
-
-def _first_failure(read: Sequence[_Analysis]) -> str:
-    return next(one.answer.failure for one in read if one.answer.failure is not None)

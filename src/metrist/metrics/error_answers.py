@@ -17,12 +17,17 @@ LEAST_PENALTY, MOST_PENALTY = 0.5, 5.0
 #: The severities that are asked for.
 SEVERITIES = ("Major", "Minor")
 
+#: What is noted of an answer that ends before its end.
+CUT_OFF = "the answer is cut off; what was complete is kept"
+
 #: More than this is no penalty: a grade of a hundred, a year, a slip.
 _MOST_READABLE = 100.0
-# The number opens the field and stands whole: no fraction, range, product, percentage or version.
+# The number opens the field and stands whole: no fraction, range, product, percentage or version. Of "1,000" nobody can
+# tell whether it is one or a thousand.
 _NUMBER = re.compile(
-    r"[\s\"'`*_(\[“‘]*[-+−]?[ \t]?(?P<number>\d+(?:[.,]\d+)?|[.,]\d+)(?![\w%‰]|[.,]\d|[ \t]*[/*×^–—~-]+[ \t]*[.,]?\d"
-    r"|[ \t]+(?:to|or|and|x|times|percent)[ \t]+[.,]?\d)"
+    r"[\s\"'`*_(\[“‘]*[-+−]?[ \t]?(?!\d+,\d{3}(?!\d))(?P<number>\d+(?:[.,]\d+)?|[.,]\d+)(?:(?:pts?|points?)\b)?"
+    r"(?![\w%‰]|[.,]\d|[ \t]*[/*×^–—~-]+[ \t]*[.,]?\d|[ \t]+(?:to|or|and|x|times|percent)[ \t]+[.,]?\d)",
+    re.IGNORECASE,
 )
 _AROUND = " \t\r\n\"'`*_.,;:()[]“”‘’"
 
@@ -75,7 +80,7 @@ def checked(
     short = claimed_count is not None and len(whole) < claimed_count
     noted = [*notes, *_against_claims(whole, claimed_count, claimed_total), *_oddities(errors)]
     if cut:
-        noted.append("the answer is cut off; what was complete is kept")
+        noted.append(CUT_OFF)
     return ErrorAnswer(
         errors=tuple(errors), notes=tuple(noted), partial=cut or short or len(whole) < len(errors), failure=None
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from metrist.metrics.analysis_prompts import Reference, check_question, user
 from metrist.metrics.aspect_tables import AspectTable
 from metrist.metrics.json_answers import Object, values
-from metrist.metrics.judging import ask
+from metrist.metrics.judging import ask, reasons_among
 from metrist.models.llm.base import LLM
 from metrist.models.llm.talk import Completion, Sampling
 from metrist.ratings import Error
@@ -49,10 +49,11 @@ def checked_errors(
 def _verdicts(errors: Sequence[Error], answers: Sequence[tuple[Completion, tuple[str, str]]]) -> Verdicts:
     said = [is_real(answer.text, mark) if answer.failure is None else None for answer, (_, mark) in answers]
     silent = sum(one is None for one in said)
+    why = reasons_among(answer.failure for answer, _ in answers)
     return Verdicts(
         kept=tuple(error for error, real in zip(errors, said, strict=True) if real is not False),
         refused=sum(one is False for one in said),
-        notes=(f"{silent} errors could not be checked and stand",) if silent else (),
+        notes=(f"{silent} errors could not be checked and stand{f' ({why})' if why else ''}",) if silent else (),
         completions=tuple(answer for answer, _ in answers),
     )
 

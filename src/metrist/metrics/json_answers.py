@@ -14,6 +14,7 @@ from typing import Any
 
 from metrist.metrics.answer_objects import objects_in
 from metrist.metrics.error_answers import (
+    CUT_OFF,
     SEVERITIES,
     ErrorAnswer,
     WrittenError,
@@ -36,6 +37,10 @@ _MARKS = frozenset(name for name in _NAMES["location"] + _NAMES["penalty"] + ("e
 _ERRORS, _MARK = "errors", "mark"
 #: Where the list of errors begins, in whatever quotes.
 _ERRORS_KEY = re.compile(r"\berrors[\"'”’]?\s*:", re.IGNORECASE)
+#: The same, only where it can be an object's member: prose has "errors:" too.
+_MEMBER = re.compile(r"(?:[\"'“‘]errors[\"'”’]|[{,]\s*errors)\s*:", re.IGNORECASE)
+#: A list of no errors, which is closed and in its place: the object ends there or goes on with another member.
+_NOTHING = re.compile(r"\s*(?:\[\s*\]|\{\s*\})(?=\s*(?:,|\}|```|$))")
 #: More openings than this hold no answer; each costs a look at what follows.
 _MOST_OPENINGS = 5_000
 
@@ -88,12 +93,15 @@ def read(answer: str, judged: Sequence[str] = (), *, mark: str | None = None, cu
     if not marked and mark is not None and mark in answer and not _only_mentions(mark, answer, own):
         # The judge's own answer has begun and cannot be read as a whole: what else looks like one is quoted in it.
         once = len(_ERRORS_KEY.findall(answer)) == 1
-        return _read_damaged(answer if once else answer[answer.index(mark) :], quoted, cut)
+        return _read_damaged(answer, 0 if once else answer.index(mark), quoted, cut)
     if own:
         return _read_whole((marked or own)[-1])
     if found:
         return unreadable("the only JSON with errors in the answer is not the judge's own")
-    return _read_damaged(answer[max(answer.rfind(f'"{_ERRORS}"'), 0) :], quoted, cut)
+    if mark is not None and mark not in answer and _has_mark(answer):
+        return unreadable("the only JSON with errors in the answer is not the judge's own")
+    last = list(_MEMBER.finditer(answer))[-1:]
+    return _read_damaged(answer, last[0].start() if last else 0, quoted, cut)
 
 
 def _answers(found: Iterable[tuple[Any, str]], answer: str) -> list[tuple[Any, str]]:
@@ -139,17 +147,35 @@ def _read_whole(value: Any) -> ErrorAnswer:
     return checked(errors, notes=notes)
 
 
-def _read_damaged(rest: str, quoted: _Quoted, cut: bool) -> ErrorAnswer:
+def _read_damaged(answer: str, start: int, quoted: _Quoted, cut: bool) -> ErrorAnswer:
     """The errors that are whole in JSON that is not: cut off, or broken in one place."""
     end = ", and is cut off" if cut else ""
-    at = rest.find(f'"{_ERRORS}"')
-    if at < 0:
+    key = _MEMBER.search(answer, start)
+    if key is None:
         return unreadable(f"the answer has no JSON object with 'errors'{end}")
-    rows = [row for value, text in values(rest, at) if not quoted.has(text) for row in _errors_in(value)]
+    rows = _own_rows(values(answer, key.end()), quoted) or _own_rows(_mended(answer[key.end() :]), quoted)
+    notes = [] if cut else ["the answer's JSON is damaged"]
+    if not rows and _lists_nothing(answer, key, quoted):
+        return ErrorAnswer(notes=(*notes, CUT_OFF), partial=True)
     if not rows:
         return unreadable(f"the answer's JSON cannot be read{end}")
-    notes = [] if cut else ["the answer's JSON is damaged"]
     return checked([_error(row) for row in rows], notes=notes, cut=True)
+
+
+def _lists_nothing(answer: str, key: re.Match[str], quoted: _Quoted) -> bool:
+    """Whether the damaged answer says that there are no errors. If only what lists errors could be read, the mean would
+    lack the best outputs; but an empty list that may be quoted says nothing."""
+    listed = _NOTHING.match(answer, key.end())
+    once = len(_ERRORS_KEY.findall(answer)) == 1 and "{" in answer[: key.end()]
+    return listed is not None and once and not quoted.has(answer[key.start() : listed.end()])
+
+
+def _has_mark(answer: str) -> bool:
+    return re.search(rf"[\"'“‘]{_MARK}[\"'”’]\s*:", answer) is not None
+
+
+def _own_rows(found: Iterable[tuple[Any, str]], quoted: _Quoted) -> list[Object]:
+    return [row for value, text in found if not quoted.has(text) for row in _errors_in(value)]
 
 
 def _errors_in(value: Any) -> list[Object]:

@@ -16,7 +16,7 @@ from metrist.metrics.grade_expectation import expected_grade, spelled, unfit
 from metrist.metrics.grades import Grades, read_grades
 from metrist.metrics.instructions import instruction_of
 from metrist.metrics.judge_prompt import Question, question
-from metrist.metrics.judging import Judging, Unreadable, ask, scores_of, spent_together
+from metrist.metrics.judging import Judging, Unreadable, ask, reasons_among, scores_of, spent_together
 from metrist.metrics.rubrics import ALL, Aspect, Rubric
 from metrist.metrics.shard import Shard
 from metrist.models.llm import estimates
@@ -161,7 +161,7 @@ class Judge(Judging):
         """The score of a record from those of its aspects."""
         usage = spent_together(score.usage for score in row)
         if failed := next((score for score in row if score.failure is not None), None):
-            return replace(failed, usage=usage)
+            return replace(failed, failure=reasons_among(score.failure for score in row), usage=usage)
         parts = {aspect.name: score.value for aspect, score in zip(self._valued(rubric), row, strict=True)}
         outside = max(score.parts[OUTSIDE] for score in row)
         return Score(value=self._mean(rubric, parts), parts={**parts, OUTSIDE: outside}, usage=usage)

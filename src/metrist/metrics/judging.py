@@ -28,7 +28,8 @@ from metrist.scores import Score, Scores
 FILTERED = "filtered"
 NOT_ASKED = "it was not asked, since an earlier question was not answered"
 #: How the failure of a question begins to which nothing was answered. By these words a stored score tells that it may
-#: be well worth asking again; an answer that makes no sense is kept, and would be the same.
+#: be well worth asking again; an answer that makes no sense is kept, and would be the same. A score that was made in
+#: spite of such a failure has them in its explanation.
 NO_ANSWER = "no answer came"
 
 
@@ -86,9 +87,14 @@ def _unanswered_said(answer: Completion) -> Completion:
     return answer if answer.failure is None else dataclasses.replace(answer, failure=f"{NO_ANSWER}: {answer.failure}")
 
 
-def is_unanswered(failure: str) -> bool:
-    """Whether a score failed for want of an answer: a server's fault, which may have passed."""
-    return NO_ANSWER in failure or NOT_ASKED in failure
+def is_unanswered(said: str) -> bool:
+    """Whether a failure or an explanation tells that an answer is wanting: a server's fault, which may have passed."""
+    return f"{NO_ANSWER}:" in said or NOT_ASKED in said
+
+
+def reasons_among(failures: Iterable[str | None]) -> str:
+    """Why questions failed, each reason once: any of them may be the one that is worth asking again for."""
+    return "; ".join(dict.fromkeys(failure for failure in failures if failure is not None))
 
 
 def follow_up(

@@ -87,7 +87,9 @@ class Panel(Metric):
             failure = f"only {len(values)} of {len(said)} judges answered ({reasons})"
             return Score(value=math.nan, failure=failure, raw="\n\n".join(raws) or None, usage=usage)
         parts = {name: score.value for name, score in named.items()}
-        why = [f"{name}: {score.explanation}" for name, score in named.items() if score.explanation]
+        # What a judge that did not vote failed of is kept: another day it may vote.
+        told = {name: score.failure or score.explanation for name, score in named.items()}
+        why = [f"{name}: {said}" for name, said in told.items() if said]
         return Score(
             value=_vote(values, self.vote),
             parts={**parts, DISAGREEMENT: max(values) - min(values)},

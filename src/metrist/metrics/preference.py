@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist import criteria
 from metrist.criteria import Criterion
-from metrist.errors import SpecError
+from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.neural import CUT, Neural
+from metrist.metrics.preference_context import Shown, shown
 from metrist.metrics.shard import Shard
 from metrist.models import reward
 from metrist.models.options import Options
-from metrist.models.reward_layout import Fields, Judged
+from metrist.models.reward_layout import Judged
 from metrist.models.reward_settings import RewardSettings
 from metrist.models.weights import find
 from metrist.records import Record
@@ -28,8 +29,6 @@ REWARD = "reward"
 SPREAD = "spread"
 #: 1 where the criterion is about a context and the record has none.
 NO_CONTEXT = "no_context"
-#: What most records tell of an output's origin.
-_USUAL = ("instruction", "source")
 _EMPTY = "the output is empty: there is nothing to prefer"
 
 
@@ -42,18 +41,20 @@ class Preference(Neural):
     criterion: str = "overall"
     #: In words of one's own; the criterion then only says which direction is the better one.
     instruction: str | None = None
-    #: Fields or columns of the record that the model reads before the output; None: what the criterion asks for.
+    #: Fields or columns of the record that the model reads before the output; None: what it learned the criterion
+    #: with, or else what the criterion asks for.
     context: tuple[str, ...] | None = None
 
     extra: ClassVar[str | None] = "standard"
     catalog_name: ClassVar[str | None] = "preference"
 
     def __post_init__(self) -> None:
-        asked = criteria.find(self.criterion)
-        # One criterion, one name: it is part of the metric's identity.
-        object.__setattr__(self, "criterion", asked.code)
+        # Whether a model has learned a criterion that no table knows is seen when its folder is read.
+        if (known := _in_tables(self.criterion)) is not None:
+            # One criterion, one name: it is part of the metric's identity.
+            object.__setattr__(self, "criterion", known.code)
         object.__setattr__(self, "model", _one_or_several(self.model))
-        object.__setattr__(self, "higher_is_better", not asked.opposite)
+        object.__setattr__(self, "higher_is_better", known is None or not known.opposite)
         if self.context is not None:
             object.__setattr__(self, "context", tuple(self.context))
         if self.instruction is not None and not self.instruction.strip():
@@ -68,7 +69,11 @@ class Preference(Neural):
 
     def facts(self) -> Mapping[str, str]:
         """The hash of each model's weights."""
-        return {"weights": ", ".join(find(one).fingerprint for one in self.models)}
+        found = [find(one) for one in self.models]
+        if _in_tables(self.criterion) is None:
+            for one in found:
+                _learned_as(self.criterion, RewardSettings.read(one.folder, one.name), one.name)
+        return {"weights": ", ".join(one.fingerprint for one in found)}
 
     def score(self, shard: Shard) -> Scores:
         able = [i for i, record in enumerate(shard.records) if record.output.strip()]
@@ -76,59 +81,42 @@ class Preference(Neural):
         records = [shard.records[i] for i in able]
         if not records:
             return Scores(values=np.empty(0)).spread(len(shard), [], failures)
-        fields = [self._fields(record) for record in records]
-        found = [self._asked(one, fields) for one in self.models]
-        values = np.stack([_standard(rewards.values, settings) for rewards, settings in found])
-        parts = {**_parts([rewards.values for rewards, _ in found], values), **self._lack(fields)}
-        parts[CUT] = np.max([rewards.cut for rewards, _ in found], axis=0).astype(np.float64)
-        return Scores(values=values.mean(axis=0), parts=parts).spread(len(shard), able, failures)
+        found = [self._asked(one, records) for one in self.models]
+        parts = {**_parts(found), **_lacking(found)}
+        parts[CUT] = np.max([one.rewards.cut for one in found], axis=0).astype(np.float64)
+        return Scores(values=_values(found), parts=parts).spread(len(shard), able, failures)
 
     def against(self, first: Score, second: Score) -> str:
         """The two scores, and how sure the model is that the first is the better one, if it says so itself: that is
         what it was trained to tell."""
-        leads = np.array([first.parts[name] - second.parts[name] for name in first.parts if name.startswith(REWARD)])
-        better = leads if self.higher_is_better else -leads
-        sure = float(np.mean(1 / (1 + np.exp(-better))))
+        leads = [first.parts[name] - second.parts[name] for name in first.parts if name.startswith(REWARD)]
+        # The mean, as in the value: what is chosen by that and the probability never contradict each other.
+        lead = float(np.mean(leads)) * (1 if self.higher_is_better else -1)
+        sure = 1 / (1 + np.exp(-lead))
         return f"{super().against(first, second)}; the first is better with a probability of {sure:.3f}"
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many outputs had texts cut, and how many lacked the context that the criterion is about."""
         lacking = int(np.nansum(scores.parts.get(NO_CONTEXT, np.zeros(1))))
-        said = (
-            f"{self.text}: {lacking:,} of {len(scores):,} outputs have no {_listed(self._asks_for)}, and were judged "
-            "without"
-        )
+        asked_for = " or ".join(self.context or ("source", f"other context for {self.criterion!r}"))
+        said = f"{self.text}: {lacking:,} of {len(scores):,} outputs have no {asked_for}, and were judged without"
         return [*super().remarks(scores), *([said] if lacking else [])]
 
-    @property
-    def _criterion(self) -> Criterion:
-        return criteria.find(self.criterion)
-
-    @property
-    def _asks_for(self) -> tuple[str, ...]:
-        """Names of what the model should read before the output."""
-        if self.context is not None:
-            return self.context
-        return self._criterion.fields[:-1]
-
-    def _asked(self, options: Options, fields: Sequence[Fields]) -> tuple[reward.Rewards, RewardSettings]:
+    def _asked(self, options: Options, records: Sequence[Record]) -> _Found:
         model = reward.load(options)
-        instruction = self.instruction or _learned(model.settings, self._criterion)
-        return model.rewards([Judged(instruction, one) for one in fields]), model.settings
+        settings, known = model.settings, _in_tables(self.criterion)
+        learned = _learned_as(self.criterion, settings, options.model)
+        instruction = self.instruction or _instruction(learned, settings, known)
+        seen = [shown(record, self.context, settings.fields.get(learned or ""), known) for record in records]
+        return _Found(model.rewards([Judged(instruction, one.fields) for one in seen]), settings, seen)
 
-    def _fields(self, record: Record) -> Fields:
-        """The context's fields and the output, each with its label."""
-        wanted = self._asks_for
-        if self.context is None and wanted and not (_own(wanted) and all(_texts(record, name) for name in wanted)):
-            # The record does not have the columns of the data that the criterion comes from.
-            wanted = _USUAL
-        context = [(name, text) for name in wanted for text in _texts(record, name)]
-        return (*context, (self._criterion.answer, record.output))
 
-    def _lack(self, fields: Sequence[Fields]) -> dict[str, Numbers]:
-        if not self._asks_for:
-            return {}
-        return {NO_CONTEXT: np.array([float(len(one) == 1) for one in fields])}
+class _Found(NamedTuple):
+    """What a model says of some outputs, and what it was shown."""
+
+    rewards: reward.Rewards
+    settings: RewardSettings
+    seen: Sequence[Shown]
 
 
 def _one_or_several(model: str | Sequence[str]) -> str | tuple[str, ...]:
@@ -140,35 +128,61 @@ def _one_or_several(model: str | Sequence[str]) -> str | tuple[str, ...]:
     return several if len(several) > 1 else several[0]
 
 
-def _learned(settings: RewardSettings, asked: Criterion) -> str:
+def _in_tables(criterion: str) -> Criterion | None:
+    try:
+        return criteria.find(criterion)
+    except SpecError:
+        return None
+
+
+def _learned_as(criterion: str, settings: RewardSettings, model: str) -> str | None:
+    """The name by which the model learned the criterion; None where it did not, but metrist has words for it."""
+    known = _in_tables(criterion)
+    names = (criterion, *((known.code, known.name) if known else ()))
+    in_small = {name.lower(): name for name in settings.criteria}
+    learned = (*(name for name in names if name in settings.criteria), *(in_small.get(name.lower()) for name in names))
+    found = next((name for name in learned if name is not None), None)
+    if found is None and known is None:
+        raise SpecError(_unknown(criterion, settings, model))
+    return found
+
+
+def _unknown(criterion: str, settings: RewardSettings, model: str) -> str:
+    nearest = did_you_mean(criterion, [*settings.criteria, *criteria.names()]).removesuffix("?")
+    return (
+        f"preference: no criterion named {criterion!r}{nearest}; {model} has learned "
+        f"{', '.join(settings.criteria) or 'none by name'}, and metrist's own are {', '.join(criteria.names())}; to "
+        "ask in your own words set instruction instead"
+    )
+
+
+def _instruction(learned: str | None, settings: RewardSettings, known: Criterion | None) -> str:
     """The words in which the model learned the criterion; where it did not, the criterion's own."""
-    return settings.criteria.get(asked.code) or settings.criteria.get(asked.name) or asked.instruction
+    if learned is not None:
+        return settings.criteria[learned]
+    return known.instruction if known else ""
 
 
-def _texts(record: Record, name: str) -> list[str]:
-    """What the record has under that name: a field of every record, or a column of this one."""
-    found = getattr(record, name) if name in (*_USUAL, "references") else record.extra.get(name)
-    texts = [found] if isinstance(found, str) else found if isinstance(found, tuple | list) else []
-    return [text for text in texts if isinstance(text, str) and text.strip()]
+def _values(found: Sequence[_Found]) -> Numbers:
+    """Mean rewards as distances from the mean of the answers that the models were trained on, in their standard
+    deviation."""
+    rewards = np.mean([one.rewards.values - one.settings.centre for one in found], axis=0)
+    values: Numbers = rewards / np.mean([one.settings.spread or 1.0 for one in found])
+    return values
 
 
-def _standard(rewards: Numbers, settings: RewardSettings) -> Numbers:
-    """Rewards as distances from the mean of the answers that the model was trained on, in their standard deviation."""
-    return (rewards - settings.centre) / (settings.spread or 1.0)
-
-
-def _parts(rewards: Sequence[Numbers], values: Numbers) -> dict[str, Numbers]:
-    """Rewards as the models gave them, and how far several lie apart."""
-    if len(rewards) == 1:
+def _parts(found: Sequence[_Found]) -> dict[str, Numbers]:
+    """Rewards as the models gave them, and how far several lie apart, each in its own unit."""
+    rewards = [one.rewards.values for one in found]
+    if len(found) == 1:
         return {REWARD: rewards[0]}
     each = {f"{REWARD}_{number}": one for number, one in enumerate(rewards, start=1)}
-    return {SPREAD: values.std(axis=0, ddof=1), **each}
+    return {SPREAD: np.std([_values([one]) for one in found], axis=0, ddof=1), **each}
 
 
-def _own(names: Sequence[str]) -> bool:
-    """Whether the names are columns of some data set, and not fields that records have anyway."""
-    return not set(names) <= set(_USUAL)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " or ".join(names if _own(names) else _USUAL)
+def _lacking(found: Sequence[_Found]) -> dict[str, Numbers]:
+    """Where a model was to read a context and there was none."""
+    asking = [one.seen for one in found if one.seen[0].wanted]
+    if not asking:
+        return {}
+    return {NO_CONTEXT: np.max([[float(len(one.fields) == 1) for one in seen] for seen in asking], axis=0)}

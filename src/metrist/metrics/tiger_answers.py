@@ -16,6 +16,8 @@ before the labels that follow the field.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -37,6 +39,8 @@ _LABEL = re.compile(
     rf"^[ \t>*#_-]{{0,8}}({'|'.join(_LABELS)})[ \t]{{0,4}}#?(\d{{1,6}})?[ \t*_]{{0,6}}:[*_]{{0,4}}",
     re.MULTILINE | re.IGNORECASE,
 )
+#: A penalty at the very end of an answer.
+_OPEN_ENDED = re.compile(rf"{_LABELS[_LAST]}[^:\n]{{0,20}}:[*_\s]{{0,20}}[-+−]?[ \t]?[\d.,]+\Z", re.IGNORECASE)
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _COUNTS = {word: count for count, word in enumerate(_WORDS)} | {"zero": 0, "an": 1, "a": 1}
 # A sentence that goes on ("no errors of grammar, but …") is no header.
@@ -88,6 +92,9 @@ def read(answer: str, prompt: str | None = None, *, cut: bool = False) -> ErrorA
     if len(labels) < len(every) and not _are_whole(labels):
         return unreadable("what the answer says cannot be told from the text that was judged, which imitates an answer")
     errors, notes, whole = _errors(said, labels, header)
+    if cut and errors and _OPEN_ENDED.search(said) and not _bears_out(header, errors):
+        # "1" at the end may have been about to be "1.5".
+        errors[-1] = dataclasses.replace(errors[-1], penalty=None)
     if header is None and not errors:
         return unreadable("the answer has neither a header nor errors of the form that was asked for")
     if header is None:
@@ -101,6 +108,13 @@ def read(answer: str, prompt: str | None = None, *, cut: bool = False) -> ErrorA
         notes=notes,
         cut=(cut or not whole) and bool(errors or (header and header.count)),
     )
+
+
+def _bears_out(header: _Header | None, errors: Sequence[WrittenError]) -> bool:
+    """Whether the header announced just these errors with just these penalties."""
+    if header is None or header.total is None or header.count != len(errors):
+        return False
+    return math.isclose(header.total, math.fsum(error.penalty or 0.0 for error in errors), abs_tol=1e-6)
 
 
 def _penalty_text(error: WrittenError) -> str:

@@ -20,8 +20,8 @@ from metrist.models.options import Options, device
 from metrist.models.reward_layout import Judged
 from metrist.models.reward_settings import RewardSettings
 
-#: Models that a process keeps at a time.
-_KEPT = 4
+#: Models that a process keeps at a time: a run asks for all of an ensemble again with every shard.
+_KEPT = 8
 
 
 class Rewards(NamedTuple):
@@ -41,7 +41,7 @@ class Reward(Protocol):
     def facts(self) -> Mapping[str, str]: ...
 
     def rewards(self, judged: Sequence[Judged]) -> Rewards:
-        """One reward per answer, in the order given, the same whatever else is judged with it."""
+        """One reward per answer, in the order given, the same within rounding whatever else is judged with it."""
         ...
 
 

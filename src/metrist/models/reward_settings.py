@@ -23,18 +23,20 @@ HEAD = "reward_head.safetensors"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSettings:
     """How answers are read, and what is known of the rewards. `criteria` has the instruction that each criterion was
-    learned with; `centre` and `spread` are mean and standard deviation of the rewards of training answers."""
+    learned with, `fields` the labels of what was mostly shown for it, the answer's last; `centre` and `spread` are mean
+    and standard deviation of the rewards of training answers."""
 
     pooling: Pooling
     layout: Layout
     frame: Frame
     criteria: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     centre: float = 0.0
     spread: float = 1.0
 
     def write(self, folder: Path) -> None:
         """Put them into a model's folder."""
-        facts = {KEY: 1, **asdict(self), "frame": self.frame._asdict(), "criteria": dict(self.criteria)}
+        facts = {KEY: 1, **asdict(self), "frame": self.frame._asdict()}
         (folder / NAME).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @staticmethod
@@ -66,6 +68,7 @@ class RewardSettings:
             layout=Layout(**facts["layout"]),
             frame=Frame(*(tuple(map(int, frame[part])) for part in Frame._fields)),
             criteria=dict(facts["criteria"]),
+            fields={name: tuple(labels) for name, labels in facts.get("fields", {}).items()},
             centre=float(facts["centre"]),
             spread=float(facts["spread"]),
         )

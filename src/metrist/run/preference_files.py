@@ -12,6 +12,7 @@ from typing import Any
 
 from metrist.errors import RunError
 from metrist.files import whole
+from metrist.metrics.judging import is_unanswered
 from metrist.metrics.preferring import Comparator, Judgment
 from metrist.records import Pair
 from metrist.run.pairing import Key
@@ -64,8 +65,8 @@ class StoredJudgments:
         self._made_by = {"comparator": comparator.text, "signature": signature, "pairs": content_of(pairs)}
 
     def read(self) -> list[Judgment] | None:
-        """What the folder holds of these very pairs; None where that is nothing, or where a pair had failed: what was
-        answered before is in the LLM's cache, so asking again costs only what is missing."""
+        """What the folder holds of these very pairs; None where that is nothing, or where a pair, or a judge of one,
+        had failed: what was answered before is in the LLM's cache, so asking again costs only what is missing."""
         try:
             page, rows = json.loads(self._page.read_text(encoding="utf-8")), self._file.read_bytes()
         except (OSError, ValueError):
@@ -73,7 +74,7 @@ class StoredJudgments:
         if page != {**self._made_by, "file": hashlib.sha256(rows).hexdigest()}:
             return None
         found = [_judgment(json.loads(row)) for row in rows.splitlines()]
-        return None if any(one.failure is not None for one in found) else found
+        return found if all(map(_is_settled, found)) else None
 
     def write(self, keys: Sequence[Key], judgments: Sequence[Judgment]) -> None:
         """Write the file, then the page."""
@@ -96,6 +97,10 @@ def content_of(pairs: Sequence[Pair]) -> str:
             said = (record.item, record.system, record.output, record.source, record.references, record.instruction)
             digest.update(repr((*said, record.task, record.language)).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
+
+
+def _is_settled(judgment: Judgment) -> bool:
+    return judgment.failure is None and not is_unanswered(judgment.explanation or "")
 
 
 def _judgment(row: Mapping[str, Any]) -> Judgment:

@@ -226,12 +226,14 @@ def _asked(metrics: str | Spec | Metric | Iterable[str | Spec | Metric]) -> tupl
 
 def _is_settled(scores: Scores) -> bool:
     """Whether stored scores are work done. Where a server did not answer, or where nothing at all was scored, the fault
-    may have been mended since; answers that came before are in the LLM's cache, so only what is missing is asked."""
-    if not scores.failures:
+    may have been mended since; answers that came before are in the LLM's cache, so only what is missing is asked. A
+    score can be there in spite of what was not answered: its explanation tells."""
+    said = [*scores.failures.values(), *scores.explanations.values()]
+    if not said:
         return True
     from metrist.metrics.judging import is_unanswered
 
-    return len(scores.failures) < len(scores) and not any(map(is_unanswered, scores.failures.values()))
+    return len(scores.failures) < len(scores) and not any(map(is_unanswered, said))
 
 
 def _usual_size(target: Target, metrics: Sequence[Metric]) -> int:

@@ -71,7 +71,7 @@ def gather_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -> PairMat
             raise InputError(f"{dev}: none of its {len(others):,} pairs is called 'dev'; give pairs to judge by")
     if not train:
         raise InputError(f"{', '.join(map(str, data))}: no pair is left to train on; all are of other splits")
-    filled = _instructed([*_sided(train, "train"), *_sided(judged, "dev")])
+    filled = instructed([*_sided(train, "train"), *_sided(judged, "dev")])
     return PairMaterial(
         train=tuple(filled[: len(train)]),
         dev=tuple(filled[len(train) :]),
@@ -106,7 +106,7 @@ def _share(
     return found.side("train"), found.side("dev"), len(found.left_out)
 
 
-def _instructed(pairs: Iterable[GoodBad]) -> list[GoodBad]:
+def instructed(pairs: Iterable[GoodBad]) -> list[GoodBad]:
     """The pairs, with their criterion's instruction where they have none."""
     known: dict[str, str] = {}
     filled = []

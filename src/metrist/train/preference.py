@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from metrist.train.card import card
 from metrist.train.folder import TrainingFolder
 from metrist.train.judging_pairs import accuracy, score_pairs
 from metrist.train.opening import alone, base_weights, close, deciding, joined, learning_place, opened
+from metrist.train.pair_material import instructed
 from metrist.train.ranks import Ranks
 from metrist.train.recipe import Recipe
 from metrist.train.watching import Watcher
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from metrist.models.reward_torch import TorchReward
     from metrist.train.loop import Outcome, Training
 
+_T = TypeVar("_T")
 Ties = Literal["drop", "soft"]
 
 #: What suits encoders of about 100 million weights and some ten thousand pairs.
@@ -110,15 +112,19 @@ def plan(request: Request) -> Plan:
     """Tokenise all, but load no weights."""
     torch_for("training a preference metric")
     recipe = alone(request.base, request.recipe)
-    return _planned(replace(request, recipe=recipe), base_weights(request.base))
+    return _planned(_complete(request, recipe), base_weights(request.base))
 
 
 def train(request: Request, watcher: Watcher | None = None) -> dict[str, Any]:
     """Train, or go on with a training that was stopped, or find it done; gives the card. The model, its tokenizer and
-    the card lie in `request.out`."""
+    the card lie in `request.out`. Pairs without an instruction get that of their criterion, where metrist knows it."""
     torch_for("training a preference metric")
     with joined(request.base, request.recipe, watcher) as (ranks, recipe, told):
-        return _train(replace(request, recipe=recipe), ranks, told)
+        return _train(_complete(request, recipe), ranks, told)
+
+
+def _complete(request: Request, recipe: Recipe) -> Request:
+    return replace(request, recipe=recipe, train=instructed(request.train), dev=instructed(request.dev))
 
 
 def _train(request: Request, ranks: Ranks, watcher: Watcher) -> dict[str, Any]:
@@ -170,7 +176,7 @@ def _publish(request: Request, weights: Weights, planned: Plan, training: Traini
     dev = _without_ties(request.dev)
     made = card(
         kind="preference",
-        metric=f"preference(model={str(request.out)!r})",
+        metric=_metric(request.out, settings),
         fingerprint=find(Options(model=str(request.out))).fingerprint,
         base={"model": request.base.model, "revision": request.base.revision, "fingerprint": weights.fingerprint},
         data={**request.data, **_data(planned, settings)},
@@ -200,15 +206,34 @@ def _measured(request: Request, reward: TorchReward) -> RewardSettings:
         some = np.random.default_rng([request.recipe.seed, 3]).choice(len(pairs), _MEASURED, replace=False)
         pairs = [pairs[number] for number in np.sort(some)]
     values = np.concatenate(score_pairs(reward, pairs))
-    said: dict[str, Counter[str]] = {}
+    by_criterion: dict[str, list[GoodBad]] = {}
     for pair in request.train:
-        said.setdefault(pair.criterion, Counter())[pair.instruction] += 1
+        by_criterion.setdefault(pair.criterion, []).append(pair)
     return replace(
         reward.settings,
-        criteria={criterion: counts.most_common(1)[0][0] for criterion, counts in said.items()},
+        criteria={name: _usual(pair.instruction for pair in some) for name, some in by_criterion.items()},
+        fields={name: _usual_fields(some) for name, some in by_criterion.items()},
         centre=float(values.mean()),
         spread=float(values.std()),
     )
+
+
+def _usual(said: Iterable[_T]) -> _T:
+    return Counter(said).most_common(1)[0][0]
+
+
+def _usual_fields(pairs: Iterable[GoodBad]) -> tuple[str, ...]:
+    """The most common context, by its labels, and the most common label of answers in it."""
+    shown = [tuple(label for label, _ in pair.good) for pair in pairs]
+    context = _usual(labels[:-1] for labels in shown)
+    return (*context, _usual(labels[-1] for labels in shown if labels[:-1] == context))
+
+
+def _metric(out: Path, settings: RewardSettings) -> str:
+    """What to score with: the metric's own criterion if it was learned, else the first that was."""
+    if "overall" in settings.criteria:
+        return f"preference(model={str(out)!r})"
+    return f"preference(model={str(out)!r}, criterion={next(iter(settings.criteria))!r})"
 
 
 def _asked(request: Request, weights: Weights) -> dict[str, Any]:

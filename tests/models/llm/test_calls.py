@@ -126,11 +126,12 @@ def asked_twice(first: Completion, sampling: Sampling) -> tuple[Completion, int]
     ("finish", "prompt", "said", "count"),
     [
         ("length", 600, 1024, 1),
-        ("other", 600, 3, 1),
         ("filter", 600, 0, 1),
         ("filter", None, None, 2),
         # Nothing was said for no reason that the server would give: the next time it may be.
         ("stop", 600, 0, 2),
+        ("stop", 600, 20, 2),
+        ("other", 600, 3, 2),
         ("other", None, None, 2),
     ],
 )
@@ -140,6 +141,12 @@ def test_an_answer_without_words_that_was_paid_for_is_not_paid_for_again(finish,
     assert sent == count
     assert (again.failure, again.finish) == (("no words", finish) if count == 1 else (None, "stop"))
     assert again.usage.cached == (count == 1)
+
+
+def test_an_empty_answer_that_ended_in_an_error_is_asked_for_again():
+    usage = Usage(prompt_tokens=600, completion_tokens=3)
+    again, sent = asked_twice(Completion(text="", finish="other", usage=usage), GREEDY)
+    assert (again.text, sent) == ("4", 2)
 
 
 @pytest.mark.parametrize(("logprobs", "text", "count"), [(5, "4", 2), (5, "", 1), (0, "4", 1)])

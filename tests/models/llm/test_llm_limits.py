@@ -168,6 +168,14 @@ def test_workers_of_a_run_get_their_part_of_the_limits(module, monkeypatch, extr
         np.testing.assert_array_equal(found[name], np.full(12, part))
 
 
+def test_the_limits_are_divided_among_the_workers_that_there_are(module) -> None:
+    rows = [{"item": str(n), "output": "a"} for n in range(4)]
+    metric = module(SEEN.format(extra="llm")).Seen()
+    found = score(rows, [metric], executor=Processes(8), shard_size=2, concurrency=16, rpm=80).scores[metric.text].parts
+    assert len(set(found["process"])) == 2
+    assert (set(found["c"]), set(found["r"])) == ({8}, {40})
+
+
 def test_a_judge_in_several_processes_has_no_more_requests_in_flight_than_allowed() -> None:
     arrivals: list[float] = []
 

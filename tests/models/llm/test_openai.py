@@ -127,6 +127,19 @@ def test_what_a_question_is_known_by_cannot_be_set_behind_its_back(field: str, i
         "X-Client-Secret: hunter2",
         "X-Gate: Bearer hunter2",
         "X-Gate: sk-hunter2",
+        "X-Gate: Token hunter2",
+        "X-Gate: eyJhunter2.eyJhunter2.hunter2",
+        "X-Gate: gsk_hunter2",
+        "X-Gate: xai-hunter2",
+        "X-Gate: nvapi-hunter2",
+        "X-Gate: r8_hunter2",
+        "X-Gate: sk_live_hunter2",
+        "X-Gate: rk_test_hunter2",
+        "X-Session: hunter2",
+        "X-Pass: hunter2",
+        "x-accesstoken: hunter2",
+        "x-apikey: hunter2",
+        "Authorization: hunter2",
     ],
 )
 def test_a_secret_in_a_header_is_refused_by_the_headers_name_or_its_own_beginning(header: str) -> None:
@@ -135,6 +148,29 @@ def test_a_secret_in_a_header_is_refused_by_the_headers_name_or_its_own_beginnin
     assert "hunter2" not in str(caught.value)
     named = header.split(":")[0] + ": $SOME_KEY"
     assert OpenAI(model="m", headers=(named,)).headers == (named,)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "x-author: me",
+        "X-Keyboard: a",
+        "X-Title: key metrics",
+        "HTTP-Referer: https://x.y",
+        "OpenAI-Organization: org-a",
+    ],
+)
+def test_a_header_that_only_sounds_like_a_secret_is_taken(header: str) -> None:
+    assert OpenAI(model="m", headers=(header,)).headers == (header,)
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "max_new_tokens", "num_predict"])
+@pytest.mark.parametrize(
+    ("body", "place"), [('{"options": {"%s": 9000}}', "options.%s"), ('{"a": [1, {"%s": 9}]}', r"a\.1\.%s")]
+)
+def test_how_long_an_answer_may_be_is_set_at_no_depth(body: str, place: str, field: str) -> None:
+    with pytest.raises(SpecError, match=f"openai: body cannot set '{place % field}': max_tokens=… of the metric says"):
+        OpenAI(model="m", body=body % field)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +192,7 @@ def test_a_secret_in_the_body_is_refused_and_not_repeated(body: object, place: s
 
 def test_fields_that_only_sound_like_secrets_are_taken() -> None:
     fields = {"stop_token_ids": [1], "min_tokens": 2, "prompt_cache_key": "k", "chat_template_kwargs": {"tokens": "x"}}
+    fields |= {f"{name}_token": "</s>" for name in ("stop", "eos", "bos", "pad")}
     assert OpenAI(model="m", body=json.dumps(fields)).body == json.dumps(fields)
 
 

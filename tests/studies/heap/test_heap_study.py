@@ -103,6 +103,60 @@ def test_a_finished_study_is_only_read_and_other_settings_are_refused(study: Stu
         run(replace(short, settings=faster))
 
 
+def test_settings_hold_for_the_whole_folder(study: Study) -> None:
+    """Setups, splits and criteria may be added; another learning rate, or the paper's settings, may not."""
+    one = replace(study, setups=("single",), seeds=1, criteria=("AG",))
+    run(one)
+    slow = study.settings.changed({"lr": 9e-9, "epochs": 3})
+    refused = (
+        r"study with other settings: recipe\.epochs is 2 there, 3 here; recipe\.lr is 0\.006 there, 9e-09 here\. Give"
+    )
+    with pytest.raises(RunError, match=refused):
+        run(replace(study, setups=("multi",), settings=slow))
+    with pytest.raises(RunError, match="other settings: paper_settings is False there, True here"):
+        run(replace(study, setups=("multi",), paper_settings=True))
+    more = run(replace(one, setups=("base", "single"), criteria=(), splits=("authors", "honest")))
+    assert more.failures == {}
+    assert more.found.codes("single", "honest") == ("AG", "AV")
+
+
+def test_what_does_not_change_results_may_differ_and_older_folders_are_read(study: Study) -> None:
+    one = replace(study, setups=("base",), seeds=1)
+    run(one)
+    smaller = replace(study.settings, recipe=replace(study.settings.recipe, max_tokens=512))
+    assert run(replace(one, settings=smaller)).failures == {}
+    about = json.loads((study.out / "study.json").read_text())
+    (study.out / "study.json").write_text(json.dumps({name: about[name] for name in ("suite", "pairs")}))
+    assert run(replace(one, seeds=2)).failures == {}
+    assert "settings" not in json.loads((study.out / "study.json").read_text())
+
+
+def test_a_study_that_failed_at_once_may_begin_again_with_other_settings(study: Study, word_bert: Path) -> None:
+    one = replace(study, setups=("base",), seeds=1)
+    wrong = replace(one, settings=replace(study.settings, base=Options(model=str(word_bert / "none"))))
+    with pytest.raises(RunError, match="every training failed"):
+        run(wrong)
+    assert run(one).failures == {}
+    with pytest.raises(RunError, match=r"other settings: base\.model is "):
+        run(wrong)
+
+
+def test_a_base_model_is_judged_again_when_criteria_are_added(study: Study) -> None:
+    one = replace(study, setups=("base",), seeds=1)
+    run(replace(one, criteria=("AG",)))
+    assert run(one).found.codes("base", "authors") == ("AG", "AV")
+    told = Told()
+    assert run(replace(one, criteria=("AV",)), told).found.codes("base", "authors") == ("AG", "AV")
+    assert told.done == []
+
+
+def test_a_base_model_judged_by_other_criteria_is_not_taken_for_this_one(study: Study) -> None:
+    one = replace(study, setups=("base",), seeds=1)
+    run(replace(one, criteria=("AG",)))
+    with pytest.raises(RunError, match=r"other settings: judged is \['AG'\] there, \['AV'\] here\. Give the same"):
+        run(replace(one, criteria=("AV",)))
+
+
 def test_more_seeds_and_setups_join_what_is_there(study: Study) -> None:
     run(replace(study, setups=("base",), seeds=1))
     told = Told()
@@ -180,6 +234,21 @@ def test_one_failure_does_not_stop_the_others(study: Study) -> None:
     assert outcome.found.codes("single", "authors") == ("AG",)
     with pytest.raises(RunError, match="every training failed; the first: there are no pairs to train on"):
         run(replace(study, setups=("single",), seeds=1, criteria=("AV",)))
+
+
+def test_a_fault_of_any_kind_does_not_stop_the_others(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = crew.run
+
+    def faulty(order: Order, watcher: Watcher) -> Result:
+        if order.job.target == "AG":
+            raise ValueError("no such tensor")
+        return real(order, watcher)
+
+    monkeypatch.setattr(crew, "run", faulty)
+    told = Told()
+    outcome = run(replace(study, setups=("single",), seeds=1), told)
+    assert outcome.failures == told.failures == {"single-AG-seed0-authors": "ValueError: no such tensor"}
+    assert outcome.found.codes("single", "authors") == ("AV",)
 
 
 def test_the_honest_split_has_no_leak_where_the_authors_has(study: Study) -> None:

@@ -15,6 +15,11 @@ OMITTABLE = ("top_p", "temperature", "seed", "stop")
 
 
 _LENGTH = "max_tokens=… of the metric says how long an answer may be, which the limit on cost counts with"
+#: Those of the fields below that no object within `body` can have either: servers heed them there too.
+LENGTHS = {
+    **dict.fromkeys(("max_tokens", "max_completion_tokens"), f"{_LENGTH}; max_tokens_field=… what the server calls it"),
+    **dict.fromkeys(("max_output_tokens", "max_new_tokens", "n_predict", "num_predict"), _LENGTH),
+}
 _LEFT_OUT = "the metric says it, and omit=['{}'] leaves it out"
 #: Fields that `body` cannot set, since what is known of a question (its key, the most that it can cost) says another
 #: thing then; and what to do instead.
@@ -29,9 +34,7 @@ INSTEAD = {
     **{name: _LEFT_OUT.format(name) for name in ("top_p", "seed", "stop")},
     **dict.fromkeys(("logprobs", "top_logprobs"), "a metric that reads them asks for them"),
     "response_format": "the metric says which form its answers have",
-    "max_tokens": f"{_LENGTH}; max_tokens_field=… what the server calls it",
-    "max_completion_tokens": f"{_LENGTH}; max_tokens_field=… what the server calls it",
-    **dict.fromkeys(("max_output_tokens", "max_new_tokens", "n_predict", "num_predict"), _LENGTH),
+    **LENGTHS,
 }
 
 

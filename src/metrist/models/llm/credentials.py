@@ -15,13 +15,22 @@ from metrist.errors import ModelError
 #: What an environment variable may be called, so that a key given in place of its name is noticed.
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _HIDDEN = "***"
-_SECRET_HEADER = re.compile(r"key|token|secret|auth|cookie|credential|password", re.IGNORECASE)
+#: A word of a field's name, also where it is written as one with the word before it.
 _SECRET_WORD = re.compile(
-    r"(api)?key|token|secret|auth(orization)?|bearer|cookie|credentials?|passw(or)?d", re.IGNORECASE
+    r"(api|access|auth|secret|private|subscription)?key|[a-z]*(token|secret|cookie|passw(or)?d)"
+    r"|auth(entication|ori[sz]ation)?|bearer|credentials?|passphrase",
+    re.IGNORECASE,
+)
+#: Words that only in a header's name mean a secret.
+_SECRET_HEADER_WORD = re.compile(r"pass(code)?|session(id)?", re.IGNORECASE)
+#: Fields of a body that are called after secrets and hold none.
+_NO_SECRETS = frozenset(
+    ("prompt_cache_key", *(f"{which}_token" for which in ("stop", "eos", "bos", "pad", "unk", "sep", "cls", "mask")))
 )
 #: How the keys of well-known services begin.
 _SECRET_VALUE = re.compile(
-    r"(?i:bearer|basic) |(sk|pk|rk)-[A-Za-z0-9]|AIza|AKIA|ASIA|gh[opsu]_|github_pat_|glpat-|hf_|xox"
+    r"(?i:bearer|basic) |(?i:token) +\S{6,}\s*$|(sk|pk|rk)-[A-Za-z0-9]|[spr]k_(live|test)_|AIza|AKIA|ASIA|gh[opsu]_"
+    r"|github_pat_|glpat-|hf_|xox|eyJ[A-Za-z0-9]|gsk_|xai-|nvapi-|r8_"
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 #: A name of that length without an underscore is no variable's but, more likely, a key in capitals and digits.
@@ -39,7 +48,9 @@ def is_variable(name: object) -> bool:
 
 def is_secret_header(name: str, value: str) -> bool:
     """Whether a header carries a secret, by its name or by how it begins."""
-    return bool(_SECRET_HEADER.search(name) or _SECRET_VALUE.match(value))
+    words = _WORD.findall(name)
+    named = any(_SECRET_WORD.fullmatch(word) or _SECRET_HEADER_WORD.fullmatch(word) for word in words)
+    return named or bool(_SECRET_VALUE.match(value))
 
 
 def secret_fields(found: Any, path: str = "") -> Iterator[str]:
@@ -48,7 +59,7 @@ def secret_fields(found: Any, path: str = "") -> Iterator[str]:
     inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
     for name, value in inner:
         place = f"{path}.{name}" if path else str(name)
-        named = name != "prompt_cache_key" and any(map(_SECRET_WORD.fullmatch, _WORD.findall(str(name))))
+        named = name not in _NO_SECRETS and any(map(_SECRET_WORD.fullmatch, _WORD.findall(str(name))))
         if isinstance(value, str) and (named or _SECRET_VALUE.match(value)):
             yield place
         yield from secret_fields(value, place)

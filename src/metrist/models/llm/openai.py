@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
 from metrist.errors import ModelError, SpecError
@@ -16,7 +16,7 @@ from metrist.models.llm import capabilities, limits, retries
 from metrist.models.llm.asking import Asker, Stopped
 from metrist.models.llm.base import LLM, Arrived
 from metrist.models.llm.chat import Turns
-from metrist.models.llm.chat_request import INSTEAD, OMITTABLE
+from metrist.models.llm.chat_request import INSTEAD, LENGTHS, OMITTABLE
 from metrist.models.llm.credentials import Credentials, is_secret_header, is_variable, secret_fields
 from metrist.models.llm.crowd import Crowd
 from metrist.models.llm.http_client import HttpClient
@@ -195,5 +195,16 @@ def _check_body(body: str | None) -> None:
     _check(isinstance(found, dict), """body must be the text of a JSON object such as '{"reasoning_effort": "low"}'""")
     for name in found:
         _check(name not in INSTEAD, f"body cannot set {name!r}: {INSTEAD.get(name)}")
+    for place, name in _fields_of(found):
+        _check(name not in LENGTHS, f"body cannot set {place!r}: {LENGTHS.get(name)}")
     secret = next(secret_fields(found), None)
     _check(secret is None, f"body cannot hold a secret, as {secret!r} seems to be: {_NAME_IT}")
+
+
+def _fields_of(found: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """All fields at any depth, each with its place and its own name."""
+    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for name, value in inner:
+        place = f"{path}.{name}" if path else str(name)
+        yield place, str(name)
+        yield from _fields_of(value, place)

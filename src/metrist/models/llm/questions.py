@@ -77,11 +77,13 @@ def identity(llm: LLM) -> str:
 
 def is_worth_keeping(question: Question, answer: Completion) -> bool:
     """Whether asking again would give the same and cost the same: an answer with all that was asked for, or one that
-    came without words though the server counted what it took."""
+    came without words for a reason that stays, and that the server counted. Why else there are no words nobody knows:
+    the next time there may be some."""
     if answer.failure is not None:
-        usage = answer.usage
-        ended = usage.prompt_tokens and answer.finish in ("length", "filter")
-        return bool(usage.completion_tokens or ended)
+        counted = answer.usage.prompt_tokens or answer.usage.completion_tokens
+        return bool(counted) and answer.finish in ("length", "filter")
+    if not answer.text.strip() and answer.finish == "other":
+        return False
     return has_all_asked_for(question, answer)
 
 

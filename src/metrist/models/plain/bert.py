@@ -1,8 +1,9 @@
 """BERT in numpy: the vector of a text, from the encoder's last layer. float32 throughout.
 
 Texts lie one behind the other as rows of one matrix, so that the large products are few and large whatever the texts'
-lengths, and nothing is padded. Only attention goes by length: texts of one length meet in one call. A row of a product
-comes out the same whatever rows lie beside it, and so does a text's vector.
+lengths, and nothing is padded. Only attention goes by length: texts of one length meet in one call. How many rows a
+product has decides, on some processors, in which order it adds up: a text's vector may differ in its last digits by
+what lies beside it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ numpy came as a wheel) shares out nothing else. Its threads wait for each other 
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,9 +33,24 @@ class _Products(NamedTuple):
     set: Callable[[int], None]
 
 
+class _Inside:
+    """How many are at work in threads of their own now, and what the first of them found the products set to."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.before = 1
+
+
+_inside = _Inside()
+
+
 def threads() -> int:
     """How many pieces are worked on at once."""
-    return found.get() if (found := _products()) else 1
+    if (found := _products()) is None:
+        return 1
+    with _inside.lock:
+        return _inside.before if _inside.count else found.get()
 
 
 def each(work: Callable[[_Piece], _Found], pieces: Sequence[_Piece]) -> list[_Found]:
@@ -47,15 +64,34 @@ def each(work: Callable[[_Piece], _Found], pieces: Sequence[_Piece]) -> list[_Fo
 
 @contextmanager
 def _single() -> Iterator[None]:
-    """Products are computed on one core inside, whichever thread asks for them."""
+    """Products are computed on one core inside, whichever thread asks for them; the last one to leave sets all back."""
     found = _products()
     assert found is not None
-    before = found.get()
-    found.set(1)
+    with _inside.lock:
+        if not _inside.count:
+            _inside.before = found.get()
+            found.set(1)
+        _inside.count += 1
     try:
         yield
     finally:
-        found.set(before)
+        with _inside.lock:
+            _inside.count = max(0, _inside.count - 1)
+            if not _inside.count:
+                found.set(_inside.before)
+
+
+def _forget() -> None:
+    """A forked process has none of the threads that were at work: nobody else would set it back."""
+    if _inside.count and (found := _products()) is not None:
+        _inside.count = 0
+        found.set(_inside.before)
+    _inside.lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # Nobody is half-way in or out while a process is forked.
+    os.register_at_fork(before=_inside.lock.acquire, after_in_parent=_inside.lock.release, after_in_child=_forget)
 
 
 @cache

@@ -53,7 +53,7 @@ class PlainReward:
         return {"weights": self._fingerprint, "dtype": "float32", "runs_on": "numpy"}
 
     def rewards(self, judged: Sequence[Judged]) -> Rewards:
-        """One reward per answer, in the order given, the same whatever else is judged with it."""
+        """One reward per answer, in the order given, within 1e-5 of each other whatever else is judged with it."""
         number = {one: at for at, one in enumerate(dict.fromkeys(judged))}
         laid = lay_out(self._encode, self.settings.frame, self.settings.layout, list(number))
         order = np.array([number[one] for one in judged], np.int64)
@@ -74,7 +74,7 @@ class PlainReward:
     def _rewards(self, laid: Laid, batch: Sequence[int]) -> NDArray[np.float64]:
         rows = [laid.ids[at] for at in batch]
         spans = [_span(self.settings.pooling, len(laid.ids[at]), laid.starts[at]) for at in batch]
-        # Row by row: a product of all rows at once rounds each by where it lies.
+        # Row by row, in double precision: nothing is rounded by where a row lies.
         products = self._network.vectors(rows, spans).astype(np.float64) * self._head
         found: NDArray[np.float64] = products.sum(1) + self._bias
         return found

@@ -20,13 +20,16 @@ from metrist.studies.heap.jobs import Job
 Floats = NDArray[np.float64]
 #: The form of a results file; a file of another form is refused, not guessed at.
 FORM = 1
+#: The context of answers that stand for themselves.
+NO_CONTEXT = ""
 _WORDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answers:
-    """The scores of one criterion's pairs. `context` names what a pair's answers were judged in, `good_answer` and
-    `bad_answer` the answers with their contexts: equal names are equal texts, and no text can be had from them."""
+    """The scores of one criterion's pairs. `context` names what a pair's answers were judged in (NO_CONTEXT: in
+    nothing), `good_answer` and `bad_answer` the answers with their contexts: equal names are equal texts, and no text
+    can be had from them."""
 
     context: Sequence[str]
     good_answer: Sequence[str]
@@ -53,12 +56,12 @@ class Answers:
         return float(self.right.mean())
 
     def distinct(self) -> tuple[Floats, Floats]:
-        """Ratings and scores of the distinct answers that people rated."""
-        names = [*self.good_answer, *self.bad_answer]
+        """Ratings and scores of the distinct answers that people rated, in whichever pair."""
+        names = np.array([*self.good_answer, *self.bad_answer], dtype=str)
         ratings = np.concatenate([self.good_rating, self.bad_rating])
         scores = np.concatenate([self.good, self.bad])
-        _, first = np.unique(np.array(names, dtype=str), return_index=True)
-        kept = first[~np.isnan(ratings[first])]
+        rated = np.flatnonzero(~np.isnan(ratings))
+        kept = rated[np.unique(names[rated], return_index=True)[1]]
         return ratings[kept], scores[kept]
 
     @staticmethod
@@ -87,8 +90,8 @@ class Answers:
     @staticmethod
     def read(row: Mapping[str, Any]) -> Answers:
         numbers: dict[str, Any] = {name: np.array([_or_nan(value) for value in row[name]]) for name in _NUMBERS}
-        names: dict[str, Any] = {name: list(row[name]) for name in ("context", "good_answer", "bad_answer")}
-        return Answers(**names, **numbers)
+        answers: dict[str, Any] = {name: list(row[name]) for name in ("good_answer", "bad_answer")}
+        return Answers(context=_contexts(row["context"], row["good_answer"]), **answers, **numbers)
 
 
 _NUMBERS = ("good", "bad", "good_rating", "bad_rating")
@@ -136,13 +139,21 @@ class Result:
 
 def _context(pair: GoodBad) -> str:
     """The first field of three words or more (others stand for nothing: "none"): the story, post or premise that
-    several criteria and questions share; else the whole context. A pair without a context stands for itself: its
-    answers meet in many pairs, and all of those would be one group."""
+    several criteria and questions share; else the whole context."""
     context = pair.good[:-1]
+    if not context:
+        return NO_CONTEXT
     told = next((text for _, text in context if len(text.split()) >= _WORDS), None)
-    if told is not None:
-        return _digest((("", told),))
-    return _digest(context or (*pair.good, *pair.bad))
+    return _digest(context if told is None else (("", told),))
+
+
+def _contexts(names: Sequence[str], answers: Sequence[str]) -> list[str]:
+    """Older files name a pair without a context after its texts. An answer is named with its context, so one that is
+    in two contexts there has none, nor has any other of its criterion."""
+    first: dict[str, str] = {}
+    if any(first.setdefault(answer, name) != name for answer, name in zip(answers, names, strict=True)):
+        return [NO_CONTEXT] * len(names)
+    return list(names)
 
 
 def _digest(fields: Fields) -> str:

@@ -37,9 +37,18 @@ def cluster_table(found: Found, split: SplitName) -> Table | None:
         rows=rows,
         notes=[
             "Means are over the criteria that were run, the same on both sides; the paper prints a group's averages "
-            "only, which stand here where all of the group was run."
+            "only, which stand here where all of the group was run.",
+            *_apart_notes(found, split),
         ],
     )
+
+
+def _apart_notes(found: Found, split: SplitName) -> list[str]:
+    """Criteria that count here, though they are in no other mean."""
+    circles = (*found.suite.clusters, *found.suite.groups)
+    run = {code for circle in circles for code in found.codes("cross-cluster", split, cluster_name(circle))}
+    apart = [code for code in found.suite.codes if code in run and not found.suite.criterion(code).comparable]
+    return [f"Not comparable with the paper's, but in the means here as in its own: {', '.join(apart)}."] * bool(apart)
 
 
 def _block(found: Found, split: SplitName, circle: Circle) -> list[list[Any]]:

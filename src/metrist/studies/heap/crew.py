@@ -72,6 +72,8 @@ class Crew:
                 run(order, OneOf(order.name, self._watcher))
             except MetristError as fault:
                 self._tell({"event": "failed", "reason": str(fault)}, order)
+            except Exception as fault:  # Any fault of one training is told, and the next one is begun.
+                self._tell({"event": "failed", "reason": f"{type(fault).__name__}: {fault}"}, order)
             else:
                 self._tell({"event": "finished", "seconds": time.monotonic() - began}, order)
 

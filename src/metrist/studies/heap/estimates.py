@@ -1,7 +1,8 @@
 """Accuracy and Spearman of trainings that differ by their seed alone, with what is known of their certainty.
 
 The spread over seeds says how far chance in training goes; the interval over pairs how far the choice of test pairs
-goes. Pairs of one context are resampled together, and criteria that share contexts together too.
+goes. Pairs of one context are resampled together, and criteria that share contexts together too. Where answers have no
+context, the answers are what is resampled: few texts that meet each other in many pairs are no more than few texts.
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.meta.measures import measure
-from metrist.meta.resample import pooled_interval
-from metrist.studies.heap.answers import Answers
+from metrist.meta.resample import interval, resample_counts
+from metrist.studies.heap.answers import NO_CONTEXT, Answers
 
 Floats = NDArray[np.float64]
 DRAWS = 2_000
 _CONFIDENCE = 0.95
+#: How many weights are held at once.
+_CHUNK = 1 << 22
+#: What is resampled: contexts and answers that have none.
+_Unit = tuple[str, str]
+#: Stands in the place of a second unit, and is in every draw once.
+_ALWAYS: _Unit = ("", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +65,7 @@ def spearman(seeds: Sequence[Answers]) -> Figure | None:
 
 
 def _figure(per_seed: Sequence[float], criteria: Mapping[str, Sequence[Answers]], draws: int) -> Figure:
-    rows, pool = _rows(criteria), _mean_of_shares
-    low, high = pooled_interval(rows, pool, draws, np.random.default_rng(0), _CONFIDENCE)
+    low, high = _interval(criteria, draws)
     return replace(_over_seeds(per_seed), low=low, high=high)
 
 
@@ -68,17 +74,38 @@ def _over_seeds(values: Sequence[float]) -> Figure:
     return Figure(mean=float(np.mean(values)), sd=sd, seeds=len(values))
 
 
-def _rows(criteria: Mapping[str, Sequence[Answers]]) -> Floats:
-    """A row per context: for each criterion how many of its pairs were right, in the mean over seeds, and how many
-    there are."""
-    names = sorted({name for seeds in criteria.values() for name in seeds[0].context})
-    places = {name: place for place, name in enumerate(names)}
-    rows = np.zeros((len(names), 2 * len(criteria)))
-    for column, seeds in enumerate(criteria.values()):
-        at = [places[name] for name in seeds[0].context]
-        np.add.at(rows[:, 2 * column], at, np.mean([one.right for one in seeds], axis=0))
-        np.add.at(rows[:, 2 * column + 1], at, 1.0)
-    return rows
+def _interval(criteria: Mapping[str, Sequence[Answers]], draws: int) -> tuple[float, float]:
+    """Over resamples of contexts, and of answers without one: a pair of two such is there as often as both are."""
+    groups, rows = _rows(criteria)
+    units = sorted({unit for group in groups for unit in group if unit != _ALWAYS})
+    places = {unit: place for place, unit in enumerate([*units, _ALWAYS])}
+    first, second = np.array([[places[unit] for unit in group] for group in groups]).T
+    found = []
+    for counts in resample_counts(len(units), draws, np.random.default_rng(0), max(1, _CHUNK // len(groups))):
+        there = np.column_stack([counts, np.ones(len(counts))])
+        found.append(_mean_of_shares((there[:, first] * there[:, second]) @ rows))
+    return interval(np.concatenate(found), _CONFIDENCE, items=len(units))
+
+
+def _rows(criteria: Mapping[str, Sequence[Answers]]) -> tuple[list[tuple[_Unit, _Unit]], Floats]:
+    """What is drawn together, and for each a row: of each criterion how many of its pairs were right and how many there
+    are, over all seeds. Whole numbers, so that their sums are exact in whatever order."""
+    groups = {name: _groups(seeds[0]) for name, seeds in criteria.items()}
+    places = {group: at for at, group in enumerate(sorted({one for every in groups.values() for one in every}))}
+    rows = np.zeros((len(places), 2 * len(criteria)))
+    for column, (name, seeds) in enumerate(criteria.items()):
+        at = [places[group] for group in groups[name]]
+        np.add.at(rows[:, 2 * column], at, np.sum([one.right for one in seeds], axis=0))
+        np.add.at(rows[:, 2 * column + 1], at, float(len(seeds)))
+    return list(places), rows
+
+
+def _groups(answers: Answers) -> list[tuple[_Unit, _Unit]]:
+    """A pair's context, or else its two answers."""
+    return [
+        (("answer", good), ("answer", bad)) if context == NO_CONTEXT else (("context", context), _ALWAYS)
+        for context, good, bad in zip(answers.context, answers.good_answer, answers.bad_answer, strict=True)
+    ]
 
 
 def _mean_of_shares(sums: Floats) -> Floats:

@@ -42,23 +42,25 @@ class Order:
         return self.folder.name
 
     def result(self) -> Result | None:
-        """What an earlier run of the same training found; None where there was none."""
+        """What an earlier run of the same training found; None where there was none, or where it was judged by fewer
+        criteria, as a base model may be that is to be judged by more now."""
         path = self.folder / RESULTS
         if not path.is_file():
             return None
         found = Result.read(path)
-        if differing := differing_settings(found.settings, self.decides()):
+        there, here = set(found.job.judged), set(self.job.judged)
+        judged = self.job.judged if there <= here or here <= there else found.job.judged
+        if differing := differing_settings({**found.settings, "judged": list(judged)}, self.decides()):
             raise RunError(
                 f"{self.folder} holds a finished training with other settings: {'; '.join(differing)}. "
                 "Give the same settings, or another --out"
             )
-        return found
+        return found if here <= there else None
 
     def decides(self) -> dict[str, Any]:
         """What decides the results, as JSON reads it back."""
-        row = self.settings.to_dict()
-        recipe = {name: value for name, value in row["recipe"].items() if name != "max_tokens"}
-        return {**row, "recipe": recipe, "learns": list(self.job.learns), "side": self.side}
+        learns, judged = list(self.job.learns), list(self.job.judged)
+        return {**self.settings.decides(), "learns": learns, "judged": judged, "side": self.side}
 
     def to_dict(self) -> dict[str, Any]:
         paths = {name: str(getattr(self, name)) for name in ("pairs", "study", "folder")}

@@ -54,6 +54,11 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def decides(self) -> dict[str, Any]:
+        """All of it that decides what is learned."""
+        row = self.to_dict()
+        return {**row, "recipe": {name: value for name, value in row["recipe"].items() if name != "max_tokens"}}
+
     @staticmethod
     def of(row: Mapping[str, Any]) -> Settings:
         languages = row["base"]["languages"]

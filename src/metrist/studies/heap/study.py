@@ -23,7 +23,7 @@ from metrist.studies.heap.crew import Crew, Failures
 from metrist.studies.heap.found import Found, read_results
 from metrist.studies.heap.jobs import Codes, Job, SetupName, SplitName, jobs
 from metrist.studies.heap.material import Material, read, write_split
-from metrist.studies.heap.orders import Order
+from metrist.studies.heap.orders import RESULTS, Order, differing_settings
 from metrist.studies.heap.settings import Change, Settings
 from metrist.studies.heap.tables import tables, to_data, to_markdown
 from metrist.studies.heap.watching import Silent, StudyWatcher
@@ -113,16 +113,34 @@ def _criteria(study: Study, suite: Suite, material: Material) -> Codes:
 
 def _begin(study: Study, material: Material) -> None:
     study.out.mkdir(parents=True, exist_ok=True)
-    asked = {"suite": study.suite, "pairs": material.described()}
+    settings = {**study.settings.decides(), "paper_settings": study.paper_settings}
+    asked = {"suite": study.suite, "pairs": material.described(), "settings": settings}
     there = _read(study.out / _ABOUT)
-    if there is not None and there != asked:
-        raise RunError(f"{study.out} holds a study of other pairs ({there['pairs']['name']}); give another --out")
-    if there is None:
-        if any(study.out.iterdir()):
-            raise RunError(f"{study.out} exists and holds no study; give a new or an empty folder as --out")
+    if there is None and any(study.out.iterdir()):
+        raise RunError(f"{study.out} exists and holds no study; give a new or an empty folder as --out")
+    if there is not None:
+        _check_same(study.out, there, asked)
+    if there is None or not _is_anything_finished(study.out):
         _write(study.out / _ABOUT, asked)
     for split in study.splits:
         write_split(study.out, split, material)
+
+
+def _check_same(out: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """All trainings of a folder stand in the same tables, so they must be of the same pairs and settings, less what
+    was chosen for some of them. Studies of earlier versions have no settings here."""
+    if any(there[name] != asked[name] for name in ("suite", "pairs")):
+        raise RunError(f"{out} holds a study of other pairs ({there['pairs']['name']}); give another --out")
+    differing = differing_settings(there.get("settings", asked["settings"]), asked["settings"])
+    if differing and _is_anything_finished(out):
+        raise RunError(
+            f"{out} holds a study with other settings: {'; '.join(differing)}. Give the same settings, or another --out"
+        )
+
+
+def _is_anything_finished(out: Path) -> bool:
+    """Whether any settings were put to use: a study that failed at once may be begun again with others."""
+    return any(next((out / rooms).glob(f"*/{RESULTS}"), None) for rooms in ("trainings", "choices"))
 
 
 def _order(study: Study, suite: Suite, job: Job, chosen: Change, folder: str | None = None) -> Order:

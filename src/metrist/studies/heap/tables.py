@@ -43,7 +43,8 @@ def _summary(found: Found) -> Table | None:
         columns=_columns(names),
         rows=rows,
         notes=[
-            "Mean ± standard deviation over seeds, [95 % interval over test pairs, contexts resampled whole].",
+            "Mean ± standard deviation over seeds, [95 % interval over test pairs: contexts resampled whole, and "
+            "answers that have none].",
             "authors: the split of the file, for comparison with the paper; honest: each context on one side.",
             *_tie_notes(found),
             *_chosen_notes(found),
@@ -84,7 +85,7 @@ def _mean_note(found: Found, split: SplitName, setups: Sequence[SetupName]) -> s
     apart = sorted({code for code in found.suite.codes if not found.suite.criterion(code).comparable})
     words = ", ".join(f"{setup} {len(codes)}" for setup, codes in counted.items())
     return (
-        f"The mean is over the same criteria on both sides ({words}); not comparable with the paper's, and in no mean: "
+        f"The mean is over the same criteria on both sides ({words}); not comparable with the paper's, and not in it: "
         f"{', '.join(apart)}."
     )
 

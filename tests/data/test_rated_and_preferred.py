@@ -1,0 +1,136 @@
+"""Preferences beside ratings: which of them make a pair, how many an item has, and on which side they stand."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metrist.data.aggregate import share_above
+from metrist.data.build import Built, Splitting, build_pairs
+from metrist.data.judgments import read_judgments
+from metrist.data.leaks import leaks
+from metrist.data.rules import Aim, Rules
+from metrist.data.shape import Shape
+from metrist.errors import InputError
+
+Row = dict[str, Any]
+AIM = Aim(aspect="fluency", criterion="fluency")
+SOURCE = Shape(context=("source",))
+
+
+def write(folder: Path, rows: list[Row]) -> Path:
+    path = folder / "judged.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def build(folder: Path, rows: list[Row], rules: Rules) -> Built:
+    return build_pairs(read_judgments([write(folder, rows)]), [AIM], rules, Shape())
+
+
+def preferred_row(item: str, systems: str, value: int, outputs: list[str] | None = None, **more: Any) -> Row:
+    texts = outputs or [f"text of {system} for {item}" for system in systems]
+    return {"item": item, "systems": list(systems), "outputs": texts, "ratings": {"fluency": [value]}, **more}
+
+
+def test_preferences_across_contexts_are_dropped_as_ratings_are(tmp_path: Path) -> None:
+    judged = read_judgments([write(tmp_path, [preferred_row("1", "ab", 1, source="the one source")])])
+    judged.records["1", "b"] = replace(judged.records["1", "b"], source="another source")
+    with pytest.raises(InputError, match=r"no pair is left: 'fluency': of 1 possible pairs 1 other context"):
+        build_pairs(judged, [AIM], Rules(), SOURCE)
+    found = build_pairs(judged, [AIM], Rules(within="all"), SOURCE).pairs
+    assert [pair.contexts for pair in found] == [("the one source", "another source")]
+
+
+@pytest.mark.parametrize("empty", ["", " \n"])
+def test_empty_outputs_make_no_pair(tmp_path: Path, empty: str) -> None:
+    texts = ["o0", "o1", empty]
+    rows = [
+        {"item": "1", "system": f"s{at}", "output": text, "ratings": {"fluency": [at]}} for at, text in enumerate(texts)
+    ]
+    built = build(tmp_path, rows, Rules())
+    assert [pair.answers for pair in built.pairs] == [("o1", "o0")]
+    assert built.accounts[0].dropped == {"empty text": 2}
+    compared = [preferred_row("1", "ab", 2, ["x", empty]), preferred_row("2", "ab", 1)]
+    built = build(tmp_path, compared, Rules())
+    assert [pair.item for pair in built.pairs] == ["2"]
+    assert built.accounts[0].dropped == {"empty text": 1}
+
+
+def rated_and_preferred(items: int = 1) -> list[Row]:
+    """Six systems rated in the order of their names, the last highest; people who saw neighbours took the first."""
+    rows: list[Row] = []
+    for item in map(str, range(items)):
+        rows += [
+            {"item": item, "system": system, "output": f"text of {system} for {item}", "ratings": {"fluency": [at]}}
+            for at, system in enumerate("abcdef")
+        ]
+        rows += [preferred_row(item, "abcdef"[at : at + 2], 1) for at in range(5)]
+    return rows
+
+
+def test_what_people_compared_is_not_taken_from_ratings_again(tmp_path: Path) -> None:
+    built = build(tmp_path, rated_and_preferred(), Rules())
+    # Of the 15 couples the 5 of neighbours are in the order of the preference, all others in that of the ratings.
+    wanted = {(one, other) if ord(other) - ord(one) == 1 else (other, one) for one, other in combinations("abcdef", 2)}
+    assert {pair.systems for pair in built.pairs} == wanted
+    assert len(built.pairs) == 15
+    assert built.accounts[0].possible == 20
+    assert built.accounts[0].dropped == {"compared": 5}
+
+
+@pytest.mark.parametrize("within", ["item", "all"])
+def test_a_cap_holds_for_ratings_and_preferences_together(tmp_path: Path, within: Any) -> None:
+    built = build(tmp_path, rated_and_preferred(items=8), Rules(cap=2, within=within))
+    taking_part = Counter(
+        item for pair in built.pairs for item in {answer.rsplit(maxsplit=1)[1] for answer in pair.answers}
+    )
+    assert max(taking_part.values()) == 2
+    assert built.accounts[0].adds_up
+
+
+def test_two_comparisons_of_the_same_texts_are_one_pair(tmp_path: Path) -> None:
+    rows = [preferred_row("1", "ab", 1, ["x", "y"]), preferred_row("1", "cd", 1, ["x", "y"])]
+    built = build(tmp_path, rows, Rules())
+    assert len(built.pairs) == 1
+    assert built.accounts[0].dropped == {"repeated": 1}
+
+
+def test_preferences_get_a_side_beside_ratings_of_all_items(tmp_path: Path) -> None:
+    rows = [row for row in rated_and_preferred(items=60) if row.get("system", "a") in "ab"]
+    for row in rows:
+        if "systems" in row:
+            row["ratings"] = {"overall": [1]}
+        row["source"] = f"one{row['item']} source{row['item']} text{row['item']}"
+    aims = [AIM, Aim(aspect="overall", criterion="overall")]
+    splitting = Splitting(shares=(0.6, 0.2, 0.2))
+    built = build_pairs(read_judgments([write(tmp_path, rows)]), aims, Rules(within="all", cap=3), SOURCE, splitting)
+    assert [account.criterion for account in built.accounts if account.adds_up] == ["fluency", "overall"]
+    sides = Counter(pair.split for pair in built.pairs if pair.criterion == "overall")
+    # 60 items with 5 preferences each, of which the cap leaves 3.
+    assert sides.total() == built.accounts[1].kept == 180
+    assert set(sides) == {"train", "dev", "test"}
+    assert all(row.elsewhere == 0 for row in leaks(built.pairs))
+
+
+def test_an_account_that_does_not_add_up_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.data.build._split", lambda pairs, *_: pairs[1:])
+    with pytest.raises(AssertionError, match=r"'fluency': of 15 possible pairs 14 are kept and 0 dropped.*report"):
+        build(tmp_path, [row for row in rated_and_preferred() if "system" in row], Rules())
+
+
+def test_a_few_raters_in_common_do_not_decide_alone() -> None:
+    first, second = [("r", 5.0), ("s", 1.0), ("t", 1.0)], [("r", 4.0), ("x", 5.0), ("y", 5.0)]
+    # r alone would be sure. Of the nine comparisons, 5 > 4 counts 1, 5 = 5 twice a half, all others nothing.
+    assert share_above(first, second) == pytest.approx(2 / 9)
+    assert share_above(second, first) == pytest.approx(7 / 9)
+    # r and s gave four of these five values, and both put the first higher.
+    assert share_above(first[:2], [("r", 4.0), ("s", 0.0), ("x", 5.0)]) == 1.0
+    # A rater in common who judged one of them twice is asked twice.
+    assert share_above([("r", 2.0), ("r", 4.0)], [("r", 3.0)]) == 0.5
