@@ -11,8 +11,9 @@ import pytest
 
 from metrist import criteria
 from metrist.data.good_bad import GoodBad
-from metrist.data.heap import heap_pairs, instructed, positional_split
+from metrist.data.heap import heap_pairs, instructed
 from metrist.data.pairs_file import write_good_bad
+from metrist.data.splits import positional
 from metrist.errors import InputError, SpecError
 
 
@@ -70,7 +71,7 @@ def test_fields_that_are_not_the_criterions_are_refused(tmp_path: Path) -> None:
 
 def test_the_positional_split_cuts_each_criterion_at_80_and_90_per_cent() -> None:
     pairs = [pair for _ in range(11) for pair in (PAIR, MESSAGE)]
-    split = positional_split(pairs)
+    split = positional(pairs)
     assert [pair.split for pair in split if pair.criterion == "AH"] == ["train"] * 8 + ["dev"] + ["test"] * 2
     assert [replace(pair, split=None) for pair in split] == pairs
 
@@ -85,7 +86,7 @@ def test_the_authors_pairs_are_31767_of_16_criteria_split_by_position(authors_pa
     pairs = authors_pairs
     assert len(pairs) == 31_767
     assert len({pair.criterion for pair in pairs}) == 16
-    assert positional_split(pairs) == pairs
+    assert positional(pairs) == pairs
     messages = [pair for pair in pairs if pair.criterion == "HSO"]
     first, second = (
         {text for pair in part for text in pair.answers} for part in (messages[:13_033], messages[13_033:])

@@ -39,12 +39,12 @@ def heap(
     """Make pairs of a data set that HEAP was made of, from the files that its authors published."""
     from metrist.cli.output import remark
     from metrist.data import originals
-    from metrist.data.heap import positional_split
     from metrist.data.pairs_file import write_good_bad
+    from metrist.data.splits import positional
 
     pairs = originals.read(data_set, *files, wording=wording)
     if split is SplitRule.positional:
-        pairs = positional_split(pairs)
+        pairs = positional(pairs)
     write_good_bad(out, pairs)
     made = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
     remark(f"wrote {len(pairs):,} pairs to {out}: {made}")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from metrist import criteria
@@ -15,7 +13,6 @@ from metrist.data.pairs_file import read_good_bad
 from metrist.errors import InputError, SpecError
 
 Wording = int | Mapping[str, int]
-_SHARES = (0.8, 0.9)
 
 
 def heap_pairs(path: str | os.PathLike[str], wording: Wording = 0) -> list[GoodBad]:
@@ -42,21 +39,6 @@ def instructed(pairs: Iterable[GoodBad], wording: Wording = 0) -> list[GoodBad]:
             texts[pair.criterion] = _instruction(criteria.find(pair.criterion), wording)
         filled.append(replace(pair, instruction=texts[pair.criterion]))
     return filled
-
-
-def positional_split(pairs: Sequence[GoodBad]) -> list[GoodBad]:
-    """The pairs split as HEAP's authors did: of each criterion the first 80 % train, the next 10 % dev, the rest test.
-
-    Pairs of one context stand side by side, so the cuts part a few of them, and contexts that come back later are on
-    both sides: good for standing beside the paper's figures, not for honest ones.
-    """
-    counts, seen, split = Counter(pair.criterion for pair in pairs), Counter[str](), []
-    for pair in pairs:
-        train, dev = (math.floor(counts[pair.criterion] * share) for share in _SHARES)
-        at = seen[pair.criterion]
-        split.append(replace(pair, split="train" if at < train else "dev" if at < dev else "test"))
-        seen[pair.criterion] += 1
-    return split
 
 
 def _instruction(criterion: Criterion, wording: Wording) -> str:
