@@ -55,6 +55,44 @@ def untrue(text: str, elsewhere: str, rng: random.Random) -> str | None:
     return text[: place.start()] + rng.choice(like) + text[place.end() :] if like else None
 
 
+def broken(text: str, rng: random.Random) -> str:
+    """As weak summarisers break it: a run of words said again, the end missing, sentences cut down or run together."""
+    parts = sentences(text)
+    return rng.choice((_looped, _cut_off, _cut_down, _run_together))(parts, rng)
+
+
+def _looped(parts: Words, rng: random.Random) -> str:
+    words = " ".join(parts).split()
+    length = rng.randint(1, min(8, len(words)))
+    end = rng.randint(length, len(words))
+    return " ".join([*words[:end], *words[end - length : end] * rng.randint(1, 3), *words[end:]])
+
+
+def _cut_off(parts: Words, rng: random.Random) -> str:
+    last = parts[-1].split()
+    return " ".join([*parts[:-1], *last[: max(1, int(len(last) * rng.uniform(0.2, 0.8)))]])
+
+
+def _cut_down(parts: Words, rng: random.Random) -> str:
+    """Some words gone out of the middle of every sentence."""
+    kept = []
+    for part in parts:
+        words = part.split()
+        gone = max(1, int(len(words) * rng.uniform(0.15, 0.5)))
+        at = rng.randint(0, max(0, len(words) - gone - 1))
+        kept += words[:at] + words[at + gone :]
+    return " ".join(kept)
+
+
+def _run_together(parts: Words, rng: random.Random) -> str:
+    """The beginning of each sentence with the end of the next."""
+    halves = [part.split() for part in parts]
+    glued = []
+    for one, other in zip(halves, halves[1:] + halves[:1], strict=True):
+        glued.append(" ".join(one[: rng.randint(1, len(one))] + other[rng.randint(0, len(other) - 1) :]))
+    return " ".join(glued[: max(1, len(parts) - 1)])
+
+
 def _denied(text: str) -> str | None:
     for word, denial in _DENIALS:
         if f" {word} " in text:

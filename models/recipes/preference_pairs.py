@@ -1,10 +1,10 @@
 """What the shipped preference model may learn from: HEAP, ratings of other sets, and good texts made worse on purpose.
 
-    python preference_pairs.py OUT.jsonl.gz
+    python preference_pairs.py MACHINE.jsonl.gz OUT.jsonl.gz      MACHINE: what machine_texts.py wrote
 
 Only sets with sources whose licence allows weights that ship (or that carry none, which the card says), and none of a
-family that judges the model: SummEval, Newsroom (NeR18), Topical-Chat, OpenMEVA-ROC, PandaLM, LLMBar. Sources that
-share their words with a judged one are left out (REALSumm and QAGS take articles from where SummEval does).
+family that judges the model: SummEval, Newsroom (NeR18), Topical-Chat, OpenMEVA-ROC, PandaLM, LLMBar; nor of those by
+which trainings are chosen (`preference_choice.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from agreement import DATA, rated, rows
-from damage import disordered, sentences, ungrammatical, untrue
+from made_pairs import made_pairs, pair
+from preference_texts import TRANSLATIONS, Known, turns
 
 from metrist import criteria
 from metrist.data.build import build_pairs
@@ -30,11 +31,9 @@ from metrist.data.rules import Aim, Rules
 from metrist.data.shape import Shape
 from metrist.data.splits import split_pairs
 
-JUDGED = ("summeval", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar")
-#: Two texts share their words where so large a share of one's runs of so many words stands in the other.
-_RUN, _SHARED = 8, 0.05
 #: No more of a text than its first and last so many words is kept: a model of 512 tokens reads no more of it.
 _ENDS = 260
+_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,55 +61,49 @@ _OF_DIALOGUES = {
     "Overall": "overall",
     "Specific": "informativeness",
 }
-_OF_OPINIONS = {
-    "fl": "fluency",
-    "co": "coherence",
-    "re": "relevance",
-    "fa": "consistency",
-    "ac": "coverage",
-    "sp": "informativeness",
-}
+#: How much of what a good summary says an output says.
+_OF_CONTENT = ("coverage", "relevance", "informativeness")
 _FACT = {"fact": "consistency"}
 _SIMPLE = ("source", "simplification")
 RATED = (
     Ratings(file="fed", aspects=_OF_DIALOGUES, margin=0.4, cap=6, **_DIALOGUE),
     Ratings(file="grade", aspects={"coherence": "coherence"}, margin=0.8, cap=7, **_DIALOGUE),
-    Ratings(file="realsumm", aspects={"litepyramid_recall": "coverage"}, margin=0.12, cap=36),
+    *(Ratings(file="realsumm", aspects={"litepyramid_recall": name}, margin=0.15, cap=24) for name in _OF_CONTENT),
     Ratings(file="qags-cnn", aspects=_FACT, margin=0.3, cap=10, within="all"),
     Ratings(file="qags-xsum", aspects=_FACT, margin=0.3, cap=10, within="all"),
     Ratings(file="rank19", aspects=_FACT, margin=0.5, cap=4),
     Ratings(file="bagel", aspects=_DATA_TO_TEXT, margin=1.5, cap=5, **_MEANING),
     Ratings(file="sfres", aspects=_DATA_TO_TEXT, margin=1.5, cap=2, **_MEANING),
     Ratings(file="sfhot", aspects=_DATA_TO_TEXT, margin=1.5, cap=2, **_MEANING),
-    Ratings(file="summeval-op", aspects=_OF_OPINIONS, margin=0.6, cap=16, labels=("reviews", "summary")),
     Ratings(file="simpeval_past", aspects={"overall": "overall"}, margin=12, cap=30, labels=_SIMPLE),
 )
-TRANSLATIONS = ("wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en")
 _EACH_TRANSLATION = 3_000
+_OF_TRANSLATIONS = ("correctness", "correctness", "consistency", "overall", "fluency")
+_MARKED = ("bio-mqm.de-en", "bio-mqm.es-en", "bio-mqm.fr-en", "bio-mqm.ru-en", "bio-mqm.zh-en")
+#: Part of an error's category, and what it is an error of.
+_FLAWS = {"Grammar": "grammaticality", "Non_fluent": "fluency", "Unintelligible": "understandability"}
+_GRADED = ("mlqe-pe.et-en", "mlqe-pe.ro-en", "mlqe-pe.ru-en")
+_CLEAR, _UNCLEAR, _EACH_GRADED = 80, 40, 1_000
 
 
-def all_pairs(rng: random.Random) -> list[GoodBad]:
+def all_pairs(machine: Path, rng: random.Random) -> list[GoodBad]:
     """Every pair with its side and an instruction: HEAP on its honest split, all else mostly for training."""
     known = Known()
-    other = [*rated_pairs(known), *translation_pairs(rng), *made_pairs(known, rng)]
+    other = [*rated_pairs(known), *translation_pairs(rng), *flawed_pairs(rng), *made_pairs(known, machine, rng)]
+    other = _at_most(_MOST, other, rng)
     heap = split_pairs(heap_pairs(DATA / "heap-pairs.jsonl.xz")).pairs
-    return [asked(brief(pair), rng) for pair in (*heap, *split_pairs(other, (0.94, 0.05, 0.01)).pairs)]
+    return [asked(brief(one), rng) for one in (*heap, *split_pairs(other, (0.94, 0.05, 0.01)).pairs)]
 
 
-class Known:
-    """The judged sets' sources, by their runs of words."""
-
-    def __init__(self) -> None:
-        self._runs = {run for name in JUDGED for row in rows(name) for run in _runs(row.get("source") or "")}
-
-    def is_judged(self, source: str) -> bool:
-        own = _runs(source)
-        return len(own & self._runs) > _SHARED * len(own)
-
-
-def _runs(text: str) -> set[str]:
-    words = "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
-    return {" ".join(words[at : at + _RUN]) for at in range(max(1, len(words) - _RUN + 1))}
+def _at_most(count: int, pairs: Sequence[GoodBad], rng: random.Random) -> list[GoodBad]:
+    """No more than so many of each criterion, those that people judged first."""
+    left = Counter(dict.fromkeys({one.criterion for one in pairs}, count))
+    kept = set()
+    for at in sorted(range(len(pairs)), key=lambda at: (not pairs[at].item, rng.random())):
+        if left[pairs[at].criterion] > 0:
+            left[pairs[at].criterion] -= 1
+            kept.add(at)
+    return [one for at, one in enumerate(pairs) if at in kept]
 
 
 def rated_pairs(known: Known) -> Iterator[GoodBad]:
@@ -122,14 +115,14 @@ def rated_pairs(known: Known) -> Iterator[GoodBad]:
         for aspect, criterion in told.aspects.items():
             built = build_pairs(judged, [Aim(aspect=aspect, criterion=criterion)], rules, shape)
             print(f"{told.file:14} {aspect:26} {criterion:18} {len(built.pairs):6,}", file=sys.stderr)
-            for pair in built.pairs:
-                yield replace(pair, item=f"{told.file}:{pair.item}" if pair.item else "", split=None)
+            for one in built.pairs:
+                yield replace(one, item=f"{told.file}:{one.item}" if one.item else "", split=None)
 
 
 def _unjudged(judged: Judgments, known: Known) -> Judgments:
     """Without outputs whose source judges the model; turns of a dialogue on lines of their own."""
     kept = {
-        key: replace(record, source=record.source.replace("|||", "\n"))
+        key: replace(record, source=turns(record.source))
         for key, record in judged.records.items()
         if record.source and not known.is_judged(record.source)
     }
@@ -141,111 +134,45 @@ def _unjudged(judged: Judgments, known: Known) -> Judgments:
 
 
 def translation_pairs(rng: random.Random) -> Iterator[GoodBad]:
-    """Two translations of which people took the first, beside the reference: the model reads English only."""
+    """Two translations of which people took the first: mostly beside the reference, the model reads English only."""
     for name in TRANSLATIONS:
         for row in rng.sample(rows(name), _EACH_TRANSLATION):
-            context = (("reference", row["references"][0]),)
-            good, bad = (((*context, ("translation", output))) for output in row["outputs"])
-            if row["outputs"][0] != row["outputs"][1]:
-                yield GoodBad(criterion="correctness", good=good, bad=bad, item=f"{name}:{row['item']}")
+            better, worse = row["outputs"]
+            if better != worse:
+                context = ("reference", row["references"][0])
+                found = pair(_OF_TRANSLATIONS, context, "translation", better, worse, rng)
+                yield replace(found, item=f"{name}:{row['item']}")
 
 
-def made_pairs(known: Known, rng: random.Random) -> list[GoodBad]:
-    """Good texts beside worse ones made of them: texts of the sets above and of HEAP's training side."""
-    lines = sorted({row["references"][0] for name in TRANSLATIONS for row in rows(name)})
-    lines = [line for line in lines if 6 <= len(line.split()) <= 45]
-    stories = _stories()
-    documents = _documents(known)
-    pairs = [*_slips(lines, rng), *_stories_spoiled(stories, rng), *_summaries_spoiled(documents, lines, rng)]
-    pairs += _replies_spoiled(lines, rng)
-    return [pair for pair in pairs if pair.answers[0].split() != pair.answers[1].split()]
+def flawed_pairs(rng: random.Random) -> Iterator[GoodBad]:
+    """Translations into English by what they look like without their source. Medical abstracts: two of one sentence,
+    of which one has marked flaws of language and the other none. Encyclopedias: any two, far apart in their ratings."""
+    for name in _MARKED:
+        for item, group in _by_item(name):
+            clean = [row["output"] for row in group if not row.get("errors")]
+            for row in group:
+                flaws = {error["category"] for error in row.get("errors", ()) if error.get("severity") != "neutral"}
+                criteria = [criterion for flaw, criterion in _FLAWS.items() if any(flaw in one for one in flaws)]
+                if clean and criteria:
+                    found = pair(criteria, ("", ""), "text", rng.choice(clean), row["output"], rng)
+                    yield replace(found, item=f"{name}:{item}")
+    for name in _GRADED:
+        graded = [(rated(row, "da"), row) for row in rows(name) if len(row["output"].split()) >= 5]
+        high = [row for rating, row in graded if rating >= _CLEAR]
+        low = [row for rating, row in graded if rating <= _UNCLEAR]
+        for row in rng.sample(low, min(_EACH_GRADED, len(low))):
+            better = rng.choice(high)
+            found = pair(
+                ("fluency", "understandability", "naturalness"), ("", ""), "text", better["output"], row["output"], rng
+            )
+            yield replace(found, item=f"{name}:{row['item']}")
 
 
-def _made(criterion: str, context: Fields, label: str, good: str, bad: str) -> GoodBad:
-    return GoodBad(criterion=criterion, good=(*context, (label, good)), bad=(*context, (label, bad)))
-
-
-def _slips(lines: Sequence[str], rng: random.Random) -> Iterator[GoodBad]:
-    vocabulary = [word for line in lines for word in line.split() if word.isalpha()]
-    for line in lines:
-        criterion = rng.choice(("fluency", "fluency", "grammaticality", "understandability", "naturalness"))
-        yield _made(criterion, (), "text", line, ungrammatical(line, vocabulary, rng))
-
-
-def _stories() -> list[str]:
-    pairs = split_pairs(heap_pairs(DATA / "heap-pairs.jsonl.xz")).side("train")
-    found = {text for pair in pairs for label, text in pair.good if label == "narrative"}
-    rewritten = (dict(pair.good) for pair in pairs if pair.criterion == "SRPl")
-    found |= {f"{one['story']} {one['original ending']}" for one in rewritten}
-    return sorted(story for story in found if len(sentences(story)) >= 4)
-
-
-def _stories_spoiled(stories: Sequence[str], rng: random.Random) -> Iterator[GoodBad]:
-    strangers = [line for story in stories for line in sentences(story)]
-    for story in stories:
-        for _ in range(4):
-            yield _made(rng.choice(("coherence", "overall")), (), "story", story, disordered(story, strangers, rng))
-            first, *rest = sentences(story)
-            other = sentences(rng.choice(stories))[1:]
-            criterion = rng.choice(("coherence", "relevance", "overall"))
-            yield _made(criterion, (("beginning", first),), "story", " ".join(rest), " ".join(other))
-
-
-def _documents(known: Known) -> list[tuple[str, str | None]]:
-    found: dict[str, str | None] = {}
-    for name in ("realsumm", "qags-cnn", "qags-xsum"):
-        for row in rows(name):
-            if not known.is_judged(row["source"]):
-                found.setdefault(row["source"], (row.get("references") or [None])[0])
-    return list(found.items())
-
-
-def _summaries_spoiled(
-    documents: Sequence[tuple[str, str | None]], lines: Sequence[str], rng: random.Random
-) -> Iterator[GoodBad]:
-    """Sentences of an article, or its reference, beside what is untrue of it, of another article, or ill written."""
-    for source, reference in documents:
-        for _ in range(8):
-            quoted = _quoted(source, rng.choice((1, 2, 3)), rng)
-            parts = sentences(reference) if reference and rng.random() < 0.4 else quoted
-            good, other = " ".join(parts), rng.choice(documents)[0]
-            kind = rng.choice(("untrue", "untrue", "untrue", "mixed", "other", "slips", "order", "short"))
-            if kind == "untrue":
-                bad = untrue(good, source if rng.random() < 0.6 else other, rng) or good
-                criterion = "consistency"
-            elif kind == "mixed":
-                bad = " ".join([*parts[1:], *_quoted(other, 1, rng)])
-                criterion = rng.choice(("consistency", "relevance"))
-            elif kind == "other":
-                bad = " ".join(_quoted(other, len(parts), rng))
-                criterion = rng.choice(("relevance", "consistency", "coverage", "overall"))
-            elif kind == "slips":
-                bad, criterion = ungrammatical(good, lines[0].split(), rng), rng.choice(("fluency", "overall"))
-            elif kind == "order":
-                bad, criterion = " ".join(parts[::-1]), "coherence"
-            else:
-                bad, criterion = parts[0] if parts else good, "coverage"
-            if good and bad:
-                yield _made(criterion, (("source", source),), "summary", good, bad)
-
-
-def _quoted(document: str, count: int, rng: random.Random) -> list[str]:
-    fit = [line for line in sentences(document)[:25] if 5 <= len(line.split()) <= 45]
-    return [fit[at] for at in sorted(rng.sample(range(len(fit)), min(count, len(fit))))]
-
-
-def _replies_spoiled(lines: Sequence[str], rng: random.Random) -> Iterator[GoodBad]:
-    """Replies that people found good beside one to something else, one with slips, and one that says what was said."""
-    liked = [row for row in rows("grade") if rated(row, "coherence") > 3.8]
-    liked += [row for row in rows("fed") if rated(row, "Overall") >= 3]
-    good = [(row["source"].replace("|||", "\n"), row["output"]) for row in liked]
-    for source, reply in good:
-        context = (("dialogue", source),)
-        said = rng.choice([line for line in source.split("\n") if line.strip()])
-        yield _made(rng.choice(("relevance", "coherence", "overall")), context, "response", reply, rng.choice(good)[1])
-        slips = ungrammatical(reply, lines[0].split(), rng)
-        yield _made(rng.choice(("fluency", "naturalness", "understandability")), context, "response", reply, slips)
-        yield _made(rng.choice(("engagingness", "overall", "informativeness")), context, "response", reply, said)
+def _by_item(name: str) -> Iterable[tuple[str, list[dict[str, Any]]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows(name):
+        groups.setdefault(row["item"], []).append(row)
+    return groups.items()
 
 
 def asked(pair: GoodBad, rng: random.Random) -> GoodBad:
@@ -267,11 +194,11 @@ def _ends(text: str) -> str:
 
 
 def _counts(pairs: Iterable[GoodBad]) -> None:
-    for (criterion, side), count in sorted(Counter((pair.criterion, str(pair.split)) for pair in pairs).items()):
+    for (criterion, side), count in sorted(Counter((one.criterion, str(one.split)) for one in pairs).items()):
         print(f"{criterion:20} {side:6} {count:7,}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    found = all_pairs(random.Random(6))
-    write_good_bad(Path(sys.argv[1]), found)
+    found = all_pairs(Path(sys.argv[1]), random.Random(6))
+    write_good_bad(Path(sys.argv[2]), found)
     _counts(found)

@@ -1,0 +1,121 @@
+"""Texts that a small language model writes: stories, summaries, replies and answers, at two temperatures.
+
+    python machine_texts.py write PROMPTS.jsonl                          what it is asked, out of the sets' texts
+    python machine_texts.py answer PROMPTS.jsonl MODEL OUT.jsonl.gz      what it answers (a GPU: a minute or two)
+
+Good English at the low temperature, bad at the high one, and to the point either way only beside its own source: that
+is what `preference_pairs.py` makes pairs of. MODEL is SmolLM2-135M-Instruct (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+#: Plain sampling; at the low one from the likeliest words only.
+LOW, HIGH = 0.6, 0.95
+_LIKELIEST = 0.9
+_STORIES, _TASKS = 3_000, 3_500
+_ARTICLE_WORDS = 330
+_AT_ONCE = 768
+_LENGTHS = {"story": 90, "summary": 90, "reply": 45, "answer": 110}
+_TO_DO = (
+    "Explain in simple words: {}",
+    "Rewrite this sentence in other words: {}",
+    "Make this sentence shorter: {}",
+    "Write a headline for this: {}",
+    "What could have happened before this? {}",
+    "List three facts about this. {}",
+    "Write a short message to a friend about this: {}",
+    "Who might disagree with this, and why? {}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`source` is what a reader of the answer is shown, `asked` what the model is."""
+
+    kind: str
+    source: str
+    asked: str
+
+
+def prompts(rng: random.Random) -> Iterator[Prompt]:
+    """One for each article and dialogue, and for some lines as beginnings of stories and with something to do."""
+    from damage import sentences
+    from preference_texts import Known, articles, dialogues, lines, stories
+
+    for article in articles(Known()):
+        beginning = " ".join(article.split()[:_ARTICLE_WORDS])
+        yield Prompt("summary", article, f"Summarize this article in two or three sentences.\n\n{beginning}")
+    for dialogue in dialogues():
+        yield Prompt("reply", dialogue, f"Write only the next turn of this conversation, one sentence.\n\n{dialogue}")
+    short = [line for line in lines() if len(line.split()) <= 16]
+    beginnings = [sentences(story)[0] for story in stories()]
+    for line in (beginnings + rng.sample(short, _STORIES))[:_STORIES]:
+        yield Prompt("story", line, f"Continue this story in four short sentences.\n\n{line}")
+    for line in rng.sample(short, _TASKS):
+        task = rng.choice(_TO_DO).format(line)
+        yield Prompt("answer", task, task)
+
+
+def answered(asked: Iterable[Prompt], model: str, *, device: str, seed: int = 6) -> Iterator[dict[str, Any]]:
+    """Each prompt's answers at both temperatures."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = Path(model)
+    packed = {"gguf_file": folder.name} if folder.suffix == ".gguf" else {}
+    home = str(folder.parent) if packed else model
+    tokenizer = AutoTokenizer.from_pretrained(home, padding_side="left", **packed)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    network = AutoModelForCausalLM.from_pretrained(home, dtype=torch.bfloat16, **packed).to(device).eval()
+    torch.manual_seed(seed)
+
+    def said(batch: list[Prompt], temperature: float, length: int) -> list[str]:
+        chats = [[{"role": "user", "content": one.asked}] for one in batch]
+        encoded = tokenizer.apply_chat_template(
+            chats, add_generation_prompt=True, return_tensors="pt", padding=True, return_dict=True
+        ).to(device)
+        with torch.inference_mode():
+            ids = network.generate(
+                **encoded, do_sample=True, temperature=temperature, max_new_tokens=length, top_k=0,
+                top_p=_LIKELIEST if temperature == LOW else 1.0, pad_token_id=tokenizer.pad_token_id,
+            )  # fmt: skip
+        return tokenizer.batch_decode(ids[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True)
+
+    everything = sorted(asked, key=lambda one: len(one.asked))
+    for kind, length in _LENGTHS.items():
+        mine = [one for one in everything if one.kind == kind]
+        for at in range(0, len(mine), _AT_ONCE):
+            batch = mine[at : at + _AT_ONCE]
+            for temperature in (LOW, HIGH):
+                texts = said(batch, temperature, length)
+                for one, text in zip(batch, texts, strict=True):
+                    yield {"kind": kind, "source": one.source, "temperature": temperature, "text": text.strip()}
+        print(kind, "done", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    verb, path, *rest = sys.argv[1:]
+    if verb == "write":
+        with Path(path).open("w", encoding="utf-8") as out:
+            out.writelines(json.dumps(asdict(one)) + "\n" for one in prompts(random.Random(6)))
+        return
+    import torch
+
+    model, out_path = rest
+    asked = [Prompt(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    with gzip.open(out_path, "wt", encoding="utf-8") as packed:
+        for one in answered(asked, model, device="cuda" if torch.cuda.is_available() else "cpu"):
+            packed.write(json.dumps(one, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Good English texts out of the sets that the preference model may learn from: lines, passages, stories, articles,
+dialogues.
+
+Sources that share their words with a judged set are left out: REALSumm and QAGS take articles from where SummEval does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from agreement import DATA, rated, rows
+from damage import sentences
+
+from metrist.data.heap import heap_pairs
+from metrist.data.splits import split_pairs
+
+JUDGED = ("summeval", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar")
+TRANSLATIONS = ("wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en")
+_ENCYCLOPEDIA = ("mlqe-pe.en-de", "mlqe-pe.en-zh")
+_ABSTRACTS = ("bio-mqm.en-de", "bio-mqm.en-es", "bio-mqm.en-fr", "bio-mqm.en-ru", "bio-mqm.en-zh")
+_ARTICLES = ("realsumm", "qags-cnn", "qags-xsum")
+#: Two texts share their words where so large a share of one's runs of so many words stands in the other.
+_RUN, _SHARED = 8, 0.05
+#: A reply that people found good, on the scales of GRADE and of FED.
+_LIKED = {"grade": ("coherence", 3.8), "fed": ("Overall", 3.0)}
+
+
+class Known:
+    """The judged sets' sources, by their runs of words."""
+
+    def __init__(self) -> None:
+        self._runs = {run for name in JUDGED for row in rows(name) for run in _runs(row.get("source") or "")}
+
+    def is_judged(self, source: str) -> bool:
+        own = _runs(source)
+        return len(own & self._runs) > _SHARED * len(own)
+
+
+def _runs(text: str) -> set[str]:
+    words = "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
+    return {" ".join(words[at : at + _RUN]) for at in range(max(1, len(words) - _RUN + 1))}
+
+
+def lines() -> list[str]:
+    """Sentences: what people translated, or wrote in an encyclopedia."""
+    found = {row["references"][0] for name in TRANSLATIONS for row in rows(name)}
+    found |= {row["source"] for name in _ENCYCLOPEDIA for row in rows(name)}
+    return sorted(line for line in found if 6 <= len(line.split()) <= 45)
+
+
+def abstracts() -> list[list[str]]:
+    """Abstracts of medical papers, each as its sentences in their order."""
+    found: dict[str, dict[tuple[int, ...], str]] = defaultdict(dict)
+    for name in _ABSTRACTS:
+        for row in rows(name):
+            document, _, place = row["item"].rpartition(":")
+            found[f"{name}:{document}"][tuple(map(int, place.split("#")))] = row["source"].strip()
+    ordered = ([by_place[at] for at in sorted(by_place)] for _, by_place in sorted(found.items()))
+    return [parts for parts in ordered if len(parts) >= 4]
+
+
+def stories() -> list[str]:
+    """Stories of HEAP's training side, each of four sentences or more."""
+    pairs = split_pairs(heap_pairs(DATA / "heap-pairs.jsonl.xz")).side("train")
+    found = {text for pair in pairs for label, text in pair.good if label == "narrative"}
+    rewritten = (dict(pair.good) for pair in pairs if pair.criterion == "SRPl")
+    found |= {f"{one['story']} {one['original ending']}" for one in rewritten}
+    return sorted(story for story in found if len(sentences(story)) >= 4)
+
+
+def articles(known: Known) -> dict[str, str | None]:
+    """News articles, with a summary that people wrote where there is one."""
+    found: dict[str, str | None] = {}
+    for name in _ARTICLES:
+        for row in rows(name):
+            if not known.is_judged(row["source"]):
+                found.setdefault(row["source"], (row.get("references") or [None])[0])
+    return found
+
+
+def dialogues() -> dict[str, str | None]:
+    """Dialogues, turns on lines of their own, with a reply that people found good where there is one."""
+    found: dict[str, str | None] = {}
+    for source, reply, is_liked in _replies():
+        if is_liked or source not in found:
+            found[source] = reply if is_liked else None
+    return found
+
+
+def _replies() -> Iterator[tuple[str, str, bool]]:
+    for name, (aspect, least) in _LIKED.items():
+        for row in rows(name):
+            yield turns(row["source"]), row["output"], rated(row, aspect) >= least
+
+
+def turns(dialogue: str) -> str:
+    return dialogue.replace("|||", "\n")
