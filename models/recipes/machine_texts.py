@@ -18,23 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+SEED = 6
 #: Plain sampling; at the low one from the likeliest words only.
 LOW, HIGH = 0.6, 0.95
 _LIKELIEST = 0.9
-_STORIES, _TASKS = 3_000, 3_500
+_STORIES = 3_000
 _ARTICLE_WORDS = 330
 _AT_ONCE = 768
 _LENGTHS = {"story": 90, "summary": 90, "reply": 45, "answer": 110}
-_TO_DO = (
-    "Explain in simple words: {}",
-    "Rewrite this sentence in other words: {}",
-    "Make this sentence shorter: {}",
-    "Write a headline for this: {}",
-    "What could have happened before this? {}",
-    "List three facts about this. {}",
-    "Write a short message to a friend about this: {}",
-    "Who might disagree with this, and why? {}",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +38,27 @@ class Prompt:
 
 
 def prompts(rng: random.Random) -> Iterator[Prompt]:
-    """One for each article and dialogue, and for some lines as beginnings of stories and with something to do."""
+    """One for each article and dialogue, some lines as beginnings of stories, and some tasks."""
     from damage import sentences
+    from packaged_texts import tasks
     from preference_texts import Known, articles, dialogues, lines, stories
 
-    for article in articles(Known()):
+    known = Known()
+    for article in articles(known):
         beginning = " ".join(article.split()[:_ARTICLE_WORDS])
         yield Prompt("summary", article, f"Summarize this article in two or three sentences.\n\n{beginning}")
     for dialogue in dialogues():
-        yield Prompt("reply", dialogue, f"Write only the next turn of this conversation, one sentence.\n\n{dialogue}")
+        asked = f"Write only the next turn of this conversation, one sentence.\n\n{dialogue.text}"
+        yield Prompt("reply", dialogue.text, asked)
     short = [line for line in lines() if len(line.split()) <= 16]
     beginnings = [sentences(story)[0] for story in stories()]
     for line in (beginnings + rng.sample(short, _STORIES))[:_STORIES]:
         yield Prompt("story", line, f"Continue this story in four short sentences.\n\n{line}")
-    for line in rng.sample(short, _TASKS):
-        task = rng.choice(_TO_DO).format(line)
+    for task in tasks(known, random.Random(SEED)):
         yield Prompt("answer", task, task)
 
 
-def answered(asked: Iterable[Prompt], model: str, *, device: str, seed: int = 6) -> Iterator[dict[str, Any]]:
+def answered(asked: Iterable[Prompt], model: str, *, device: str) -> Iterator[dict[str, Any]]:
     """Each prompt's answers at both temperatures."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -76,7 +69,7 @@ def answered(asked: Iterable[Prompt], model: str, *, device: str, seed: int = 6)
     tokenizer = AutoTokenizer.from_pretrained(home, padding_side="left", **packed)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     network = AutoModelForCausalLM.from_pretrained(home, dtype=torch.bfloat16, **packed).to(device).eval()
-    torch.manual_seed(seed)
+    torch.manual_seed(SEED)
 
     def said(batch: list[Prompt], temperature: float, length: int) -> list[str]:
         chats = [[{"role": "user", "content": one.asked}] for one in batch]
@@ -106,7 +99,7 @@ def main() -> None:
     verb, path, *rest = sys.argv[1:]
     if verb == "write":
         with Path(path).open("w", encoding="utf-8") as out:
-            out.writelines(json.dumps(asdict(one)) + "\n" for one in prompts(random.Random(6)))
+            out.writelines(json.dumps(asdict(one)) + "\n" for one in prompts(random.Random(SEED)))
         return
     import torch
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from agreement import rows
 from damage import broken, disordered, sentences, ungrammatical, untrue
-from machine_texts import LOW
+from machine_texts import LOW, SEED
+from packaged_texts import highlighted_news, service_dialogues, tasks
 from preference_texts import Known, abstracts, articles, dialogues, lines, stories
 
 from metrist.data.good_bad import GoodBad
@@ -32,8 +33,8 @@ _FIRST = 25
 
 def made_pairs(known: Known, machine: Path, rng: random.Random) -> list[GoodBad]:
     """All of them; `machine` is the file that `machine_texts.py` wrote."""
-    good_lines, news, told = lines(), articles(known), stories()
-    written = Written(machine)
+    good_lines, told, written = lines(), stories(), Written(machine)
+    news: dict[str, str | None] = {**articles(known), **highlighted_news(known, rng)}
     pairs = [
         *_lines_with_slips(good_lines, rng),
         *_passages(abstracts(), rng),
@@ -41,7 +42,7 @@ def made_pairs(known: Known, machine: Path, rng: random.Random) -> list[GoodBad]
         *_articles(news, written, rng),
         *_summaries(known, rng),
         *_replies(written, rng),
-        *_answers(written, rng),
+        *_answers(tasks(known, random.Random(SEED)), written, rng),
     ]
     return [pair for pair in pairs if all(pair.answers) and pair.answers[0].split() != pair.answers[1].split()]
 
@@ -71,13 +72,46 @@ def pair(
 
 
 _SLIPS = ("fluency", "fluency", "grammaticality", "grammaticality", "understandability", "naturalness")
-_WORDING = ("fluency", "fluency", "naturalness", "understandability", "overall", "coherence")
+_WORDING = ("fluency", "fluency", "naturalness", "understandability", "overall", "coherence", "coherence")
 _ORDER = ("coherence",)
 _SUBJECT = ("relevance", "overall", "consistency", "coherence")
 _TRUTH = ("consistency", "consistency", "correctness", "overall")
 _CONTENT = ("coverage", "relevance", "informativeness", "overall")
 _LESS = ("coverage", "informativeness")
+_FITTING = ("relevance", "coherence", "coherence", "overall")
+_SPEECH = ("fluency", "naturalness", "understandability", "overall")
+_USEFUL = ("helpfulness", "helpfulness", "overall", "overall", "relevance")
+_INTEREST = ("engagingness", "engagingness", "informativeness", "overall")
 _NOTHING = ("", "")
+#: A reply of so many words says more than any of these.
+_LIVELY = 8
+_DULL = (
+    "I don't know.",
+    "Okay.",
+    "That is nice.",
+    "I see.",
+    "Yes.",
+    "No, I don't think so.",
+    "I am not sure what you mean.",
+    "That's interesting.",
+    "Oh, really?",
+    "Me too.",
+    "Good for you.",
+    "I have no idea about that.",
+    "Maybe.",
+    "Thanks.",
+    "What do you think?",
+    "I agree.",
+)
+_EVASIONS = (
+    "I'm sorry, I can't help with that.",
+    "I don't know the answer.",
+    "Please tell me more about what you need.",
+    "That is a good question.",
+    "Sure, I can help you with that!",
+    "There are many things that one could say about this.",
+    "It depends.",
+)
 
 
 def _lines_with_slips(good: Sequence[str], rng: random.Random) -> Iterator[GoodBad]:
@@ -104,7 +138,10 @@ def _stories(told: Sequence[str], written: Written, rng: random.Random) -> Itera
     in disorder or after another beginning."""
     human = {sentences(story)[0]: " ".join(sentences(story)[1:]) for story in told}
     machine = {source: low for source, (low, _) in written.of["story"].items()}
-    strangers = [line for text in (*human.values(), *machine.values()) for line in sentences(text)]
+    endings, strangers = (
+        list(machine.values()),
+        [line for text in (*human.values(), *machine.values()) for line in sentences(text)],
+    )
     whole = ("coherence", "overall", "overall")
     for first, rest in human.items():
         context = ("beginning", first)
@@ -118,7 +155,7 @@ def _stories(told: Sequence[str], written: Written, rng: random.Random) -> Itera
     for first, (low, high) in written.of["story"].items():
         context = ("beginning", first)
         yield pair((*_WORDING, *whole), context, "story", low, high, rng)
-        yield pair(_SUBJECT, context, "story", low, rng.choice(list(machine.values())), rng)
+        yield pair(_SUBJECT, context, "story", low, _as_long(low, endings, rng), rng)
         if len(sentences(low)) >= 3:
             yield pair(whole, context, "story", low, disordered(low, strangers, rng), rng)
 
@@ -132,7 +169,7 @@ def _articles(news: dict[str, str | None], written: Written, rng: random.Random)
         if len(own) < 6:
             continue
         low, high = written.of["summary"].get(source, ("", ""))
-        for _ in range(_TIMES):
+        for _ in range(_TIMES if source in written.of["summary"] else _TIMES // 3):
             at = 0 if rng.random() < 0.6 else rng.randrange(len(own) - 3)
             parts = own[at : at + rng.randint(2, 4)]
             good = rng.choice([" ".join(parts), " ".join(parts), *filter(None, (reference, low))])
@@ -178,40 +215,54 @@ def _summaries(known: Known, rng: random.Random) -> Iterator[GoodBad]:
 
 
 def _replies(written: Written, rng: random.Random) -> Iterator[GoodBad]:
-    """Replies that people found good and the language model's, beside ones to something else, with slips, or that only
-    say what was said."""
-    liked = dialogues()
-    good = [reply for reply in liked.values() if reply]
+    """What people replied, what raters liked and what the language model wrote, beside replies to something else, with
+    slips, dull ones, and ones that only say what was said."""
+    human = [(dialogue.said[:-1], dialogue.said[-1]) for dialogue in dialogues()]
+    for turns in service_dialogues(rng):
+        human += [(turns[:at], turns[at]) for at in rng.sample(range(1, len(turns)), 3)]
+    liked = [(dialogue.said, reply) for dialogue in dialogues() for reply in dialogue.liked]
+    others = [reply for _, reply in (*human, *liked)]
+    for said, reply in (*human, *liked):
+        context = ("dialogue", "\n".join(said))
+        for _ in range(3):
+            yield pair(_FITTING, context, "response", reply, _as_long(reply, others, rng), rng)
+        yield pair(_SPEECH, context, "response", reply, ungrammatical(reply, said[-1].split(), rng), rng)
+        yield pair(_SPEECH, context, "response", reply, broken(reply, rng), rng)
+        if len(reply.split()) >= _LIVELY:
+            yield pair(_INTEREST, context, "response", reply, rng.choice(_DULL), rng)
+        yield pair(_INTEREST, context, "response", reply, rng.choice(said), rng)
     machine = [low for low, _ in written.of["reply"].values()]
-    fitting = ("relevance", "coherence", "overall")
-    wording = ("fluency", "naturalness", "understandability", "overall")
-    for source, reply in liked.items():
-        context = ("dialogue", source)
-        low, high = written.of["reply"].get(source, ("", ""))
-        said = rng.choice([line for line in source.split("\n") if line.strip()])
+    for dialogue in dialogues():
+        context = ("dialogue", dialogue.text)
+        low, high = written.of["reply"].get(dialogue.text, ("", ""))
         if low:
-            yield pair((*fitting, *wording), context, "response", low, high, rng)
-            yield pair(fitting, context, "response", low, rng.choice(machine), rng)
-        if reply:
-            for _ in range(2):
-                yield pair(fitting, context, "response", reply, rng.choice(good), rng)
-                yield pair(wording, context, "response", reply, ungrammatical(reply, said.split(), rng), rng)
-            yield pair(("engagingness", "overall", "informativeness"), context, "response", reply, said, rng)
-            if high:
-                yield pair((*fitting, "naturalness"), context, "response", reply, high, rng)
+            yield pair((*_FITTING, *_SPEECH), context, "response", low, high, rng)
+            yield pair(_FITTING, context, "response", low, _as_long(low, machine, rng), rng)
+        for reply in dialogue.liked[:1]:
+            yield pair((*_FITTING, "naturalness"), context, "response", reply, high, rng)
 
 
-def _answers(written: Written, rng: random.Random) -> Iterator[GoodBad]:
-    """Answers to small tasks, beside wilder ones, ones to other tasks, and their own beginnings."""
-    machine = [low for low, _ in written.of["answer"].values()]
-    useful = ("helpfulness", "helpfulness", "overall", "relevance")
-    for task, (low, high) in written.of["answer"].items():
+def _as_long(text: str, others: Sequence[str], rng: random.Random) -> str:
+    """Of a few others the one that is most nearly as long: length is not to tell them apart."""
+    return min(rng.sample(others, 8), key=lambda other: (other == text, abs(len(other) - len(text))))
+
+
+def _answers(answers: dict[str, str], written: Written, rng: random.Random) -> Iterator[GoodBad]:
+    """Answers of a large language model before those of a small one, and either before wilder ones, ones to other
+    tasks, its own beginning, and ones that say nothing."""
+    others, machine = list(answers.values()), [low for low, _ in written.of["answer"].values()]
+    for task, answer in answers.items():
         context = ("instruction", task)
-        yield pair((*useful, "correctness", "understandability", "fluency"), context, "answer", low, high, rng)
-        yield pair(useful, context, "answer", low, rng.choice(machine), rng)
-        if len(sentences(low)) > 1:
-            yield pair(("helpfulness", "informativeness", "overall"), context, "answer", low, sentences(low)[0], rng)
-        yield pair((*_WORDING, "helpfulness"), context, "answer", low, broken(low, rng), rng)
+        low, high = written.of["answer"].get(task, ("", ""))
+        if low:
+            yield pair((*_USEFUL, "correctness"), context, "answer", answer, low, rng)
+            yield pair((*_USEFUL, "understandability", "fluency"), context, "answer", low, high, rng)
+            yield pair(_USEFUL, context, "answer", low, _as_long(low, machine, rng), rng)
+        yield pair(_USEFUL, context, "answer", answer, _as_long(answer, others, rng), rng)
+        yield pair(_USEFUL, context, "answer", answer, rng.choice((task, rng.choice(_EVASIONS))), rng)
+        if len(sentences(answer)) > 1:
+            yield pair(("helpfulness", "informativeness"), context, "answer", answer, sentences(answer)[0], rng)
+        yield pair((*_WORDING, "helpfulness"), context, "answer", answer, broken(answer, rng), rng)
 
 
 def _fit(document: str) -> list[str]:

@@ -14,11 +14,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
 from agreement import DATA, rated, rows
-from made_pairs import made_pairs, pair
+from made_pairs import ALONE, made_pairs, pair
+from packaged_texts import rated_news
 from preference_texts import TRANSLATIONS, Known, turns
 
 from metrist import criteria
@@ -51,22 +53,11 @@ class Ratings:
 _DATA_TO_TEXT = {"informativeness": "informativeness", "naturalness": "naturalness", "quality": "overall"}
 _DIALOGUE = {"within": "all", "labels": ("dialogue", "response")}
 _MEANING = {"within": "all", "labels": ("meaning", "sentence")}
-_OF_DIALOGUES = {
-    "Engaging": "engagingness",
-    "Relevant": "relevance",
-    "Semantically appropriate": "coherence",
-    "Correct": "correctness",
-    "Understandable": "understandability",
-    "Fluent": "fluency",
-    "Overall": "overall",
-    "Specific": "informativeness",
-}
 #: How much of what a good summary says an output says.
 _OF_CONTENT = ("coverage", "relevance", "informativeness")
 _FACT = {"fact": "consistency"}
 _SIMPLE = ("source", "simplification")
 RATED = (
-    Ratings(file="fed", aspects=_OF_DIALOGUES, margin=0.4, cap=6, **_DIALOGUE),
     Ratings(file="grade", aspects={"coherence": "coherence"}, margin=0.8, cap=7, **_DIALOGUE),
     *(Ratings(file="realsumm", aspects={"litepyramid_recall": name}, margin=0.15, cap=24) for name in _OF_CONTENT),
     Ratings(file="qags-cnn", aspects=_FACT, margin=0.3, cap=10, within="all"),
@@ -77,6 +68,13 @@ RATED = (
     Ratings(file="sfhot", aspects=_DATA_TO_TEXT, margin=1.5, cap=2, **_MEANING),
     Ratings(file="simpeval_past", aspects={"overall": "overall"}, margin=12, cap=30, labels=_SIMPLE),
 )
+_OF_NEWS = {
+    "overall": "overall",
+    "fluent": "fluency",
+    "understandable": "understandability",
+    "informative": "informativeness",
+}
+_NEWS_MARGIN = 0.4
 _EACH_TRANSLATION = 3_000
 _OF_TRANSLATIONS = ("correctness", "correctness", "consistency", "overall", "fluency")
 _MARKED = ("bio-mqm.de-en", "bio-mqm.es-en", "bio-mqm.fr-en", "bio-mqm.ru-en", "bio-mqm.zh-en")
@@ -89,14 +87,20 @@ _CLEAR, _UNCLEAR, _EACH_GRADED = 80, 40, 1_000
 def all_pairs(machine: Path, rng: random.Random) -> list[GoodBad]:
     """Every pair with its side and an instruction: HEAP on its honest split, all else mostly for training."""
     known = Known()
-    other = [*rated_pairs(known), *translation_pairs(rng), *flawed_pairs(rng), *made_pairs(known, machine, rng)]
+    other = [
+        *rated_pairs(known),
+        *news_pairs(known),
+        *translation_pairs(rng),
+        *flawed_pairs(rng),
+        *made_pairs(known, machine, rng),
+    ]
     other = _at_most(_MOST, other, rng)
     heap = split_pairs(heap_pairs(DATA / "heap-pairs.jsonl.xz")).pairs
     return [asked(brief(one), rng) for one in (*heap, *split_pairs(other, (0.94, 0.05, 0.01)).pairs)]
 
 
 def _at_most(count: int, pairs: Sequence[GoodBad], rng: random.Random) -> list[GoodBad]:
-    """No more than so many of each criterion, those that people judged first."""
+    """No more than so many of each criterion, those that people judged side by side first."""
     left = Counter(dict.fromkeys({one.criterion for one in pairs}, count))
     kept = set()
     for at in sorted(range(len(pairs)), key=lambda at: (not pairs[at].item, rng.random())):
@@ -131,6 +135,21 @@ def _unjudged(judged: Judgments, known: Known) -> Judgments:
     }
     judged.records = kept
     return judged
+
+
+def news_pairs(known: Known) -> Iterator[GoodBad]:
+    """Two summaries of an article, of which people rated one clearly higher."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rated_news(known):
+        groups.setdefault(row["item"], []).append(row)
+    for group in groups.values():
+        for aspect, criterion in _OF_NEWS.items():
+            ranked = sorted((row for row in group if aspect in row["ratings"]), key=lambda row: rated(row, aspect))
+            for worse, better in combinations(ranked, 2):
+                if rated(better, aspect) - rated(worse, aspect) >= _NEWS_MARGIN:
+                    context = () if criterion in ALONE else (("source", better["source"]),)
+                    good, bad = ((*context, ("summary", row["output"])) for row in (better, worse))
+                    yield GoodBad(criterion=criterion, good=good, bad=bad, item=f"blanc:{better['item']}")
 
 
 def translation_pairs(rng: random.Random) -> Iterator[GoodBad]:

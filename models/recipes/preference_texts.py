@@ -7,7 +7,7 @@ Sources that share their words with a judged set are left out: REALSumm and QAGS
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from typing import NamedTuple
 
 from agreement import DATA, rated, rows
 from damage import sentences
@@ -22,8 +22,20 @@ _ABSTRACTS = ("bio-mqm.en-de", "bio-mqm.en-es", "bio-mqm.en-fr", "bio-mqm.en-ru"
 _ARTICLES = ("realsumm", "qags-cnn", "qags-xsum")
 #: Two texts share their words where so large a share of one's runs of so many words stands in the other.
 _RUN, _SHARED = 8, 0.05
-#: A reply that people found good, on the scales of GRADE and of FED.
-_LIKED = {"grade": ("coherence", 3.8), "fed": ("Overall", 3.0)}
+#: A reply that people found good has this coherence, of 1 to 5.
+_LIKED = 3.8
+_TURN = "|||"
+
+
+class Dialogue(NamedTuple):
+    """What people said, turn after turn, and good replies to it."""
+
+    said: tuple[str, ...]
+    liked: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.said)
 
 
 class Known:
@@ -79,20 +91,15 @@ def articles(known: Known) -> dict[str, str | None]:
     return found
 
 
-def dialogues() -> dict[str, str | None]:
-    """Dialogues, turns on lines of their own, with a reply that people found good where there is one."""
-    found: dict[str, str | None] = {}
-    for source, reply, is_liked in _replies():
-        if is_liked or source not in found:
-            found[source] = reply if is_liked else None
-    return found
-
-
-def _replies() -> Iterator[tuple[str, str, bool]]:
-    for name, (aspect, least) in _LIKED.items():
-        for row in rows(name):
-            yield turns(row["source"]), row["output"], rated(row, aspect) >= least
+def dialogues() -> list[Dialogue]:
+    """GRADE's: what two people said in turn, with the replies to it that raters found good."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in rows("grade"):
+        liked = found[row["source"]]
+        if rated(row, "coherence") >= _LIKED:
+            liked.append(row["output"])
+    return [Dialogue(tuple(source.split(_TURN)), tuple(liked)) for source, liked in found.items()]
 
 
 def turns(dialogue: str) -> str:
-    return dialogue.replace("|||", "\n")
+    return dialogue.replace(_TURN, "\n")
