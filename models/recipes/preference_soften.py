@@ -1,4 +1,4 @@
-"""Pairs with what a larger model thinks of them: the small one then learns how sure to be, and not only which is better.
+"""Pairs with what a larger model thinks of them: the small one learns how sure to be, not only which is better.
 
     python preference_soften.py PAIRS TEACHER OUT [SHARE]      TEACHER: a folder of `metrist train preference`
 
