@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from agreement import DATA, rated, rows
+from agreement import DATA, Row, rated, rows
 from made_pairs import ALONE, made_pairs, pair
 from packaged_texts import rated_news
 from preference_texts import TRANSLATIONS, Known, turns
@@ -139,17 +139,14 @@ def _unjudged(judged: Judgments, known: Known) -> Judgments:
 
 def news_pairs(known: Known) -> Iterator[GoodBad]:
     """Two summaries of an article, of which people rated one clearly higher."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rated_news(known):
-        groups.setdefault(row["item"], []).append(row)
-    for group in groups.values():
+    for item, group in _by_item(rated_news(known)):
         for aspect, criterion in _OF_NEWS.items():
             ranked = sorted((row for row in group if aspect in row["ratings"]), key=lambda row: rated(row, aspect))
             for worse, better in combinations(ranked, 2):
                 if rated(better, aspect) - rated(worse, aspect) >= _NEWS_MARGIN:
                     context = () if criterion in ALONE else (("source", better["source"]),)
                     good, bad = ((*context, ("summary", row["output"])) for row in (better, worse))
-                    yield GoodBad(criterion=criterion, good=good, bad=bad, item=f"blanc:{better['item']}")
+                    yield GoodBad(criterion=criterion, good=good, bad=bad, item=f"blanc:{item}")
 
 
 def translation_pairs(rng: random.Random) -> Iterator[GoodBad]:
@@ -167,7 +164,7 @@ def flawed_pairs(rng: random.Random) -> Iterator[GoodBad]:
     """Translations into English by what they look like without their source. Medical abstracts: two of one sentence,
     of which one has marked flaws of language and the other none. Encyclopedias: any two, far apart in their ratings."""
     for name in _MARKED:
-        for item, group in _by_item(name):
+        for item, group in _by_item(rows(name)):
             clean = [row["output"] for row in group if not row.get("errors")]
             for row in group:
                 flaws = {error["category"] for error in row.get("errors", ()) if error.get("severity") != "neutral"}
@@ -187,9 +184,9 @@ def flawed_pairs(rng: random.Random) -> Iterator[GoodBad]:
             yield replace(found, item=f"{name}:{row['item']}")
 
 
-def _by_item(name: str) -> Iterable[tuple[str, list[dict[str, Any]]]]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows(name):
+def _by_item(found: Iterable[Row]) -> Iterable[tuple[str, list[Row]]]:
+    groups: dict[str, list[Row]] = {}
+    for row in found:
         groups.setdefault(row["item"], []).append(row)
     return groups.items()
 

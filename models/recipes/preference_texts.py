@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 from agreement import DATA, rated, rows
 from damage import sentences
+from preference_leaks import JUDGED, runs
 
 from metrist.data.heap import heap_pairs
 from metrist.data.splits import split_pairs
 
-JUDGED = ("summeval", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar")
 TRANSLATIONS = ("wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en")
 _ENCYCLOPEDIA = ("mlqe-pe.en-de", "mlqe-pe.en-zh")
 _ABSTRACTS = ("bio-mqm.en-de", "bio-mqm.en-es", "bio-mqm.en-fr", "bio-mqm.en-ru", "bio-mqm.en-zh")
 _ARTICLES = ("realsumm", "qags-cnn", "qags-xsum")
-#: Two texts share their words where so large a share of one's runs of so many words stands in the other.
-_RUN, _SHARED = 8, 0.05
+#: Two texts share their words where so large a share of one's runs of words stands in the other.
+_SHARED = 0.05
 #: A reply that people found good has this coherence, of 1 to 5.
 _LIKED = 3.8
 _TURN = "|||"
@@ -42,16 +42,11 @@ class Known:
     """The judged sets' sources, by their runs of words."""
 
     def __init__(self) -> None:
-        self._runs = {run for name in JUDGED for row in rows(name) for run in _runs(row.get("source") or "")}
+        self._runs = {run for name in JUDGED for row in rows(name) for run in runs(row.get("source") or "")}
 
     def is_judged(self, source: str) -> bool:
-        own = _runs(source)
+        own = runs(source)
         return len(own & self._runs) > _SHARED * len(own)
-
-
-def _runs(text: str) -> set[str]:
-    words = "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
-    return {" ".join(words[at : at + _RUN]) for at in range(max(1, len(words) - _RUN + 1))}
 
 
 def lines() -> list[str]:
