@@ -21,12 +21,11 @@ from typing import Literal
 from agreement import DATA, Row, rated, rows
 from made_pairs import ALONE, made_pairs, pair
 from packaged_texts import rated_news
-from preference_texts import TRANSLATIONS, Known, turns
+from preference_texts import TRANSLATIONS, Known, heap_on_its_honest_split, turns
 
 from metrist import criteria
 from metrist.data.build import build_pairs
 from metrist.data.good_bad import Fields, GoodBad
-from metrist.data.heap import heap_pairs
 from metrist.data.judgments import Judgments, read_judgments
 from metrist.data.pairs_file import write_good_bad
 from metrist.data.rules import Aim, Rules
@@ -95,7 +94,7 @@ def all_pairs(machine: Path, rng: random.Random) -> list[GoodBad]:
         *made_pairs(known, machine, rng),
     ]
     other = _at_most(_MOST, other, rng)
-    heap = split_pairs(heap_pairs(DATA / "heap-pairs.jsonl.xz")).pairs
+    heap = heap_on_its_honest_split().pairs
     return [asked(brief(one), rng) for one in (*heap, *split_pairs(other, (0.94, 0.05, 0.01)).pairs)]
 
 

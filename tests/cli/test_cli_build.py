@@ -93,7 +93,7 @@ def test_pairs_are_split_anew(metrist: Callable[..., Any], rated: Path, tmp_path
     assert [pair.split for pair in read_good_bad(second)] == ["train"] * 96 + ["dev"] * 12 + ["test"] * 12
     lines = first.read_text().splitlines()
     second.write_text("\n".join([*second.read_text().splitlines(), lines[0]]) + "\n")
-    assert "1 of 121 pairs are on no side" in metrist("build", "leaks", second).err
+    assert "1 of 121 pairs is on no side" in metrist("build", "leaks", second).err
 
 
 def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
@@ -118,6 +118,27 @@ def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rate
         (("--margin", "9"), "no pair is left: 'fluency': of 120 possible pairs"),
         (("--context", "nothing"), "no pair is left: 'fluency': of 120 possible pairs 120 no context"),
         (("--label", "source"), "--label wants NAME=VALUE, got 'source'"),
+        (
+            ("--label", "sorce=dialogue"),
+            "--label names 'sorce', which is no field of the pairs; they have 'source', 'output' (--context); "
+            "did you mean 'source'?",
+        ),
+        (("--label", "source=x", "--context", ""), "--label names 'source', which is no field of the pairs"),
+        (
+            ("--aspect", "fluency", "--opposite", "mistakes"),
+            "--opposite names 'mistakes', but only 'fluency' is made into pairs; add --aspect 'mistakes'",
+        ),
+        (("--aspect", "fluency", "--choice", "mistakes"), "--choice names 'mistakes', but only 'fluency' is made"),
+        (("--choice", "mistakes"), "'mistakes' is no choice among several outputs (--choice)"),
+        (
+            ("--aspect", "fluency", "--criterion", "Flunt=fluency"),
+            "--criterion wants ASPECT=TEXT with one of fluency, got 'Flunt=fluency'; did you mean 'fluency'?",
+        ),
+        (
+            ("--aspect", "fluency", "--instruction", "fluent=Which?"),
+            "--instruction wants ASPECT=TEXT with one of fluency",
+        ),
+        (("--split", "0.8,0.1,0.1", "--inside", "2"), "a text inside another shares from 0 (not looked for) to 1"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -145,4 +166,46 @@ def test_bad_rows_are_counted_when_skipped(metrist: Callable[..., Any], rated: P
     refused = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency")
     assert (refused.code, "rated.jsonl:121: 'output' must be a text" in refused.err) == (2, True)
     answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency", "--skip-bad")
-    assert (answer.code, "1 rows could not be read" in answer.err) == (0, True)
+    assert (answer.code, "1 row could not be read and was left out" in answer.err) == (0, True)
+
+
+def test_skipped_rows_are_told_before_what_goes_wrong_later(
+    metrist: Callable[..., Any], rated: Path, tmp_path: Path
+) -> None:
+    with rated.open("a") as file:
+        file.write("no JSON\n" * 2)
+    answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluensy", "--skip-bad")
+    assert answer.code == 2
+    told = answer.err.splitlines()
+    assert "2 rows could not be read and were left out" in told[0]
+    assert "nobody judged the aspect 'fluensy'" in told[1]
+    rows = [{"item": "1", "system": "a", "output": "x"}, {"item": "2", "output": 3.5}]
+    bare = write(tmp_path / "bare.jsonl", rows)
+    answer = metrist("build", "pairs", bare, "-o", tmp_path / "p.jsonl", "--skip-bad")
+    assert (answer.code, "bare.jsonl (1 bad row skipped): nobody judged anything" in answer.err) == (2, True)
+
+
+def test_one_pair_and_one_item_are_no_plural(metrist: Callable[..., Any], tmp_path: Path) -> None:
+    rows = [
+        {"item": "1", "system": system, "output": f"of {system}", "ratings": {"fluency": [at]}}
+        for at, system in enumerate("ab")
+    ]
+    answer = metrist("build", "pairs", write(tmp_path / "two.jsonl", rows), "-o", tmp_path / "p.jsonl")
+    assert "wrote 1 pair to" in answer.err
+    answer = metrist("build", "pairs", write(tmp_path / "one.jsonl", rows[:1]), "-o", tmp_path / "p.jsonl")
+    assert "'fluency': the one item has one rated output" in answer.err
+
+
+def test_an_unknown_criterion_is_told_with_what_may_be_meant(
+    metrist: Callable[..., Any], rated: Path, tmp_path: Path
+) -> None:
+    answer = metrist(
+        *("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency", "--criterion", "flueny")
+    )
+    assert answer.code == 0
+    assert "no instruction for 'flueny' (did you mean 'fluency'?): name a known criterion" in answer.err
+    # An instruction may have a = of its own.
+    answer = metrist(
+        *("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency", "--instruction", "Is 1 + 1 = 2?")
+    )
+    assert {pair.instruction for pair in read_good_bad(tmp_path / "p.jsonl")} == {"Is 1 + 1 = 2?"}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from metrist import __version__
+from metrist.cli import training_progress as module
 from metrist.cli.training_progress import Live, how_far, training_progress
 from metrist.train.watching import Evaluation, Progress
 
@@ -160,3 +161,26 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "metrist: step 0: mean log-probability of the development pairs -2.0000" in drawn
     assert "step 20 of 40, loss 3.0000, dev -2.0000" in drawn
     assert "metrist: [bold] is no markup" in drawn
+
+
+def test_without_a_terminal_a_line_comes_each_minute_or_tenth_of_the_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By hand: 10 steps take 20 s, so a minute is over after 30 of them; 970 steps at 2 s are 1940 s."""
+    clock = [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: clock[0])
+    with training_progress() as watcher:
+        for step in range(10, 101, 10):
+            clock[0] += 20
+            watcher.moved(Progress(step=step, steps=1000, loss=2.5, lr=1e-5, tokens=step))
+    assert capsys.readouterr().err.splitlines() == [
+        "metrist: step 30 of 1,000, loss 2.5000, 0.5 steps/s, 0 tokens/s, 0:32:20 left",
+        "metrist: step 60 of 1,000, loss 2.5000, 0.5 steps/s, 0 tokens/s, 0:31:20 left",
+        "metrist: step 90 of 1,000, loss 2.5000, 0.5 steps/s, 0 tokens/s, 0:30:20 left",
+    ]
+    with training_progress() as watcher:
+        for step in range(10, 201, 10):
+            clock[0] += 0.1
+            watcher.moved(Progress(step=step, steps=200, loss=2.5, lr=1e-5, tokens=step))
+    told = [line.split(" of ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert told == [f"metrist: step {step}" for step in range(20, 200, 20)], "the end is told by the result"

@@ -38,14 +38,14 @@ def test_a_dry_run_tells_what_would_be_trained_on(metrist, tiny: Callable[[str],
     ]
     assert said[3].startswith("tokens             3,")
     assert said[4].startswith("padding            ")
-    assert said[5] == "an answer's vector mean over its tokens, in rows of 64 tokens at most"
+    assert said[5] == "an answer's vector mean over its tokens and the closing separator, in rows of 64 tokens at most"
     assert not Path("x").exists()
 
 
 @pytest.mark.parametrize(
     ("pooling", "said"),
     [
-        ("answer", "mean over its tokens"),
+        ("answer", "mean over its tokens and the closing separator"),
         ("mean", "mean over all tokens"),
         ("first", "that of the first token"),
         ("last", "that of the last token"),
@@ -105,3 +105,23 @@ def test_faults_are_told_in_a_line(
     assert answer.code != 0
     assert message in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_a_dry_run_refuses_the_folders_that_the_training_refuses(
+    metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
+) -> None:
+    command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "--epochs", 1, "-o"]
+    assert metrist(*command, tmp_path / "mine").code == 0
+    assert metrist(*command, tmp_path / "mine", "--dry-run").code == 0
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.txt").write_text("years of work")
+    for asked, message in (
+        ((tmp_path / "mine", "--lr", "1e-4"), "holds a training with other settings: lr is 2e-05 there, 0.0001 here"),
+        ((tmp_path / "foreign",), "exists and holds no training; give a new or an empty folder as --out"),
+        ((tmp_path / "new", "--resume"), "holds no training to go on with; leave out --resume to begin one"),
+    ):
+        dry, real = metrist(*command, *asked, "--dry-run"), metrist(*command, *asked)
+        assert (dry.code, real.code) == (2, 2)
+        assert real.err.endswith(dry.err)
+        assert message in dry.err
+    assert not (tmp_path / "new").exists()

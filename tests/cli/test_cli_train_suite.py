@@ -58,9 +58,10 @@ def test_a_suite_is_trained_and_its_tables_are_printed_again(
 
 
 def test_a_dry_run_lists_the_trainings(
-    metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path
+    metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
 ) -> None:
-    asked = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", "none", "-o", tmp_path / "study"]
+    asked = ["train", "preference", "--suite", "heap", "--data", pairs, "-o", tmp_path / "study"]
+    asked += ["--base", tiny("bert")]
     code, out, _ = metrist(*asked, "--setup", "all", "--seeds", 2, "--choose", "lr,batch", "--budget", 5, "--dry-run")
     assert code == 0
     lines = out.splitlines()
@@ -69,6 +70,15 @@ def test_a_dry_run_lists_the_trainings(
     assert "  cross-cluster-why-questions-AG-seed1-authors  learns AV; judged by AG" in lines
     assert "  base-seed0-authors  learns nothing; judged by AG, AV" in lines
     assert not (tmp_path / "study").exists()
+
+
+def test_a_dry_run_finds_out_that_there_is_no_such_base(
+    metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path
+) -> None:
+    asked = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", "./none", "-o", tmp_path / "study"]
+    code, out, err = metrist(*asked, "--dry-run")
+    assert (code, out) == (2, "")
+    assert "there is no folder './none'" in err
 
 
 @pytest.mark.parametrize(

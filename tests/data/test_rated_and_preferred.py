@@ -134,3 +134,46 @@ def test_a_few_raters_in_common_do_not_decide_alone() -> None:
     assert share_above(first[:2], [("r", 4.0), ("s", 0.0), ("x", 5.0)]) == 1.0
     # A rater in common who judged one of them twice is asked twice.
     assert share_above([("r", 2.0), ("r", 4.0)], [("r", 3.0)]) == 0.5
+
+
+def named_row(system: str, values: list[float | None], raters: list[str | None] | None = None, item: str = "1") -> Row:
+    row = {"item": item, "system": system, "output": f"text of {system}", "ratings": {"fluency": values}}
+    return row if raters is None else {**row, "raters": raters}
+
+
+RATERS: list[str | None] = ["ann", "bob", "cy"]
+
+
+def test_a_rater_who_skipped_one_output_does_not_decide(tmp_path: Path) -> None:
+    rows = [named_row("a", [5, 1, 1], RATERS), named_row("b", [4, None, 2], RATERS)]
+    # By hand: ann and cy give a 5 + 1 and b 4 + 2, a tie. All values would give a 2.33 and b 3, as bob skipped b.
+    with pytest.raises(InputError, match="1 tie"):
+        build(tmp_path, rows, Rules())
+    rows[1]["ratings"]["fluency"] = [3, None, 2]
+    found = build(tmp_path, rows, Rules()).pairs
+    assert [(pair.systems, pair.good_rating, pair.bad_rating) for pair in found] == [(("a", "b"), 3.0, 2.5)]
+    # Where not all raters are named, nobody knows who skipped what: all values count.
+    rows = [named_row("a", [5, 1, 1], ["ann", None, "cy"]), named_row("b", [3, None, 2], RATERS)]
+    found = build(tmp_path, rows, Rules()).pairs
+    assert [(pair.systems, pair.good_rating) for pair in found] == [(("b", "a"), 2.5)]
+
+
+def test_outputs_without_a_rater_in_common_make_no_pair(tmp_path: Path) -> None:
+    rows = [named_row("a", [5], ["ann"]), named_row("b", [3], ["bob"]), named_row("c", [4, 4], ["ann", "bob"])]
+    built = build(tmp_path, rows, Rules())
+    assert {pair.systems for pair in built.pairs} == {("a", "c"), ("c", "b")}
+    assert built.accounts[0].dropped == {"no common rater": 1}
+    for row in rows:
+        del row["raters"]
+    assert len(build(tmp_path, rows, Rules()).pairs) == 3
+
+
+@pytest.mark.parametrize("wrong", [0.5, 2, -1])
+def test_a_choice_is_one_or_nothing(tmp_path: Path, wrong: float) -> None:
+    rows = [named_row("a", [1]), named_row("b", [0]), named_row("c", [0, wrong], item="7")]
+    judged = read_judgments([write(tmp_path, rows)])
+    wanted = (
+        f"'fluency' is no choice among several outputs.*got {wrong:g} for item '7' of system 'c'; leave --choice out"
+    )
+    with pytest.raises(InputError, match=wanted):
+        build_pairs(judged, [replace(AIM, choice=True)], Rules(), Shape())

@@ -152,7 +152,36 @@ def test_records_without_the_context_that_the_criterion_is_about_are_counted(mod
         f"{mood.text}: 1 of 2 outputs have no mood or source, and were judged without"
     ]
     fluency = Preference(model=model, criterion="fluency")
-    assert fluency.remarks(scored(fluency, FULL, BARE)) == []
+    # It is about the output alone.
+    assert "context" not in " ".join(fluency.remarks(scored(fluency, FULL, BARE)))
+
+
+def test_a_criterion_that_was_not_learned_is_told_with_the_model(model, other, taught):
+    fluency = Preference(model=model, criterion="fluency")
+    found = scored(fluency, FULL, BARE)
+    assert found[0].parts["unlearned"] == 1
+    assert fluency.remarks(found) == [
+        f"{fluency.text}: {model} has not learned 'fluency', and judged by the criterion's own words: take the scores "
+        "for a guess"
+    ]
+    three = Preference(model=(model, taught, other), criterion="fluency")
+    remarks = three.remarks(scored(three, FULL))
+    assert len(remarks) == 2
+    assert [name for name in (model, taught, other) if any(f": {name} has not" in one for one in remarks)] == [
+        model,
+        other,
+    ]
+
+
+def test_nothing_is_told_where_the_criterion_was_learned_or_the_words_are_the_users_own(model):
+    for metric in (
+        Preference(model=model, criterion="CNO"),
+        Preference(model=model, criterion="fluency", instruction="is it new ?"),
+    ):
+        found = scored(metric, FULL)
+        assert "unlearned" not in found.parts
+        assert metric.remarks(found) == []
+        assert metric.remarks(scored(metric, replace(FULL, output=""))) == []
 
 
 def test_texts_that_are_too_long_are_counted(model):
@@ -310,7 +339,10 @@ def test_it_compares_systems_on_the_command_line(model, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("preference(model=[])", r"the models of an ensemble must be different ones, got \[\]"),
+        (
+            "preference(model=[])",
+            "preference: model must name a preference model, or several in a list, got an empty l",
+        ),
         ("preference(model=['a', 'a'])", r"the models of an ensemble must be different ones, got \['a', 'a'\]"),
         (
             "preference(model='a', instruction=' ')",

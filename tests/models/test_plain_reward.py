@@ -18,7 +18,7 @@ import pytest
 import real_models
 import tiny_models
 import tiny_rewards
-from metrist.errors import ModelError
+from metrist.errors import ModelError, RunError
 from metrist.models import reward, weights
 from metrist.models.options import BATCH_TOKENS, Options
 from metrist.models.plain import bert
@@ -193,3 +193,90 @@ def test_what_is_no_bert_is_not_exported(tiny, tmp_path):
         export_reward(trained, tmp_path / "out")
     with pytest.raises(ModelError, match=r"has no reward\.json, so it is no preference model"):
         export_reward(tiny("bert"), tmp_path / "out")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_cards_of_a_training_go_with_its_model(tiny, tmp_path):
+    trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
+    bare = export_reward(trained, tmp_path / "bare")
+    (trained / "card.md").write_text("# learned from pairs\n")
+    (trained / "card.json").write_text("{}\n")
+    out = export_reward(trained, tmp_path / "new" / "out")
+    assert {name for name in contents(out) if name.startswith("card")} == {"card.md", "card.json"}
+    assert (out / "card.md").read_text() == "# learned from pairs\n"
+    # They decide no number.
+    assert len({weights.find(Options(model=str(folder))).fingerprint for folder in (bare, out)}) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "new", "trained"]
+    assert out.stat().st_mode == trained.stat().st_mode
+
+
+@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors", "reward_head.safetensors"])
+def test_a_model_that_is_not_whole_is_not_exported(tiny, tmp_path, missing):
+    trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
+    (trained / missing).unlink()
+    with pytest.raises(ModelError, match=rf"trained has no {re.escape(missing)}$"):
+        export_reward(trained, tmp_path / "out")
+    (trained / "training.json").touch()
+    said = rf"has no {re.escape(missing)}; its training is not finished: the command that began it goes on with it"
+    with pytest.raises(ModelError, match=said):
+        export_reward(trained, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["trained"]
+
+
+def test_a_folder_that_is_not_there_or_cannot_be_read_is_not_exported(tiny, tmp_path):
+    with pytest.raises(ModelError, match=r"there is no folder .*nothing; give the one that the trained model is in"):
+        export_reward(tmp_path / "nothing", tmp_path / "out")
+    trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
+    small = export_reward(trained, tmp_path / "small")
+    with pytest.raises(ModelError, match="small is in metrist's own form already; export the folder that it was made"):
+        export_reward(small, tmp_path / "out")
+    (trained / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(ModelError, match=r"model\.safetensors: the weights cannot be read \(.*\); train the model"):
+        export_reward(trained, tmp_path / "out")
+    for wrong in ("{", "[]"):
+        (trained / "config.json").write_text(wrong)
+        with pytest.raises(ModelError, match=r"config\.json: cannot be read as a model's configuration"):
+            export_reward(trained, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_spoils_no_other_model(tiny, tmp_path):
+    trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
+    before = contents(trained)
+    (tmp_path / "link").symlink_to(trained)
+    for out in (trained, trained / ".." / "trained", tmp_path / "link"):
+        with pytest.raises(RunError, match="is the folder of the model itself; give another one for the"):
+            export_reward(trained, out)
+    assert contents(trained) == before
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "training.json").touch()
+    with pytest.raises(RunError, match="other is the folder of a training; give another one"):
+        export_reward(trained, other)
+    with pytest.raises(RunError, match=r"training\.json is a file; give a folder"):
+        export_reward(trained, other / "training.json")
+
+
+def test_an_export_over_an_earlier_one_leaves_other_files_there(tiny, tmp_path):
+    trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
+    out = export_reward(trained, tmp_path / "out", bits=4)
+    (out / "NOTICE").write_text("mine")
+    export_reward(trained, out)
+    assert contents(out) == {**contents(export_reward(trained, tmp_path / "new")), "NOTICE": b"mine"}
+
+
+def test_a_full_disk_is_said_and_nothing_is_left(tiny, tmp_path):
+    """A limit on the size of files stands for the disk: the system refuses the bytes in the same way."""
+    resource = pytest.importorskip("resource")
+    trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(RunError, match=r"out: the model cannot be written: .*File too large"):
+            export_reward(trained, tmp_path / "out", bits=None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["trained"]

@@ -114,6 +114,18 @@ def test_a_folder_without_a_config_is_refused_with_what_was_found(tmp_path: Path
         find(Options(model=str(tmp_path)))
 
 
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+def test_a_training_that_is_not_finished_is_called_one(folder: Path, missing: str) -> None:
+    """Weights come last into its folder; before them there may be a config already."""
+    (folder / "training.json").write_text("{}")
+    find(Options(model=str(folder)))
+    (folder / missing).unlink()
+    with pytest.raises(
+        ModelError, match=r"model is a training that is not finished; give the same `metrist train` command as before"
+    ):
+        find(Options(model=str(folder)))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [("{", r"config.json is not JSON: "), ("[]", "config.json must hold a JSON object, got list")],

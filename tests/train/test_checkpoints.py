@@ -64,6 +64,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     said: list[str] = []
     assert checkpoints.resume(other, optimizer_of(other), said.append) is None
     assert "its weights are of another model: " in said[0]
+    assert said[-1] == "no checkpoint can be read: from the start"
 
 
 def test_an_unfinished_checkpoint_is_not_taken_for_one(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_disk_that_is_full_leaves_no_half_checkpoint(tmp_path: Path) -> None:
             checkpoints.write(Position(max_tokens=1, step=2), model, optimizer_of(model))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert checkpoints.steps() == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"], "the half was removed: the disk is full"
 
 
 def test_checkpoints_are_some_steps_apart(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from metrist.models.options import Options
 from metrist.models.weights import find
 from metrist.train.folder import TrainingFolder
 from metrist.train.likelihood import Request, plan, train
+from metrist.train.own_folder import own_folder
+from metrist.train.ranks import Ranks
 from metrist.train.recipe import Recipe
 from metrist.train.token_loss import TokenLoss
 from metrist.train.token_pairs import encode
@@ -218,6 +220,22 @@ def test_only_a_training_that_was_begun_can_be_resumed(tiny: Callable[[str], Pat
     assert not (tmp_path / "out").exists()
 
 
+def test_a_folder_in_which_another_process_trains_is_left_alone(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    asked = request(tmp_path, tiny("t5"))
+    with (
+        own_folder(asked.out, Ranks(device="cpu")),
+        pytest.raises(RunError, match=f"another process is training in {asked.out}; wait until it ends"),
+    ):
+        train(asked)
+
+
+def test_a_plan_refuses_a_folder_that_the_training_would_refuse(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    train(request(tmp_path, tiny("t5"), recipe={"epochs": 1}))
+    plan(request(tmp_path, tiny("t5"), recipe={"epochs": 1}))
+    with pytest.raises(RunError, match="holds a training with other settings: epochs is 1 there, 2 here"):
+        plan(request(tmp_path, tiny("t5"), recipe={"epochs": 2}))
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_a_base_of_another_kind_is_refused(tiny: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
     with pytest.raises(
@@ -245,7 +263,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_no_half_model(
     monkeypatch.setattr(TrainingFolder, "put_model", full)
     with pytest.raises(RunError, match=r"out: the model cannot be written: .*large"):
         train(asked)
-    assert {path.name for path in asked.out.iterdir()} == {"training.json", "checkpoints", ".model.part"}
+    assert {path.name for path in asked.out.iterdir()} == {"training.json", "checkpoints"}
     monkeypatch.setattr(TrainingFolder, "put_model", plain)
     monkeypatch.setattr(TokenLoss, "loss", None)  # Nothing is left to train.
     train(asked)

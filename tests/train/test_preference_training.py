@@ -157,6 +157,24 @@ def test_a_training_killed_on_the_way_ends_with_the_same_weights(tiny: Callable[
     assert resumed["fingerprint"] == calm["fingerprint"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to kill")
+def test_a_training_killed_before_its_first_checkpoint_says_that_it_begins_anew(
+    tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    asked = preference_request(tmp_path / "out", tiny("bert"), recipe={"epochs": 1}, dev=())
+    process = forked(lambda: _train_slowly(asked))
+    until = time.monotonic() + 100
+    while not (asked.out / "training.json").exists() and time.monotonic() < until:
+        time.sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+    assert exit_code(process) == -signal.SIGKILL
+    with pytest.raises(ModelError, match=r"out is a training that is not finished; give the same `metrist train` comm"):
+        load(Options(model=str(asked.out)))
+    heard = Heard()
+    train(replace(asked, resume=True), heard)
+    assert heard.remarks == [f"{asked.out} has no checkpoint yet: from the start"]
+
+
 def _train_slowly(asked: Request) -> None:
     plain = PairLoss.loss
 
@@ -229,11 +247,12 @@ def test_a_plan_counts_cuts_steps_and_padding(tiny: Callable[[str], Path], tmp_p
     assert planned.steps == 3 * 2
     assert planned.padding == pytest.approx(1 - 30 / 40)
     short = preference_request(tmp_path / "out", tiny("bert"), train=[pair] * 3, layout=Layout(max_length=15))
-    assert plan(short).train.cut == (3, 3 * 5)
-    assert plan(short).remarks() == ["3 of 6 answers have too long a context, or are too long; 15 tokens were left out"]
+    short_plan = plan(short)
+    assert short_plan.train.cut == (3, 3 * 5)
+    assert short_plan.remarks() == ["3 of 6 answers have too long a context, or are too long; 15 tokens were left out"]
     heard = Heard()
     train(replace(short, dev=()), heard)
-    assert heard.remarks == plan(short).remarks()
+    assert heard.remarks == short_plan.remarks()
 
 
 def test_memory_that_runs_out_halves_what_is_computed_at_once(

@@ -10,7 +10,7 @@ import typer
 
 from metrist.cli import build_heap
 from metrist.cli.options import Fields, Format, Inputs, ItemKey, SkipBad, System, TableFormat, item_key, named_values
-from metrist.errors import SpecError
+from metrist.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +77,13 @@ Near = Annotated[
     float,
     typer.Option("--near", help="Share of word 5-grams that makes two texts near-duplicates; 1: equal ones only."),
 ]
+Inside = Annotated[
+    float,
+    typer.Option(
+        "--inside",
+        help="Share of a text's word 5-grams that a longer text must have to contain it; 0: this is not looked at.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all drawing and splitting.")]
 
 
@@ -137,6 +144,7 @@ def pairs(
     ] = None,
     split_by: SplitBy = SplitByName.text,
     near: Near = 0.5,
+    inside: Inside = 0.8,
     seed: Seed = 0,
     key: ItemKey = "",
     fields: Fields = None,
@@ -146,7 +154,7 @@ def pairs(
 ) -> None:
     """Make pairs of a good and a bad output of ratings, preferences or choices; print what was dropped and why."""
     from metrist.cli.build_tables import accounts_table
-    from metrist.cli.output import remark, show
+    from metrist.cli.output import counted, remark, show
     from metrist.data.build import build_pairs
     from metrist.data.judgments import read_judgments
     from metrist.data.pairs_file import check_name, write_good_bad
@@ -162,7 +170,7 @@ def pairs(
         cap=cap,
         seed=seed,
     )
-    splitting = _splitting(split, split_by, near)
+    splitting = _splitting(split, split_by, near, inside)
     judged = read_judgments(
         inputs,
         item_key=item_key(key),
@@ -170,15 +178,18 @@ def pairs(
         skip_bad=skip_bad,
         system=system,
     )
+    # Before anything that may go wrong: rows that are missing are often why.
+    for said in _remarks_on_rows(judged):
+        remark(said)
     aims = _aims(
         judged, aspects or list(judged.aspects), criterion or [], instruction or [], opposite or [], choice or []
     )
     built = build_pairs(judged, aims, rules, _shape(judged, context, labels or []), splitting)
     write_good_bad(out, built.pairs)
-    for said in _remarks(judged, aims):
-        remark(said)
+    if unknown := [aim.criterion for aim in aims if not aim.instruction]:
+        remark(_no_instruction(unknown))
     show(accounts_table(built, rules), form)
-    remark(f"wrote {len(built.pairs):,} pairs to {out}")
+    remark(f"wrote {counted(len(built.pairs), 'pair')} to {out}")
 
 
 @build.command("split")
@@ -190,12 +201,13 @@ def split(
     ] = "0.8,0.1,0.1",
     split_by: SplitBy = SplitByName.text,
     near: Near = 0.5,
+    inside: Inside = 0.8,
     seed: Seed = 0,
     form: TableFormat = Format.text,
 ) -> None:
     """Split a file of pairs anew, so that nothing on one side was seen on another; print the sides."""
     from metrist.cli.build_tables import sides_table
-    from metrist.cli.output import remark, show
+    from metrist.cli.output import counted, remark, show
     from metrist.data.pairs_file import check_name, read_good_bad, write_good_bad
     from metrist.data.splits import Split, positional, split_pairs
 
@@ -205,10 +217,10 @@ def split(
     if split_by is SplitByName.position:
         found = Split(pairs=positional(given, wanted), left_out=[])
     else:
-        found = split_pairs(given, wanted, seed=seed, near=near)
+        found = split_pairs(given, wanted, seed=seed, near=near, inside=inside)
     write_good_bad(out, found.pairs)
     show(sides_table(found), form)
-    remark(f"wrote {len(found.pairs):,} pairs to {out}")
+    remark(f"wrote {counted(len(found.pairs), 'pair')} to {out}")
 
 
 @build.command("leaks")
@@ -218,33 +230,35 @@ def leaks(
         bool, typer.Option("--fail-on-leak", help="Exit with 1 if any dev or test pair shares a text with train.")
     ] = False,
     near: Near = 0.5,
+    inside: Inside = 0.8,
     form: TableFormat = Format.text,
 ) -> None:
-    """Tell how many dev and test pairs share a text, or a near-duplicate of one, with the training pairs."""
+    """Tell how many dev and test pairs share a text, a near-duplicate or a part of one with the training pairs."""
     from metrist.cli.build_tables import leaks_table
     from metrist.cli.output import show
     from metrist.data.leaks import leaks as find_leaks
     from metrist.data.pairs_file import read_good_bad
 
-    found = find_leaks(_read_split(read_good_bad(source)), near)
-    show(leaks_table(found, near), form)
+    found = find_leaks(_read_split(read_good_bad(source)), near, inside)
+    show(leaks_table(found, near, inside), form)
     if fail_on_leak and any(row.elsewhere for row in found):
         raise typer.Exit(1)
 
 
 def _read_split(given: list[GoodBad]) -> list[GoodBad]:
-    from metrist.cli.output import remark
+    from metrist.cli.output import counted, remark
 
     without = sum(pair.split is None for pair in given)
     if without and without < len(given):
-        remark(f"{without:,} of {len(given):,} pairs are on no side and are not looked at")
+        are = "is" if without == 1 else "are"
+        remark(f"{without:,} of {counted(len(given), 'pair')} {are} on no side and not looked at")
     return given
 
 
-def _splitting(split: str | None, by: SplitByName, near: float) -> Splitting | None:
+def _splitting(split: str | None, by: SplitByName, near: float, inside: float) -> Splitting | None:
     from metrist.data.build import Splitting
 
-    return None if split is None else Splitting(shares=_shares(split), by=by.value, near=near)
+    return None if split is None else Splitting(shares=_shares(split), by=by.value, near=near, inside=inside)
 
 
 def _shares(text: str) -> tuple[float, float, float]:
@@ -266,7 +280,15 @@ def _shape(judged: Judgments, context: str | None, labels: list[str]) -> Shape:
         chosen = [name for name in ("instruction", "source") if any(getattr(record, name) for record in known)]
     else:
         chosen = [part.strip() for part in context.split(",") if part.strip()]
-    return Shape(context=tuple(chosen), labels=named_values(labels, "--label"))
+    named = named_values(labels, "--label")
+    for field in named:
+        if field not in (*chosen, "output"):
+            fields = (*chosen, "output")
+            raise SpecError(
+                f"--label names {field!r}, which is no field of the pairs; they have {', '.join(map(repr, fields))} "
+                f"(--context){did_you_mean(field, fields)}"
+            )
+    return Shape(context=tuple(chosen), labels=named)
 
 
 def _aims(
@@ -282,6 +304,11 @@ def _aims(
 
     for aspect in (*aspects, *opposite, *choices):
         judged.check_aspect(aspect)
+    _check_taken(opposite, aspects, "--opposite")
+    _check_taken(choices, aspects, "--choice")
+    for aspect in choices:
+        if aspect not in judged.ratings:
+            raise SpecError(f"--choice names {aspect!r}, which has preferences between two outputs and no ratings")
     named = _by_aspect(criteria, aspects, "--criterion")
     asked = _by_aspect(instructions, aspects, "--instruction")
     return [
@@ -296,14 +323,23 @@ def _aims(
     ]
 
 
+def _check_taken(named: list[str], aspects: Sequence[str], option: str) -> None:
+    for aspect in named:
+        if aspect not in aspects:
+            taken = ", ".join(map(repr, aspects))
+            raise SpecError(f"{option} names {aspect!r}, but only {taken} is made into pairs; add --aspect {aspect!r}")
+
+
 def _by_aspect(given: list[str], aspects: Sequence[str], option: str) -> dict[str, str]:
     """What an option says of each aspect. Where there is one aspect, its name need not be said."""
     found: dict[str, str] = {}
     for text in given:
         aspect, equals, value = text.partition("=")
+        near = did_you_mean(aspect, aspects)
         if not (equals and aspect in aspects):
-            if len(set(aspects)) > 1:
-                raise SpecError(f"{option} wants ASPECT=TEXT with one of {', '.join(aspects)}, got {text!r}")
+            # An instruction for one aspect may hold a = of its own; after one word it is meant to name an aspect.
+            if len(set(aspects)) > 1 or (equals and " " not in aspect) or (equals and near):
+                raise SpecError(f"{option} wants ASPECT=TEXT with one of {', '.join(aspects)}, got {text!r}{near}")
             aspect, value = aspects[0], text
         if aspect in found:
             raise SpecError(f"{option} is given twice for {aspect!r}")
@@ -321,17 +357,22 @@ def _known_instruction(criterion: str) -> str:
         return ""
 
 
-def _remarks(judged: Judgments, aims: Sequence[Aim]) -> list[str]:
-    said = list(judged.remarks)
-    if judged.skipped:
-        said.append(f"{judged.skipped:,} rows could not be read and were left out")
-    unknown = [aim.criterion for aim in aims if not aim.instruction]
-    if unknown:
-        said.append(
-            f"no instruction for {', '.join(map(repr, unknown))}: name a known criterion (--criterion) or say what to "
-            "judge (--instruction)"
-        )
-    return said
+def _remarks_on_rows(judged: Judgments) -> list[str]:
+    from metrist.cli.output import counted
+
+    were = "was" if judged.skipped == 1 else "were"
+    skipped = [f"{counted(judged.skipped, 'row')} could not be read and {were} left out"] if judged.skipped else []
+    return [*judged.remarks, *skipped]
+
+
+def _no_instruction(unknown: list[str]) -> str:
+    from metrist import criteria
+
+    near = [did_you_mean(name, criteria.names()) for name in unknown]
+    named = ", ".join(
+        f"{name!r}{f' ({found[2:]})' if found else ''}" for name, found in zip(unknown, near, strict=True)
+    )
+    return f"no instruction for {named}: name a known criterion (--criterion) or say what to judge (--instruction)"
 
 
 build_heap.register(build)

@@ -37,7 +37,7 @@ def heap(
     ] = SplitRule.none,
 ) -> None:
     """Make pairs of a data set that HEAP was made of, from the files that its authors published."""
-    from metrist.cli.output import remark
+    from metrist.cli.output import counted, remark
     from metrist.data import originals
     from metrist.data.pairs_file import write_good_bad
     from metrist.data.splits import positional
@@ -47,4 +47,4 @@ def heap(
         pairs = positional(pairs)
     write_good_bad(out, pairs)
     made = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
-    remark(f"wrote {len(pairs):,} pairs to {out}: {made}")
+    remark(f"wrote {counted(len(pairs), 'pair')} to {out}: {made}")

@@ -8,11 +8,12 @@ from typing import Any
 
 from metrist.data.account import REASONS, reasons_of
 from metrist.data.build import Built
+from metrist.data.contained_texts import FEWEST_WORDS_INSIDE
 from metrist.data.leaks import Leak
 from metrist.data.pairs_file import SPLITS
 from metrist.data.rules import Rules
-from metrist.data.similar_texts import GRAM
 from metrist.data.splits import Split
+from metrist.data.word_grams import GRAM
 from metrist.report.tables import Column, Table
 
 
@@ -51,7 +52,7 @@ def sides_table(split: Split) -> Table:
     return _table("Split", ["criterion"], [*SPLITS, "left out"], rows, notes)
 
 
-def leaks_table(found: Sequence[Leak], near: float) -> Table:
+def leaks_table(found: Sequence[Leak], near: float, inside: float) -> Table:
     """The leaks of each criterion's dev and test pairs."""
     rows = [
         [
@@ -60,18 +61,26 @@ def leaks_table(found: Sequence[Leak], near: float) -> Table:
             row.pairs,
             row.same_context,
             row.near_context,
+            row.part_context,
             row.same_answer,
             row.near_answer,
+            row.part_answer,
             row.any_text,
             row.elsewhere,
         ]
         for row in found
     ]
-    names = ["pairs", "context", "near context", "answer", "near answer", "any text", "any criterion"]
+    names = ["pairs", "context", "near context", "part context", "answer", "near answer", "part answer"]
+    names += ["any text", "any criterion"]
     notes = [
         "pairs that share a text with the training pairs of their criterion; the last column: of any criterion",
         f"near: at least {near:.0%} of all word {GRAM}-grams in common, but not the same text",
     ]
+    if inside:
+        notes.append(
+            f"part: neither of these, but one has at least {inside:.0%} of the other's word {GRAM}-grams "
+            f"({FEWEST_WORDS_INSIDE} words or more)"
+        )
     return _table("Leaks", ["criterion", "split"], names, rows, notes)
 
 

@@ -36,7 +36,7 @@ class KeepName(StrEnum):
 
 #: Whose vector each pooling takes, told by a dry run.
 _VECTORS = {
-    "answer": "mean over its tokens",
+    "answer": "mean over its tokens and the closing separator",
     "mean": "mean over all tokens",
     "first": "that of the first token",
     "last": "that of the last token",

@@ -11,23 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metrist.cli.options import Format, TableFormat
-from metrist.errors import SpecError
+from metrist.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
-    from metrist.studies.heap.jobs import Job, SplitName
+    from metrist.studies.heap.jobs import Job, SetupName, SplitName
     from metrist.studies.heap.settings import Settings
     from metrist.studies.heap.study import Study
-
-
-class SetupOption(StrEnum):
-    """What a training of a suite learns from."""
-
-    base = "base"
-    single = "single"
-    multi = "multi"
-    cross_task = "cross-task"
-    cross_cluster = "cross-cluster"
-    all = "all"
 
 
 class SplitOption(StrEnum):
@@ -41,23 +30,30 @@ class SplitOption(StrEnum):
 SuiteName = Annotated[
     str | None, typer.Option("--suite", metavar="NAME", help="Run a study of this suite's criteria: heap.")
 ]
+# Help says in words what holds where nothing is given: words in brackets are taken for markup and not shown.
 Setups = Annotated[
-    list[SetupOption] | None, typer.Option("--setup", help="What trainings learn from; repeatable. [default: multi]")
+    list[str] | None,
+    typer.Option(
+        "--setup",
+        metavar="A,B",
+        help="What trainings learn from: base, single, multi, cross-task, cross-cluster, or all; repeatable. "
+        "multi, unless given.",
+    ),
 ]
 Seeds = Annotated[
-    int | None, typer.Option("--seeds", min=1, help="Trainings of each kind, by their seeds. [default: 5]")
+    int | None, typer.Option("--seeds", min=1, help="Trainings of each kind, by their seeds; 5, unless given.")
 ]
 Split = Annotated[
     SplitOption | None,
-    typer.Option("--split", help="As the file says, or each context on one side. [default: authors]"),
+    typer.Option("--split", help="As the file says, or each context on one side; authors, unless given."),
 ]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Trainings at once on one device. [default: 1]")]
-Criteria = Annotated[str, typer.Option("--criteria", metavar="A,B", help="Only these. [default: all of the file]")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Trainings at once on one device; 1, unless given.")]
+Criteria = Annotated[str, typer.Option("--criteria", metavar="A,B", help="Only these; all of the file, unless given.")]
 Choose = Annotated[
     str, typer.Option("--choose", metavar="A,B", help="Choose on dev: instruction, lr, batch, epochs, labelled, keep.")
 ]
 Budget = Annotated[
-    int | None, typer.Option("--budget", min=1, help="Trial trainings for what is chosen, each. [default: 12]")
+    int | None, typer.Option("--budget", min=1, help="Trial trainings for what is chosen, each; 12, unless given.")
 ]
 PaperSettings = Annotated[
     bool, typer.Option("--paper-settings", help="Begin with the paper's learning rates, batches, epochs, labels.")
@@ -70,7 +66,7 @@ class SuiteOptions:
     """The options that only a suite has; None where one was not given."""
 
     suite: str | None
-    setups: Sequence[SetupOption] | None
+    setups: Sequence[str] | None
     seeds: int | None
     split: SplitOption | None
     jobs: int | None
@@ -130,17 +126,15 @@ def tables(
 
 
 def _study(asked: SuiteOptions, settings: Settings, pairs: Path, out: Path, checkpoint_every: int) -> Study:
-    from metrist.studies.heap.jobs import SETUPS
     from metrist.studies.heap.study import Study
 
     numbers = {"seeds": asked.seeds, "at_once": asked.jobs, "budget": asked.budget}
-    named = {one.value for one in asked.setups or [SetupOption.multi]}
     return Study(
         suite=asked.suite or "heap",
         pairs=pairs,
         out=out,
         settings=settings,
-        setups=tuple(setup for setup in SETUPS if setup in named or "all" in named),
+        setups=_setups(asked.setups or ["multi"]),
         splits=_splits(asked.split or SplitOption.authors),
         criteria=_listed(asked.criteria),
         choose=_listed(asked.choose),
@@ -149,6 +143,18 @@ def _study(asked: SuiteOptions, settings: Settings, pairs: Path, out: Path, chec
         checkpoint_every=checkpoint_every,
         **{name: number for name, number in numbers.items() if number is not None},
     )
+
+
+def _setups(asked: Sequence[str]) -> tuple[SetupName, ...]:
+    from metrist.studies.heap.jobs import SETUPS
+
+    named = [name for text in asked for name in _listed(text)]
+    known = (*SETUPS, "all")
+    wrong = [name for name in named if name not in known]
+    if wrong or not named:
+        found = f"{wrong[0]!r}{did_you_mean(wrong[0], known)}" if wrong else "none"
+        raise SpecError(f"--setup wants some of {', '.join(known)}, with commas between, got {found}")
+    return tuple(setup for setup in SETUPS if setup in named or "all" in named)
 
 
 def _splits(asked: SplitOption) -> tuple[SplitName, ...]:
@@ -184,9 +190,11 @@ def _tell_plan(study: Study) -> None:
     from metrist.cli.output import say
     from metrist.studies.heap.material import read
     from metrist.studies.heap.study import plan
+    from metrist.train.opening import base_weights
 
     suite = criteria.suite(study.suite)
     planned = plan(study, suite, read(study.pairs))
+    base_weights(study.settings.base)  # A study would only learn in its first training that there is no such model.
     for line in _plan_lines(study, planned):
         say(line)
 

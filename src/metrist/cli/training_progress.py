@@ -1,4 +1,4 @@
-"""A training as it goes: a live line on a terminal; elsewhere a line for each evaluation."""
+"""A training as it goes: a live line on a terminal; elsewhere plain lines, every so often."""
 
 from __future__ import annotations
 
@@ -15,38 +15,51 @@ if TYPE_CHECKING:
     from metrist.train.watching import Evaluation, Progress, Watcher
 
 
+#: Without a terminal a line comes after so many seconds, or after this share of the steps, whichever is first.
+_SECONDS, _SHARE = 60.0, 0.1
+
+
 class Lines:
-    """Evaluations and remarks as lines on standard error."""
+    """Evaluations and remarks as lines on standard error, and every so often one that says how far it is."""
+
+    def __init__(self) -> None:
+        self._told = (monotonic(), 0)
+        self._first: tuple[float, int, int] | None = None
+        self._dev: float | None = None
 
     def moved(self, progress: Progress) -> None:
-        pass
+        now, words = monotonic(), self._words(progress)
+        then, step = self._told
+        is_due = now - then >= _SECONDS or progress.step - step >= _SHARE * progress.steps
+        if is_due and progress.step < progress.steps:  # The end is told by the result.
+            self._told = (now, progress.step)
+            self.said(words)
 
     def evaluated(self, evaluation: Evaluation, name: str) -> None:
+        self._dev = evaluation.figure
         self.said(f"step {evaluation.step:,}: {name} of the development pairs {evaluation.figure:.4f}")
 
     def said(self, text: str) -> None:
         remark(text)
+
+    def _words(self, progress: Progress) -> str:
+        """How far it is; the speed is that since the first time this was asked, without what came before training."""
+        now = monotonic()
+        began, step, tokens = self._first or (now, progress.step, progress.tokens)
+        self._first = (began, step, tokens)
+        return how_far(progress, progress.step - step, progress.tokens - tokens, now - began, self._dev)
 
 
 class Live(Lines):
     """The same, above a bar that shows steps, speed, loss and the latest development figure."""
 
     def __init__(self, bar: Any, task: Any) -> None:
+        super().__init__()
         self._bar = bar
         self._task = task
-        self._first: tuple[float, int, int] | None = None
-        self._dev: float | None = None
 
     def moved(self, progress: Progress) -> None:
-        now = monotonic()
-        began, step, tokens = self._first or (now, progress.step, progress.tokens)
-        self._first = (began, step, tokens)
-        words = how_far(progress, progress.step - step, progress.tokens - tokens, now - began, self._dev)
-        self._bar.update(self._task, completed=progress.step, total=progress.steps, far=words)
-
-    def evaluated(self, evaluation: Evaluation, name: str) -> None:
-        self._dev = evaluation.figure
-        super().evaluated(evaluation, name)
+        self._bar.update(self._task, completed=progress.step, total=progress.steps, far=self._words(progress))
 
     def said(self, text: str) -> None:
         self._bar.console.print(f"metrist: {text}", markup=False, highlight=False, soft_wrap=True)

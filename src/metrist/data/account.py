@@ -17,6 +17,7 @@ OTHER_CONTEXT = "other context"
 NEITHER_CHOSEN = "neither chosen"
 SMALL_MARGIN = "below margin"
 RATERS_SPLIT = "raters split"
+NO_COMMON_RATER = "no common rater"
 OVER_CAP = "over cap"
 NOT_DRAWN = "not drawn"
 TWO_SIDES = "on two sides"
@@ -28,6 +29,7 @@ REASONS = {
     EMPTY_TEXT: "one output is empty",
     OTHER_CONTEXT: "the two outputs of the item have different contexts",
     SAME_TEXT: "both outputs are the same text",
+    NO_COMMON_RATER: "no rater that is named judged both; without 'raters', all values are compared",
     NEITHER_CHOSEN: "nobody chose either of the two",
     TIE: "the aggregated judgments are equal",
     SMALL_MARGIN: "the ratings differ by less than the margin",

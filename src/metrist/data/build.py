@@ -9,6 +9,7 @@ from math import comb
 from typing import Literal
 
 from metrist.data.account import TWO_SIDES, Account
+from metrist.data.contained_texts import INSIDE
 from metrist.data.good_bad import GoodBad
 from metrist.data.judgments import Judgments
 from metrist.data.pairing import among_all, within_items
@@ -30,6 +31,7 @@ class Splitting:
     shares: Shares
     by: Literal["text", "position"] = "text"
     near: float = NEAR
+    inside: float = INSIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,7 @@ def _sides(materials: Sequence[_Material], rules: Rules, splitting: Splitting | 
         return [None] * len(materials)
     units = [material.units() for material in materials]
     every = [unit for own in units for unit in own]
-    found = iter(assign(every, splitting.shares, seed=rules.seed, near=splitting.near))
+    found = iter(assign(every, splitting.shares, seed=rules.seed, near=splitting.near, inside=splitting.inside))
     return [[next(found) for _ in own] for own in units]
 
 
@@ -149,7 +151,7 @@ def _split(
         return positional(pairs, splitting.shares)
     if _sided_before(rules, splitting):
         return pairs
-    found = split_pairs(pairs, splitting.shares, seed=rules.seed, near=splitting.near)
+    found = split_pairs(pairs, splitting.shares, seed=rules.seed, near=splitting.near, inside=splitting.inside)
     left_out = Counter(pair.criterion for pair in found.left_out)
     for account in accounts:
         account.drop(TWO_SIDES, left_out[account.criterion])
@@ -167,9 +169,13 @@ def _check_possible(aim: Aim, account: Account, rated: Sequence[Rated], judged: 
     most = max(Counter(one.item for one in rated).values())
     if rules.within == "item" and most < 2:
         raise InputError(
-            f"{aim.aspect!r}: each of {len(rated):,} items has one rated output, so there is nothing to pair within an "
+            f"{aim.aspect!r}: {_each(len(rated))} one rated output, so there is nothing to pair within an "
             "item; --within all sets outputs of different items against each other"
         )
+
+
+def _each(items: int) -> str:
+    return "the one item has" if items == 1 else f"each of {items:,} items has"
 
 
 def _close(accounts: Sequence[Account], pairs: Sequence[GoodBad]) -> None:

@@ -81,12 +81,14 @@ def read_judgments(
     found = Judgments()
     for entry in reader.entries():
         found.add(entry)
-    _check(found, ", ".join(reader.names))
     found.remarks, found.skipped = tuple(reader.remarks), len(reader.skipped)
+    _check(found, ", ".join(reader.names))
     return found
 
 
 def _check(found: Judgments, names: str) -> None:
+    skipped = f" ({found.skipped:,} bad rows skipped)" if found.skipped > 1 else " (1 bad row skipped)"
+    names += skipped if found.skipped else ""
     if not found.records:
         raise InputError(f"{names}: no row has an output: pairs are made of texts; name the file that holds them too")
     if not found.aspects:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metrist.data import account as reasons
 from metrist.data.account import Account
@@ -13,11 +13,13 @@ from metrist.data.good_bad import Fields, GoodBad
 from metrist.data.judgments import Judgments, Said
 from metrist.data.rules import Aim, Rules
 from metrist.data.shape import Shape
+from metrist.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rated:
-    """An output with its raters' values and these made one; high is good. `fields` is None without its context."""
+    """An output with its raters' values and these made one; high is good. `fields` is None without its context, and
+    `raters` where not all are named."""
 
     item: str
     system: str
@@ -25,6 +27,7 @@ class Rated:
     fields: Fields | None
     said: tuple[Said, ...]
     value: float
+    raters: frozenset[str] | None
 
 
 def rated_outputs(judged: Judgments, aim: Aim, rules: Rules, shape: Shape, account: Account) -> list[Rated]:
@@ -37,6 +40,7 @@ def rated_outputs(judged: Judgments, aim: Aim, rules: Rules, shape: Shape, accou
             account.without_text += 1
             continue
         # Sorted, because a sum of floats hangs on the order of its terms and unknown raters have no order.
+        _check_choices(values, aim, item, system)
         said = tuple(sorted(_turned(values, aim), key=lambda one: (one[0] or "", one[1])))
         value = aggregated(said, rules.aggregate)
         found.append(
@@ -47,9 +51,24 @@ def rated_outputs(judged: Judgments, aim: Aim, rules: Rules, shape: Shape, accou
                 fields=shape.lay_out(record),
                 said=said,
                 value=value,
+                raters=_named(said),
             )
         )
     return found
+
+
+def _check_choices(values: Sequence[Said], aim: Aim, item: str, system: str) -> None:
+    wrong = next((value for _, value in values if aim.choice and value not in (0, 1)), None)
+    if wrong is not None:
+        raise InputError(
+            f"{aim.aspect!r} is no choice among several outputs (--choice): wanted 1 for a chosen one, else 0, "
+            f"got {wrong:g} for item {item!r} of system {system!r}; leave --choice out for ratings"
+        )
+
+
+def _named(said: Sequence[Said]) -> frozenset[str] | None:
+    names = frozenset(rater for rater, _ in said if rater is not None)
+    return names if all(rater is not None for rater, _ in said) else None
 
 
 def _turned(values: Sequence[Said], aim: Aim) -> list[Said]:
@@ -64,7 +83,20 @@ class RatingOrder:
     rules: Rules
 
     def __call__(self, first: Rated, second: Rated) -> GoodBad | str:
-        return unfit(first.fields, second.fields, self.rules) or self._ordered(first, second)
+        return unfit(first.fields, second.fields, self.rules) or self._fairly(first, second)
+
+    def _fairly(self, first: Rated, second: Rated) -> GoodBad | str:
+        """By the raters who judged both, where all are named: a harsh one who skipped an output would lift it."""
+        if first.raters is None or second.raters is None or first.raters == second.raters:
+            return self._ordered(first, second)
+        common = first.raters & second.raters
+        if not common:
+            return reasons.NO_COMMON_RATER
+        return self._ordered(self._by(first, common), self._by(second, common))
+
+    def _by(self, output: Rated, raters: frozenset[str]) -> Rated:
+        said = tuple(one for one in output.said if one[0] in raters)
+        return replace(output, said=said, value=aggregated(said, self.rules.aggregate), raters=raters)
 
     def _ordered(self, first: Rated, second: Rated) -> GoodBad | str:
         if self.aim.choice and not any(value for output in (first, second) for _, value in output.said):

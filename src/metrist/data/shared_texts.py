@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from metrist.data.contained_texts import INSIDE, contained_texts
 from metrist.data.good_bad import GoodBad
 from metrist.data.similar_texts import NEAR, near_duplicates, normalised
 
@@ -91,7 +92,7 @@ class Numbered:
         return self._by_text[text]
 
 
-def shared_texts(units: Sequence[Unit], near: float = NEAR) -> list[tuple[int, ...]]:
+def shared_texts(units: Sequence[Unit], near: float = NEAR, inside: float = INSIDE) -> list[tuple[int, ...]]:
     """For each unit, the numbers of its texts and of what else joins it to others, sorted. Equal texts and
     near-duplicates have one number, wherever they stand: what is an answer here may be a context there."""
     numbered = Numbered()
@@ -99,6 +100,11 @@ def shared_texts(units: Sequence[Unit], near: float = NEAR) -> list[tuple[int, .
     union = Union(len(numbered.texts))
     for pair in near_duplicates(numbered.texts, near).tolist():
         union.join(pair)
+    # A unit has the texts inside its own as well. Were both one text, no large group could be cut between them.
+    within: dict[int, set[int]] = {}
+    for inner, outer in contained_texts(numbered.texts, inside).tolist():
+        within.setdefault(outer, set()).add(inner)
+    texts = [found.union(*(within.get(one, ()) for one in found)) for found in texts]
     joins = _joins([numbered.keys(unit) for unit in units], len(numbered.texts))
     return [tuple(sorted({union.root(one) for one in found} | own)) for found, own in zip(texts, joins, strict=True)]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from metrist.data.contained_texts import INSIDE
 from metrist.data.cutting import cut
 from metrist.data.good_bad import GoodBad
 from metrist.data.pairs_file import SPLITS
@@ -33,14 +34,16 @@ class Split:
         return [pair for pair in self.pairs if pair.split == name]
 
 
-def split_pairs(pairs: Sequence[GoodBad], shares: Shares = USUAL, *, seed: int = 0, near: float = NEAR) -> Split:
-    """Put pairs on sides so that no text of three words or more, no near-duplicate of one, no whole context and no item
-    that is named stands on two.
+def split_pairs(
+    pairs: Sequence[GoodBad], shares: Shares = USUAL, *, seed: int = 0, near: float = NEAR, inside: float = INSIDE
+) -> Split:
+    """Put pairs on sides so that no text of three words or more, no near-duplicate of one, no text of eight words or
+    more that lies inside another, no whole context and no item that is named stands on two.
 
     Criteria are split together: a context judged by several is on one side for all. Each criterion gets its shares as
     nearly as whole groups allow.
     """
-    sides = assign([Unit.of(pair) for pair in pairs], shares, seed=seed, near=near)
+    sides = assign([Unit.of(pair) for pair in pairs], shares, seed=seed, near=near, inside=inside)
     placed = [replace(pair, split=side) for pair, side in zip(pairs, sides, strict=True)]
     return Split(pairs=[pair for pair in placed if pair.split], left_out=[pair for pair in placed if not pair.split])
 
@@ -69,11 +72,13 @@ def check_shares(shares: Sequence[float]) -> None:
         raise SpecError(f"a split wants the shares of train, dev and test, such as 0.8,0.1,0.1, sum 1; got {found}")
 
 
-def assign(units: Sequence[Unit], shares: Shares, *, seed: int = 0, near: float = NEAR) -> list[str | None]:
+def assign(
+    units: Sequence[Unit], shares: Shares, *, seed: int = 0, near: float = NEAR, inside: float = INSIDE
+) -> list[str | None]:
     """The side of each unit; None where its texts stand on two sides because its group had to be cut. That a side is
     wanted and nothing can be put there is an error."""
     check_shares(shares)
-    texts = shared_texts(units, near)
+    texts = shared_texts(units, near, inside)
     totals = Counter(unit.criterion for unit in units)
     rng = np.random.default_rng([seed, len(units)])
     sides: dict[int, str | None] = {}
@@ -105,8 +110,8 @@ def _check_sides(sides: Mapping[int, str | None], shares: Shares, largest: int) 
         )
     raise InputError(
         f"nothing is left for {' and '.join(empty)}: of {len(sides):,}, {largest:,} hang together by texts or items "
-        "that they share or almost share; count fewer texts as near-duplicates (--near), or split by --split-by "
-        "position"
+        "that they share or almost share; count fewer texts as near-duplicates (--near) or as parts of others "
+        "(--inside), or split by --split-by position"
     )
 
 

@@ -29,6 +29,8 @@ REWARD = "reward"
 SPREAD = "spread"
 #: 1 where the criterion is about a context and the record has none.
 NO_CONTEXT = "no_context"
+#: 1 where the model never learned the criterion; in an ensemble with the model's number behind it.
+UNLEARNED = "unlearned"
 _EMPTY = "the output is empty: there is nothing to prefer"
 
 
@@ -82,7 +84,7 @@ class Preference(Neural):
         if not records:
             return Scores(values=np.empty(0)).spread(len(shard), [], failures)
         found = [self._asked(one, records) for one in self.models]
-        parts = {**_parts(found), **_lacking(found)}
+        parts = {**_parts(found), **_lacking(found), **_unlearned(found)}
         parts[CUT] = np.max([one.rewards.cut for one in found], axis=0).astype(np.float64)
         return Scores(values=_values(found), parts=parts).spread(len(shard), able, failures)
 
@@ -96,11 +98,22 @@ class Preference(Neural):
         return f"{super().against(first, second)}; the first is better with a probability of {sure:.3f}"
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many outputs had texts cut, and how many lacked the context that the criterion is about."""
+        """How many outputs had texts cut, how many lacked the context that the criterion is about, and which models
+        never learned the criterion."""
         lacking = int(np.nansum(scores.parts.get(NO_CONTEXT, np.zeros(1))))
         asked_for = " or ".join(self.context or ("source", f"other context for {self.criterion!r}"))
         said = f"{self.text}: {lacking:,} of {len(scores):,} outputs have no {asked_for}, and were judged without"
-        return [*super().remarks(scores), *([said] if lacking else [])]
+        return [*super().remarks(scores), *([said] if lacking else []), *self._guessed(scores)]
+
+    def _guessed(self, scores: Scores) -> list[str]:
+        names = [one.model for one in self.models]
+        parts = _each(UNLEARNED, len(names))
+        guessing = [name for name, part in zip(names, parts, strict=True) if part in scores.parts]
+        return [
+            f"{self.text}: {name} has not learned {self.criterion!r}, and judged by the criterion's own words: take "
+            "the scores for a guess"
+            for name in guessing
+        ]
 
     def _asked(self, options: Options, records: Sequence[Record]) -> _Found:
         model = reward.load(options)
@@ -108,7 +121,9 @@ class Preference(Neural):
         learned = _learned_as(self.criterion, settings, options.model)
         instruction = self.instruction or _instruction(learned, settings, known)
         seen = [shown(record, self.context, settings.fields.get(learned or ""), known) for record in records]
-        return _Found(model.rewards([Judged(instruction, one.fields) for one in seen]), settings, seen)
+        rewards = model.rewards([Judged(instruction, one.fields) for one in seen])
+        # In words of one's own nothing but the instruction is asked for.
+        return _Found(rewards, settings, seen, guesses=learned is None and self.instruction is None)
 
 
 class _Found(NamedTuple):
@@ -117,13 +132,17 @@ class _Found(NamedTuple):
     rewards: reward.Rewards
     settings: RewardSettings
     seen: Sequence[Shown]
+    #: Whether it was asked for a criterion that it never learned.
+    guesses: bool
 
 
 def _one_or_several(model: str | Sequence[str]) -> str | tuple[str, ...]:
     if isinstance(model, str):
         return model
     several = tuple(model)
-    if len(set(several)) < len(several) or not several:
+    if not several:
+        raise SpecError("preference: model must name a preference model, or several in a list, got an empty list")
+    if len(set(several)) < len(several):
         raise SpecError(f"preference: the models of an ensemble must be different ones, got {list(several)}")
     return several if len(several) > 1 else several[0]
 
@@ -173,11 +192,15 @@ def _values(found: Sequence[_Found]) -> Numbers:
 
 def _parts(found: Sequence[_Found]) -> dict[str, Numbers]:
     """Rewards as the models gave them, and how far several lie apart, each in its own unit."""
-    rewards = [one.rewards.values for one in found]
+    each = {name: one.rewards.values for name, one in zip(_each(REWARD, len(found)), found, strict=True)}
     if len(found) == 1:
-        return {REWARD: rewards[0]}
-    each = {f"{REWARD}_{number}": one for number, one in enumerate(rewards, start=1)}
+        return each
     return {SPREAD: np.std([_values([one]) for one in found], axis=0, ddof=1), **each}
+
+
+def _each(part: str, models: int) -> list[str]:
+    """A part's name for each model: as it is for one, numbered for several."""
+    return [part] if models == 1 else [f"{part}_{number}" for number in range(1, models + 1)]
 
 
 def _lacking(found: Sequence[_Found]) -> dict[str, Numbers]:
@@ -186,3 +209,9 @@ def _lacking(found: Sequence[_Found]) -> dict[str, Numbers]:
     if not asking:
         return {}
     return {NO_CONTEXT: np.max([[float(len(one.fields) == 1) for one in seen] for seen in asking], axis=0)}
+
+
+def _unlearned(found: Sequence[_Found]) -> dict[str, Numbers]:
+    """Which models were asked for a criterion that they never learned."""
+    names = _each(UNLEARNED, len(found))
+    return {name: np.ones(len(one.seen)) for name, one in zip(names, found, strict=True) if one.guesses}

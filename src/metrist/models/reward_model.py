@@ -29,8 +29,9 @@ _FIRST_WEIGHTS = 0.02
 
 class RewardModel(torch.nn.Module):
     """`body` is an AutoModel. Pooling 'last' takes the last token's vector: the decoder's, where there is one, which is
-    given the same row; the others use the encoder only. 'answer' is the mean over the answer's tokens: all else in the
-    rows of a pair is mostly the same, and would thin out what differs.
+    given the same row; the others use the encoder only. 'answer' is the mean over the answer's tokens and the special
+    token that closes the row, where there is one: all else in the rows of a pair is mostly the same, and would thin out
+    what differs.
 
     The head has no weight to add: what a pair teaches is a difference, in which it would cancel.
     """
@@ -126,7 +127,7 @@ def loaded(found: Weights, options: Options, place: Place, pooling: Pooling) -> 
 
 def pooling_of(found: Weights, asked: str) -> Pooling:
     """What 'auto' means for a model: the last token where a decoder or a causal model has read all before it, the mean
-    over the answer for encoders, to which T5 is reduced."""
+    over the answer, with the token that closes the row, for encoders, to which T5 is reduced."""
     if asked not in POOLINGS:
         raise ModelError(f"pooling must be one of {', '.join(map(repr, POOLINGS))}, got {asked!r}")
     if asked != "auto":

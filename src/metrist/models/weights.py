@@ -21,6 +21,8 @@ SHIPPED = "metrist:"
 #: The key of config.json that marks a model which runs without torch.
 PLAIN = "metrist_format"
 
+#: What a training writes first into its folder; the model comes last.
+_TRAINING = "training.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _WEIGHTS = (".safetensors", ".npz", ".onnx")
 _TOKENIZER = re.compile(
@@ -169,6 +171,7 @@ def _no_bars() -> Iterator[None]:
 def _config(name: str, folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
+        _refuse_unfinished(name, folder)
         found = ", ".join(sorted(one.name for one in folder.iterdir())[:5]) or "nothing"
         raise ModelError(
             f"{name} has no config.json, so it is no model's folder (found: {found}); "
@@ -183,8 +186,17 @@ def _config(name: str, folder: Path) -> dict[str, Any]:
     return config
 
 
+def _refuse_unfinished(name: str, folder: Path) -> None:
+    if (folder / _TRAINING).is_file():
+        raise ModelError(
+            f"{name} is a training that is not finished; give the same `metrist train` command as before to go on with "
+            "it, and use the folder when it is done"
+        )
+
+
 def _refuse(name: str, folder: Path) -> None:
     """Say how safetensors come out of the pickles, which can run anything when they are read."""
+    _refuse_unfinished(name, folder)
     pickles = sorted(one.name for one in folder.iterdir() if one.suffix in _PICKLES)
     if not pickles:
         raise ModelError(f"{name} has no *.safetensors weights; give a model that has them, or convert its weights")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metrist.errors import RunError
+from metrist.train.disk_space import check_space, saved_tensors, space_needed
 from metrist.train.watching import Evaluation
 
 if TYPE_CHECKING:
@@ -67,6 +68,12 @@ class Checkpoints:
         found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
         return sorted(int(match[1]) for match in found if match)
 
+    def make_room(self, model: Any, to_come: int) -> None:
+        """Remove what a killed process left half written, and see that there is room for so many more checkpoints."""
+        for part in self.folder.glob(".step-*.part"):
+            shutil.rmtree(part, ignore_errors=True)
+        check_space(self.folder, space_needed(model, kept=self._kept, there=len(self.steps()), to_come=to_come))
+
     def write(self, at: Position, model: Any, optimizer: Any) -> None:
         """Write a checkpoint, then remove those that are no longer needed."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -82,6 +89,7 @@ class Checkpoints:
             part.rename(target)
             _sync_folder(self.folder)
         except OSError as fault:
+            shutil.rmtree(part, ignore_errors=True)  # A disk that is full needs the space.
             raise RunError(f"{target}: cannot be written: {fault.strerror or fault}") from fault
         self._prune()
 
@@ -97,6 +105,8 @@ class Checkpoints:
                 tell(f"the checkpoint {self._path(step)} cannot be read ({fault}) and is passed over")
             else:
                 return at
+        if self.steps():
+            tell("no checkpoint can be read: from the start")
         return None
 
     def put_best(self, model: Any, at: Position) -> None:
@@ -127,9 +137,7 @@ class Checkpoints:
 
 def weights_of(model: Any) -> dict[str, Tensor]:
     """A model's parameters and buffers. Shared ones come once, as safetensors wants it."""
-    kept = set(model.state_dict())
-    named = {**dict(model.named_parameters()), **{k: v for k, v in model.named_buffers() if k in kept}}
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in saved_tensors(model).items()}
 
 
 def put_weights(model: Any, weights: Mapping[str, Tensor]) -> None:

@@ -1,6 +1,7 @@
 """The folder of one training: what was asked for, its checkpoints, and in the end the model with its card.
 
 DIR/training.json         what was asked for, written first
+DIR/training.lock         while a process trains here, see `metrist.train.own_folder`
 DIR/checkpoints/          see `metrist.train.checkpoints`
 DIR/config.json, …        the tokenizer and the model, moved in when training is done, the weights last
 DIR/card.md, card.json    written at the very end: a folder with a card is finished
@@ -18,6 +19,7 @@ from typing import Any
 
 from metrist.errors import RunError
 from metrist.files.writing import whole
+from metrist.train.own_folder import LOCK
 
 _ASKED, _CARD, _PAGE, _PART = "training.json", "card.json", "card.md", ".model.part"
 Settings = Mapping[str, Any]
@@ -43,7 +45,7 @@ class TrainingFolder:
                     f"{self.path} holds a training with other settings: {'; '.join(differing)}. "
                     "Give the same settings to go on with it, or another --out"
                 )
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        elif self.path.exists() and not self._is_empty():
             raise RunError(f"{self.path} exists and holds no training; give a new or an empty folder as --out")
 
     def begin(self, asked: Settings) -> None:
@@ -74,6 +76,7 @@ class TrainingFolder:
                 os.replace(path, self.path / path.name)
             part.rmdir()
         except OSError as fault:
+            shutil.rmtree(part, ignore_errors=True)  # A disk that is full needs the space.
             raise RunError(f"{self.path}: the model cannot be written: {fault.strerror or fault}") from fault
 
     def put_card(self, card: Mapping[str, Any], page: str) -> None:
@@ -90,6 +93,10 @@ class TrainingFolder:
                 path.chmod(mode)  # safetensors makes files that only their owner can read.
                 with path.open("rb+") as file:
                     os.fsync(file.fileno())
+
+    def _is_empty(self) -> bool:
+        # The lock alone was left by a process that was killed before it wrote anything.
+        return self.path.is_dir() and all(found.name == LOCK for found in self.path.iterdir())
 
     def _asked(self) -> dict[str, Any]:
         try:

@@ -19,7 +19,7 @@ from metrist.train.batches import Shuffled
 from metrist.train.card import card
 from metrist.train.folder import TrainingFolder
 from metrist.train.material import Material, described, gather
-from metrist.train.opening import base_weights, close, deciding, joined, learning_place, opened
+from metrist.train.opening import Joined, alone, base_weights, close, deciding, joined, learning_place, opened, usable
 from metrist.train.ranks import Ranks
 from metrist.train.recipe import Recipe
 from metrist.train.token_loss import TokenLoss
@@ -62,50 +62,53 @@ class Plan:
 
 
 def plan(request: Request) -> Plan:
-    """Read and tokenise all, but load no weights."""
+    """Read and tokenise all, but load no weights; what the training would refuse is refused."""
     torch_for("training a likelihood metric")
-    return _planned(request, base_weights(request.base), _gathered(request))
+    request = replace(request, recipe=alone(request.base, request.recipe))
+    weights, material = base_weights(request.base), _gathered(request)
+    usable(request.out, _asked(request, weights, material), resume=request.resume)
+    return _planned(request, weights, material)
 
 
 def train(request: Request, watcher: Watcher | None = None) -> dict[str, Any]:
     """Train, or go on with a training that was stopped, or find it done; gives the card. The model, its tokenizer and
     the card lie in `request.out`."""
     torch_for("training a likelihood metric")
-    with joined(request.base, request.recipe, watcher) as (ranks, recipe, told):
-        return _train(replace(request, recipe=recipe), ranks, told)
+    with joined(request.base, request.recipe, watcher) as together:
+        return _train(replace(request, recipe=together.recipe), together)
 
 
-def _train(request: Request, ranks: Ranks, watcher: Watcher) -> dict[str, Any]:
+def _train(request: Request, together: Joined) -> dict[str, Any]:
     weights, material = base_weights(request.base), _gathered(request)
-    done = opened(request.out, _asked(request, weights, material), ranks, resume=request.resume)
-    if done is not None:
-        watcher.said(f"{request.out} is finished already; nothing was trained")
-        return done
-    planned = _planned(request, weights, material)
-    for remark in (*material.remarks(), *_cut_remarks(planned)):
-        watcher.said(remark)
-    training = _training(request, weights, planned, ranks, watcher)
-    outcome = training.run()
-    if ranks.is_first:
-        _publish(request, weights, planned, training, outcome)
-    ranks.wait()
-    return TrainingFolder(request.out).card() or {}
+    with opened(request.out, _asked(request, weights, material), together, resume=request.resume) as done:
+        if done is not None:
+            together.watcher.said(f"{request.out} is finished already; nothing was trained")
+            return done
+        planned = _planned(request, weights, material)
+        for remark in (*material.remarks(), *_cut_remarks(planned)):
+            together.watcher.said(remark)
+        training = _training(request, weights, planned, together)
+        outcome = training.run()
+        if together.ranks.is_first:
+            _publish(request, weights, planned, training, outcome)
+        together.ranks.wait()
+        return TrainingFolder(request.out).card() or {}
 
 
-def _training(request: Request, weights: Weights, planned: Plan, ranks: Ranks, watcher: Watcher) -> Training:
+def _training(request: Request, weights: Weights, planned: Plan, together: Joined) -> Training:
     from metrist.train.checkpoints import Checkpoints
     from metrist.train.loop import Training
 
     return Training(
-        model=_trainable(weights, request.base, ranks),
+        model=_trainable(weights, request.base, together.ranks),
         objective=TokenLoss(),
         examples=planned.train,
         dev=planned.dev,
         sampler=_sampler(planned.train, request),
         recipe=request.recipe,
         checkpoints=Checkpoints(TrainingFolder(request.out).checkpoints, every=request.checkpoint_every),
-        ranks=ranks,
-        watcher=watcher,
+        ranks=together.ranks,
+        watcher=together.watcher,
     )
 
 

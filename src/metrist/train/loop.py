@@ -110,6 +110,9 @@ class Training:
         self._optimizer = _adamw(self.model, self.recipe, self.rates)
         resumed = self.checkpoints.resume(self.model, self._optimizer, self.watcher.said)
         self.at = resumed or Position(max_tokens=self.recipe.max_tokens or _MAX_TOKENS)
+        if self.ranks.is_first:
+            to_come = sum(map(self._is_kept, range(self.at.step + 1, self.steps + 1)))
+            self.checkpoints.make_room(self.model, to_come)
         if resumed:
             self._began -= resumed.seconds
             self.watcher.said(f"going on after step {resumed.step:,} of {self.steps:,}")
@@ -212,16 +215,24 @@ class Training:
         reading = at_end or step % _READ_EVERY == 0
         # Several processes must stop after the same step, so they ask each other, and not all the time.
         stop = asked() if self.ranks.world == 1 else reading and self.ranks.any(asked())
-        evaluating = self.dev is not None and (at_end or step % (self.recipe.eval_every or self.sampler.steps) == 0)
-        keeping = evaluating or at_end or stop or step % self.checkpoints.every == 0
+        keeping = stop or self._is_kept(step)
         if reading or keeping:
             self._read_losses()
-        if evaluating and self.dev is not None:
+        if self.dev is not None and self._is_judged(step):
             self._evaluate(self.dev)
         if keeping:
             self._keep()
         if stop and not at_end:
             raise Interrupted(step)
+
+    def _is_judged(self, step: int) -> bool:
+        return self.dev is not None and (
+            step == self.steps or step % (self.recipe.eval_every or self.sampler.steps) == 0
+        )
+
+    def _is_kept(self, step: int) -> bool:
+        """Whether a checkpoint is due after this step."""
+        return step == self.steps or step % self.checkpoints.every == 0 or self._is_judged(step)
 
     def _read_losses(self) -> None:
         """See that all losses and gradients are finite, before anything that came of them is kept."""

@@ -13,7 +13,9 @@ from metrist.models.devices import Place, place
 from metrist.models.options import Options
 from metrist.models.weights import Weights, find
 from metrist.train.card import page
+from metrist.train.checkpoints import Checkpoints
 from metrist.train.folder import TrainingFolder
+from metrist.train.own_folder import own_folder
 from metrist.train.ranks import Ranks, join
 from metrist.train.recipe import Recipe
 from metrist.train.settling import settled
@@ -66,17 +68,33 @@ def deciding(recipe: Recipe) -> dict[str, Any]:
     return {name: value for name, value in asdict(recipe).items() if name != "max_tokens"}
 
 
-def opened(out: Path, asked: Mapping[str, Any], ranks: Ranks, *, resume: bool) -> dict[str, Any] | None:
-    """See that the folder may be used, and note there what was asked; the card where all is done."""
+def usable(out: Path, asked: Mapping[str, Any], *, resume: bool) -> TrainingFolder:
+    """The folder, if this training may be begun in it or go on; nothing is written."""
     folder = TrainingFolder(out)
     if resume and not folder.is_begun:
         raise RunError(f"{out} holds no training to go on with; leave out --resume to begin one")
     folder.check(asked)
+    return folder
+
+
+@contextmanager
+def opened(out: Path, asked: Mapping[str, Any], together: Joined, *, resume: bool) -> Iterator[dict[str, Any] | None]:
+    """Have the folder for this training alone, with what was asked noted there; gives the card where all is done."""
+    ranks, folder = together.ranks, usable(out, asked, resume=resume)
     done = folder.card()
     ranks.wait()  # All processes look before the first one writes.
-    if done is None and ranks.is_first:
-        folder.begin(asked)
-    return done
+    if done is not None:
+        yield done  # Nothing will be written: such a folder need not be writable.
+        return
+    with own_folder(out, ranks):
+        folder.check(asked)  # Once more: until now another process may have worked here.
+        done = folder.card()
+        if done is None and folder.is_begun and not Checkpoints(folder.checkpoints).steps():
+            together.watcher.said(f"{out} has no checkpoint yet: from the start")
+        ranks.wait()
+        if done is None and ranks.is_first:
+            folder.begin(asked)
+        yield done
 
 
 def close(out: Path, made: Mapping[str, Any], training: Training, *, keep_checkpoints: bool) -> None:

@@ -27,9 +27,8 @@ from metrist.train.batches import Balanced, Sampler, Shuffled, parts
 from metrist.train.card import card
 from metrist.train.folder import TrainingFolder
 from metrist.train.judging_pairs import accuracy, score_pairs
-from metrist.train.opening import alone, base_weights, close, deciding, joined, learning_place, opened
+from metrist.train.opening import Joined, alone, base_weights, close, deciding, joined, learning_place, opened, usable
 from metrist.train.pair_material import instructed
-from metrist.train.ranks import Ranks
 from metrist.train.recipe import Recipe
 from metrist.train.watching import Watcher
 
@@ -109,49 +108,51 @@ class Plan:
 
 
 def plan(request: Request) -> Plan:
-    """Tokenise all, but load no weights."""
+    """Tokenise all, but load no weights; what the training would refuse is refused."""
     torch_for("training a preference metric")
-    recipe = alone(request.base, request.recipe)
-    return _planned(_complete(request, recipe), base_weights(request.base))
+    request = _complete(request, alone(request.base, request.recipe))
+    weights = base_weights(request.base)
+    usable(request.out, _asked(request, weights), resume=request.resume)
+    return _planned(request, weights)
 
 
 def train(request: Request, watcher: Watcher | None = None) -> dict[str, Any]:
     """Train, or go on with a training that was stopped, or find it done; gives the card. The model, its tokenizer and
     the card lie in `request.out`. Pairs without an instruction get that of their criterion, where metrist knows it."""
     torch_for("training a preference metric")
-    with joined(request.base, request.recipe, watcher) as (ranks, recipe, told):
-        return _train(_complete(request, recipe), ranks, told)
+    with joined(request.base, request.recipe, watcher) as together:
+        return _train(_complete(request, together.recipe), together)
 
 
 def _complete(request: Request, recipe: Recipe) -> Request:
     return replace(request, recipe=recipe, train=instructed(request.train), dev=instructed(request.dev))
 
 
-def _train(request: Request, ranks: Ranks, watcher: Watcher) -> dict[str, Any]:
+def _train(request: Request, together: Joined) -> dict[str, Any]:
     weights = base_weights(request.base)
-    done = opened(request.out, _asked(request, weights), ranks, resume=request.resume)
-    if done is not None:
-        watcher.said(f"{request.out} is finished already; nothing was trained")
-        return done
-    planned = _planned(request, weights)
-    for remark in planned.remarks():
-        watcher.said(remark)
-    training = _training(request, weights, planned, ranks, watcher)
-    outcome = training.run()
-    if ranks.is_first:
-        _publish(request, weights, planned, training, outcome)
-    ranks.wait()
-    return TrainingFolder(request.out).card() or {}
+    with opened(request.out, _asked(request, weights), together, resume=request.resume) as done:
+        if done is not None:
+            together.watcher.said(f"{request.out} is finished already; nothing was trained")
+            return done
+        planned = _planned(request, weights)
+        for remark in planned.remarks():
+            together.watcher.said(remark)
+        training = _training(request, weights, planned, together)
+        outcome = training.run()
+        if together.ranks.is_first:
+            _publish(request, weights, planned, training, outcome)
+        together.ranks.wait()
+        return TrainingFolder(request.out).card() or {}
 
 
-def _training(request: Request, weights: Weights, planned: Plan, ranks: Ranks, watcher: Watcher) -> Training:
+def _training(request: Request, weights: Weights, planned: Plan, together: Joined) -> Training:
     from metrist.models.reward_model import begun
     from metrist.train.checkpoints import Checkpoints
     from metrist.train.loop import Training
     from metrist.train.pair_loss import Learner, PairLoss
 
     recipe = request.recipe
-    reward = begun(weights, request.base, learning_place(ranks), planned.settings.pooling, recipe.seed)
+    reward = begun(weights, request.base, learning_place(together.ranks), planned.settings.pooling, recipe.seed)
     judged = len(set(planned.dev.criteria)) if planned.dev else 1
     return Training(
         model=Learner(reward, ratings=request.regression > 0),
@@ -161,8 +162,8 @@ def _training(request: Request, weights: Weights, planned: Plan, ranks: Ranks, w
         sampler=planned.sampler,
         recipe=recipe,
         checkpoints=Checkpoints(TrainingFolder(request.out).checkpoints, every=request.checkpoint_every),
-        ranks=ranks,
-        watcher=watcher,
+        ranks=together.ranks,
+        watcher=together.watcher,
         rates={} if request.head_lr is None else {"reward.head.": request.head_lr / recipe.lr},
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from heap_pairs_made import made_pairs
 
 from metrist import criteria
 from metrist.cli.study_progress import under_way
+from metrist.errors import InputError
 from metrist.report.tables import Table
 from metrist.studies.heap.answers import Answers, Result
 from metrist.studies.heap.estimates import Figure
-from metrist.studies.heap.found import Found
+from metrist.studies.heap.found import Found, read_results, readings
 from metrist.studies.heap.jobs import Job, SetupName
 from metrist.studies.heap.sizes import of_paper
 from metrist.studies.heap.spreads import Printed, Spread
+from metrist.studies.heap.study import found_in
 from metrist.studies.heap.tables import tables
 
 SUITE = criteria.suite("heap")
@@ -141,6 +144,97 @@ def test_seeds_that_only_some_criteria_have_are_in_no_mean_over_criteria() -> No
     mean = Found(SUITE, runs).average("single", "authors")
     assert mean is not None
     assert (mean.mean, mean.seeds) == (pytest.approx(0.6), 1)
+
+
+def notes(made: Sequence[Table], title: str) -> str:
+    return " ".join(note for table in made if table.title.startswith(title) for note in table.notes)
+
+
+def test_one_note_tells_how_many_seeds_all_figures_of_a_table_are_over() -> None:
+    made = tables(Found(SUITE, [result("multi", {"AG": 6, "AV": 8}, seed) for seed in range(3)]))
+    for table in made:
+        assert "Every figure is over 3 seeds." in table.notes
+        assert "seeds)" not in table.text()
+    alone = tables(Found(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
+    assert "Every figure is over 1 seed." in notes(alone, "Table 3")
+
+
+def test_figures_over_different_numbers_of_seeds_tell_theirs() -> None:
+    """By hand: AG has seeds 0 and 1, AV seed 1 only, and so has their mean; multi has three."""
+    runs = [result("single", {"AG": 2}, 0), result("single", {"AG": 8}, 1), result("single", {"AV": 4}, 1)]
+    multi = [result("multi", {"AG": 6, "AV": 8}, seed) for seed in range(3)]
+    made = tables(Found(SUITE, [*runs, *multi]))
+    lines = {line.split(" ")[0]: line for table in made[:2] for line in table.text().splitlines() if "seed" in line}
+    counts = {name: [word for word in ("1 seed)", "2 seeds)", "3 seeds)") if word in lines[name]] for name in lines}
+    assert [counts[name] for name in ("single", "multi", "AG", "AV", "mean")] == [
+        ["1 seed)"], ["3 seeds)"], ["2 seeds)", "3 seeds)"], ["1 seed)", "3 seeds)"], ["1 seed)", "3 seeds)"],
+    ]  # fmt: skip
+    assert "Figures are over different numbers of seeds, said behind each" in notes(made, "Mean accuracy")
+    by_task = {row[0]: row for row in rows(made, "Table 2: accuracy")}
+    assert [by_task[name][2]["seeds"] for name in ("AG", "AV", "mean")] == [2, 1, 1]
+
+
+def test_a_split_that_lacks_a_seed_says_so_beside_one_that_has_all() -> None:
+    whole = [result("multi", {"AG": 6}, seed) for seed in range(2)]
+    honest = replace(whole[0], job=replace(whole[0].job, split="honest"))
+    (row,) = (line for line in tables(Found(SUITE, [*whole, honest]))[0].text().splitlines() if line[:5] == "multi")
+    assert row.index("(2 seeds)") < row.index("(1 seed)")
+
+
+def test_correlations_with_data_size_are_over_no_seeds_themselves() -> None:
+    made = tables(Found(SUITE, each("single", {"AG": 5, "AV": 7, "QA": 6})))
+    assert "Every figure" not in notes(made, "Correlation of data size")
+    assert "ours: of the means over seeds in the tables above" in notes(made, "Correlation of data size")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A study with two finished trainings."""
+    (tmp_path / "study.json").write_text('{"suite": "heap"}')
+    for seed in range(2):
+        place = tmp_path / "trainings" / f"multi-seed{seed}-authors"
+        place.mkdir(parents=True)
+        result("multi", {"AG": 6}, seed).write(place / "results.json")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "results.json: the results of a training cannot be read (Expecting value"),
+        ("{}", "results.json: holds no results of a training of this version; remove it to train again."),
+        ('{"metrist_heap": 1}', "results.json: lacks some of the results of a training; remove it to train again."),
+    ],
+)
+def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, content: str | None, said: str) -> None:
+    path = folder / "trainings/multi-seed1-authors/results.json"
+    path.write_text(path.read_text()[:100] if content is None else content)
+    found = readings(folder)
+    assert [one.job.seed for one in found.results] == [one.job.seed for one in read_results(folder)] == [0]
+    made = tables(found_in(folder))
+    (told,) = (note for note in made[0].notes if note.startswith("Left out: "))
+    assert told.startswith(f"Left out: {path}: ")
+    assert said in told
+    assert told.endswith("remove it to train again.")
+    assert not any("Left out" in note for table in made[1:] for note in table.notes)
+
+
+def test_where_no_results_can_be_read_that_is_an_error(folder: Path) -> None:
+    for path in folder.glob("trainings/*/results.json"):
+        path.write_text("{")
+    with pytest.raises(InputError, match=r"multi-seed0-authors/results\.json: the results .* cannot be read"):
+        readings(folder)
+
+
+def test_trainings_that_are_not_finished_are_told(folder: Path) -> None:
+    assert readings(folder).left_out == []
+    (folder / "trainings/multi-seed2-authors").mkdir()
+    assert readings(folder).left_out == ["Not finished, and in no table: multi-seed2-authors."]
+    for seed in range(3, 14):
+        (folder / f"trainings/multi-seed{seed}-authors").mkdir()
+    (told,) = readings(folder).left_out
+    assert told.endswith(", 2 more.")
+    assert told.count("multi-seed") == 10
 
 
 def test_nothing_that_was_not_run_is_in_a_table(tmp_path: Path) -> None:

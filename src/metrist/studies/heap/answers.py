@@ -125,9 +125,18 @@ class Result:
         try:
             row = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as fault:
-            raise InputError(f"{path}: the results of a training cannot be read: {fault}") from fault
+            raise InputError(
+                f"{path}: the results of a training cannot be read ({fault}); remove it to train again"
+            ) from fault
         if not isinstance(row, dict) or row.get("metrist_heap") != FORM:
             raise InputError(f"{path}: holds no results of a training of this version; remove it to train again")
+        try:
+            return Result._of(row)
+        except (KeyError, TypeError, ValueError, AttributeError) as fault:
+            raise InputError(f"{path}: lacks some of the results of a training; remove it to train again") from fault
+
+    @staticmethod
+    def _of(row: Mapping[str, Any]) -> Result:
         return Result(
             job=Job.of(row["job"]),
             settings=row["settings"],

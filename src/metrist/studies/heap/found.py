@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from metrist.criteria import Suite
 from metrist.errors import InputError
@@ -13,18 +14,28 @@ from metrist.studies.heap.estimates import DRAWS, Figure, accuracy, macro_accura
 from metrist.studies.heap.jobs import SPLITS, SetupName, SplitName
 from metrist.studies.heap.orders import RESULTS
 
+#: How many unfinished trainings are told by name.
+_NAMED = 10
 _Key = tuple[SetupName, SplitName, str, str | None]
 
 
 class Found:
-    """Results ready for tables. `chosen` says in words which settings were chosen for what."""
+    """Results ready for tables. `chosen` says in words which settings were chosen for what, `left_out` which trainings
+    are in no table and why."""
 
     def __init__(
-        self, suite: Suite, results: Sequence[Result], *, chosen: Mapping[str, str] | None = None, draws: int = DRAWS
+        self,
+        suite: Suite,
+        results: Sequence[Result],
+        *,
+        chosen: Mapping[str, str] | None = None,
+        left_out: Sequence[str] = (),
+        draws: int = DRAWS,
     ) -> None:
         self.suite = suite
         self.results = tuple(results)
         self.chosen = dict(chosen or {})
+        self.left_out = tuple(left_out)
         self._draws = draws
         self._seeds = _by_seed(results)
 
@@ -83,12 +94,39 @@ class Found:
         return sum(one.ties for one in every), sum(len(one) for one in every)
 
 
+class Readings(NamedTuple):
+    """What the trainings of a folder said, and in words which of them could not be heard."""
+
+    results: Sequence[Result]
+    left_out: Sequence[str]
+
+
 def read_results(folder: Path) -> list[Result]:
     """The results of all finished trainings of a study's folder."""
-    paths = sorted((folder / "trainings").glob(f"*/{RESULTS}"))
+    return [*readings(folder).results]
+
+
+def readings(folder: Path) -> Readings:
+    """The results of all finished trainings of a study's folder, and what is to be known of the others."""
+    rooms = sorted(path for path in (folder / "trainings").glob("*") if path.is_dir())
+    paths = [room / RESULTS for room in rooms if (room / RESULTS).is_file()]
     if not paths:
         raise InputError(f"{folder} holds no finished training; run the study with --suite and -o {folder} first")
-    return [Result.read(path) for path in paths]
+    results, faults = [], []
+    for path in paths:
+        try:
+            results.append(Result.read(path))
+        except InputError as fault:
+            faults.append(fault)
+    if not results:
+        raise faults[0]
+    return Readings(results, [*(f"Left out: {fault}." for fault in faults), *_unfinished(rooms)])
+
+
+def _unfinished(rooms: Sequence[Path]) -> list[str]:
+    names = [room.name for room in rooms if not (room / RESULTS).is_file()]
+    shown = [*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])]
+    return [f"Not finished, and in no table: {', '.join(shown)}."] if names else []
 
 
 def _by_seed(results: Sequence[Result]) -> dict[_Key, dict[int, Answers]]:

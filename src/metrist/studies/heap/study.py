@@ -20,7 +20,7 @@ from metrist.report.tables import Table
 from metrist.studies.heap.choosing import BUDGET, LOG, Search, in_words
 from metrist.studies.heap.clusters import clusters
 from metrist.studies.heap.crew import Crew, Failures
-from metrist.studies.heap.found import Found, read_results
+from metrist.studies.heap.found import Found, readings
 from metrist.studies.heap.jobs import Codes, Job, SetupName, SplitName, jobs
 from metrist.studies.heap.material import Material, read, write_split
 from metrist.studies.heap.orders import RESULTS, Order, differing_settings
@@ -97,7 +97,8 @@ def found_in(out: Path) -> Found:
     if about is None:
         raise InputError(f"{out} holds no study; run one with --suite and -o {out}")
     words = {subject: in_words(change) for subject, change in (_read(out / _CHOSEN) or {}).items()}
-    return Found(known.suite(about["suite"]), read_results(out), chosen=words)
+    there = readings(out)
+    return Found(known.suite(about["suite"]), there.results, chosen=words, left_out=there.left_out)
 
 
 def _criteria(study: Study, suite: Suite, material: Material) -> Codes:

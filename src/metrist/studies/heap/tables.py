@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from metrist.report.tables import Column, Table
 from metrist.studies.heap.clusters import cluster_table
 from metrist.studies.heap.found import Found
 from metrist.studies.heap.jobs import SETUPS, SetupName, SplitName
+from metrist.studies.heap.seeds import with_seeds
 from metrist.studies.heap.sizes import size_table
 from metrist.studies.heap.spreads import SPLIT_WORDS, Printed, Spread, paper_mean
 
 
 def tables(found: Found) -> list[Table]:
-    """All tables that the finished trainings allow."""
-    made: list[Table | None] = [_summary(found)]
+    """All tables that the finished trainings allow. What is not in them is told below the first."""
+    made = _seeded([_summary(found)])
     for split in found.splits:
-        made += [_accuracies(found, split), _correlations(found, split)]
-        made += [cluster_table(found, split), size_table(found, split)]
-    return [table for table in made if table is not None]
+        made += _seeded([_accuracies(found, split), _correlations(found, split), cluster_table(found, split)])
+        made += [table for table in [size_table(found, split)] if table is not None]
+    return [replace(made[0], notes=[*made[0].notes, *found.left_out]), *made[1:]] if made else []
+
+
+def _seeded(made: Sequence[Table | None]) -> list[Table]:
+    return [with_seeds(table) for table in made if table is not None]
 
 
 def _main_setups(found: Found, split: SplitName) -> list[SetupName]:
