@@ -22,6 +22,7 @@ from metrist import criteria
 from metrist.models import reward
 from metrist.models.options import Options
 from metrist.models.reward_layout import Judged
+from metrist.models.rewards import Reward
 
 
 class Asked(NamedTuple):
@@ -117,7 +118,7 @@ def _read(name: str) -> list[Row]:
     ]
 
 
-def _rewards(network: reward.Reward, asked: Asked, data: Sequence[Row]) -> Sequence[float]:
+def _rewards(network: Reward, asked: Asked, data: Sequence[Row]) -> Sequence[float]:
     instruction = network.settings.criteria.get(asked.criterion) or criteria.find(asked.criterion).instruction
     shown = [((asked.context, row[asked.context]),) if asked.context else () for row in data]
     judged = [

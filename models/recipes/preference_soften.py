@@ -19,6 +19,7 @@ from metrist.data.good_bad import GoodBad
 from metrist.data.pairs_file import read_good_bad, write_good_bad
 from metrist.models import reward
 from metrist.models.options import Options
+from metrist.models.rewards import Reward
 from metrist.train.answer_pairs import judged
 
 SHARE = 0.5
@@ -26,7 +27,7 @@ SHARE = 0.5
 _COOLING = 2.0
 
 
-def softened(pairs: Sequence[GoodBad], teacher: reward.Reward, share: float) -> list[GoodBad]:
+def softened(pairs: Sequence[GoodBad], teacher: Reward, share: float) -> list[GoodBad]:
     """The training pairs with mixed labels, all others as they are."""
     learned = [at for at, pair in enumerate(pairs) if pair.split == "train"]
     rewards = teacher.rewards([one for at in learned for one in judged(pairs[at])]).values.reshape(-1, 2)

@@ -25,6 +25,7 @@ from metrist.models.plain import bert
 from metrist.models.plain.export import export_reward
 from metrist.models.plain.reward import PlainReward
 from metrist.models.reward_layout import Judged, Layout
+from metrist.models.rewards import Reward
 
 
 def judged(count: int, seed: int = 5, longest: int = 20) -> list[Judged]:
@@ -40,7 +41,7 @@ def plain(folder: Path) -> PlainReward:
     return PlainReward(weights.find(Options(model=str(folder))))
 
 
-def values(model: reward.Reward, asked: list[Judged]) -> np.ndarray:
+def values(model: Reward, asked: list[Judged]) -> np.ndarray:
     return model.rewards(asked).values
 
 

@@ -24,8 +24,9 @@ from metrist import criteria
 from metrist.data.good_bad import Fields, GoodBad
 from metrist.errors import InputError, ModelError, RunError
 from metrist.models.options import Options
-from metrist.models.reward import Rewards, load
+from metrist.models.reward import load
 from metrist.models.reward_layout import Layout
+from metrist.models.rewards import Rewards
 from metrist.models.weights import find
 from metrist.train.judging_pairs import accuracy, score_pairs
 from metrist.train.pair_loss import PairLoss

@@ -19,6 +19,7 @@ from metrist.models import reward
 from metrist.models.options import Options
 from metrist.models.reward_layout import Judged
 from metrist.models.reward_settings import RewardSettings
+from metrist.models.rewards import Rewards
 from metrist.models.weights import find
 from metrist.records import Record
 from metrist.scores import Score, Scores
@@ -129,7 +130,7 @@ class Preference(Neural):
 class _Found(NamedTuple):
     """What a model says of some outputs, and what it was shown."""
 
-    rewards: reward.Rewards
+    rewards: Rewards
     settings: RewardSettings
     seen: Sequence[Shown]
     #: Whether it was asked for a criterion that it never learned.

@@ -5,44 +5,17 @@ Numbers of one model are comparable with each other only; their zero and their u
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import ModelError
 from metrist.models import weights
 from metrist.models.devices import torch_for
 from metrist.models.options import Options, device
-from metrist.models.reward_layout import Judged
-from metrist.models.reward_settings import RewardSettings
+from metrist.models.rewards import Reward
 
 #: Models that a process keeps at a time: a run asks for all of an ensemble again with every shard.
 _KEPT = 8
-
-
-class Rewards(NamedTuple):
-    """A reward for each answer, and how many tokens its row had to leave out."""
-
-    values: NDArray[np.float64]
-    cut: NDArray[np.int64]
-
-
-class Reward(Protocol):
-    """A model that was trained on preferences. `facts` go into signatures."""
-
-    @property
-    def settings(self) -> RewardSettings: ...
-
-    @property
-    def facts(self) -> Mapping[str, str]: ...
-
-    def rewards(self, judged: Sequence[Judged]) -> Rewards:
-        """One reward per answer, in the order given, the same within rounding whatever else is judged with it."""
-        ...
 
 
 def load(options: Options) -> Reward:

@@ -14,10 +14,10 @@ from metrist.errors import ModelError
 from metrist.models import batching, devices, pretrained, weights
 from metrist.models.encoder import at_once, limit_of
 from metrist.models.options import Options
-from metrist.models.reward import Rewards
 from metrist.models.reward_layout import Encode, Judged, Layout, bare_ids, frame_of, lay_out
 from metrist.models.reward_model import RewardModel, begun, loaded, padding_of, pooling_of
 from metrist.models.reward_settings import Pooling, RewardSettings
+from metrist.models.rewards import Rewards
 
 Row = NDArray[np.int32]
 

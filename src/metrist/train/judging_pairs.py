@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.data.good_bad import GoodBad
-from metrist.models.reward import Reward
+from metrist.models.rewards import Reward
 from metrist.train.answer_pairs import judged
 
 

@@ -15,9 +15,9 @@ from metrist.models.plain import cores
 from metrist.models.plain import folder as folders
 from metrist.models.plain.bert import Bert, Sizes
 from metrist.models.plain.quantised import Floats, read
-from metrist.models.reward import Rewards
 from metrist.models.reward_layout import Judged, Laid, bare_ids, lay_out
 from metrist.models.reward_settings import Pooling, RewardSettings
+from metrist.models.rewards import Rewards
 from metrist.models.weights import Weights
 
 ARCHITECTURE = "bert-reward"

@@ -16,7 +16,8 @@ from metrist.data.heap import instructed
 from metrist.errors import InputError
 from metrist.models.devices import torch_for
 from metrist.models.options import Options
-from metrist.models.reward import Reward, load
+from metrist.models.reward import load
+from metrist.models.rewards import Reward
 from metrist.studies.heap.answers import Answers, Result
 from metrist.studies.heap.material import Material, read, side, split_material
 from metrist.studies.heap.orders import RESULTS, Order
