@@ -12,11 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from metrist.errors import ModelError
+from metrist.models import shared_file
 from metrist.models.cache import remembering, remembering_encoder
 from metrist.models.cache_file import NAME, CacheFile
 from metrist.models.likelihoods import LikelihoodModel, Likelihoods
@@ -269,6 +272,8 @@ import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from metrist.models.cache_file import CacheFile
 file = CacheFile(Path(sys.argv[1]))
 for n in range(20):
@@ -292,9 +297,28 @@ def test_a_full_disk_stops_the_storing_and_nothing_else(folder: Path) -> None:
     assert later.find([b"k" * 32]) == {b"k" * 32: b"v"}
 
 
+def test_a_file_that_another_process_begins_between_two_looks_is_not_taken_for_a_stranger(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    connection = sqlite3.connect(folder / NAME, isolation_level=None)
+
+    class Looking:
+        """Between its first and its second look another one begins the file."""
+
+        def execute(self, command: str) -> Any:
+            found = connection.execute(command).fetchone()
+            if not (folder / NAME).stat().st_size:
+                CacheFile(folder).keep({b"k" * 32: b"v"})
+            return SimpleNamespace(fetchone=lambda: found)
+
+    assert not shared_file._is_foreign(Looking())
+    assert not shared_file._is_foreign(connection)
+
+
 WRITER = """
 import hashlib, sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from metrist.models.cache_file import CacheFile
 file = CacheFile(Path(sys.argv[1]))
 n = 0

@@ -165,8 +165,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _is_foreign(connection: sqlite3.Connection) -> bool:
-    (made_by,) = connection.execute("PRAGMA application_id").fetchone()
+    # Tables first: they and the mark come in one transaction, and another process may end it between the two looks.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (made_by,) = connection.execute("PRAGMA application_id").fetchone()
     return bool(tables) and made_by != _OURS
 
 
