@@ -1,11 +1,13 @@
-"""Train the shipped preference model on pairs that `preference_pairs.py` wrote.
+"""Train the shipped preference model on pairs that `preference_pairs.py` wrote: a large model first, then a small one
+that learns how sure the large one is.
 
-    python preference_small.py PAIRS.jsonl.gz BASE OUT               trains; the same command goes on after a stop
-    python preference_small.py PAIRS.jsonl.gz BASE OUT --ship DIR    puts the finished one into metrist's own form too
-    python preference_small.py PAIRS.jsonl.gz BASE OUT --seed 10     another of the trainings that it was chosen from
+    python preference_small.py teacher PAIRS.jsonl.gz LARGE TEACHER        a GPU: two minutes on an H200
+    python preference_soften.py PAIRS.jsonl.gz TEACHER SOFT.jsonl.gz       a GPU: five minutes
+    python preference_small.py student SOFT.jsonl.gz BASE OUT              two CPU cores: an hour
+    python preference_small.py student SOFT.jsonl.gz BASE OUT --ship DIR   the finished one in metrist's own form too
 
-BASE is what `preference_base.py` wrote: the first six layers of bge-small-en-v1.5 (MIT). What was tried stands in
-LOG-preference-small.md.
+LARGE is all-mpnet-base-v2 (Apache-2.0), BASE what `preference_base.py` wrote: the first six layers of bge-small-en-v1.5
+(MIT). The same command goes on after a stop. What was tried stands in LOG-preference-small.md.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from metrist.data.pairs_file import read_good_bad
@@ -23,11 +25,31 @@ from metrist.train.preference import Request, train
 from metrist.train.recipe import Recipe
 from metrist.train.watching import Evaluation, Progress
 
-#: The best of six by the sets of `preference_choice.py`.
-SEED = 11
-RECIPE = Recipe(epochs=1, batch=64, lr=1.5e-4, warmup=0.06, weight_decay=0.01, bucket=20, seed=SEED, max_tokens=32_768)
-#: Twice through all pairs the model knew their makers' habits, and people's judgments of other sets less well.
-PAIRS, DEV_PAIRS = 60_000, 1_500
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many pairs are drawn to learn from and to watch by, and how is learned from them."""
+
+    pairs: int
+    dev_pairs: int
+    recipe: Recipe
+
+
+#: Once through part of the pairs: twice through all, models knew their makers' habits, and people's judgments of
+#: other sets less well.
+PLANS = {
+    "teacher": Plan(
+        60_000, 1_500, Recipe(epochs=1, batch=64, lr=3e-5, warmup=0.06, weight_decay=0.01, bucket=20, max_tokens=32_768)
+    ),
+    "student": Plan(
+        42_000,
+        600,
+        Recipe(
+            epochs=1, batch=32, lr=1.2e-4, warmup=0.06, weight_decay=0.01, bucket=20, max_tokens=8_192, dtype="bfloat16"
+        ),
+    ),
+}
+SEED = 0
 #: Summaries need the beginning of their source, replies the end of their dialogue.
 LAYOUT = Layout(max_length=384, keep="both")
 #: Criteria have from 300 to 11,000 pairs: large ones count more, not in proportion.
@@ -47,30 +69,30 @@ class Lines:
         print(remark, flush=True)
 
 
-def request(pairs: Path, base: str, out: Path, seed: int) -> Request:
+def request(plan: Plan, pairs: Path, base: str, out: Path) -> Request:
     """The training: so many of the pairs as suffice, drawn by the seed too."""
-    read, rng = read_good_bad(pairs), random.Random(seed)
+    read, rng = read_good_bad(pairs), random.Random(SEED)
     sides = {side: [pair for pair in read if pair.split == side] for side in ("train", "dev")}
     return Request(
-        train=rng.sample(sides["train"], PAIRS),
-        dev=rng.sample(sides["dev"], DEV_PAIRS),
+        train=rng.sample(sides["train"], plan.pairs),
+        dev=rng.sample(sides["dev"], plan.dev_pairs),
         base=Options(model=base),
         out=out,
         layout=LAYOUT,
-        recipe=replace(RECIPE, seed=seed),
+        recipe=plan.recipe,
         balance=BALANCE,
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", choices=PLANS)
     parser.add_argument("pairs", type=Path)
     parser.add_argument("base")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--ship", type=Path)
     asked = parser.parse_args()
-    print(json.dumps(train(request(asked.pairs, asked.base, asked.out, asked.seed), Lines()), indent=2))
+    print(json.dumps(train(request(PLANS[asked.plan], asked.pairs, asked.base, asked.out), Lines()), indent=2))
     if asked.ship:
         from metrist.models.plain.export import export_reward
 

@@ -81,6 +81,17 @@ def test_a_dry_run_finds_out_that_there_is_no_such_base(
     assert "there is no folder './none'" in err
 
 
+def test_a_dry_run_refuses_a_folder_that_the_study_would_refuse(
+    metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "letters").write_text("dear")
+    for place in (tmp_path, tmp_path / "letters"):
+        asked = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", tiny("bert"), "-o", place]
+        code, out, err = metrist(*asked, "--dry-run")
+        assert (code, out) == (2, "")
+        assert f"{place} exists and holds no study; give a new or an empty folder as --out" in err
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from metrist.cli.train_export import export
 from metrist.cli.train_likelihood import likelihood
 from metrist.cli.train_preference import preference
 from metrist.cli.train_suite import tables
@@ -14,3 +15,4 @@ train = typer.Typer(
 train.command("likelihood")(likelihood)
 train.command("preference")(preference)
 train.command("tables")(tables)
+train.command("export")(export)

@@ -189,11 +189,12 @@ def _tell_plan(study: Study) -> None:
     from metrist import criteria
     from metrist.cli.output import say
     from metrist.studies.heap.material import read
-    from metrist.studies.heap.study import plan
+    from metrist.studies.heap.study import check_place, plan
     from metrist.train.opening import base_weights
 
-    suite = criteria.suite(study.suite)
-    planned = plan(study, suite, read(study.pairs))
+    suite, material = criteria.suite(study.suite), read(study.pairs)
+    planned = plan(study, suite, material)
+    check_place(study, material)
     base_weights(study.settings.base)  # A study would only learn in its first training that there is no such model.
     for line in _plan_lines(study, planned):
         say(line)

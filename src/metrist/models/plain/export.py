@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import ModelError
+from metrist.errors import ModelError, SpecError
 from metrist.models.plain import folder as folders
 from metrist.models.plain.bert import Sizes as BertSizes
 from metrist.models.plain.quantised import Floats, write
@@ -51,6 +51,9 @@ def export_reward(source: Path, out: Path, bits: int | None = 8, group: int | No
     config = {"architecture": BERT_REWARD, **{name: given[name] for name in BertSizes.__dataclass_fields__}, **facts}
     head = {f"head.{name}": array for name, array in _read_arrays(source / HEAD).items()}
     arrays = {name: array for name, array in _arrays(source, HEAD).items() if not name.startswith("pooler.")} | head
+    widths = sorted({array.shape[1] for array in arrays.values() if array.ndim == 2})
+    if group and (uneven := [width for width in widths if width % group]):
+        raise SpecError(f"groups of {group} columns do not divide this model's {uneven[0]}; give a group that does")
     # Position tables and the head are a hundredth of the file, and every token goes through them.
     exact = ("head.weight", "embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight")
     with whole_folder(out) as part:

@@ -67,6 +67,7 @@ def run(study: Study, watcher: StudyWatcher | None = None) -> Outcome:
     suite = known.suite(study.suite)
     material = read(study.pairs)
     planned = plan(study, suite, material)
+    check_place(study, material)
     _begin(study, material)
     with Crew(study.out, study.at_once, watcher) as crew:
         chosen = _choose(study, suite, planned, crew) if study.choose else {}
@@ -112,19 +113,26 @@ def _criteria(study: Study, suite: Suite, material: Material) -> Codes:
     return tuple(code for code in suite.codes if code in wanted)
 
 
+def check_place(study: Study, material: Material) -> None:
+    """Whether the study may have its folder: a new or empty one, or its own. Nothing is written."""
+    there = _read(study.out / _ABOUT)
+    if there is not None:
+        _check_same(study.out, there, _asked(study, material))
+    elif study.out.exists() and (not study.out.is_dir() or any(study.out.iterdir())):
+        raise RunError(f"{study.out} exists and holds no study; give a new or an empty folder as --out")
+
+
 def _begin(study: Study, material: Material) -> None:
     study.out.mkdir(parents=True, exist_ok=True)
-    settings = {**study.settings.decides(), "paper_settings": study.paper_settings}
-    asked = {"suite": study.suite, "pairs": material.described(), "settings": settings}
-    there = _read(study.out / _ABOUT)
-    if there is None and any(study.out.iterdir()):
-        raise RunError(f"{study.out} exists and holds no study; give a new or an empty folder as --out")
-    if there is not None:
-        _check_same(study.out, there, asked)
-    if there is None or not _is_anything_finished(study.out):
-        _write(study.out / _ABOUT, asked)
+    if _read(study.out / _ABOUT) is None or not _is_anything_finished(study.out):
+        _write(study.out / _ABOUT, _asked(study, material))
     for split in study.splits:
         write_split(study.out, split, material)
+
+
+def _asked(study: Study, material: Material) -> Mapping[str, Any]:
+    settings = {**study.settings.decides(), "paper_settings": study.paper_settings}
+    return {"suite": study.suite, "pairs": material.described(), "settings": settings}
 
 
 def _check_same(out: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

@@ -1,0 +1,48 @@
+"""`metrist train export`, called as a user calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tiny_rewards
+from metrist.metrics.preference import Preference
+from metrist.metrics.shard import Shard
+from metrist.records import Record
+
+Tiny = Callable[[str], Path]
+
+
+@pytest.fixture
+def trained(tiny: Tiny, tmp_path: Path) -> Path:
+    return tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
+
+
+def test_an_exported_model_scores_as_the_trained_one_does(metrist, trained: Path, tmp_path: Path) -> None:
+    whole = metrist("train", "export", trained, "-o", tmp_path / "whole", "--bits", "float32")
+    assert whole.code == 0, whole.err
+    assert f"wrote {tmp_path / 'whole'} (" in whole.out
+    shard = Shard([Record(item="1", system="a", output="the cat sat on the mat")])
+    values = [Preference(model=str(folder)).score(shard).values[0] for folder in (trained, tmp_path / "whole")]
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
+
+
+def test_fewer_bits_make_smaller_files(metrist, trained: Path, tmp_path: Path) -> None:
+    sizes = []
+    for bits in ("float32", "8", "4"):
+        out = tmp_path / bits
+        assert metrist("train", "export", trained, "-o", out, "--bits", bits, "--group", 8).code == 0
+        sizes.append((out / "weights.safetensors").stat().st_size)
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+def test_what_cannot_be_exported_is_said(metrist, trained: Path, tmp_path: Path) -> None:
+    said = metrist("train", "export", tmp_path / "none", "-o", tmp_path / "x")
+    assert said.code == 2
+    assert "there is no folder" in said.err
+    said = metrist("train", "export", trained, "-o", tmp_path / "x", "--group", 7)
+    assert said.code == 2
+    assert "groups of 7 columns do not divide this model's" in said.err
+    assert not (tmp_path / "x").exists()
