@@ -68,7 +68,7 @@ def audit(
     ] = None,
     ratings: Annotated[
         list[str] | None,
-        typer.Option("--rating", metavar="A", help="The human rating to agree with; repeatable. [default: all]"),
+        typer.Option("--rating", metavar="A", help="The human rating to agree with; repeatable.", show_default="all"),
     ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the card to a .json or .md file.")] = None,
     item_fields: ItemKey = "",

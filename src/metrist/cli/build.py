@@ -92,7 +92,8 @@ def pairs(
     inputs: Inputs,
     out: OutFile,
     aspects: Annotated[
-        list[str] | None, typer.Option("--aspect", metavar="A", help="An aspect to learn; repeatable. [default: all]")
+        list[str] | None,
+        typer.Option("--aspect", metavar="A", help="An aspect to learn; repeatable.", show_default="all"),
     ] = None,
     context: Annotated[
         str | None,
@@ -100,7 +101,8 @@ def pairs(
             "--context",
             metavar="A,B",
             help="What an output is judged in: source, references (the first), instruction, or any column of text; "
-            "'' for nothing. [default: instruction and source, where there are any]",
+            "'' for nothing.",
+            show_default="instruction and source, where there are any",
         ),
     ] = None,
     labels: Annotated[

@@ -23,7 +23,7 @@ def check(
         typer.Option("--against", metavar="RUN", help="Fail when a system got significantly worse."),
     ] = None,
     systems: Annotated[
-        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems. [default: all]")
+        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
     ] = None,
     min_coverage: Annotated[
         float | None,

@@ -24,7 +24,7 @@ def compare(
         list[Path], typer.Argument(metavar="RUN…", help="Run folders, or .jsonl files that `metrist score` wrote.")
     ],
     systems: Annotated[
-        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems. [default: all]")
+        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
     ] = None,
     metrics: Annotated[
         list[str] | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only these metrics; repeatable.")

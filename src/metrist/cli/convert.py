@@ -37,17 +37,21 @@ def convert(
         list[str] | None,
         typer.Option("--output", metavar="SYSTEM=FILE", help="A system's line file; repeat."),
     ] = None,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="The format of IN. [default: detected]")] = None,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="The format of IN.", show_default="detected")] = None,
     system: Annotated[str | None, typer.Option("--system", help="A name for outputs that come without one.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="The task to note in each record.")] = None,
     language: Annotated[str | None, typer.Option("--language", help="The language to note in each record.")] = None,
     rating: Annotated[
         list[str] | None,
-        typer.Option("--rating", help="BARTScore: a score that people gave; repeatable. [default: the known names]"),
+        typer.Option(
+            "--rating", help="BARTScore: a score that people gave; repeatable.", show_default="the known names"
+        ),
     ] = None,
     take: Annotated[
         list[str] | None,
-        typer.Option("--take-reference", help="mt-metrics-eval: a reference to take, such as refA. [default: all]"),
+        typer.Option(
+            "--take-reference", help="mt-metrics-eval: a reference to take, such as refA.", show_default="all"
+        ),
     ] = None,
 ) -> None:
     """Turn other people's files into records: sacreBLEU's line files, BARTScore, AlpacaEval, mt-metrics-eval."""

@@ -14,7 +14,7 @@ from metrist.cli.options import RunPath
 def heat(
     run: RunPath,
     metric: Annotated[
-        str | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only this metric. [default: all]")
+        str | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only this metric.", show_default="all")
     ] = None,
     item: Annotated[str | None, typer.Option("--item", help="Only outputs for this item.")] = None,
     system: Annotated[str | None, typer.Option("--system", help="Only outputs of this system.")] = None,

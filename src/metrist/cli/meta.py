@@ -66,7 +66,8 @@ def meta(
         typer.Option(
             "--measure",
             metavar="M",
-            help="acc_eq, pearson, spearman, kendall_b, …; repeatable. [default: acc_eq; for preferences accuracy, f1]",
+            help="acc_eq, pearson, spearman, kendall_b, …; repeatable.",
+            show_default="acc_eq; for preferences accuracy, f1",
         ),
     ] = None,
     group: Annotated[

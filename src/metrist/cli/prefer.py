@@ -60,7 +60,9 @@ def prefer(
     pairs: Annotated[
         Pairs | None,
         typer.Option(
-            "--pairs", help="given: rows of two outputs; all: each two systems of an item. [default: given, if any]"
+            "--pairs",
+            help="given: rows of two outputs; all: each two systems of an item.",
+            show_default="given, if any",
         ),
     ] = None,
     baseline: Annotated[

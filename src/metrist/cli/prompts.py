@@ -38,7 +38,8 @@ def prompts(
         typer.Option(
             "--prompt-set",
             metavar="SET",
-            help="source-output, reference-output, or a file with one phrase a line. [default: as suits the direction]",
+            help="source-output, reference-output, or a file with one phrase a line.",
+            show_default="as suits the direction",
         ),
     ] = None,
     phrases: Annotated[

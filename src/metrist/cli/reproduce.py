@@ -12,14 +12,15 @@ def reproduce(
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data", metavar="DIR", help="Folder of data sets. [default: $METRIST_TEST_DATA, or ../shared/data]"
+            "--data", metavar="DIR", help="Folder of data sets.", show_default="$METRIST_TEST_DATA, or ../shared/data"
         ),
     ] = None,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table; repeatable. [default: all]")
+        list[str] | None,
+        typer.Option("--table", metavar="NAME", help="Only this table; repeatable.", show_default="all"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Markdown file. [default: standard output]")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Markdown file.", show_default="standard output")
     ] = None,
 ) -> None:
     """Compute tables of papers again, the paper's number beside ours, from data with human judgments."""

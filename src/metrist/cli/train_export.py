@@ -23,7 +23,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="A folder for the new form.")],
     bits: Annotated[BitsName, typer.Option("--bits", help="Bits a weight.")] = BitsName.eight,
     group: Annotated[
-        int | None, typer.Option("--group", min=1, help="So many columns share a scale; a whole row, unless given.")
+        int | None, typer.Option("--group", min=1, help="So many columns share a scale.", show_default="a whole row")
     ] = None,
 ) -> None:
     """Bring a trained preference model into metrist's own form: small, and read without torch."""

@@ -35,7 +35,7 @@ def likelihood(
     dtype: told.DtypeOption = told.DtypeName.auto,
     max_length: Annotated[
         int | None,
-        typer.Option("--max-length", min=2, help="Cut texts at so many tokens. [default: the model's limit]"),
+        typer.Option("--max-length", min=2, help="Cut texts at so many tokens.", show_default="the model's limit"),
     ] = None,
     max_tokens: told.MaxTokens = None,
     bucket: told.Bucket = 1,

@@ -46,11 +46,11 @@ DtypeOption = Annotated[
 ]
 MaxTokens = Annotated[
     int | None,
-    typer.Option("--max-tokens", min=1, help="Tokens to compute at once. [default: what suits the device]"),
+    typer.Option("--max-tokens", min=1, help="Tokens to compute at once.", show_default="what suits the device"),
 ]
 Bucket = Annotated[int, typer.Option("--bucket", min=1, help="Batches drawn together by length, to pad less; 1: none.")]
 EvalEvery = Annotated[
-    int | None, typer.Option("--eval-every", min=1, help="Steps between evaluations. [default: an epoch]")
+    int | None, typer.Option("--eval-every", min=1, help="Steps between evaluations.", show_default="an epoch")
 ]
 Patience = Annotated[
     int | None, typer.Option("--patience", min=1, help="Stop after so many evaluations without a better one.")

@@ -93,7 +93,7 @@ def preference(
     batch: told.BatchSize = 32,
     lr: told.Lr = 2e-5,
     head_lr: Annotated[
-        float | None, typer.Option("--head-lr", help="Learning rate of the last layer. [default: that of --lr]")
+        float | None, typer.Option("--head-lr", help="Learning rate of the last layer.", show_default="that of --lr")
     ] = None,
     schedule: told.ScheduleOption = told.ScheduleName.linear,
     warmup: told.Warmup = 0.1,

@@ -30,30 +30,29 @@ class SplitOption(StrEnum):
 SuiteName = Annotated[
     str | None, typer.Option("--suite", metavar="NAME", help="Run a study of this suite's criteria: heap.")
 ]
-# Help says in words what holds where nothing is given: words in brackets are taken for markup and not shown.
 Setups = Annotated[
     list[str] | None,
     typer.Option(
         "--setup",
         metavar="A,B",
-        help="What trainings learn from: base, single, multi, cross-task, cross-cluster, or all; repeatable. "
-        "multi, unless given.",
+        help="What trainings learn from: base, single, multi, cross-task, cross-cluster, or all; repeatable.",
+        show_default="multi",
     ),
 ]
 Seeds = Annotated[
-    int | None, typer.Option("--seeds", min=1, help="Trainings of each kind, by their seeds; 5, unless given.")
+    int | None, typer.Option("--seeds", min=1, help="Trainings of each kind, by their seeds.", show_default="5")
 ]
 Split = Annotated[
     SplitOption | None,
-    typer.Option("--split", help="As the file says, or each context on one side; authors, unless given."),
+    typer.Option("--split", help="As the file says, or each context on one side.", show_default="authors"),
 ]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Trainings at once on one device; 1, unless given.")]
-Criteria = Annotated[str, typer.Option("--criteria", metavar="A,B", help="Only these; all of the file, unless given.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Trainings at once on one device.", show_default="1")]
+Criteria = Annotated[str, typer.Option("--criteria", metavar="A,B", help="Only these.", show_default="all of the file")]
 Choose = Annotated[
     str, typer.Option("--choose", metavar="A,B", help="Choose on dev: instruction, lr, batch, epochs, labelled, keep.")
 ]
 Budget = Annotated[
-    int | None, typer.Option("--budget", min=1, help="Trial trainings for what is chosen, each; 12, unless given.")
+    int | None, typer.Option("--budget", min=1, help="Trial trainings for what is chosen, each.", show_default="12")
 ]
 PaperSettings = Annotated[
     bool, typer.Option("--paper-settings", help="Begin with the paper's learning rates, batches, epochs, labels.")
