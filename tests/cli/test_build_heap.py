@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from metrist import criteria
 from metrist.cli.build_heap import register
 from metrist.data.heap import heap_pairs
-from metrist.errors import SpecError
+from metrist.errors import RunError, SpecError
 
 
 @pytest.fixture
@@ -52,3 +52,16 @@ def test_an_unknown_data_set_is_told(build: typer.Typer, endings: Path, tmp_path
 def _first_line(path: Path) -> str:
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         return next(lines)
+
+
+def test_the_data_set_is_not_written_over_and_pairs_get_a_name_that_can_be_read(
+    build: typer.Typer, endings: Path
+) -> None:
+    before = endings.read_bytes()
+    for out, fault, said in (
+        (endings, RunError, "the data set is read from it"),
+        ("x.csv", SpecError, "ends in .jsonl"),
+    ):
+        with pytest.raises(fault, match=said):
+            CliRunner().invoke(build, ["heap", "hellaswag", str(endings), "-o", str(out)], catch_exceptions=False)
+    assert endings.read_bytes() == before

@@ -209,3 +209,31 @@ def test_an_unknown_criterion_is_told_with_what_may_be_meant(
         *("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency", "--instruction", "Is 1 + 1 = 2?")
     )
     assert {pair.instruction for pair in read_good_bad(tmp_path / "p.jsonl")} == {"Is 1 + 1 = 2?"}
+
+
+def test_no_input_is_written_over(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+    before = rated.read_bytes()
+    answer = metrist("build", "pairs", rated, "-o", rated, "--aspect", "fluency")
+    assert answer.code == 2
+    assert f"cannot write {rated}: what people said is read from it" in answer.err
+    assert rated.read_bytes() == before
+    pairs = tmp_path / "pairs.jsonl"
+    assert metrist("build", "pairs", rated, "-o", pairs, "--aspect", "fluency").code == 0
+    before = pairs.read_bytes()
+    answer = metrist("build", "split", pairs, "-o", pairs)
+    assert answer.code == 2
+    assert f"cannot write {pairs}: the pairs are read from it" in answer.err
+    assert pairs.read_bytes() == before
+
+
+def test_a_criterion_of_the_unwanted_with_opposite_ratings_is_remarked_on(
+    metrist: Callable[..., Any], rated: Path, tmp_path: Path
+) -> None:
+    """CNO asks how offensive a reply is: whoever rated offence wants no --opposite, whoever rated politeness does."""
+    command = ["build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "mistakes", "--criterion", "CNO"]
+    assert "would rather not have" not in metrist(*command).err
+    said = metrist(*command, "--opposite", "mistakes").err
+    assert "CNO asks for what people would rather not have" in said
+    assert "leave --opposite out if mistakes is a rating of it" in said
+    plain = [*command[:-1], "fluency"]
+    assert "would rather not have" not in metrist(*plain, "--opposite", "mistakes").err

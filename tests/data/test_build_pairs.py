@@ -294,6 +294,13 @@ def test_the_chosen_output_beats_the_others_and_they_have_no_order(tmp_path: Pat
     assert built.accounts[0].good == "not chosen"
 
 
+def test_who_skipped_a_choice_is_no_rater_of_it(tmp_path: Path) -> None:
+    rows = [{"item": "1", "outputs": ["w", "x", "y"], "chosen": [2, None, 2], "raters": ["a", "b", "c"]}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_judgments([path]).ratings["chosen"]["1", "2"] == [("a", 1), ("c", 1)]
+
+
 def test_choices_are_read_from_tables_too(tmp_path: Path) -> None:
     path = tmp_path / "choices.csv"
     path.write_text('item,outputs,chosen\n1,"[""x"", ""y""]",2\n2,"[""x"", ""y"", ""z""]","[1, 1]"\n')

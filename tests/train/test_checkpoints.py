@@ -118,3 +118,20 @@ def test_shared_weights_are_written_once_and_come_back_shared() -> None:
     put_weights(model, weights)
     assert model[1].weight is model[0].weight
     assert torch.equal(model[1].weight, weights["0.weight"])
+
+
+def test_weights_of_a_checkpoint_without_its_optimizer_are_not_kept(tmp_path: Path) -> None:
+    """From the start is from the start: not from weights that a readable half of a checkpoint had."""
+    checkpoints = trained(tmp_path)
+    fresh = toy(tmp_path / "fresh").model
+    before = {name: tensor.clone() for name, tensor in weights_of(fresh).items()}
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3))])  # Of another shape: only it does not fit.
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
+    said: list[str] = []
+    for step in checkpoints.steps():
+        (tmp_path / f"step-{step:08d}" / "optimizer.safetensors").write_bytes(
+            (tmp_path / f"step-{step:08d}" / "model.safetensors").read_bytes()
+        )
+    assert checkpoints.resume(fresh, optimizer, said.append) is None
+    assert said[-1] == "no checkpoint can be read: from the start"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights_of(fresh).items())

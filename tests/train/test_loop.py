@@ -337,3 +337,12 @@ def test_losses_are_read_seldom_enough_not_to_wait_for_the_device(tmp_path: Path
     notes = Notes()
     toy(tmp_path, watcher=notes, dev=False, every=1000).run()
     assert [one.step for one in notes.progress] == [*range(loop._READ_EVERY, 48, loop._READ_EVERY), 48]
+
+
+def test_a_smaller_budget_of_tokens_holds_after_a_stop(tmp_path: Path) -> None:
+    """Who ran out of memory without a word asks for fewer; who asks for more goes on as before."""
+    toy(tmp_path, max_tokens=24, every=7).run()
+    for asked, held in ((6, 6), (24, 24), (100, 24)):
+        again = toy(tmp_path, max_tokens=asked)
+        again.run()
+        assert again.at.max_tokens == held

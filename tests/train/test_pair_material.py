@@ -115,3 +115,9 @@ def test_impossible_wishes_are_refused(written: Write, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(InputError, match=r"empty\.jsonl: has no pairs; wanted lines with 'task', 'good' and 'bad'"):
         gather_pairs([tmp_path / "empty.jsonl"], None, seed=0)
+
+
+def test_a_file_to_learn_from_is_not_given_as_what_is_judged_by_too(written: Write) -> None:
+    path = written([*called("train", 5), *called("dev", 3, 1)])
+    with pytest.raises(InputError, match=r"pairs\.jsonl is also --data: .*; leave --dev out"):
+        gather_pairs([path], str(path), seed=0)

@@ -24,7 +24,7 @@ class Rows:
 
     def __init__(self, count: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        self.lengths = rng.integers(1, 7, count)
+        self.lengths = self.spaces = rng.integers(1, 7, count)
         self.weights = self.lengths.astype(np.float64)
         self.numbers = rng.normal(size=(count, 6)) * (np.arange(6) < self.lengths[:, None])
 

@@ -161,6 +161,7 @@ def pairs(
     from metrist.data.judgments import read_judgments
     from metrist.data.pairs_file import check_name, write_good_bad
     from metrist.data.rules import Rules
+    from metrist.files.writing import check_apart
 
     check_name(out)
     rules = Rules(
@@ -173,6 +174,7 @@ def pairs(
         seed=seed,
     )
     splitting = _splitting(split, split_by, near, inside)
+    check_apart(out, inputs, "what people said is")
     judged = read_judgments(
         inputs,
         item_key=item_key(key),
@@ -190,6 +192,8 @@ def pairs(
     write_good_bad(out, built.pairs)
     if unknown := [aim.criterion for aim in aims if not aim.instruction]:
         remark(_no_instruction(unknown))
+    for said in _twice_opposite(aims):
+        remark(said)
     show(accounts_table(built, rules), form)
     remark(f"wrote {counted(len(built.pairs), 'pair')} to {out}")
 
@@ -212,9 +216,11 @@ def split(
     from metrist.cli.output import counted, remark, show
     from metrist.data.pairs_file import check_name, read_good_bad, write_good_bad
     from metrist.data.splits import Split, positional, split_pairs
+    from metrist.files.writing import check_apart
 
     check_name(out)
     wanted = _shares(shares)
+    check_apart(out, [source], "the pairs are")
     given = read_good_bad(source)
     if split_by is SplitByName.position:
         found = Split(pairs=positional(given, wanted), left_out=[])
@@ -365,6 +371,19 @@ def _remarks_on_rows(judged: Judgments) -> list[str]:
     were = "was" if judged.skipped == 1 else "were"
     skipped = [f"{counted(judged.skipped, 'row')} could not be read and {were} left out"] if judged.skipped else []
     return [*judged.remarks, *skipped]
+
+
+def _twice_opposite(aims: Sequence[Aim]) -> list[str]:
+    """Where less of the aspect is good and the criterion asks for what people do not want: often one too many."""
+    from metrist import criteria
+
+    known = set(criteria.names())
+    return [
+        f"{aim.criterion} asks for what people would rather not have ({aim.instruction!r}), and --opposite says that "
+        f"an output with less {aim.aspect} has more of it; leave --opposite out if {aim.aspect} is a rating of it"
+        for aim in aims
+        if aim.opposite and aim.criterion in known and criteria.find(aim.criterion).opposite
+    ]
 
 
 def _no_instruction(unknown: list[str]) -> str:

@@ -39,9 +39,12 @@ def heap(
     """Make pairs of a data set that HEAP was made of, from the files that its authors published."""
     from metrist.cli.output import counted, remark
     from metrist.data import originals
-    from metrist.data.pairs_file import write_good_bad
+    from metrist.data.pairs_file import check_name, write_good_bad
     from metrist.data.splits import positional
+    from metrist.files.writing import check_apart
 
+    check_name(out)
+    check_apart(out, files, "the data set is")
     pairs = originals.read(data_set, *files, wording=wording)
     if split is SplitRule.positional:
         pairs = positional(pairs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,7 +57,7 @@ def explain(
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
     from metrist.files.compression import uncompressed_name
-    from metrist.files.writing import check_place, whole
+    from metrist.files.writing import check_apart, check_place, whole
     from metrist.studies.explain import estimate_explanations
     from metrist.studies.explain import explain as study
 
@@ -66,9 +65,7 @@ def explain(
         if not uncompressed_name(out).endswith(".jsonl"):
             raise RunError(f"cannot write {out}: wanted a name that ends in .jsonl")
         check_place(out)
-    for read in (source, texts):
-        if out is not None and read is not None and out.exists() and os.path.exists(read) and out.samefile(read):
-            raise RunError(f"cannot write {out}: what is explained is read from it")
+        check_apart(out, filter(None, (source, texts)), "what is explained is")
     reading: dict[str, Any] = {"item_key": keys(item_key), "fields": named_values(fields or [], "--field")}
     reading["skip_bad"] = skip_bad
     if dry_run:

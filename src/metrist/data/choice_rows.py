@@ -59,7 +59,12 @@ def _one_each(row: dict[str, Any]) -> list[dict[str, Any]]:
     outputs = as_texts("outputs", row.pop("outputs"))
     systems = _systems(row.pop("systems", None), len(outputs))
     chosen = row.pop(CHOSEN)
-    votes = [_position(one, systems) for one in (chosen if isinstance(chosen, list) else [chosen]) if one is not None]
+    said = chosen if isinstance(chosen, list) else [chosen]
+    raters = row.get("raters")
+    if isinstance(raters, list) and len(raters) == len(said):
+        # Who skipped the choice is no rater of it.
+        row["raters"] = [rater for rater, one in zip(raters, said, strict=True) if one is not None]
+    votes = [_position(one, systems) for one in said if one is not None]
     if not votes:
         raise Fault(f"{CHOSEN!r} is an empty list: it must name the chosen output for each rater")
     rated = row.pop("ratings", None)

@@ -9,7 +9,7 @@ import lzma
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO, cast
@@ -28,6 +28,13 @@ def check_place(path: Path) -> None:
         raise RunError(f"cannot write {path}: there is no folder {path.parent}")
     if not os.access(path.parent, os.W_OK):
         raise RunError(f"cannot write {path}: the folder {path.parent} may not be written to")
+
+
+def check_apart(path: Path, inputs: Iterable[str | os.PathLike[str]], what: str = "the records are") -> None:
+    """Refuse to write over a file that is being read."""
+    for name in inputs:
+        if path.exists() and os.path.exists(name) and path.samefile(name):
+            raise RunError(f"cannot write {path}: {what} read from it")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 from metrist.errors import RunError
 from metrist.files import whole
+from metrist.files.writing import check_apart
 from metrist.metrics.judging import is_unanswered
 from metrist.metrics.preferring import Comparator, Judgment
 from metrist.records import Pair
@@ -42,9 +43,7 @@ def preference_target(out: str | os.PathLike[str] | None, inputs: Iterable[str])
     if flat_suffix(path) != ".jsonl":
         raise RunError(f"cannot write preferences to {path}: wanted a folder, or a file that ends in .jsonl")
     check_writable(path)
-    for name in inputs:
-        if path.exists() and os.path.exists(name) and path.samefile(name):
-            raise RunError(f"cannot write {path}: the records are read from it")
+    check_apart(path, inputs)
     return PreferenceTarget(file=path)
 
 

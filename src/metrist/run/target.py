@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metrist.errors import RunError
+from metrist.files.writing import check_apart
 from metrist.store.flat import check_writable, flat_suffix
 from metrist.store.folder import RunFolder
 
@@ -22,9 +23,8 @@ class Target:
 
     def check_apart_from(self, inputs: Iterable[str]) -> None:
         """Refuse to write over the file that is being read."""
-        for name in inputs:
-            if self.file and self.file.exists() and os.path.exists(name) and self.file.samefile(name):
-                raise RunError(f"cannot write {self.file}: the records are read from it")
+        if self.file:
+            check_apart(self.file, inputs)
 
 
 def target_of(out: str | os.PathLike[str] | None) -> Target:

@@ -42,6 +42,7 @@ class AnswerPairs:
     ratings: Floats
     shares: Floats
     lengths: NDArray[np.int64]
+    spaces: NDArray[np.int64]
     weights: Floats
     pad: int
     cut: Cut
@@ -78,6 +79,7 @@ def encode(tokens: Encode, settings: RewardSettings, pad: int, pairs: Sequence[G
     """Tokenise all pairs as scoring does."""
     both = [one for pair in pairs for one in judged(pair)]
     laid = lay_out(tokens, settings.frame, settings.layout, both)
+    lengths = np.array([len(row) for row in laid.ids], np.int64).reshape(-1, 2)
     return AnswerPairs(
         good=laid.ids[::2],
         bad=laid.ids[1::2],
@@ -86,7 +88,9 @@ def encode(tokens: Encode, settings: RewardSettings, pad: int, pairs: Sequence[G
         certainty=np.array([pair.certainty for pair in pairs], np.float64),
         ratings=standard_ratings(pairs),
         shares=macro_shares([pair.criterion for pair in pairs]),
-        lengths=np.array([len(row) for row in laid.ids], np.int64).reshape(-1, 2).sum(1),
+        lengths=lengths.sum(1),
+        # Both answers stand in one table, so the shorter one is padded to the longer one.
+        spaces=2 * lengths.max(1, initial=0),
         weights=np.ones(len(pairs)),
         pad=pad,
         cut=Cut(sum(cut > 0 for cut in laid.cut), sum(laid.cut)),

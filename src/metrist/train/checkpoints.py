@@ -95,17 +95,22 @@ class Checkpoints:
 
     def resume(self, model: Any, optimizer: Any, tell: Callable[[str], None]) -> Position | None:
         """Put the state of the newest readable checkpoint into model and optimizer; None where there is none."""
-        for step in reversed(self.steps()):
+        steps = self.steps()
+        untouched = {name: tensor.clone() for name, tensor in weights_of(model).items()} if steps else {}
+        for step in reversed(steps):
             try:
                 at = self._position(step)
                 weights, state = _tensors(self._path(step) / _MODEL), _tensors(self._path(step) / _OPTIMIZER)
                 put_weights(model, weights)
                 _put_optimizer(optimizer, state)
             except (OSError, ValueError, KeyError, TypeError) as fault:
+                # Its weights may have been whole, and its optimizer not.
+                put_weights(model, untouched)
+                optimizer.state.clear()
                 tell(f"the checkpoint {self._path(step)} cannot be read ({fault}) and is passed over")
             else:
                 return at
-        if self.steps():
+        if steps:
             tell("no checkpoint can be read: from the start")
         return None
 

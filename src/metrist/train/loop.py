@@ -110,6 +110,8 @@ class Training:
         self._optimizer = _adamw(self.model, self.recipe, self.rates)
         resumed = self.checkpoints.resume(self.model, self._optimizer, self.watcher.said)
         self.at = resumed or Position(max_tokens=self.recipe.max_tokens or _MAX_TOKENS)
+        # Asked for fewer after a stop: there was too little memory, perhaps, and nobody to say so.
+        self.at.max_tokens = min(self.at.max_tokens, self.recipe.max_tokens or self.at.max_tokens)
         if self.ranks.is_first:
             to_come = sum(map(self._is_kept, range(self.at.step + 1, self.steps + 1)))
             self.checkpoints.make_room(self.model, to_come)
@@ -141,14 +143,14 @@ class Training:
     def _gradients(self, chosen: Chosen) -> Tensor:
         """The loss of this process's share of a batch, after its gradients were computed."""
         whole = float(self.examples.weights[chosen].sum())
-        lengths = self.examples.lengths
-        mine = by_length(chosen, lengths)[self.ranks.rank :: self.ranks.world]
+        spaces = self.examples.spaces
+        mine = by_length(chosen, spaces)[self.ranks.rank :: self.ranks.world]
 
         def accumulate() -> Tensor:
             _seed(self.recipe.seed, self.at.step, self.ranks)
             self._optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=self.ranks.device)
-            for part in parts(mine, lengths, self.at.max_tokens):
+            for part in parts(mine, spaces, self.at.max_tokens):
                 batch = self._moved(self.examples, part)
                 with self._precision():
                     loss = self.objective.loss(self.model, batch).float() / whole
@@ -156,22 +158,22 @@ class Training:
                 total += loss.detach()
             return total
 
-        return self._within_memory(accumulate, lengths[mine])
+        return self._within_memory(accumulate, spaces[mine])
 
     def _figure(self, dev: Examples) -> float:
         """The development figure of the weights as they are."""
-        mine = by_length(np.arange(len(dev.lengths)), dev.lengths)[self.ranks.rank :: self.ranks.world]
+        mine = by_length(np.arange(len(dev.spaces)), dev.spaces)[self.ranks.rank :: self.ranks.world]
 
         def judge() -> Tensor:
             found = [torch.zeros(0)]
-            for part in parts(mine, dev.lengths, self.at.max_tokens):
+            for part in parts(mine, dev.spaces, self.at.max_tokens):
                 with self._precision():
                     found.append(self.objective.judge(self.model, self._moved(dev, part)).float().cpu())
             return torch.cat(found).double().sum()
 
         self.model.eval()
         with torch.no_grad():
-            total = self._within_memory(judge, dev.lengths[mine])
+            total = self._within_memory(judge, dev.spaces[mine])
         self.model.train()
         # Only processes with a CUDA device, or none, come in several: those know doubles, which MPS does not.
         total = total.to(self.ranks.device) if self.ranks.world > 1 else total

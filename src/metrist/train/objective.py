@@ -15,11 +15,15 @@ Batch = Mapping[str, Any]
 
 
 class Examples(Protocol):
-    """What is learned from. `lengths` has the tokens that each example costs; `weights` how much it counts in the mean
-    loss: its target tokens where the mean is over tokens, 1 where it is over examples."""
+    """What is learned from. `lengths` has the tokens that each example costs, `spaces` those with the padding that it
+    brings along by itself; `weights` how much it counts in the mean loss: its target tokens where the mean is over
+    tokens, 1 where it is over examples."""
 
     @property
     def lengths(self) -> NDArray[np.int64]: ...
+
+    @property
+    def spaces(self) -> NDArray[np.int64]: ...
 
     @property
     def weights(self) -> NDArray[np.float64]: ...

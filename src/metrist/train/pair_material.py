@@ -65,6 +65,8 @@ def gather_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -> PairMat
     if share is not None:
         train, judged, between = _share(train, judged, share, seed)
     elif dev is not None:
+        if any(Path(dev).resolve() == path.resolve() for path in read):
+            raise InputError(f"--dev {dev} is also --data: its pairs called 'dev' judge without it; leave --dev out")
         read[Path(dev)] = others = read_good_bad(dev)
         judged = _called(others, "dev") or _called(others, None)
         if not judged:

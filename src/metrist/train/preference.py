@@ -43,6 +43,8 @@ Ties = Literal["drop", "soft"]
 RECIPE = Recipe(epochs=5, batch=32, lr=2e-5, warmup=0.1, weight_decay=0.01, bucket=20)
 #: Mean and spread of rewards are those of so many training pairs at most.
 _MEASURED = 4_000
+#: The line from rewards to ratings has two numbers, which may be far from where they begin.
+_LINE_LR = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +166,15 @@ def _training(request: Request, weights: Weights, planned: Plan, together: Joine
         checkpoints=Checkpoints(TrainingFolder(request.out).checkpoints, every=request.checkpoint_every),
         ranks=together.ranks,
         watcher=together.watcher,
-        rates={} if request.head_lr is None else {"reward.head.": request.head_lr / recipe.lr},
+        rates=_rates(request),
     )
+
+
+def _rates(request: Request) -> dict[str, float]:
+    """What learns faster than the body: the head where asked for, and the line from rewards to ratings, which begins
+    anywhere."""
+    rates = {"line": _LINE_LR / request.recipe.lr}
+    return rates if request.head_lr is None else {**rates, "reward.head.": request.head_lr / request.recipe.lr}
 
 
 def _publish(request: Request, weights: Weights, planned: Plan, training: Training, outcome: Outcome) -> None:
@@ -323,8 +332,8 @@ def _sampler(examples: AnswerPairs, request: Request) -> Sampler:
 def _padding(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
     """The share of padding among the tokens that the first epoch computes."""
     batches = sampler.batches(0)
-    at_once = recipe.max_tokens or int(examples.lengths.sum())
-    cut = [part for batch in batches for part in parts(batch, examples.lengths, at_once)]
+    at_once = recipe.max_tokens or int(examples.spaces.sum())
+    cut = [part for batch in batches for part in parts(batch, examples.spaces, at_once)]
     computed = sum(map(examples.padded_tokens, cut))
     return 1 - float(examples.lengths[np.concatenate(batches)].sum()) / computed
 

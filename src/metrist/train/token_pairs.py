@@ -53,6 +53,10 @@ class TokenPairs:
     def __len__(self) -> int:
         return len(self.targets)
 
+    @property
+    def spaces(self) -> NDArray[np.int64]:
+        return self.lengths
+
     def collate(self, chosen: NDArray[np.int64]) -> dict[str, Tensor]:
         import torch
 

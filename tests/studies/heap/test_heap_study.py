@@ -23,9 +23,9 @@ from metrist.models.options import Options
 from metrist.models.reward_layout import Layout
 from metrist.studies.heap import crew
 from metrist.studies.heap.answers import Answers, Result
-from metrist.studies.heap.choosing import CHOICES, values
+from metrist.studies.heap.choosing import CHOICES, Search, _Subject, _Trial, check_search, values
 from metrist.studies.heap.clusters import clusters
-from metrist.studies.heap.jobs import jobs
+from metrist.studies.heap.jobs import Job, jobs
 from metrist.studies.heap.material import read, split_material, write_split
 from metrist.studies.heap.orders import Order
 from metrist.studies.heap.settings import Settings
@@ -395,3 +395,32 @@ def test_pairs_without_a_split_want_the_honest_one(study: Study) -> None:
     with pytest.raises(InputError, match=r"pair 1 has no 'split'; --split honest makes one"):
         run(replace(study, setups=("base",), seeds=1))
     assert run(replace(study, setups=("base",), seeds=1, splits=("honest",))).failures == {}
+
+
+def test_a_folder_is_searched_in_one_way(study: Study) -> None:
+    study.out.mkdir()
+    (study.out / "choices.jsonl").write_text('{"budget": 4, "settings": ["lr"]}\n')
+    check_search(study.out / "choices.jsonl", ("lr",), 4)
+    for names, budget in ((("epochs",), 4), (("lr",), 5)):
+        with pytest.raises(RunError, match="was searched with --choose lr --budget 4; give the same, or another --out"):
+            check_search(study.out / "choices.jsonl", names, budget)
+
+
+def test_a_criterion_without_development_pairs_keeps_the_first_wording(tmp_path: Path) -> None:
+    made = {"AG": Answers.of(made_pairs(("AG",), 10), np.ones(10), np.zeros(10))}
+    job = Job(setup="multi", split="honest", seed=0, learns=("AG", "AV"), judged=("AG", "AV"))
+    order = Order(
+        job=job, settings=Settings(base=Options(model="none")), pairs=tmp_path, study=tmp_path, folder=tmp_path
+    )
+    search = Search(
+        suite=criteria.suite("heap"),
+        names=(),
+        budget=9,
+        trials=lambda *_: order,
+        crew=lambda _: {},
+        log=tmp_path / "log",
+    )
+    subject = _Subject(name="multi-honest", learns=("AG", "AV"), left=3)
+    trial = _Trial(subject=subject, order=order, change={}, of="instruction", value=1)
+    found = Result(job=job, settings={}, answers=made, sizes={}, training={})
+    assert search._mixed(subject, None, [(trial, found)])[0].value == {"AG": 1, "AV": 0}

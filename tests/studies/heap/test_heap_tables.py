@@ -255,3 +255,12 @@ def test_the_progress_line_names_what_is_under_way() -> None:
     far = {"a": (5, 10), "b": (0, 0), "c": (1, 4), "d": (1, 4)}
     assert under_way(3, 20, far, {"a": 0.66}) == "3 of 20 trainings; a 50%, dev 0.660 · b loading · c 25% and 1 more"
     assert under_way(20, 20, {}, {}) == "20 of 20 trainings"
+
+
+def test_a_row_of_two_splits_is_over_the_criteria_that_both_have() -> None:
+    """By hand: AG alone is on both sides, .6 and .9; AV was run on one."""
+    made = [*each("single", {"AG": 6, "AV": 8}), result("single", {"AG": 9}, target="AG")]
+    made[-1] = replace(made[-1], job=replace(made[-1].job, split="honest"))
+    row = rows(tables(Found(SUITE, made)), "Mean accuracy")[0]
+    assert row[:2] == ["single", 1]
+    assert [cell["mean"] for cell in row[2:]] == [pytest.approx(60), pytest.approx(90), 69.47]

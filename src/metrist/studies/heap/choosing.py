@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from metrist.criteria import Suite
-from metrist.errors import SpecError, did_you_mean
+from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.files.writing import whole
 from metrist.studies.heap.answers import Result
 from metrist.studies.heap.crew import Failures
@@ -121,10 +121,12 @@ class Search:
         every = ([(0, before)] if before is not None else []) + every
         if not every or subject.left < 1:
             return []
-        best = {}
+        best = dict.fromkeys(subject.learns, 0)
         for code in subject.learns:
-            figures = [result.answers[code].accuracy for _, result in every]
-            best[code] = every[int(np.argmax(figures))][0]
+            # A small criterion may have no development pairs to choose by: it keeps the first wording.
+            if all(code in result.answers for _, result in every):
+                figures = [result.answers[code].accuracy for _, result in every]
+                best[code] = every[int(np.argmax(figures))][0]
         if len(set(best.values())) == 1:
             return []
         return [self._trial(subject, "instruction", best, {**subject.change, "instructions": best})]
@@ -159,14 +161,26 @@ class Search:
         self._tried.append(row | ({"folder": order.name} if order is not None else {}))
 
     def _write(self) -> None:
-        rule = {
-            "budget": self.budget,
-            "settings": list(self.names),
-            "judged_by": "mean over the learned criteria of the accuracy on their development pairs, one seed",
-        }
+        judged_by = "mean over the learned criteria of the accuracy on their development pairs, one seed"
+        rule = {**_rule(self.names, self.budget), "judged_by": judged_by}
         with whole(self.log) as file:
             for row in (rule, *self._tried):
                 file.write(json.dumps(row) + "\n")
+
+
+def check_search(log: Path, names: Sequence[str], budget: int) -> None:
+    """Refuse to search a folder in another way than before: its trials are numbered in the order of the first search,
+    and trainings with what that one chose may be finished."""
+    if not log.is_file():
+        return
+    rule = json.loads(log.read_text(encoding="utf-8").splitlines()[0])
+    if any(rule[name] != wanted for name, wanted in _rule(names, budget).items()):
+        before = f"--choose {','.join(rule['settings'])} --budget {rule['budget']}"
+        raise RunError(f"{log.parent} was searched with {before}; give the same, or another --out")
+
+
+def _rule(names: Sequence[str], budget: int) -> dict[str, Any]:
+    return {"budget": budget, "settings": list(names)}
 
 
 def dev_accuracy(result: Result) -> float:

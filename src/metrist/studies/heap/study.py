@@ -17,7 +17,7 @@ from metrist.criteria import Suite
 from metrist.errors import InputError, RunError, did_you_mean
 from metrist.files.writing import whole
 from metrist.report.tables import Table
-from metrist.studies.heap.choosing import BUDGET, LOG, Search, in_words
+from metrist.studies.heap.choosing import BUDGET, LOG, Search, check_search, in_words
 from metrist.studies.heap.clusters import clusters
 from metrist.studies.heap.crew import Crew, Failures
 from metrist.studies.heap.found import Found, readings
@@ -118,6 +118,8 @@ def check_place(study: Study, material: Material) -> None:
     there = _read(study.out / _ABOUT)
     if there is not None:
         _check_same(study.out, there, _asked(study, material))
+        if study.choose:
+            check_search(study.out / LOG, study.choose, study.budget)
     elif study.out.exists() and (not study.out.is_dir() or any(study.out.iterdir())):
         raise RunError(f"{study.out} exists and holds no study; give a new or an empty folder as --out")
 

@@ -37,9 +37,12 @@ def _summary(found: Found) -> Table | None:
     """The mean over comparable criteria by setup, one column a split: what there is to compare at one glance."""
     rows = []
     for setup in SETUPS[:-1]:
-        cells = [Spread(found.average(setup, split)) for split in found.splits]
-        codes = next((found.compared(setup, split) for split in found.splits if found.codes(setup, split)), ())
+        run = [split for split in found.splits if found.codes(setup, split)]
+        # All figures of a row are over the same criteria, though splits may have been run on more.
+        shared = set.intersection(*(set(found.compared(setup, split)) for split in run)) if run else set()
+        codes = [code for code in found.suite.codes if code in shared]
         if codes:
+            cells = [Spread(found.mean_over(setup, split, codes) if split in run else None) for split in found.splits]
             rows.append([setup, len(codes), *cells, Printed(paper_mean(found.suite, setup, codes))])
     if not rows:
         return None

@@ -51,8 +51,9 @@ def main() -> None:
     idle.set()
     threading.Thread(target=_read, args=(orders, idle), daemon=True).start()
     while (line := orders.get()) is not None:
-        _fulfil(Order.of(json.loads(line)), teller)
-        idle.set()
+        how, facts = _fulfil(Order.of(json.loads(line)), teller)
+        idle.set()  # Before it is told: the next order may come at once, and is not to be taken for idleness.
+        teller.tell(how, **facts)
 
 
 def _read(orders: queue.Queue[str | None], idle: threading.Event) -> None:
@@ -64,18 +65,18 @@ def _read(orders: queue.Queue[str | None], idle: threading.Event) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _fulfil(order: Order, teller: Teller) -> None:
+def _fulfil(order: Order, teller: Teller) -> tuple[str, dict[str, Any]]:
+    """How it ended, as it is to be told."""
     began = time.monotonic()
     try:
         run(order, teller)
     except MetristError as fault:
-        teller.tell("failed", reason=str(fault))
+        return "failed", {"reason": str(fault)}
     except KeyboardInterrupt as stop:
         sys.exit(str(stop))
     except Exception as fault:  # Any fault of one training is told, and the next one is begun.
-        teller.tell("failed", reason=f"{type(fault).__name__}: {fault}")
-    else:
-        teller.tell("finished", seconds=time.monotonic() - began)
+        return "failed", {"reason": f"{type(fault).__name__}: {fault}"}
+    return "finished", {"seconds": time.monotonic() - began}
 
 
 if __name__ == "__main__":
