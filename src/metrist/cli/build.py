@@ -359,10 +359,8 @@ def _known_instruction(criterion: str) -> str:
     """The instruction of a criterion that metrist knows by this name, or nothing."""
     from metrist import criteria
 
-    try:
-        return criteria.find(criterion).instructions[0]
-    except SpecError:
-        return ""
+    known = criteria.known(criterion)
+    return known.instruction if known else ""
 
 
 def _remarks_on_rows(judged: Judgments) -> list[str]:
@@ -377,12 +375,11 @@ def _twice_opposite(aims: Sequence[Aim]) -> list[str]:
     """Where less of the aspect is good and the criterion asks for what people do not want: often one too many."""
     from metrist import criteria
 
-    known = set(criteria.names())
     return [
         f"{aim.criterion} asks for what people would rather not have ({aim.instruction!r}), and --opposite says that "
         f"an output with less {aim.aspect} has more of it; leave --opposite out if {aim.aspect} is a rating of it"
         for aim in aims
-        if aim.opposite and aim.criterion in known and criteria.find(aim.criterion).opposite
+        if aim.opposite and (known := criteria.known(aim.criterion)) and known.opposite
     ]
 
 

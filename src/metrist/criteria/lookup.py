@@ -40,9 +40,14 @@ def names() -> tuple[str, ...]:
     return (*(one.name for one in general()), *coded)
 
 
+def known(name: str) -> Criterion | None:
+    """The criterion of this name or code, in capitals or not, general criteria first; None where there is none."""
+    return _known().get(name.strip().lower())
+
+
 def find(name: str) -> Criterion:
-    """The criterion of this name or code, in capitals or not; general criteria come first."""
-    found = _known().get(name.strip().lower())
+    """The criterion of this name or code, as `known` gives it; an error where there is none."""
+    found = known(name)
     if found is None:
         raise SpecError(f"no criterion named {name!r}{_nearest(name)}")
     return found
@@ -50,12 +55,12 @@ def find(name: str) -> Criterion:
 
 @cache
 def _known() -> dict[str, Criterion]:
-    known: dict[str, Criterion] = {}
+    by_name: dict[str, Criterion] = {}
     every = [*general(), *(one for name in suites() for one in suite(name).criteria)]
     for one in every:
-        known.setdefault(one.code.lower(), one)
-        known.setdefault(one.name.lower(), one)
-    return known
+        by_name.setdefault(one.code.lower(), one)
+        by_name.setdefault(one.name.lower(), one)
+    return by_name
 
 
 def _nearest(name: str) -> str:

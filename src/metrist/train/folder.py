@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from metrist.errors import RunError
 from metrist.files.writing import whole
+from metrist.models.plain.whole_folder import disk_faults
 from metrist.train.own_folder import LOCK
 
 _ASKED, _CARD, _PAGE, _PART = "training.json", "card.json", "card.md", ".model.part"
@@ -69,7 +69,7 @@ class TrainingFolder:
         shutil.rmtree(part, ignore_errors=True)
         try:
             part.mkdir()
-            with _disk_faults():
+            with disk_faults():
                 write(part)
             self._settle(part)
             for path in sorted(part.iterdir(), key=_weights_last):
@@ -103,17 +103,6 @@ class TrainingFolder:
             return dict(json.loads((self.path / _ASKED).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as fault:
             raise RunError(f"{self.path / _ASKED} cannot be read ({fault}); give another --out") from fault
-
-
-@contextmanager
-def _disk_faults() -> Iterator[None]:
-    """What safetensors says of a disk that is full, as what it is."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except SafetensorError as fault:
-        raise OSError(str(fault)) from fault
 
 
 def _weights_last(path: Path) -> tuple[bool, bool]:

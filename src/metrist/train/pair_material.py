@@ -13,7 +13,7 @@ from metrist.data.good_bad import GoodBad
 from metrist.data.leaks import leaks
 from metrist.data.pairs_file import read_good_bad
 from metrist.data.splits import split_pairs
-from metrist.errors import InputError, SpecError
+from metrist.errors import InputError
 from metrist.models.weights import digest_of
 from metrist.train.material import share_of
 
@@ -73,7 +73,7 @@ def gather_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -> PairMat
             raise InputError(f"{dev}: none of its {len(others):,} pairs is called 'dev'; give pairs to judge by")
     if not train:
         raise InputError(f"{', '.join(map(str, data))}: no pair is left to train on; all are of other splits")
-    filled = instructed([*_sided(train, "train"), *_sided(judged, "dev")])
+    filled = with_missing_instructions([*_sided(train, "train"), *_sided(judged, "dev")])
     return PairMaterial(
         train=tuple(filled[: len(train)]),
         dev=tuple(filled[len(train) :]),
@@ -108,22 +108,13 @@ def _share(
     return found.side("train"), found.side("dev"), len(found.left_out)
 
 
-def instructed(pairs: Iterable[GoodBad]) -> list[GoodBad]:
-    """The pairs, with their criterion's instruction where they have none."""
-    known: dict[str, str] = {}
+def with_missing_instructions(pairs: Iterable[GoodBad]) -> list[GoodBad]:
+    """The pairs, with their criterion's instruction where they have none and metrist knows one."""
     filled = []
     for pair in pairs:
-        if not pair.instruction and pair.criterion not in known:
-            known[pair.criterion] = _instruction(pair.criterion)
-        filled.append(pair if pair.instruction else replace(pair, instruction=known[pair.criterion]))
+        known = None if pair.instruction else criteria.known(pair.criterion)
+        filled.append(replace(pair, instruction=known.instruction) if known else pair)
     return filled
-
-
-def _instruction(criterion: str) -> str:
-    try:
-        return criteria.find(criterion).instructions[0]
-    except SpecError:
-        return ""
 
 
 def _file(path: Path, pairs: Sequence[GoodBad]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from metrist.train.card import card
 from metrist.train.folder import TrainingFolder
 from metrist.train.judging_pairs import accuracy, score_pairs
 from metrist.train.opening import Joined, alone, base_weights, close, deciding, joined, learning_place, opened, usable
-from metrist.train.pair_material import instructed
+from metrist.train.pair_material import with_missing_instructions
 from metrist.train.recipe import Recipe
 from metrist.train.watching import Watcher
 
@@ -127,7 +127,8 @@ def train(request: Request, watcher: Watcher | None = None) -> dict[str, Any]:
 
 
 def _complete(request: Request, recipe: Recipe) -> Request:
-    return replace(request, recipe=recipe, train=instructed(request.train), dev=instructed(request.dev))
+    train, dev = with_missing_instructions(request.train), with_missing_instructions(request.dev)
+    return replace(request, recipe=recipe, train=train, dev=dev)
 
 
 def _train(request: Request, together: Joined) -> dict[str, Any]:

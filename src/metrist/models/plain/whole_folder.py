@@ -33,7 +33,7 @@ def whole_folder(out: Path) -> Iterator[Path]:
     place = out.resolve()
     part = place.with_name(f".{place.name[:100]}.{secrets.token_hex(6)}.part")
     try:
-        with _disk_faults():
+        with disk_faults():
             part.mkdir(parents=True)
             yield part
             _move(part, place)
@@ -53,7 +53,7 @@ def _move(part: Path, place: Path) -> None:
 
 
 @contextmanager
-def _disk_faults() -> Iterator[None]:
+def disk_faults() -> Iterator[None]:
     """What safetensors says of a disk that is full, as what it is."""
     from safetensors import SafetensorError
 
