@@ -133,7 +133,10 @@ def _verb(name: str, command: Any) -> str:
 
 
 def _parameter(parameter: Any) -> str:
-    default = "required" if parameter.required else _default(parameter.default)
+    # Where nothing stands for something, the option says for what.
+    words = getattr(parameter, "show_default", None)
+    told = words if isinstance(words, str) else _default(parameter.default)
+    default = "required" if parameter.required else told
     said = (parameter.help or "").replace("|", chr(92) + "|")
     return f"| {_usage(parameter)} | {default} | {said} |"
 
