@@ -17,6 +17,7 @@ from metrist.models.options import Options
 from metrist.models.reward_layout import Layout, bare_ids
 from metrist.models.reward_torch import TorchReward
 from metrist.train.answer_pairs import AnswerPairs, encode, macro_shares, standard_ratings
+from metrist.train.batches import parts
 from metrist.train.pair_loss import Learner, PairLoss
 
 PAIRS = [
@@ -130,3 +131,13 @@ def test_rows_of_a_part_stand_good_then_bad_and_padding_is_counted(tiny: Callabl
         assert row[-1] not in row[start:-1]
     assert examples.padded_tokens(chosen) == 4 * longest
     assert examples.lengths[3] == len(examples.good[3]) + len(examples.bad[3])
+
+
+def test_what_is_computed_at_once_is_counted_with_its_padding(tiny: Callable[[str], Path]) -> None:
+    """A long answer beside a short one: both take the long one's room."""
+    reward = TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), seed=1)
+    uneven = [replace(pair, good=(("answer", "cat " * 40),), bad=(("answer", "dog"),)) for pair in answer_pairs(30)]
+    examples = encode(reward.encode, reward.settings, reward.pad, uneven)
+    found = parts(np.arange(30), examples.spaces, 500)
+    assert max(map(examples.padded_tokens, found)) <= 500
+    assert max(map(examples.padded_tokens, parts(np.arange(30), examples.lengths, 500))) > 500

@@ -30,7 +30,7 @@ from metrist.models.rewards import Rewards
 from metrist.models.weights import find
 from metrist.train.judging_pairs import accuracy, score_pairs
 from metrist.train.pair_loss import PairLoss
-from metrist.train.preference import Request, plan, train
+from metrist.train.preference import Request, _rates, plan, train
 
 WEIGHTS = ("model.safetensors", "reward_head.safetensors", "reward.json")
 
@@ -340,3 +340,10 @@ def test_accuracy_is_counted_by_criterion_and_equal_rewards_are_wrong() -> None:
     assert scores.good.tolist() == [4, 4, 4, 3, 3]
     assert scores.bad.tolist() == [3, 3, 3, 3, 3]
     assert accuracy(pairs, scores) == {"A": 1.0, "B": 0.0}
+
+
+def test_the_line_to_ratings_learns_faster_than_the_body(tmp_path: Path) -> None:
+    """At a body's rate of 2e-5 its two numbers would stay where they began, whatever the ratings are."""
+    request = preference_request(tmp_path, tmp_path, regression=0.5, head_lr=1e-3, recipe={"lr": 2e-5})
+    rates = {name: rate * request.recipe.lr for name, rate in _rates(request).items()}
+    assert rates == {"line": pytest.approx(1e-2), "reward.head.": pytest.approx(1e-3)}
