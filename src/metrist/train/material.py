@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import InputError
-from metrist.train.pairs_file import PairFile, TextPair, read_pairs
 from metrist.train.split import sample, shared_texts, split
+from metrist.train.text_pairs import PairFile, TextPair, read_pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from metrist.errors import InputError
-from metrist.train.pairs_file import TextPair
+from metrist.train.text_pairs import TextPair
 
 
 def split(pairs: Sequence[TextPair], share: float, seed: int) -> tuple[list[TextPair], list[TextPair]]:

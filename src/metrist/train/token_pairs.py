@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import ModelError
 from metrist.models.tokenizing import Side, limit
-from metrist.train.pairs_file import TextPair
+from metrist.train.text_pairs import TextPair
 
 if TYPE_CHECKING:
     from torch import Tensor
