@@ -27,7 +27,7 @@ $(VENV)/.bench: $(VENV)/.tests
 	touch $@
 
 demo: $(VENV)/.core  ## install, score the shipped sample, print a table
-	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -m likelihood -o demo-run
+	$(BIN)/metrist score demo/sample.jsonl -m rougeL -m bleu -m chrf -m ter -m likelihood -m preference -o demo-run
 
 test: $(VENV)/.tests  ## the whole test suite, on all cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile

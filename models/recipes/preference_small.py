@@ -1,10 +1,11 @@
-"""Train the shipped preference model on pairs that `preference_pairs.py` wrote: a large model first, then a small one
-that learns how sure the large one is.
+"""Train the shipped preference model on pairs that `preference_pairs.py` wrote: two large models first, then a small
+one that learns how sure the large ones are. Minutes on an H200:
 
-    python preference_small.py teacher PAIRS.jsonl.gz LARGE TEACHER        a GPU: two minutes on an H200
-    python preference_soften.py PAIRS.jsonl.gz TEACHER SOFT.jsonl.gz       a GPU: five minutes
-    python preference_small.py student SOFT.jsonl.gz BASE OUT              two CPU cores: an hour
-    python preference_small.py student SOFT.jsonl.gz BASE OUT --ship DIR   the finished one in metrist's own form too
+    python preference_small.py teacher PAIRS.jsonl.gz LARGE TEACHER0                4, two of them at once
+    python preference_small.py teacher PAIRS.jsonl.gz LARGE TEACHER1 --seed 1
+    python preference_soften.py PAIRS.jsonl.gz SOFT.jsonl.gz TEACHER0 TEACHER1      3 and a half
+    python preference_small.py student SOFT.jsonl.gz BASE OUT --seed 2              4, six of them at once
+    python preference_small.py student SOFT.jsonl.gz BASE OUT --seed 2 --ship DIR   the same in metrist's own form too
 
 LARGE is all-mpnet-base-v2 (Apache-2.0), BASE what `preference_base.py` wrote: the first six layers of bge-small-en-v1.5
 (MIT). The same command goes on after a stop. What was tried stands in LOG-preference-small.md.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from metrist.data.pairs_file import read_good_bad
@@ -28,28 +29,20 @@ from metrist.train.watching import Evaluation, Progress
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many pairs are drawn to learn from and to watch by, and how is learned from them."""
+    """From how many pairs is learned (None: all), and how."""
 
-    pairs: int
-    dev_pairs: int
+    pairs: int | None
     recipe: Recipe
 
 
-#: Once through part of the pairs: twice through all, models knew their makers' habits, and people's judgments of
-#: other sets less well.
+#: Once through the pairs: models that saw all twice knew their makers' habits, and people's judgments of other sets
+#: less well.
+_ONCE = Recipe(epochs=1, batch=64, warmup=0.06, weight_decay=0.01, bucket=20)
 PLANS = {
-    "teacher": Plan(
-        60_000, 1_500, Recipe(epochs=1, batch=64, lr=3e-5, warmup=0.06, weight_decay=0.01, bucket=20, max_tokens=32_768)
-    ),
-    "student": Plan(
-        42_000,
-        600,
-        Recipe(
-            epochs=1, batch=32, lr=1.2e-4, warmup=0.06, weight_decay=0.01, bucket=20, max_tokens=8_192, dtype="bfloat16"
-        ),
-    ),
+    "teacher": Plan(60_000, replace(_ONCE, lr=3e-5, max_tokens=16_384)),
+    "student": Plan(None, replace(_ONCE, lr=1e-4, max_tokens=32_768)),
 }
-SEED = 0
+DEV_PAIRS = 1_500
 #: Summaries need the beginning of their source, replies the end of their dialogue.
 LAYOUT = Layout(max_length=384, keep="both")
 #: Criteria have from 300 to 11,000 pairs: large ones count more, not in proportion.
@@ -69,17 +62,17 @@ class Lines:
         print(remark, flush=True)
 
 
-def request(plan: Plan, pairs: Path, base: str, out: Path) -> Request:
-    """The training: so many of the pairs as suffice, drawn by the seed too."""
-    read, rng = read_good_bad(pairs), random.Random(SEED)
-    sides = {side: [pair for pair in read if pair.split == side] for side in ("train", "dev")}
+def request(plan: Plan, seed: int, pairs: Path, base: str, out: Path) -> Request:
+    """The training; the seed also draws the pairs."""
+    read, rng = read_good_bad(pairs), random.Random(seed)
+    learned, watched = ([pair for pair in read if pair.split == side] for side in ("train", "dev"))
     return Request(
-        train=rng.sample(sides["train"], plan.pairs),
-        dev=rng.sample(sides["dev"], plan.dev_pairs),
+        train=rng.sample(learned, plan.pairs) if plan.pairs else learned,
+        dev=rng.sample(watched, DEV_PAIRS),
         base=Options(model=base),
         out=out,
         layout=LAYOUT,
-        recipe=plan.recipe,
+        recipe=replace(plan.recipe, seed=seed),
         balance=BALANCE,
     )
 
@@ -90,9 +83,11 @@ def main() -> None:
     parser.add_argument("pairs", type=Path)
     parser.add_argument("base")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ship", type=Path)
     asked = parser.parse_args()
-    print(json.dumps(train(request(PLANS[asked.plan], asked.pairs, asked.base, asked.out), Lines()), indent=2))
+    said = train(request(PLANS[asked.plan], asked.seed, asked.pairs, asked.base, asked.out), Lines())
+    print(json.dumps(said, indent=2))
     if asked.ship:
         from metrist.models.plain.export import export_reward
 

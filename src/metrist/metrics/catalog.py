@@ -111,7 +111,6 @@ _EXAMPLES: Mapping[str, str] = {
     "tigerscore": "tigerscore(llm=transformers(model='TIGER-Lab/TIGERScore-7B', turns='none'))",
     "error_analysis": "error_analysis(llm=openai(model='gpt-4o-mini'), task='summarization')",
     "calibrated": "calibrated(metric=chrf, by='calibration.json')",
-    "preference": "preference(model='my-preference')",
     "external": "external(command='my_program')",
     "judge": "judge(llm=openai(model='gpt-4o-mini'))",
     "panel": "panel(judges=[judge(llm=openai(model='gpt-4o-mini')), judge(llm=openai(model='gpt-4o'))])",

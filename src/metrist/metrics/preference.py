@@ -40,7 +40,7 @@ class Preference(Neural):
     """The reward of a model that was trained to give the output people prefer a higher one than the other."""
 
     # Several models are an ensemble.
-    model: str | tuple[str, ...]  # type: ignore[assignment]
+    model: str | tuple[str, ...] = "metrist:preference-small"  # type: ignore[assignment]
     criterion: str = "overall"
     #: In words of one's own; the criterion then only says which direction is the better one.
     instruction: str | None = None

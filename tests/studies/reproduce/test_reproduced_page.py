@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from metrist.cli.reproduce import reproduce as reproduce_verb
 from metrist.errors import RunError
-from metrist.studies.reproduce import peers, shipped_preference
+from metrist.studies.reproduce import peers
 from metrist.studies.reproduce.material import Material, data_folder
 from metrist.studies.reproduce.page import as_markdown, reproduce
 from metrist.studies.reproduce.printed import names
@@ -59,9 +59,9 @@ def test_the_peers_table_says_so_where_its_data_is_absent(folder: Path) -> None:
 
 def test_the_page_has_a_heading_a_caption_and_a_command_for_each_table(folder: Path) -> None:
     page = as_markdown(reproduce((), folder))
-    for name in _at_hand():
+    for name in names():
         assert f"Command: `metrist reproduce --table {name}`." in page
-    assert page.count("\n## ") == len(_at_hand())
+    assert page.count("\n## ") == len(names())
 
 
 def test_the_command_writes_the_page_and_tells_how_it_went(folder: Path) -> None:
@@ -91,13 +91,8 @@ def test_wmt23s_metrics_reach_the_values_known_from_mt_metrics_eval(data: Callab
 
 def test_the_page_in_the_docs_has_all_tables() -> None:
     page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
-    assert all(f"`metrist reproduce --table {name}`" in page for name in _at_hand())
+    assert all(f"`metrist reproduce --table {name}`" in page for name in names())
     assert "data not at hand" not in page
-
-
-def _at_hand() -> list[str]:
-    """All tables but that of a model which metrist-models may not have."""
-    return [name for name in names() if name != shipped_preference.NAME or shipped_preference.ships()]
 
 
 def _run(*arguments: str) -> typer.testing.Result:

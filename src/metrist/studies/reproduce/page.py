@@ -39,10 +39,8 @@ class Section:
 def reproduce(tables: Sequence[str] = (), data: str | os.PathLike[str] | None = None) -> Iterator[Section]:
     """The tables of these names (all if none is given), one after the other as they are computed. What needs a data set
     that is not in the folder says so."""
-    # Asked for by name, the table says itself that its model is missing.
-    wanted = [one for one in chosen(tables) if tables or one != shipped_preference.NAME or shipped_preference.ships()]
     material = Material(data_folder(data))
-    return (_section(name, material) for name in wanted)
+    return (_section(name, material) for name in chosen(tables))
 
 
 def as_markdown(sections: Iterable[Section]) -> str:

@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import MissingExtra, ModelError
 from metrist.metrics.catalog import build
-from metrist.models.options import Options
-from metrist.models.weights import find
 from metrist.report.cells import Count, Estimate, Number
 from metrist.report.tables import Column, Table
 from metrist.studies.meta.judged import Floats
@@ -87,15 +84,6 @@ class PreferenceTable:
             *(cells if row.n else [ABSENT, *cells[1:]]),
             Number(row.chance, self.decimals),
         ]
-
-
-def ships() -> bool:
-    """Whether the metrist-models that is installed has the model."""
-    try:
-        find(Options(model=MODEL))
-    except (ModelError, MissingExtra):
-        return False
-    return True
 
 
 def preference_table(material: Material, model: str = MODEL) -> PreferenceTable:
