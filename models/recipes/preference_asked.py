@@ -1,7 +1,8 @@
 """Pairs that nobody has judged, for teachers to label: what is asked of known answers is new, or which two meet.
 
 People's pairs know one criterion each, and the answers that somebody once put side by side. Half of the new pairs ask
-for another criterion, the other half set two answers to the same context side by side, whoever was compared with whom.
+for a criterion drawn anew, the other half set two answers to the same context side by side, whoever was compared with
+whom.
 """
 
 from __future__ import annotations

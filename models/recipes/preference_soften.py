@@ -27,7 +27,7 @@ from metrist.models.rewards import Reward
 from metrist.train.answer_pairs import judged
 
 SEED = 1
-#: How many pairs are new, and how many of all are labelled: three and a half minutes of an H200.
+#: How many pairs are new, and how many of all are labelled: four minutes of an H200.
 NEW, LABELLED = 120_000, 160_000
 SHARE = 0.7
 #: No label of an old pair is less sure than this.

@@ -25,6 +25,7 @@ from metrist.metrics.shard import Shard
 from metrist.models import reward
 from metrist.models.options import Options
 from metrist.models.reward_layout import Judged, Layout
+from metrist.models.reward_settings import RewardSettings
 from metrist.records import Pair, Record
 
 FULL = Record(item="1", system="a", output="the cat sat", source="a small cat", instruction="summary of it")
@@ -173,15 +174,32 @@ def test_a_criterion_that_was_not_learned_is_told_with_the_model(model, other, t
     ]
 
 
-def test_nothing_is_told_where_the_criterion_was_learned_or_the_words_are_the_users_own(model):
+def test_an_instruction_that_was_not_learned_is_told_with_the_model(model):
+    metric = Preference(model=model, criterion="fluency", instruction="is it new ?")
+    found = scored(metric, FULL)
+    assert found[0].parts["unlearned"] == 1
+    assert metric.remarks(found) == [
+        f"{metric.text}: {model} has not learned this instruction, and follows it as far as it resembles those that it "
+        "has learned: take the scores for a guess"
+    ]
+
+
+def test_nothing_is_told_where_the_criterion_or_the_instruction_was_learned(model):
+    learned = RewardSettings.read(Path(model), model).criteria["CNO"]
     for metric in (
         Preference(model=model, criterion="CNO"),
-        Preference(model=model, criterion="fluency", instruction="is it new ?"),
+        Preference(model=model, criterion="fluency", instruction=learned),
+        Preference(model=model, criterion="fluency", instruction=criteria.find("CNO").instructions[-1]),
     ):
         found = scored(metric, FULL)
         assert "unlearned" not in found.parts
         assert metric.remarks(found) == []
         assert metric.remarks(scored(metric, replace(FULL, output=""))) == []
+
+
+def test_a_context_must_be_a_list(model):
+    with pytest.raises(SpecError, match="preference: context must be a list of fields, got 'source'"):
+        Preference(model=model, context="source")
 
 
 def test_texts_that_are_too_long_are_counted(model):
@@ -296,6 +314,12 @@ def test_the_users_own_context_comes_before_the_learned_one(taught):
     assert score.parts["reward"] == raw(taught, "is it good ?", ("mood", "bad"), ("summary", "the cat sat"))
 
 
+def test_an_ensemble_of_equal_weights_under_two_names_is_refused(model):
+    again = str(Path(model).parent / "." / Path(model).name) + "/"
+    with pytest.raises(SpecError, match="the models of an ensemble must be different ones, got the same in"):
+        Preference(model=(model, again)).facts()
+
+
 def test_each_model_of_an_ensemble_is_shown_what_it_learned(taught, model):
     (score,) = scored(Preference(model=(taught, model)), FULL)
     each = [scored(Preference(model=one), FULL)[0].parts["reward"] for one in (taught, model)]
@@ -341,9 +365,11 @@ def test_it_compares_systems_on_the_command_line(model, tmp_path):
     [
         (
             "preference(model=[])",
-            "preference: model must name a preference model, or several in a list, got an empty l",
+            "preference: model must name a preference model, or several in a list, got ",
         ),
         ("preference(model=['a', 'a'])", r"the models of an ensemble must be different ones, got \['a', 'a'\]"),
+        ("preference(model='')", "model must name a preference model, or several in a list, got ''"),
+        ("preference(model=['a', ' '])", r"model must name a preference model, or several in a list, got \('a', ' '\)"),
         (
             "preference(model='a', instruction=' ')",
             "preference: instruction must say what is asked of an output, or be left out",

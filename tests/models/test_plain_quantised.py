@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from metrist.errors import MissingExtra, ModelError
-from metrist.models.plain.quantised import dequantise, packed, quantise, read, unpacked, write
+from metrist.models.plain.quantised import dequantise, packed, quantise, read, remedy, unpacked, write
 
 
 def matrix(rows: int = 24, columns: int = 64) -> np.ndarray:
@@ -72,9 +75,39 @@ def test_a_written_file_can_be_read_by_everybody(tmp_path: Path) -> None:
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "w.safetensors").write_bytes(b"\x10broken")
     with pytest.raises(
-        ModelError, match=r"w\.safetensors: the weights cannot be read \(.*install metrist-models again"
+        ModelError, match=r"w\.safetensors: the weights cannot be read \(.*the folder is damaged: write"
     ):
         read(tmp_path / "w.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"fine.scale": None}, "'fine' has whole numbers (int8) but no 'fine.scale'"),
+        ({"small.scale": None}, "'small' has whole numbers (uint8) but no 'small.scale'"),
+        ({"small.shape": None}, "'small' has the shape (4, 64) in uint8, wanted a matrix of int8"),
+        ({"small.shape": np.array([8, 65])}, "'small' has bit planes of (4, 64), which do not fit a matrix of (8, 65)"),
+        ({"small.shape": np.array([8])}, "'small.shape' is [8], wanted rows and columns"),
+        ({"fine.scale": np.ones((8, 3), np.float16)}, "'fine.scale' has the shape (8, 3), which does not fit a matrix"),
+        ({"fine.scale": np.ones(8, np.float16)}, "'fine.scale' has the shape (8,), which does not fit a matrix of (8,"),
+        ({"fine.scale": np.full((8, 1), np.nan, np.float16)}, "'fine.scale' has numbers that are infinite or none (N"),
+        ({"as it is": np.array([1, np.inf], np.float32)}, "'as it is' has numbers that are infinite or none (NaN)"),
+        ({"fine": matrix(8)}, "'fine' has the shape (8, 64) in float32, wanted a matrix of int8"),
+    ],
+)
+def test_arrays_that_do_not_fit_each_other_are_named(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    given = {"small": matrix(8), "fine": matrix(8), "as it is": np.arange(5, dtype=np.float32)}
+    write(path, given, {"small": (4, 32), "fine": (8, None)})
+    save_file({name: one for name, one in {**load_file(path), **changed}.items() if one is not None}, path)
+    with pytest.raises(ModelError, match=re.escape(f"{path}: {message}")):
+        read(path)
+
+
+def test_only_a_model_that_metrist_models_has_is_to_be_installed_again(tmp_path: Path) -> None:
+    shipped = pytest.importorskip("metrist_models")
+    assert remedy(Path(shipped.__file__).parent / "preference-small") == "install metrist-models again"
+    assert "write it again from the model" in remedy(tmp_path)
 
 
 def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

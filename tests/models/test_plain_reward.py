@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import real_models
 import tiny_models
@@ -178,6 +179,20 @@ def test_the_facts_name_the_weights(tiny, tmp_path):
         ({"hidden_act": "mish"}, "has the activations gelu, gelu_new, gelu_pytorch_tanh, relu, got hidden_act 'mish'"),
         ({"architecture": "t5"}, "is a 't5', wanted a 'bert-reward'"),
         ({"num_hidden_layers": 9}, "neither config.json nor weights.safetensors has 'encoder.layer.3.attention"),
+        ({"num_hidden_layers": 2}, "weights.safetensors: 'encoder.layer.2.attention"),
+        ({"num_hidden_layers": 0}, "config.json: num_hidden_layers must be a whole number of at least 1, got 0"),
+        ({"num_hidden_layers": 2.5}, "config.json: num_hidden_layers must be a whole number of at least 1, got 2.5"),
+        (
+            {"hidden_size": "32"},
+            "config.json: hidden_size must be a whole number of at least 1, got '32'; the folder is",
+        ),
+        ({"hidden_size": 64}, "weights.safetensors: 'head.weight' has the shape (1, 32), but by the sizes in config.j"),
+        ({"max_position_embeddings": 80}, "weights.safetensors: 'embeddings.position_embeddings.weight' has the shap"),
+        ({"num_attention_heads": 7}, "config.json: num_attention_heads must divide hidden_size, got 7 for 32"),
+        ({"num_attention_heads": 0}, "config.json: num_attention_heads must be a whole number of at least 1, got 0"),
+        ({"layer_norm_eps": "x"}, "config.json: layer_norm_eps must be a number of at least 0, got 'x'"),
+        ({"layer_norm_eps": -1e-5}, "config.json: layer_norm_eps must be a number of at least 0, got -1e-05"),
+        ({"hidden_act": ["gelu"]}, "config.json: hidden_act must be a name, got ['gelu']"),
     ],
 )
 def test_a_folder_at_fault_is_refused_with_the_reason(tiny, tmp_path, change, message):
@@ -185,6 +200,44 @@ def test_a_folder_at_fault_is_refused_with_the_reason(tiny, tmp_path, change, me
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ModelError, match=re.escape(message)):
+        plain(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("head.weight", (32,)),
+        ("head.weight", (2, 32)),
+        ("head.bias", ()),
+        ("embeddings.word_embeddings.weight", (100, 31)),
+        ("embeddings.token_type_embeddings.weight", (0, 32)),
+        ("embeddings.LayerNorm.bias", (1,)),
+        ("encoder.layer.0.attention.self.query.bias", (1,)),
+        ("encoder.layer.1.attention.output.dense.weight", (32, 16)),
+        ("encoder.layer.2.output.LayerNorm.weight", (1, 32)),
+    ],
+)
+def test_weights_of_another_shape_are_refused(tiny, tmp_path, name, shape):
+    path = tiny_rewards.plain(tiny("bert"), tmp_path / "plain") / "weights.safetensors"
+    save_file({**load_file(path), name: np.ones(shape, np.float32)}, path)
+    with pytest.raises(ModelError, match=re.escape(f"{path}: '{name}' has the shape {shape}, but by the sizes in con")):
+        plain(path.parent)
+
+
+def test_tokens_that_the_weights_do_not_have_are_refused(tiny, tmp_path):
+    folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
+    settings = json.loads((folder / "reward.json").read_text())
+    wrong = {**settings, "frame": {**settings["frame"], "suffix": [99_999]}}
+    (folder / "reward.json").write_text(json.dumps(wrong))
+    with pytest.raises(ModelError, match=r"plain/reward\.json: frame goes up to token 99,999, but the weights have "):
+        plain(folder)
+    (folder / "reward.json").write_text(json.dumps(settings))
+    path, name = folder / "weights.safetensors", "embeddings.word_embeddings.weight"
+    arrays = load_file(path)
+    save_file({**arrays, name: arrays[name][:50]}, path)
+    with pytest.raises(
+        ModelError, match=r"plain/tokenizer\.json: its vocabulary goes up to token \d+, but the weights"
+    ):
         plain(folder)
 
 

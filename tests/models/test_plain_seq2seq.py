@@ -193,7 +193,7 @@ def test_facts_name_the_weights(model: PlainSeq2Seq) -> None:
         ({"metrist_format": None}, r"config\.json: has no 'metrist_format'; this folder is no model in metrist's own"),
         ({"metrist_format": 9}, r"config\.json: is of format 9, this metrist reads 1; install metrist and metrist-mod"),
         ({"architecture": "bert"}, r"config\.json: is a 'bert', wanted a 't5'"),
-        ({"num_heads": None}, r"neither config\.json nor weights\.safetensors has 'num_heads'; install metrist-models"),
+        ({"num_heads": None}, r"neither config\.json nor weights\.safetensors has 'num_heads'; the folder is damaged"),
         ({"num_layers": 3}, r"neither config\.json nor weights\.safetensors has 'encoder\.block\.2\.layer\.0\.SelfAtt"),
     ],
 )

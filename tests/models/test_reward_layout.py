@@ -22,7 +22,7 @@ def numbers(texts: Sequence[str]) -> list[list[int]]:
 
 
 def row(judged: Judged = ASKED, frame: Frame = FRAME, **layout: object) -> tuple[list[int], int]:
-    (ids,), (cut,), _ = lay_out(numbers, frame, Layout(**layout), [judged])
+    (ids,), (cut,), _, _ = lay_out(numbers, frame, Layout(**layout), [judged])
     return ids.tolist(), cut
 
 
@@ -38,6 +38,12 @@ def test_labels_stand_before_their_fields() -> None:
 def test_what_is_empty_has_no_separator() -> None:
     assert row(Judged("", (("1", ""), ("3", "40")))) == ([101, 40, 103], 0)
     assert row(Judged("", (("3", ""),)), Frame((), (102,), ())) == ([102], 0)
+
+
+def test_what_the_tokenizer_does_not_know_is_not_read() -> None:
+    judged = [Judged("10", (("1", "7"), ("3", answer))) for answer in ("40 7 41", "7 7", "")]
+    assert lay_out(numbers, FRAME, Layout(), judged, unknown=7).read == [2, 0, 0]
+    assert lay_out(numbers, FRAME, Layout(), judged).read == [3, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ def test_a_row_tells_where_its_answer_begins(
     judged: Judged, frame: Frame, layout: dict[str, object], wanted: list[int]
 ) -> None:
     """`wanted` is all from there on. An answer without tokens is what stands last: there must be something to read."""
-    (ids,), _, (start,) = lay_out(numbers, frame, Layout(**layout), [judged])
+    (ids,), _, (start,), _ = lay_out(numbers, frame, Layout(**layout), [judged])
     assert ids[start:].tolist() == wanted
 
 

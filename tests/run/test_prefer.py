@@ -99,6 +99,18 @@ def test_pairs_that_the_data_give_are_taken_once_with_what_most_people_chose():
     assert (brief.pairs, brief.value) == (1, 0.0)
 
 
+def test_the_note_on_people_counts_the_pairs_of_every_comparator():
+    """By hand: three pairs, two of which people decided; the second comparator cannot judge the pair of item 2."""
+    (note,) = [one for one in metrist.prefer(PAIRS, Longer()).comparator_table().notes if "good" in one]
+    assert note.endswith("chose as most people did, of 3; a coin would reach 0.167.")
+    rows = [*PAIRS[:3], {**PAIRS[3], "outputs": ["", "yy"]}]
+    found = metrist.prefer(rows, [Longer(), "by_score(metric=length, better='higher')"])
+    (note,) = [one for one in found.comparator_table().notes if "good" in one]
+    counts = {one.comparator: (one.pairs, f"{one.chance:.3f}") for one in found.agreement() if one.aspect == "good"}
+    assert sorted(pairs for pairs, _ in counts.values()) == [2, 3]
+    assert note.endswith(": " + ", ".join(f"{name} {n} and {coin}" for name, (n, coin) in counts.items()) + ".")
+
+
 def test_all_pairs_can_be_asked_for_where_the_data_give_some():
     assert len(metrist.prefer(PAIRS, Longer(), pairs="all")) == 4
     with pytest.raises(RunError, match=r"the data give no pairs: rows with 'systems' and 'outputs' of two"):

@@ -333,7 +333,7 @@ def test_accuracy_is_counted_by_criterion_and_equal_rewards_are_wrong() -> None:
 
         def rewards(self, judged: Any) -> Rewards:
             values = np.array([float(len(one.fields[-1][1].split()[-1])) for one in judged])
-            return Rewards(values, np.zeros(len(values), np.int64))
+            return Rewards(values, np.zeros(len(values), np.int64), np.ones(len(values), np.int64))
 
     pairs = [*answer_pairs(3), *answer_pairs(2, "B")]
     scores = score_pairs(Lengths(), pairs)

@@ -100,7 +100,8 @@ def main() -> None:
         _close_output()
         sys.exit(1)
     except OSError as fault:
-        remark(f"cannot write what was found: {fault.strerror or fault}")
+        # Without a file's name it is standard output that cannot be written to.
+        remark(f"{fault.filename or 'cannot write what was found'}: {fault.strerror or fault}")
         _close_output()
         sys.exit(2)
 

@@ -33,6 +33,7 @@ NO_CONTEXT = "no_context"
 #: 1 where the model never learned the criterion; in an ensemble with the model's number behind it.
 UNLEARNED = "unlearned"
 _EMPTY = "the output is empty: there is nothing to prefer"
+_UNREADABLE = "the output has nothing that the model can read"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,8 @@ class Preference(Neural):
             object.__setattr__(self, "criterion", known.code)
         object.__setattr__(self, "model", _one_or_several(self.model))
         object.__setattr__(self, "higher_is_better", known is None or not known.opposite)
+        if isinstance(self.context, str):
+            raise SpecError(f"{self.name}: context must be a list of fields, got {self.context!r}")
         if self.context is not None:
             object.__setattr__(self, "context", tuple(self.context))
         if self.instruction is not None and not self.instruction.strip():
@@ -76,7 +79,11 @@ class Preference(Neural):
         if _in_tables(self.criterion) is None:
             for one in found:
                 _learned_as(self.criterion, RewardSettings.read(one.folder, one.name), one.name)
-        return {"weights": ", ".join(one.fingerprint for one in found)}
+        weights = [one.fingerprint for one in found]
+        if len(set(weights)) < len(weights):
+            named = [one.name for one in found]
+            raise SpecError(f"preference: the models of an ensemble must be different ones, got the same in {named}")
+        return {"weights": ", ".join(weights)}
 
     def score(self, shard: Shard) -> Scores:
         able = [i for i, record in enumerate(shard.records) if record.output.strip()]
@@ -87,7 +94,10 @@ class Preference(Neural):
         found = [self._asked(one, records) for one in self.models]
         parts = {**_parts(found), **_lacking(found), **_unlearned(found)}
         parts[CUT] = np.max([one.rewards.cut for one in found], axis=0).astype(np.float64)
-        return Scores(values=_values(found), parts=parts).spread(len(shard), able, failures)
+        read = np.min([one.rewards.read for one in found], axis=0) > 0
+        failures |= {able[at]: _UNREADABLE for at in np.flatnonzero(~read)}
+        scores = Scores(values=_values(found)[read], parts={name: part[read] for name, part in parts.items()})
+        return scores.spread(len(shard), [able[at] for at in np.flatnonzero(read)], failures)
 
     def against(self, first: Score, second: Score) -> str:
         """The two scores, and how sure the model is that the first is the better one, if it says so itself: that is
@@ -100,7 +110,7 @@ class Preference(Neural):
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many outputs had texts cut, how many lacked the context that the criterion is about, and which models
-        never learned the criterion."""
+        never learned what they were asked."""
         lacking = int(np.nansum(scores.parts.get(NO_CONTEXT, np.zeros(1))))
         asked_for = " or ".join(self.context or ("source", f"other context for {self.criterion!r}"))
         said = f"{self.text}: {lacking:,} of {len(scores):,} outputs have no {asked_for}, and were judged without"
@@ -110,11 +120,12 @@ class Preference(Neural):
         names = [one.model for one in self.models]
         parts = _each(UNLEARNED, len(names))
         guessing = [name for name, part in zip(names, parts, strict=True) if part in scores.parts]
-        return [
-            f"{self.text}: {name} has not learned {self.criterion!r}, and judged by the criterion's own words: take "
-            "the scores for a guess"
-            for name in guessing
-        ]
+        unlearned = (
+            f"{self.criterion!r}, and judged by the criterion's own words"
+            if self.instruction is None
+            else "this instruction, and follows it as far as it resembles those that it has learned"
+        )
+        return [f"{self.text}: {name} has not learned {unlearned}: take the scores for a guess" for name in guessing]
 
     def _asked(self, options: Options, records: Sequence[Record]) -> _Found:
         model = reward.load(options)
@@ -124,7 +135,8 @@ class Preference(Neural):
         seen = [shown(record, self.context, settings.fields.get(learned or ""), known) for record in records]
         rewards = model.rewards([Judged(instruction, one.fields) for one in seen])
         # In words of one's own nothing but the instruction is asked for.
-        return _Found(rewards, settings, seen, guesses=learned is None and self.instruction is None)
+        guesses = learned is None if self.instruction is None else self.instruction not in _words(settings)
+        return _Found(rewards, settings, seen, guesses=guesses)
 
 
 class _Found(NamedTuple):
@@ -133,16 +145,14 @@ class _Found(NamedTuple):
     rewards: Rewards
     settings: RewardSettings
     seen: Sequence[Shown]
-    #: Whether it was asked for a criterion that it never learned.
+    #: Whether it was asked for something that it never learned.
     guesses: bool
 
 
 def _one_or_several(model: str | Sequence[str]) -> str | tuple[str, ...]:
-    if isinstance(model, str):
-        return model
-    several = tuple(model)
-    if not several:
-        raise SpecError("preference: model must name a preference model, or several in a list, got an empty list")
+    several = (model,) if isinstance(model, str) else tuple(model)
+    if not several or not all(one.strip() for one in several):
+        raise SpecError(f"preference: model must name a preference model, or several in a list, got {model!r}")
     if len(set(several)) < len(several):
         raise SpecError(f"preference: the models of an ensemble must be different ones, got {list(several)}")
     return several if len(several) > 1 else several[0]
@@ -183,6 +193,12 @@ def _instruction(learned: str | None, settings: RewardSettings, known: Criterion
     return known.instruction if known else ""
 
 
+def _words(settings: RewardSettings) -> set[str]:
+    """The instructions that the model knows: those of its folder, and the other wordings of the same criteria."""
+    known = [one for name in settings.criteria if (one := _in_tables(name)) is not None]
+    return {*settings.criteria.values(), *(words for one in known for words in one.instructions)}
+
+
 def _values(found: Sequence[_Found]) -> Numbers:
     """Mean rewards as distances from the mean of the answers that the models were trained on, in their standard
     deviation."""
@@ -213,6 +229,6 @@ def _lacking(found: Sequence[_Found]) -> dict[str, Numbers]:
 
 
 def _unlearned(found: Sequence[_Found]) -> dict[str, Numbers]:
-    """Which models were asked for a criterion that they never learned."""
+    """Which models were asked for something that they never learned."""
     names = _each(UNLEARNED, len(found))
     return {name: np.ones(len(one.seen)) for name, one in zip(names, found, strict=True) if one.guesses}

@@ -59,20 +59,24 @@ class Frame(NamedTuple):
 
 
 class Laid(NamedTuple):
-    """Rows of tokens, how many tokens were left out of each, and where in a row its answer begins."""
+    """Rows of tokens, how many tokens were left out of each, where in a row its answer begins, and how many tokens of
+    the answer stand for something that the tokenizer knows."""
 
     ids: list[NDArray[np.int32]]
     cut: list[int]
     starts: list[int]
+    read: list[int]
 
 
-def lay_out(encode: Encode, frame: Frame, layout: Layout, judged: Sequence[Judged]) -> Laid:
-    """The rows of all answers; every distinct text is tokenised once. `encode` adds no special tokens. An answer that
-    does not fit beside its instruction is cut at its end."""
+def lay_out(encode: Encode, frame: Frame, layout: Layout, judged: Sequence[Judged], unknown: int | None = None) -> Laid:
+    """The rows of all answers; every distinct text is tokenised once. `encode` adds no special tokens; `unknown` is the
+    one it has for what it does not know. An answer that does not fit beside its instruction is cut at its end."""
     known = _encoded(encode, judged, layout)
     rows = [_row(one, known, frame, layout) for one in judged]
+    answers = [known[one.fields[-1][1]] for one in judged]
+    read = [sum(token != unknown for token in answer) for answer in answers]
     ids, cut, starts = zip(*rows, strict=True) if rows else ((), (), ())
-    return Laid([np.array(row, np.int32) for row in ids], list(cut), list(starts))
+    return Laid([np.array(row, np.int32) for row in ids], list(cut), list(starts), read)
 
 
 def _encoded(encode: Encode, judged: Sequence[Judged], layout: Layout) -> dict[str, list[int]]:
@@ -153,6 +157,14 @@ def bare_ids(tokenizer: Any) -> Encode:
     if backend is tokenizer or fast(_PROBES) == _called(tokenizer)(_PROBES):
         return fast
     return _called(tokenizer)
+
+
+def unknown_id(tokenizer: Any) -> int | None:
+    """The token for what the tokenizer does not know, where it has one: of transformers or a tokenizers.Tokenizer."""
+    if callable(tokenizer):
+        return getattr(tokenizer, "unk_token_id", None)
+    named = getattr(tokenizer.model, "unk_token", None)
+    return tokenizer.token_to_id(named) if named else None
 
 
 def _called(tokenizer: Any) -> Encode:

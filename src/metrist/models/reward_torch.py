@@ -14,7 +14,7 @@ from metrist.errors import ModelError
 from metrist.models import batching, devices, pretrained, weights
 from metrist.models.encoder import at_once, limit_of
 from metrist.models.options import Options
-from metrist.models.reward_layout import Encode, Judged, Layout, bare_ids, frame_of, lay_out
+from metrist.models.reward_layout import Encode, Judged, Layout, bare_ids, frame_of, lay_out, unknown_id
 from metrist.models.reward_model import RewardModel, begun, loaded, padding_of, pooling_of
 from metrist.models.reward_settings import Pooling, RewardSettings
 from metrist.models.rewards import Rewards
@@ -28,6 +28,7 @@ class TorchReward:
 
     model: RewardModel
     encode: Encode
+    unknown: int | None
     pad: int
     settings: RewardSettings
     device: Any
@@ -54,11 +55,11 @@ class TorchReward:
 
     def rewards(self, judged: Sequence[Judged]) -> Rewards:
         distinct = list(dict.fromkeys(judged))
-        laid = lay_out(self.encode, self.settings.frame, self.settings.layout, distinct)
+        laid = lay_out(self.encode, self.settings.frame, self.settings.layout, distinct, self.unknown)
         values = self._values(laid.ids, laid.starts)
         number = {one: at for at, one in enumerate(distinct)}
         order = np.array([number[one] for one in judged], np.int64)
-        return Rewards(values[order], np.array(laid.cut, np.int64)[order])
+        return Rewards(values[order], np.array(laid.cut, np.int64)[order], np.array(laid.read, np.int64)[order])
 
     def _values(self, rows: Sequence[Row], starts: Sequence[int]) -> NDArray[np.float64]:
         order = batching.longest_first([len(row) for row in rows])
@@ -110,6 +111,7 @@ def ready(
     return TorchReward(
         model=model,
         encode=bare_ids(tokenizer),
+        unknown=unknown_id(tokenizer),
         pad=padding_of(model.body.config, tokenizer),
         settings=settings,
         device=place.device,

@@ -13,10 +13,12 @@ from metrist.models.reward_settings import RewardSettings
 
 
 class Rewards(NamedTuple):
-    """A reward for each answer, and how many tokens its row had to leave out."""
+    """A reward for each answer, how many tokens its row had to leave out, and how many of the answer's tokens the model
+    can read: where there are none, the reward says nothing of the answer."""
 
     values: NDArray[np.float64]
     cut: NDArray[np.int64]
+    read: NDArray[np.int64]
 
 
 class Reward(Protocol):

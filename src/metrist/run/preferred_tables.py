@@ -66,7 +66,7 @@ def comparator_table(rows: Sequence[Comparing], agreements: Sequence[Agreement])
             ]
             for row in rows
         ],
-        notes=[*_flip_note(rows), *(_chance(one) for one in agreements[: len(aspects)] if one.pairs)],
+        notes=[*_flip_note(rows), *(note for aspect in aspects for note in _as_people(aspect, agreements))],
     )
 
 
@@ -74,11 +74,16 @@ def _agreed(one: Agreement) -> Estimate:
     return Estimate(one.value, one.low, one.high)
 
 
-def _chance(one: Agreement) -> str:
-    return (
-        f"As people: the share of pairs ({one.pairs:,} by {one.aspect}) where the comparator chose as most people did; "
-        f"a coin would reach {one.chance:.3f}."
-    )
+def _as_people(aspect: str, agreements: Sequence[Agreement]) -> list[str]:
+    """On how many pairs, and what a coin would reach there; for each comparator where they judged different ones."""
+    told = [one for one in agreements if one.aspect == aspect and one.pairs]
+    if not told:
+        return []
+    share = f"As people, {aspect}: the share of pairs where the comparator chose as most people did"
+    if len({(one.pairs, one.chance) for one in told}) == 1:
+        return [f"{share}, of {told[0].pairs:,}; a coin would reach {told[0].chance:.3f}."]
+    each = ", ".join(f"{one.comparator} {one.pairs:,} and {one.chance:.3f}" for one in told)
+    return [f"{share}. Comparators judged different pairs; how many, and what a coin would reach on them: {each}."]
 
 
 def _flip_note(rows: Sequence[Comparing]) -> list[str]:

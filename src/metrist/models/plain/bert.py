@@ -8,6 +8,7 @@ what lies beside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from metrist.models.plain.quantised import Floats
 Ids = NDArray[np.int32]
 Activation = Callable[[Floats], None]
 
+#: What earlier versions of transformers wrote beside a model's weights: 0, 1, 2, ...
+_BESIDE = ("embeddings.position_ids",)
 #: Numbers that a function goes over at a time, step after step: they and two copies stay in a core's own cache.
 _PIECE = 1 << 16
 
@@ -38,8 +41,22 @@ class Sizes:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Sizes:
-        """The sizes in a configuration; a missing one is a KeyError that names it."""
-        return cls(**{name: config[name] for name in cls.__dataclass_fields__})
+        """The sizes in a configuration; a missing one is a KeyError that names it, a wrong one a ValueError."""
+        sizes = cls(**{name: config[name] for name in cls.__dataclass_fields__})
+        for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"):
+            # A bool is an int to Python.
+            if type(config[name]) is not int or config[name] < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {config[name]!r}")
+        if sizes.hidden_size % sizes.num_attention_heads:
+            raise ValueError(
+                f"num_attention_heads must divide hidden_size, got {sizes.num_attention_heads} for {sizes.hidden_size}"
+            )
+        epsilon = sizes.layer_norm_eps
+        if type(epsilon) not in (int, float) or not math.isfinite(epsilon) or epsilon < 0:
+            raise ValueError(f"layer_norm_eps must be a number of at least 0, got {epsilon!r}")
+        if not isinstance(sizes.hidden_act, str):
+            raise ValueError(f"hidden_act must be a name, got {sizes.hidden_act!r}")
+        return sizes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +103,9 @@ class Bert:
     """The model. Texts are given as rows of ids, special tokens included."""
 
     def __init__(self, arrays: Mapping[str, Floats], sizes: Sizes) -> None:
+        """An array that does not fit the sizes, or that nothing uses, is a ValueError, a missing one a KeyError."""
         self.sizes = sizes
+        _check(arrays, sizes)
         self._activation = _activation(sizes.hidden_act)
         self._words = arrays["embeddings.word_embeddings.weight"]
         # All tokens are of one kind, so that what is said of it can be said with the position.
@@ -94,6 +113,12 @@ class Bert:
         self._positions = arrays["embeddings.position_embeddings.weight"] + kind
         self._norm = _norm(arrays, "embeddings.LayerNorm", sizes)
         self._layers = [_layer(arrays, f"encoder.layer.{n}", sizes) for n in range(sizes.num_hidden_layers)]
+
+    def check_tokens(self, where: str, count: int) -> None:
+        """That there is a vector for each of so many tokens: ids below their number; else a ValueError."""
+        known = len(self._words)
+        if count > known:
+            raise ValueError(f"{where} goes up to token {count - 1:,}, but the weights have {known:,} tokens")
 
     def vectors(self, texts: Sequence[Ids], spans: Sequence[tuple[int, int]]) -> Floats:
         """A row for each text: the mean over the tokens of its span, from the first to before the second number. Texts
@@ -153,6 +178,48 @@ def _runs(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
             end += 1
         yield row, end - at, lengths[at]
         row, at = row + (end - at) * lengths[at], end
+
+
+def _check(arrays: Mapping[str, Floats], sizes: Sizes) -> None:
+    wanted = dict(_shapes(arrays, sizes))
+    for name, shape in wanted.items():
+        check_shape(name, arrays[name], shape)
+    # With fewer layers than were trained, everything would run, and every number would be wrong.
+    if unused := [name for name in arrays if name not in wanted and name not in _BESIDE]:
+        raise ValueError(f"{unused[0]!r} is in no layer of a model with num_hidden_layers {sizes.num_hidden_layers}")
+
+
+def check_shape(name: str, array: Floats, wanted: tuple[int | None, ...]) -> None:
+    """That an array has this shape, None being any size but 0; else a ValueError."""
+    fits = len(wanted) == array.ndim and all(
+        size == asked or (asked is None and size) for size, asked in zip(array.shape, wanted, strict=True)
+    )
+    if not fits:
+        shown = ", ".join("any" if size is None else str(size) for size in wanted)
+        raise ValueError(f"{name!r} has the shape {array.shape}, but by the sizes in config.json it is ({shown})")
+
+
+def _shapes(arrays: Mapping[str, Floats], sizes: Sizes) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+    """The name and shape of all that a model of these sizes has."""
+    width = sizes.hidden_size
+    # config.json does not have this one: the first layer says it for all.
+    inner = next(iter(arrays["encoder.layer.0.intermediate.dense.weight"].shape), 0)
+    yield "embeddings.word_embeddings.weight", (None, width)
+    yield "embeddings.token_type_embeddings.weight", (None, width)
+    yield "embeddings.position_embeddings.weight", (sizes.max_position_embeddings, width)
+    yield from _weight_and_bias("embeddings.LayerNorm", (width,))
+    for layer in (f"encoder.layer.{number}" for number in range(sizes.num_hidden_layers)):
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            yield from _weight_and_bias(f"{layer}.attention.{name}", (width, width))
+        yield from _weight_and_bias(f"{layer}.attention.output.LayerNorm", (width,))
+        yield from _weight_and_bias(f"{layer}.intermediate.dense", (inner, width))
+        yield from _weight_and_bias(f"{layer}.output.dense", (width, inner))
+        yield from _weight_and_bias(f"{layer}.output.LayerNorm", (width,))
+
+
+def _weight_and_bias(name: str, weight: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", weight
+    yield f"{name}.bias", weight[:1]
 
 
 def _layer(arrays: Mapping[str, Floats], name: str, sizes: Sizes) -> _Layer:

@@ -7,7 +7,9 @@ depends on what else was in the batch, as it does where activations are rounded 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from metrist.errors import MissingExtra, ModelError
 
 Floats = NDArray[np.float32]
+_Kind = TypeVar("_Kind", np.float16, np.float32)
 
 #: A matrix `m` lies in the file as `m` (8 bits: int8; fewer: bit planes) and `m.scale`, [rows, groups of columns].
 SCALE = ".scale"
@@ -105,17 +108,58 @@ def read(path: Path) -> dict[str, Floats]:
     try:
         stored = load_file(str(path))
     except (OSError, SafetensorError) as fault:
-        raise ModelError(f"{path}: the weights cannot be read ({fault}); install metrist-models again") from None
+        raise ModelError(f"{path}: the weights cannot be read ({fault}); {remedy(path.parent)}") from None
     parts = (SCALE, SHAPE)
-    return {name: _read_one(name, stored) for name in stored if not name.endswith(parts)}
+    try:
+        return {name: _read_one(name, stored) for name in stored if not name.endswith(parts)}
+    except ValueError as fault:
+        raise ModelError(f"{path}: {fault}; {remedy(path.parent)}") from None
+
+
+def remedy(folder: Path) -> str:
+    """What helps with a damaged model: an installation brings back only those that metrist-models has."""
+    try:
+        shipped = Path(str(resources.files("metrist_models"))).resolve()
+    except ModuleNotFoundError:
+        shipped = None
+    if shipped is not None and folder.resolve().is_relative_to(shipped):
+        return "install metrist-models again"
+    return "the folder is damaged: write it again from the model that it was made of"
 
 
 def _read_one(name: str, stored: Mapping[str, NDArray[np.generic]]) -> Floats:
     array = stored[name]
     if name + SCALE not in stored:
-        return array.astype(np.float32)
-    scale = stored[name + SCALE].astype(np.float16)
+        if array.dtype.kind in "biu":
+            raise ValueError(f"{name!r} has whole numbers ({array.dtype}) but no {name + SCALE!r}")
+        return _finite(name, array.astype(np.float32))
+    shape = _whole_shape(name, array, stored.get(name + SHAPE))
+    scale = _finite(name + SCALE, stored[name + SCALE].astype(np.float16))
+    if scale.ndim != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % scale.shape[1]:
+        raise ValueError(f"{name + SCALE!r} has the shape {scale.shape}, which does not fit a matrix of {shape}")
     if name + SHAPE in stored:
-        rows, columns = (int(size) for size in stored[name + SHAPE])
-        return dequantise(unpacked(array.astype(np.uint8), (rows, columns)), scale)
+        return dequantise(unpacked(array.astype(np.uint8), shape), scale)
     return dequantise(array.astype(np.int8), scale)
+
+
+def _whole_shape(name: str, array: NDArray[np.generic], said: NDArray[np.generic] | None) -> tuple[int, int]:
+    """The shape of a matrix of whole numbers; bit planes have it beside them, and must be as many bytes as it asks
+    for: missing ones would be read as zeros."""
+    if array.ndim != 2 or array.dtype != (np.int8 if said is None else np.uint8):
+        form = "a matrix of int8" if said is None else "bit planes of uint8"
+        raise ValueError(f"{name!r} has the shape {array.shape} in {array.dtype}, wanted {form}")
+    if said is None:
+        return array.shape[0], array.shape[1]
+    if said.shape != (2,) or said.dtype.kind != "i" or (said.astype(np.int64) < 1).any():
+        raise ValueError(f"{name + SHAPE!r} is {said.tolist()}, wanted rows and columns")
+    rows, columns = (int(size) for size in said)
+    if not 1 <= array.shape[0] <= 8 or array.shape[1] != -(-rows * columns // 8):
+        raise ValueError(f"{name!r} has bit planes of {array.shape}, which do not fit a matrix of {(rows, columns)}")
+    return rows, columns
+
+
+def _finite(name: str, array: NDArray[_Kind]) -> NDArray[_Kind]:
+    # The least and the largest are NaN where any number is: two fast passes, and no table of flags.
+    if array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        raise ValueError(f"{name!r} has numbers that are infinite or none (NaN)")
+    return array

@@ -13,9 +13,10 @@ from metrist.models import batching
 from metrist.models.options import batch_tokens
 from metrist.models.plain import cores
 from metrist.models.plain import folder as folders
-from metrist.models.plain.bert import Bert, Sizes
-from metrist.models.plain.quantised import Floats, read
-from metrist.models.reward_layout import Judged, Laid, bare_ids, lay_out
+from metrist.models.plain.bert import Bert, Sizes, check_shape
+from metrist.models.plain.quantised import Floats, read, remedy
+from metrist.models.reward_layout import Judged, Laid, bare_ids, lay_out, unknown_id
+from metrist.models.reward_settings import NAME as SETTINGS
 from metrist.models.reward_settings import Pooling, RewardSettings
 from metrist.models.rewards import Rewards
 from metrist.models.weights import Weights
@@ -35,16 +36,26 @@ class PlainReward:
         config = folders.read_config(weights.folder, ARCHITECTURE)
         settings = RewardSettings.read(weights.folder, weights.name)
         arrays = read(weights.folder / folders.WEIGHTS)
+        tokenizer = folders.read_tokenizer(weights.folder)
+        file = folders.CONFIG
         try:
             sizes = Sizes.of(config)
-            self._network = Bert(arrays, sizes)
-            self._head, self._bias = _head(arrays)
+            file = folders.WEIGHTS
+            self._head, self._bias = _head(arrays, sizes.hidden_size)
+            self._network = Bert({name: one for name, one in arrays.items() if not name.startswith("head.")}, sizes)
+            file = folders.TOKENIZER
+            # Tokens that were added to it later stand in no text: such words are read as the letters they have.
+            self._network.check_tokens("its vocabulary", tokenizer.get_vocab_size(with_added_tokens=False))
+            file = SETTINGS
+            self._network.check_tokens("frame", 1 + max((one for part in settings.frame for one in part), default=0))
         except KeyError as missing:
             where = f"neither {folders.CONFIG} nor {folders.WEIGHTS} has"
-            raise ModelError(f"{weights.folder}: {where} {missing}; install metrist-models again") from None
+            raise ModelError(f"{weights.folder}: {where} {missing}; {remedy(weights.folder)}") from None
+        except ValueError as fault:
+            raise ModelError(f"{weights.folder / file}: {fault}; {remedy(weights.folder)}") from None
         room = min(settings.layout.max_length or sizes.max_position_embeddings, sizes.max_position_embeddings)
         self.settings = replace(settings, layout=replace(settings.layout, max_length=room))
-        self._encode = bare_ids(folders.read_tokenizer(weights.folder))
+        self._encode, self._unknown = bare_ids(tokenizer), unknown_id(tokenizer)
         self._fingerprint = weights.fingerprint
 
     @property
@@ -55,9 +66,10 @@ class PlainReward:
     def rewards(self, judged: Sequence[Judged]) -> Rewards:
         """One reward per answer, in the order given, within 1e-5 of each other whatever else is judged with it."""
         number = {one: at for at, one in enumerate(dict.fromkeys(judged))}
-        laid = lay_out(self._encode, self.settings.frame, self.settings.layout, list(number))
+        laid = lay_out(self._encode, self.settings.frame, self.settings.layout, list(number), self._unknown)
         order = np.array([number[one] for one in judged], np.int64)
-        return Rewards(self._values(laid)[order], np.array(laid.cut, np.int64)[order])
+        cut, known = (np.array(counts, np.int64)[order] for counts in (laid.cut, laid.read))
+        return Rewards(self._values(laid)[order], cut, known)
 
     def _values(self, laid: Laid) -> NDArray[np.float64]:
         # Alike lengths meet, since attention takes those of one length together.
@@ -91,5 +103,7 @@ def _at_once(lengths: Sequence[int]) -> int:
     return batch_tokens() or min(_BUDGET, max(_LEAST, -(-sum(lengths) // cores.threads())))
 
 
-def _head(arrays: Mapping[str, Floats]) -> tuple[NDArray[np.float64], float]:
+def _head(arrays: Mapping[str, Floats], width: int) -> tuple[NDArray[np.float64], float]:
+    check_shape("head.weight", arrays["head.weight"], (1, width))
+    check_shape("head.bias", arrays["head.bias"], (1,))
     return arrays["head.weight"][0].astype(np.float64), float(arrays["head.bias"][0])

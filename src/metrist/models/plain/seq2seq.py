@@ -14,7 +14,7 @@ from metrist.models import tokenizing
 from metrist.models.likelihoods import Likelihoods
 from metrist.models.options import batch_tokens
 from metrist.models.plain import folder as folders
-from metrist.models.plain.quantised import Floats, read
+from metrist.models.plain.quantised import Floats, read, remedy
 from metrist.models.plain.t5 import T5, Sizes
 from metrist.models.weights import Weights
 
@@ -90,7 +90,7 @@ class PlainSeq2Seq:
             return cls(T5(arrays, Sizes.of(config)), tokenizer, config, weights.fingerprint)
         except KeyError as missing:
             where = f"neither {folders.CONFIG} nor {folders.WEIGHTS} has"
-            raise ModelError(f"{weights.folder}: {where} {missing}; install metrist-models again") from None
+            raise ModelError(f"{weights.folder}: {where} {missing}; {remedy(weights.folder)}") from None
 
     @property
     def facts(self) -> Mapping[str, str]:

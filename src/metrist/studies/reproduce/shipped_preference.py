@@ -190,5 +190,7 @@ def _mean(rows: Sequence[Row], decimals: int) -> Row:
 
 
 def _above(name: str, rows: Sequence[Row]) -> str:
-    both = [(row.cells[OWN].value, row.cells[name].value) for row in rows if name in row.cells]
-    return f"{name} in {sum(own > other for own, other in both)} of {len(both)}" if both else ""
+    # Asked for the overall quality, both of the model's columns are the same.
+    own = [row for row in rows if name != OVERALL or row.criterion != "overall"]
+    both = [(row.cells[OWN].value, row.cells[name].value) for row in own if name in row.cells]
+    return f"{name} in {sum(ours > other for ours, other in both)} of {len(both)}" if both else ""
