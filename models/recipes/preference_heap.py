@@ -9,27 +9,15 @@ for each model; the mean is over the 15 criteria that can be compared (without H
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from metrist import criteria
-from metrist.data.good_bad import GoodBad
 from metrist.data.pairs_file import read_good_bad
 from metrist.models import reward
 from metrist.models.options import Options
-from metrist.models.rewards import Reward
-from metrist.train.answer_pairs import judged
-
-
-def accuracy(model: Reward, pairs: Sequence[GoodBad]) -> dict[str, float]:
-    """By criterion; a tie of two rewards is wrong."""
-    rewards = model.rewards([one for pair in pairs for one in judged(pair)]).values.reshape(-1, 2)
-    right: dict[str, list[bool]] = {}
-    for pair, (good, bad) in zip(pairs, rewards, strict=True):
-        right.setdefault(pair.criterion, []).append(bool(good > bad))
-    return {criterion: 100 * float(np.mean(told)) for criterion, told in sorted(right.items())}
+from metrist.train.judging_pairs import accuracy, score_pairs
 
 
 def main() -> None:
@@ -40,10 +28,10 @@ def main() -> None:
     models = [reward.load(Options(model=folder)) for folder in folders]
     for side in ("dev", "test"):
         known = [pair for pair in heap if pair.split == side]
-        figures = [accuracy(model, known) for model in models]
-        for criterion in figures[0]:
-            print(side, criterion, *(f"{told[criterion]:.1f}" for told in figures), sep="\t")
-        print(side, "mean", *(f"{np.mean(list(told.values())):.2f}" for told in figures), sep="\t", flush=True)
+        figures = [accuracy(known, score_pairs(model, known)) for model in models]
+        for criterion in sorted(figures[0]):
+            print(side, criterion, *(f"{100 * told[criterion]:.1f}" for told in figures), sep="\t")
+        print(side, "mean", *(f"{100 * np.mean(list(told.values())):.2f}" for told in figures), sep="\t", flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from metrist.data.pairs_file import read_good_bad, write_good_bad
 from metrist.models import reward
 from metrist.models.options import Options
 from metrist.models.rewards import Reward
-from metrist.train.answer_pairs import judged
+from metrist.train.judging_pairs import score_pairs
 
 SEED = 1
 #: How many pairs are new, and how many of all are labelled: four minutes of an H200.
@@ -52,9 +52,9 @@ def to_label(pairs: Sequence[GoodBad]) -> tuple[list[GoodBad], list[GoodBad]]:
 
 def probabilities(pairs: Sequence[GoodBad], teachers: Sequence[Reward]) -> NDArray[np.float64]:
     """How probable it is that the good one is better, by the teachers' mean opinion."""
-    texts = [one for pair in pairs for one in judged(pair)]
-    rewards = np.mean([teacher.rewards(texts).values for teacher in teachers], axis=0).reshape(-1, 2)
-    sure: NDArray[np.float64] = 1 / (1 + np.exp((rewards[:, 1] - rewards[:, 0]) / _COOLING))
+    scores = [score_pairs(teacher, pairs) for teacher in teachers]
+    leads = np.mean([one.good - one.bad for one in scores], axis=0)
+    sure: NDArray[np.float64] = 1 / (1 + np.exp(-leads / _COOLING))
     return sure
 
 
