@@ -55,7 +55,7 @@ def report() -> str:
         f"{SHARED} sources, each with the outputs of 16 systems": system_major(SHARED, systems=16),
         f"{UNSHARED} sources with one output each: nothing shared": system_major(UNSHARED, systems=1),
     }
-    with tempfile.TemporaryDirectory() as place, _one_thread(Path(place) / "cache"):
+    with tempfile.TemporaryDirectory() as place, _one_thread():
         folder = made_model(Path(place) / "bart-base")
         scorers = {name: start(folder) for name, start in CONTENDERS.items()}
         tables = [_table(name, pairs, folder, scorers) for name, pairs in sets.items()]
@@ -147,29 +147,24 @@ def original(folder: Path) -> Scorer:
     return lambda pairs: np.array([s for at in range(0, len(pairs), BATCH) for s in batch(pairs[at : at + BATCH])])
 
 
-def engine(dtype: str) -> Callable[[Path], Scorer]:
+def engine(folder: Path) -> Scorer:
     """metrist's engine, all pairs in one call as a run gives them."""
+    from metrist.models.loading import seq2seq
+    from metrist.models.options import Options
 
-    def start(folder: Path) -> Scorer:
-        from metrist.models.loading import seq2seq
-        from metrist.models.options import Options
+    model = seq2seq(Options(model=str(folder)))
+    model.log_probs([("one", "two")])
 
-        model = seq2seq(Options(model=str(folder), dtype=dtype))  # type: ignore[arg-type]
-        model.log_probs([("one", "two")])
+    def scores(pairs: Sequence[TextPair]) -> NDArray[np.float64]:
+        found = model.log_probs(pairs)
+        return np.array([found.of(pair).astype(np.float64).mean() for pair in range(len(found))])
 
-        def scores(pairs: Sequence[TextPair]) -> NDArray[np.float64]:
-            found = model.log_probs(pairs)
-            return np.array([found.of(pair).astype(np.float64).mean() for pair in range(len(found))])
-
-        return scores
-
-    return start
+    return scores
 
 
 CONTENDERS: dict[str, Callable[[Path], Scorer]] = {
     "the original's way, batches of 4": original,
-    "metrist, float32": engine("float32"),
-    "metrist, int8 (ctranslate2)": engine("int8"),
+    "metrist, float32": engine,
 }
 
 
@@ -180,11 +175,11 @@ def timed(name: str, scorer: Scorer, pairs: Sequence[TextPair]) -> Row:
 
 
 @contextmanager
-def _one_thread(cache: Path) -> Iterator[None]:
-    """One thread for all, and converted models in a folder that goes away."""
+def _one_thread() -> Iterator[None]:
+    """One thread for all."""
     import torch
 
-    changed = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(cache), "METRIST_DEVICE": "cpu"}
+    changed = {"OMP_NUM_THREADS": "1", "METRIST_DEVICE": "cpu"}
     kept = {name: os.environ.get(name) for name in changed}
     threads = torch.get_num_threads()
     os.environ.update(changed)
@@ -217,9 +212,9 @@ def _table(name: str, pairs: Sequence[TextPair], folder: Path, scorers: dict[str
 def _about() -> str:
     return (
         f"BARTScore of SummEval, source to output, measured by `python -m bench.bartscore_cpu` on one core of "
-        f"{machine()}: CPU time of one run each, in one process, models loaded and converted before. BART-base's shape "
+        f"{machine()}: CPU time of one run each, in one process, models loaded before. BART-base's shape "
         "with random weights. BART's tokenizer cannot be had without a hub: a byte-level BPE trained on SummEval "
-        "stands in. ctranslate2 reads a source anew for each of its outputs; metrist's own engine reads it once."
+        "stands in. metrist reads a source once for all of its outputs."
     )
 
 

@@ -377,3 +377,32 @@ def test_other_packages_add_metrics_through_entry_points(monkeypatch):
 def test_a_metric_object_is_taken_as_it_is():
     metric = Length()
     assert build(metric) is metric
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "likelihood(dtype='int8')",
+        "bartscore(dtype='int8')",
+        "prism_style(model='m', dtype='int8')",
+        "gptscore(model='m', dtype='int8')",
+        "perplexity(model='m', dtype='int8')",
+        "bertscore(model='m', dtype='int8')",
+        "embedding_cosine(model='m', dtype='int8')",
+        "preference(dtype='int8')",
+    ],
+)
+def test_the_removed_int8_dtype_is_refused_with_what_to_use_instead(text: str) -> None:
+    name = text.partition("(")[0]
+    message = (
+        rf"{name}: dtype='int8' was removed in metrist 0\.1\.0 together with its ctranslate2 backend; leave dtype out"
+    )
+    with pytest.raises(SpecError, match=message):
+        build(text)
+
+
+def test_an_unknown_dtype_is_refused() -> None:
+    with pytest.raises(
+        SpecError, match="likelihood: dtype must be one of 'float32', 'bfloat16', 'float16', got 'half'"
+    ):
+        build("likelihood(dtype='half')")

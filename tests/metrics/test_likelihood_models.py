@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
-from metrist.errors import MissingExtra
 from metrist.metrics.likelihood import Likelihood
 from metrist.metrics.shard import Shard
 from metrist.records import Record
@@ -98,16 +96,3 @@ def test_the_signature_names_the_weights(tiny):
     facts = dict(fact.split(" ", 1) for fact in metric.signature.split(" | ")[1:])
     assert len(facts["weights"]) == 12
     assert facts["prompts"].startswith("70 ")
-
-
-def test_the_signature_names_what_computes_in_int8(tiny, monkeypatch):
-    metric = Likelihood(model=str(tiny("bart")), dtype="int8")
-    assert f" | compute ctranslate2 {version('ctranslate2')}" in metric.signature
-    assert "compute" not in Likelihood(model=str(tiny("bart"))).signature
-
-    def missing(name: str) -> str:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr("metrist.models.ctranslate_conversion.version", missing)
-    with pytest.raises(MissingExtra, match=r"dtype='int8' needs .*metrist\[fast\]"):
-        assert metric.signature

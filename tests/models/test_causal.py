@@ -415,11 +415,6 @@ def test_without_torch_the_extra_to_install_is_named(monkeypatch):
         loading.causal(Options(model="any/one"))
 
 
-def test_int8_is_refused(tiny):
-    with pytest.raises(ModelError, match="int8 is for sequence-to-sequence models"):
-        Causal.load(Options(model=str(tiny("gpt2")), dtype="int8"))
-
-
 def test_half_the_digits_do_not_make_a_model_one_that_cannot_share(folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder("llama")).bfloat16().eval()
     place = devices.Place(device=torch.device("cpu"), dtype=torch.bfloat16, tokens=100)

@@ -88,9 +88,19 @@ def test_half_precision_on_a_cpu_is_refused(dtype: Dtype, monkeypatch: pytest.Mo
         devices.place(Options(model="m", dtype=dtype))
 
 
-def test_int8_is_refused_where_only_torch_can_run_the_model() -> None:
-    with pytest.raises(ModelError, match="m: int8 is for sequence-to-sequence models on a CPU; set dtype='float32'"):
-        devices.place(Options(model="m", dtype="int8"))
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        (
+            "int8",
+            r"m: dtype='int8' was removed in metrist 0.1.0 .* leave dtype out \(float32\), or use dtype='bfloat16'",
+        ),
+        ("float64", "m: dtype must be one of 'float32', 'bfloat16', 'float16', got 'float64'"),
+    ],
+)
+def test_other_dtypes_are_refused(dtype: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        devices.place(Options(model="m", dtype=dtype))  # type: ignore[arg-type]
 
 
 def test_the_environment_sets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,4 +101,4 @@ def test_languages_that_cannot_be_told_are_refused(folder, tiny):
     with pytest.raises(ModelError, match=r"marks no languages: leave language='en' out, or set language=None"):
         seq2seq(Options(model=str(tiny("bart")), languages=("en", "en")))
     with pytest.raises(ModelError, match=r"takes no language in this form; leave language='en' out"):
-        seq2seq(Options(model=str(folder), languages=("en", "en"), dtype="int8"))
+        seq2seq(Options(model="metrist:likelihood-small", languages=("en", "en")))

@@ -38,6 +38,7 @@ class Embedding(Neural):
     long: Long = "windows"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "long", ("windows", "truncate"))
         if self.layer is not None and self.layer < 0:
             raise SpecError(f"{self.name}: layer must be 0 (the embeddings) or more, got {self.layer}")

@@ -63,6 +63,7 @@ class GptScore(Neural):
     catalog_name: ClassVar[str | None] = "gptscore"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "kind", get_args(Kind))
         check_choice(self, "direction", DIRECTIONS)
         check_choice(self, "reduce", get_args(Reduce))

@@ -72,6 +72,7 @@ class Likelihood(Neural):
     catalog_name: ClassVar[str | None] = "likelihood"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "direction", DIRECTIONS)
         check_choice(self, "prompt_side", get_args(Side))
         check_choice(self, "weighting", get_args(Weighting))

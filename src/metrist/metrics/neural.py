@@ -9,8 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from metrist.errors import SpecError
 from metrist.metrics.base import Metric
-from metrist.models.options import Dtype, Options
+from metrist.models.options import Dtype, Options, dtype_fault
 from metrist.scores import Scores
 
 #: The part in which a metric counts the tokens of an output's texts that its model had no room for.
@@ -30,6 +31,10 @@ class Neural(Metric):
     dtype: Dtype = "float32"
     trust_remote_code: bool = False
 
+    def __post_init__(self) -> None:
+        if fault := dtype_fault(self.dtype):
+            raise SpecError(f"{self.name}: {fault}")
+
     @property
     def options(self) -> Options:
         """What the model is loaded with."""
@@ -38,15 +43,10 @@ class Neural(Metric):
         )
 
     def facts(self) -> Mapping[str, str]:
-        """The weights' hash: a name alone does not say which weights it meant that day. For int8 the library too, whose
-        rounding decides the numbers."""
+        """The weights' hash: a name alone does not say which weights it meant that day."""
         from metrist.models.weights import find
 
-        if self.dtype != "int8":
-            return {"weights": find(self.options).fingerprint}
-        from metrist.models.ctranslate_conversion import library
-
-        return {"weights": find(self.options).fingerprint, "compute": library()}
+        return {"weights": find(self.options).fingerprint}
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many outputs had texts cut, if any."""

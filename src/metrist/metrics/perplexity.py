@@ -39,6 +39,7 @@ class Perplexity(Neural):
     catalog_name: ClassVar[str | None] = "perplexity"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "normalise", get_args(Normalise))
         if self.max_tokens is not None and self.max_tokens < 4:
             raise SpecError(f"{self.name}: max_tokens must be None or at least 4, got {self.max_tokens}")

@@ -53,6 +53,7 @@ class Preference(Neural):
     catalog_name: ClassVar[str | None] = "preference"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         # Whether a model has learned a criterion that no table knows is seen when its folder is read.
         if (known := _in_tables(self.criterion)) is not None:
             # One criterion, one name: it is part of the metric's identity.

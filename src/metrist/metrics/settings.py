@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.base import Metric
 from metrist.models.llm.base import LLM
+from metrist.models.options import Dtype, dtype_fault
 from metrist.spec import Spec
 
 
@@ -24,6 +25,8 @@ def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
         if key not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}")
+        if hints[key] == Dtype and (fault := dtype_fault(value)):
+            raise SpecError(f"{name}: {fault}")
         if not _fits(value, hints[key]):
             raise SpecError(f"{name}: {key} must be {_words(hints[key])}, got {_shown(key, value)}")
     for setting in fields:

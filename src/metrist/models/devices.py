@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metrist.errors import MissingExtra, ModelError
-from metrist.models.options import DEVICE, Options, batch_tokens, device
+from metrist.models.options import DEVICE, Options, batch_tokens, device, dtype_fault
 
 #: A device map lets accelerate spread one model over all cards.
 MAP = "map"
@@ -95,8 +95,8 @@ def _count(torch: Any, kind: str) -> int:
 
 
 def _dtype(torch: Any, options: Options, where: Any) -> Any:
-    if options.dtype == "int8":
-        raise ModelError(f"{options.model}: int8 is for sequence-to-sequence models on a CPU; set dtype='float32'")
+    if fault := dtype_fault(options.dtype):
+        raise ModelError(f"{options.model}: {fault}")
     if where.type == "cpu" and options.dtype != "float32":
         raise ModelError(
             f"{options.model}: dtype={options.dtype!r} is unusably slow on a CPU; set dtype='float32', "

@@ -69,17 +69,13 @@ def _kept(model: LikelihoodModel) -> LikelihoodModel:
 @lru_cache(maxsize=_KEPT)
 def _seq2seq(options: Options, _device: str, _content: str) -> LikelihoodModel:
     found = weights.find(options)
-    if options.languages and (found.plain or options.dtype == "int8"):
+    if options.languages and found.plain:
         raise ModelError(f"{options.model} takes no language in this form; leave language={options.languages[1]!r} out")
     if found.plain:
         from metrist.models.plain import load_seq2seq
 
         _refuse_settings(options)
         return load_seq2seq(found)
-    if options.dtype == "int8":
-        from metrist.models.ctranslate import CTranslateSeq2Seq
-
-        return CTranslateSeq2Seq.load(options)
     from metrist.models.seq2seq import Seq2Seq
 
     return Seq2Seq.load(options)

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from metrist.errors import ModelError
 
-#: 'int8' is ctranslate2's, on CPUs; the others are torch's.
-Dtype = Literal["float32", "bfloat16", "float16", "int8"]
+Dtype = Literal["float32", "bfloat16", "float16"]
 
 DEVICE = "METRIST_DEVICE"
 BATCH_TOKENS = "METRIST_BATCH_TOKENS"
@@ -36,6 +35,19 @@ class Options:
     trust_remote_code: bool = False
     #: Of the condition and of the target, as the tokenizer of a multilingual model calls them.
     languages: tuple[str, str] | None = None
+
+
+def dtype_fault(dtype: object) -> str | None:
+    """Why models cannot compute in this dtype; None if they can."""
+    known = get_args(Dtype)
+    if dtype in known:
+        return None
+    if dtype == "int8":
+        return (
+            "dtype='int8' was removed in metrist 0.1.0 together with its ctranslate2 backend; "
+            "leave dtype out (float32), or use dtype='bfloat16' on a GPU"
+        )
+    return f"dtype must be one of {', '.join(map(repr, known))}, got {dtype!r}"
 
 
 def device() -> str:
