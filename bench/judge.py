@@ -119,8 +119,8 @@ def _measured(name: str, url: str) -> tuple[float, float]:
 
 
 def metrist(url: str) -> Client:
-    from metrist.models.llm.openai import OpenAI
-    from metrist.models.llm.talk import Message, Sampling
+    from metrist.llm.openai import OpenAI
+    from metrist.llm.talk import Message, Sampling
 
     llm = OpenAI(model="m", url=url)
 
@@ -132,9 +132,9 @@ def metrist(url: str) -> Client:
 
 
 def metrist_kept(url: str) -> Client:
-    from metrist.models.llm import calls
-    from metrist.models.llm.openai import OpenAI
-    from metrist.models.llm.talk import Message, Sampling
+    from metrist.llm import calls
+    from metrist.llm.openai import OpenAI
+    from metrist.llm.talk import Message, Sampling
 
     llm = OpenAI(model="m", url=url)
 

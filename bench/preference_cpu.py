@@ -52,7 +52,7 @@ def main() -> None:
 
 def report(what: str, trained: Path, plain: Path) -> str:
     """The table, with what was measured said above it."""
-    from metrist.models.plain.export import export_reward
+    from metrist.models.numpy_inference.export import export_reward
 
     export_reward(trained, plain)
     asked = {"torch": trained, "metrist": plain, "shipped": Path(str(files("metrist_models"))) / SHIPPED}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from metrist.models.llm.base import LLM, Arrived
-from metrist.models.llm.talk import Completion, Conversation, Sampling
+from metrist.llm.base import LLM, Arrived
+from metrist.llm.talk import Completion, Conversation, Sampling
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from metrist.models.llm.base import LLM, Arrived
-from metrist.models.llm.talk import Completion, Conversation, Message, Sampling, Usage
+from metrist.llm.base import LLM, Arrived
+from metrist.llm.talk import Completion, Conversation, Message, Sampling, Usage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from metrist.files import read_records
+from metrist.io import read_records
 
 DEMO = Path(__file__).resolve().parent.parent / "demo"
 SYSTEMS = ("careful", "terse", "literal", "wordy")

@@ -1,6 +1,6 @@
 """The preference model that ships: that it is whole and small, that it tells what it should, and that it agrees with
 people as its card claims. The card's table is the one that `metrist reproduce --table shipped-preference` writes, and
-its figures are computed again here without metrist.meta."""
+its figures are computed again here without metrist.stats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metrist.files import read_records
+from metrist.io import read_records
 from metrist.metrics.preference import Preference
 from metrist.metrics.shard import Shard
 from metrist.records import Record
@@ -138,7 +138,7 @@ def test_it_says_what_transformers_say_of_its_weights(folder: Path) -> None:
     from tokenizers import Tokenizer
     from transformers import BertConfig, BertModel
 
-    from metrist.models.plain.quantised import read
+    from metrist.models.numpy_inference.quantised import read
 
     sizes = json.loads((folder / "config.json").read_text())
     facts = json.loads((folder / "reward.json").read_text())

@@ -41,7 +41,7 @@ def in_torch(
 
 def plain(base: Path, folder: Path, *, bits: int | None = None, **settings: object) -> Path:
     """The same in metrist's own form."""
-    from metrist.models.plain.export import export_reward
+    from metrist.models.numpy_inference.export import export_reward
 
     trained = in_torch(base, folder.with_name(f"{folder.name}-torch"), **settings)  # type: ignore[arg-type]
     return export_reward(trained, folder, bits=bits)

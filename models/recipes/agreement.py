@@ -185,7 +185,7 @@ SETS: dict[str, Callable[[Likelihood], dict[str, float]]] = {
 
 def of_folder(folder: Path, max_tokens: int | None = None) -> Likelihood:
     """The likelihood of a folder in metrist's own form."""
-    from metrist.models.plain import load_seq2seq
+    from metrist.models.numpy_inference import load_seq2seq
     from metrist.models.weights import Weights
 
     model = load_seq2seq(Weights(name=folder.name, folder=folder, fingerprint=""))

@@ -170,7 +170,7 @@ def weights_of(run: Run) -> Arrays:
 
 def rounded(weights: Arrays, bits: int) -> Arrays:
     """The weights as they are after being kept in so many bits."""
-    from metrist.models.plain.quantised import dequantise, quantise
+    from metrist.models.numpy_inference.quantised import dequantise, quantise
 
     rounded = dict(weights)
     for name, array in weights.items():
@@ -181,7 +181,7 @@ def rounded(weights: Arrays, bits: int) -> Arrays:
 
 def deliver(weights: Arrays, tokenizer: Any, out: Path, bits: int) -> None:
     """The folder in metrist's own form, its weights in parts."""
-    from metrist.models.plain.export import export_t5
+    from metrist.models.numpy_inference.export import export_t5
 
     work = Path(tempfile.mkdtemp())
     tokenizer.save(str(work / "pieces.json"))

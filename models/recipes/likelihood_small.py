@@ -22,7 +22,7 @@ import prune
 import rebuild
 from agreement import DATA, rows
 
-from metrist.models.plain.export import export_t5
+from metrist.models.numpy_inference.export import export_t5
 
 PIECES = 20000
 #: Bits of a weight, and the columns that share a scale.

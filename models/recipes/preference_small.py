@@ -91,7 +91,7 @@ def main() -> None:
     said = train(request(PLANS[asked.plan], asked.seed, asked.pairs, asked.base, asked.out), Lines())
     print(json.dumps(said, indent=2))
     if asked.ship:
-        from metrist.models.plain.export import export_reward
+        from metrist.models.numpy_inference.export import export_reward
 
         export_reward(asked.out, asked.ship, bits=BITS, group=GROUP)
 

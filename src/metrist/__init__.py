@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from metrist.errors import NeedsError as NeedsError
     from metrist.errors import RunError as RunError
     from metrist.errors import SpecError as SpecError
-    from metrist.files.reader import read_records as read_records
+    from metrist.evaluate.check import check as check
+    from metrist.evaluate.compare import compare as compare
+    from metrist.evaluate.explain import explain as explain
+    from metrist.evaluate.meta import meta_evaluate as meta_evaluate
     from metrist.grid import Grid as Grid
+    from metrist.io.reader import read_records as read_records
     from metrist.metrics.base import Metric as Metric
     from metrist.metrics.catalog import metric as metric
     from metrist.metrics.preferring import Comparator as Comparator
@@ -37,10 +41,6 @@ if TYPE_CHECKING:
     from metrist.run.prefer import prefer as prefer
     from metrist.scores import Score as Score
     from metrist.scores import Scores as Scores
-    from metrist.studies.check import check as check
-    from metrist.studies.compare import compare as compare
-    from metrist.studies.explain import explain as explain
-    from metrist.studies.meta import meta_evaluate as meta_evaluate
 
 __version__ = "0.1.0"
 
@@ -63,14 +63,14 @@ _HOME = {
     "Record": "metrist.records",
     "Score": "metrist.scores",
     "Scores": "metrist.scores",
-    "check": "metrist.studies.check",
-    "compare": "metrist.studies.compare",
-    "explain": "metrist.studies.explain",
+    "check": "metrist.evaluate.check",
+    "compare": "metrist.evaluate.compare",
+    "explain": "metrist.evaluate.explain",
     "load": "metrist.run",
-    "meta_evaluate": "metrist.studies.meta",
+    "meta_evaluate": "metrist.evaluate.meta",
     "metric": "metrist.metrics.catalog",
     "prefer": "metrist.run.prefer",
-    "read_records": "metrist.files.reader",
+    "read_records": "metrist.io.reader",
     "score": "metrist.run",
 }
 

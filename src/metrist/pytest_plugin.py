@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 import pytest
 
 if TYPE_CHECKING:
+    from metrist.evaluate.verdicts import Report
     from metrist.run.results import Results
-    from metrist.studies.verdicts import Report
 
 
 class Wanted(TypedDict, total=False):
@@ -61,8 +61,8 @@ def _check(
     **wanted: Unpack[Wanted],
 ) -> Report:
     __tracebackhide__ = True
-    from metrist.studies.check import check
-    from metrist.studies.selection import opened
+    from metrist.evaluate.check import check
+    from metrist.evaluate.selection import opened
 
     options: dict[str, Any] = {**wanted}
     minimum, maximum = options.pop("min", {}), options.pop("max", {})
@@ -75,9 +75,9 @@ def _check(
 
 
 def _scored(outputs: Any, named: Sequence[str], before: Results | None) -> Results:
+    from metrist.evaluate.selection import opened
     from metrist.run import score
     from metrist.run.results import Results
-    from metrist.studies.selection import opened
 
     if isinstance(outputs, Results):
         return outputs

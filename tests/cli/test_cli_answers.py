@@ -10,15 +10,15 @@ from types import ModuleType
 
 import pytest
 
-from metrist.files.compression import open_bytes
-from metrist.models.llm import calls
-from metrist.models.llm.answer_cache import answer_cache
-from metrist.models.llm.talk import Sampling
+from metrist.io.compression import open_bytes
+from metrist.llm import calls
+from metrist.llm.answer_cache import answer_cache
+from metrist.llm.talk import Sampling
 from scripted_llm import Scripted, asked, say
 
 ASKING = """
-from metrist.models.llm import calls
-from metrist.models.llm.talk import Message, Sampling
+from metrist.llm import calls
+from metrist.llm.talk import Message, Sampling
 from scripted_llm import Scripted
 @dataclass(frozen=True)
 class Asking(Metric):

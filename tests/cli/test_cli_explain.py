@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 import pytest
 
 from conftest import Command
+from metrist.evaluate.explain import explain
+from metrist.llm import catalog as llm_catalog
+from metrist.llm.base import LLM, Arrived
+from metrist.llm.talk import Completion, Conversation, Sampling
 from metrist.metrics.aspect_tables import read_table
 from metrist.metrics.base import Metric
 from metrist.metrics.shard import Shard
-from metrist.models.llm import catalog as llm_catalog
-from metrist.models.llm.base import LLM, Arrived
-from metrist.models.llm.talk import Completion, Conversation, Sampling
 from metrist.ratings import Error
 from metrist.scores import Score, Scores
-from metrist.studies.explain import explain
 
 TIGER = """The model-generated output contains 2 errors, with a total score reduction of 4.5.
 Error location 1: number 7

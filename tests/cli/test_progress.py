@@ -14,8 +14,8 @@ import pytest
 
 from fault_server import SILENT, Act, FaultServer, Request, answer
 from metrist.cli.progress import AnswerWatch, how_far, progress_bar
-from metrist.models.llm import calls, watching
-from metrist.models.llm.talk import Sampling
+from metrist.llm import calls, watching
+from metrist.llm.talk import Sampling
 from scripted_llm import Scripted, say
 
 

@@ -12,13 +12,13 @@ from transformers import AutoTokenizer
 from fake_llm import FakeLLM
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError, RunError
+from metrist.llm.chat import prompt_ids
+from metrist.llm.local import Transformers
+from metrist.llm.streaming import as_it_comes
+from metrist.llm.talk import Completion, Conversation, Message, Sampling
+from metrist.llm.vllm import VLLM
 from metrist.metrics.tigerscore import prompt_for
 from metrist.models import devices
-from metrist.models.llm.chat import prompt_ids
-from metrist.models.llm.local import Transformers
-from metrist.models.llm.streaming import as_it_comes
-from metrist.models.llm.talk import Completion, Conversation, Message, Sampling
-from metrist.models.llm.vllm import VLLM
 
 ANSWER = """ The model-generated output contains 2 errors, with a total score reduction of 4.5.
 Error location 1:  "a vacation"

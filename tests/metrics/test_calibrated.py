@@ -55,7 +55,7 @@ def records(*outputs: str, **more: str) -> list[Record]:
 
 
 def write(path: Path, spec: str, made: list[Record], by: str | None = None) -> str:
-    from metrist.studies.calibrate import calibrate
+    from metrist.evaluate.calibrate import calibrate
 
     path.write_text(calibrate(made, spec, by).calibration.to_json())
     return str(path)

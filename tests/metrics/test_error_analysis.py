@@ -16,13 +16,13 @@ import pytest
 from fake_llm import FakeLLM
 from injections import attacks
 from metrist.errors import SpecError
+from metrist.llm.talk import Completion, Conversation, Sampling
 from metrist.metrics import catalog
 from metrist.metrics.aspect_tables import Aspect, AspectTable, find_table, named_table, read_table, tables, toml_of
 from metrist.metrics.error_analysis import ErrorAnalysis
 from metrist.metrics.error_check import is_real
 from metrist.metrics.error_merging import merged
 from metrist.metrics.shard import Shard
-from metrist.models.llm.talk import Completion, Conversation, Sampling
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Score

@@ -13,7 +13,6 @@ import torch
 import transformers
 
 from metrist.errors import ModelError, SpecError
-from metrist.executors.scoring import score_one
 from metrist.metrics import gptscore
 from metrist.metrics.cards import describe
 from metrist.metrics.catalog import build
@@ -21,6 +20,7 @@ from metrist.metrics.directions import Way
 from metrist.metrics.gptscore import GptScore, aspects, tasks
 from metrist.metrics.shard import Shard
 from metrist.records import Record
+from metrist.run.executors.scoring import score_one
 
 SOURCE = "the old president said that the news was not very good"
 OUTPUT = "the news is bad"

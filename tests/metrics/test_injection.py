@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fake_llm import FakeLLM
 from injections import ECHOES, Attack, Echo, attacks, repeats
+from metrist.llm.talk import Completion, Conversation
 from metrist.metrics import prompt_layout
 from metrist.metrics.grades import read_grades
 from metrist.metrics.judge import Judge
@@ -21,7 +22,6 @@ from metrist.metrics.judging import Unreadable
 from metrist.metrics.prompt_layout import Material, lay_out, mark_for, plain_letters
 from metrist.metrics.rubrics import load
 from metrist.metrics.shard import Shard
-from metrist.models.llm.talk import Completion, Conversation
 from metrist.records import Record
 from metrist.scores import Score
 

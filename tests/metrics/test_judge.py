@@ -12,13 +12,13 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
+from metrist.llm.openai import OpenAI
+from metrist.llm.talk import Completion, Conversation, Usage
 from metrist.metrics.aspect_tables import find_table
 from metrist.metrics.catalog import build
 from metrist.metrics.instructions import default_instruction
 from metrist.metrics.judge import Judge
 from metrist.metrics.shard import Shard
-from metrist.models.llm.openai import OpenAI
-from metrist.models.llm.talk import Completion, Conversation, Usage
 from metrist.records import Record
 from metrist.scores import Scores
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fake_llm import FakeLLM
+from metrist.llm.talk import Completion, Message, Sampling, Usage
 from metrist.metrics.judging import (
     NOT_ASKED,
     Judging,
@@ -23,7 +24,6 @@ from metrist.metrics.judging import (
 )
 from metrist.metrics.prompt_layout import filled, template
 from metrist.metrics.shard import Shard
-from metrist.models.llm.talk import Completion, Message, Sampling, Usage
 from metrist.records import Record
 from metrist.scores import Score, Scores
 

@@ -12,13 +12,13 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
+from metrist.llm.estimates import estimating
+from metrist.llm.talk import Completion, Conversation, TokenChoice
 from metrist.metrics.grade_expectation import Expected, expected_grade, spelled
 from metrist.metrics.judge import Judge
 from metrist.metrics.judging import Unreadable
 from metrist.metrics.rubrics import parse_rubric
 from metrist.metrics.shard import Shard
-from metrist.models.llm.estimates import estimating
-from metrist.models.llm.talk import Completion, Conversation, TokenChoice
 from metrist.records import Record
 
 RECORD = Record(item="1", system="s", output="Lyon.", instruction="Answer.", references=("Paris",))
@@ -183,7 +183,7 @@ MANY = """
 import math, random
 from metrist.metrics.grade_expectation import expected_grade
 from metrist.metrics.rubrics import parse_rubric
-from metrist.models.llm.talk import TokenChoice
+from metrist.llm.talk import TokenChoice
 
 rng = random.Random(5)
 (aspect,) = parse_rubric('[aspects.q]\\nquestion = "?"\\nscale = { from = 1, to = 9 }', "r").aspects

@@ -9,11 +9,11 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import SpecError
+from metrist.llm.talk import Completion, Usage
 from metrist.metrics.catalog import build
 from metrist.metrics.judge import Judge
 from metrist.metrics.panel import Panel
 from metrist.metrics.shard import Shard
-from metrist.models.llm.talk import Completion, Usage
 from metrist.records import Record
 from metrist.run.dry_run import estimate
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from metrist.files import read_records
+from metrist.io import read_records
+from metrist.llm.answer_cache import answer_cache
+from metrist.llm.exchange import write_answers
 from metrist.metrics.rubrics import load
-from metrist.models.llm.answer_cache import answer_cache
-from metrist.models.llm.exchange import write_answers
 from metrist.run import Results, score
 
 pytestmark = pytest.mark.skipif(

@@ -12,16 +12,16 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import SpecError
+from metrist.llm.replay import Replay
+from metrist.llm.talk import Completion, Conversation, Sampling, Usage
 from metrist.metrics import catalog, tiger_answers
 from metrist.metrics.error_answers import WrittenError
 from metrist.metrics.shard import Shard
 from metrist.metrics.tigerscore import TigerScore, prompt_for
-from metrist.models.llm.replay import Replay
-from metrist.models.llm.talk import Completion, Conversation, Sampling, Usage
 from metrist.ratings import Error
 from metrist.records import Record
+from metrist.run.store.shards import Header, decode, encode
 from metrist.scores import Score, Scores
-from metrist.store.shards import Header, decode, encode
 
 #: As paper 001's public code sends it (the spaces at the ends of three lines are part of it).
 PROMPT = (

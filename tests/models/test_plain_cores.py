@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from forked_processes import exit_code, forked
-from metrist.models.plain import cores
+from metrist.models.numpy_inference import cores
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ import tiny_models
 import tiny_rewards
 from metrist.errors import ModelError, RunError
 from metrist.models import reward, weights
+from metrist.models.numpy_inference import bert
+from metrist.models.numpy_inference.export import export_reward
+from metrist.models.numpy_inference.reward import PlainReward
 from metrist.models.options import BATCH_TOKENS, Options
-from metrist.models.plain import bert
-from metrist.models.plain.export import export_reward
-from metrist.models.plain.reward import PlainReward
 from metrist.models.reward_layout import Judged, Layout
 from metrist.models.rewards import Reward
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from metrist.errors import MissingExtra, ModelError
+from metrist.models.numpy_inference import load_seq2seq
+from metrist.models.numpy_inference.export import Depths, export_t5
+from metrist.models.numpy_inference.quantised import read
+from metrist.models.numpy_inference.seq2seq import PlainSeq2Seq
+from metrist.models.numpy_inference.t5 import T5
 from metrist.models.options import BATCH_TOKENS
-from metrist.models.plain import load_seq2seq
-from metrist.models.plain.export import Depths, export_t5
-from metrist.models.plain.quantised import read
-from metrist.models.plain.seq2seq import PlainSeq2Seq
-from metrist.models.plain.t5 import T5
 from metrist.models.weights import Weights
 
 LONG = "the old cat sat on the mat and she said that it was not very good . " * 12

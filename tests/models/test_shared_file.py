@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError
-from metrist.models.llm import calls
-from metrist.models.llm.answer_cache import AnswerCache
-from metrist.models.llm.talk import Sampling
+from metrist.llm import calls
+from metrist.llm.answer_cache import AnswerCache
+from metrist.llm.talk import Sampling
 from metrist.models.shared_file import SharedFile
 from scripted_llm import Scripted, say
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from metrist.files import read_records
+from metrist.io import read_records
 from metrist.ratings import Error
 from metrist.report.errors import ExplainedOutput, Explanations, rank
 from metrist.report.underlines import marked_lines

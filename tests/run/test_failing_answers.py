@@ -14,7 +14,7 @@ import pytest
 import metrist
 from fault_server import Act, FaultServer, Request, answer, error
 from metrist.errors import RunError
-from metrist.models.llm import capabilities
+from metrist.llm import capabilities
 from metrist.run.loading import export
 from metrist.run.results import NothingScored
 

@@ -17,13 +17,13 @@ import pytest
 import sacrebleu
 
 from metrist.errors import InputError, MetristError, ModelError, RunError
-from metrist.meta.resample import pooled_interval
+from metrist.evaluate.check import check
+from metrist.evaluate.compare import compare
 from metrist.metrics.judge import Judge
 from metrist.run import Results, load, score
+from metrist.run.store.flat import COLUMNS
 from metrist.scores import Scores
-from metrist.store.flat import COLUMNS
-from metrist.studies.check import check
-from metrist.studies.compare import compare
+from metrist.stats.resample import pooled_interval
 
 Rows = list[dict[str, Any]]
 MINE = """

@@ -16,9 +16,9 @@ import pytest
 import metrist
 from metrist import Metric, Record, read_records
 from metrist.errors import InputError, NeedsError, RunError
-from metrist.executors import Done, Processes, Serial, Task
 from metrist.run import export, load, score
 from metrist.run.cutting import cut
+from metrist.run.executors import Done, Processes, Serial, Task
 from metrist.run.needs import served
 from metrist.spec import parse
 
@@ -70,7 +70,7 @@ def test_the_same_command_again_does_and_changes_nothing(
     rows: Rows, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, times = contents(run), written(run)
-    monkeypatch.setattr("metrist.executors.tasks.score_one", None)
+    monkeypatch.setattr("metrist.run.executors.tasks.score_one", None)
     results = score(rows, METRICS, out=run, shard_size=8)
     assert contents(run) == before
     assert written(run) == times
@@ -327,7 +327,7 @@ def test_without_pyarrow_a_parquet_run_ends_before_any_work(
     from metrist.errors import MissingExtra
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr("metrist.executors.tasks.score_one", None)
+    monkeypatch.setattr("metrist.run.executors.tasks.score_one", None)
     with pytest.raises(MissingExtra, match="writing Parquet"):
         score(rows, ["chrf"], out=tmp_path / "x.parquet")
 

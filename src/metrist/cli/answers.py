@@ -11,7 +11,7 @@ from metrist.cli.options import Format, TableFormat
 from metrist.errors import ModelError
 
 if TYPE_CHECKING:
-    from metrist.models.llm.answer_cache import AnswerCache
+    from metrist.llm.answer_cache import AnswerCache
 
 answers = typer.Typer(
     name="answers",
@@ -55,9 +55,9 @@ def export(
 ) -> None:
     """Write answers to a file that others can import or replay: JSONL, one answer a line. It holds no keys."""
     from metrist.cli.output import counted, say
-    from metrist.files.compression import uncompressed_name
-    from metrist.files.writing import check_place
-    from metrist.models.llm.exchange import write_answers
+    from metrist.io.compression import uncompressed_name
+    from metrist.io.writing import check_place
+    from metrist.llm.exchange import write_answers
 
     if not uncompressed_name(out).lower().endswith(".jsonl"):
         raise ModelError(f"cannot write answers to {out}: wanted a name that ends in .jsonl (.gz, .xz, .zst)")
@@ -76,7 +76,7 @@ def import_(
 ) -> None:
     """Put the answers of files into the cache; what it has already stays."""
     from metrist.cli.output import counted, say
-    from metrist.models.llm.exchange import merge
+    from metrist.llm.exchange import merge
 
     cache = _new_or_not(folder)
     for file in files:
@@ -100,6 +100,6 @@ def _cache(folder: Path | None) -> AnswerCache:
 
 
 def _new_or_not(folder: Path | None) -> AnswerCache:
-    from metrist.models.llm.answer_cache import AnswerCache, answer_cache
+    from metrist.llm.answer_cache import AnswerCache, answer_cache
 
     return AnswerCache(folder.absolute()) if folder else answer_cache()

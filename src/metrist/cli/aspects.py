@@ -23,9 +23,9 @@ def aspects(
     from metrist.cli.output import remark, say, show
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
-    from metrist.files.writing import check_place, whole
+    from metrist.evaluate.aspects import draft_aspects, estimate_aspects, shipped
+    from metrist.io.writing import check_place, whole
     from metrist.run.surroundings import surroundings
-    from metrist.studies.aspects import draft_aspects, estimate_aspects, shipped
 
     if out is not None and out.suffix != ".toml":
         raise RunError(f"cannot write {out}: wanted a name that ends in .toml")

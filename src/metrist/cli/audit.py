@@ -26,7 +26,7 @@ from metrist.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from metrist.studies.audit import JudgeCard
+    from metrist.evaluate.audit import JudgeCard
 
 
 class Reference(StrEnum):
@@ -86,9 +86,9 @@ def audit(
     from metrist.cli.output import remark, say, show
     from metrist.cli.progress import progress_bar
     from metrist.cli.score import tell_skipped
-    from metrist.files.reader import read_records
-    from metrist.studies.audit import Plan
-    from metrist.studies.audit import audit as audit_judge
+    from metrist.evaluate.audit import Plan
+    from metrist.evaluate.audit import audit as audit_judge
+    from metrist.io.reader import read_records
 
     settings: dict[str, Any] = {
         "rubric": rubric,
@@ -124,6 +124,6 @@ def audit(
 def _estimate(records: Any, llm: str, settings: dict[str, Any], form: Format) -> None:
     from metrist.cli.estimate import estimate_table
     from metrist.cli.output import show
-    from metrist.studies.audit import estimate_audit
+    from metrist.evaluate.audit import estimate_audit
 
     show(estimate_table(estimate_audit(records, llm, **settings)), form)

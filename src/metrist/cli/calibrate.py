@@ -36,7 +36,7 @@ def calibrate(
 ) -> None:
     """Fit a metric's values on known outputs, or say as percentiles where other outputs stand among them."""
     from metrist.cli.output import show
-    from metrist.studies import calibrate as study
+    from metrist.evaluate import calibrate as study
 
     if apply is not None:
         if metric is not None or by is not None:
@@ -54,7 +54,7 @@ def calibrate(
 
 
 def _write(path: Path, text: str, suffix: str) -> None:
-    from metrist.files.writing import whole
+    from metrist.io.writing import whole
 
     if suffix not in path.suffixes:
         raise RunError(f"cannot write {path}: wanted a name that ends in {suffix}")

@@ -37,8 +37,8 @@ def check(
 ) -> None:
     """Exit with 1 when a floor is missed or a system got significantly worse; made for CI."""
     from metrist.cli.output import show
-    from metrist.files.writing import whole
-    from metrist.studies.check import check as check_run
+    from metrist.evaluate.check import check as check_run
+    from metrist.io.writing import whole
 
     report = check_run(
         run,

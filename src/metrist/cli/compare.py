@@ -38,7 +38,7 @@ def compare(
 ) -> None:
     """Test whether one system beats another: paired bootstrap and approximate randomisation, Holm-corrected."""
     from metrist.cli.output import show
-    from metrist.studies.compare import compare as compare_runs
+    from metrist.evaluate.compare import compare as compare_runs
 
     comparison = compare_runs(
         runs,

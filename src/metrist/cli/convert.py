@@ -55,8 +55,8 @@ def convert(
     ] = None,
 ) -> None:
     """Turn other people's files into records: sacreBLEU's line files, BARTScore, AlpacaEval, mt-metrics-eval."""
-    from metrist import convert as formats
     from metrist.cli.output import remark
+    from metrist.io import convert as formats
 
     rows: Iterator[dict[str, Any]]
     if output:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from metrist.models.llm.estimates import Asked, Estimate
+from metrist.llm.estimates import Asked, Estimate
 from metrist.report.cells import Count
 from metrist.report.tables import Column, Table
 

@@ -56,10 +56,10 @@ def explain(
     from metrist.cli.output import counted, remark, show
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
-    from metrist.files.compression import uncompressed_name
-    from metrist.files.writing import check_apart, check_place, whole
-    from metrist.studies.explain import estimate_explanations
-    from metrist.studies.explain import explain as study
+    from metrist.evaluate.explain import estimate_explanations
+    from metrist.evaluate.explain import explain as study
+    from metrist.io.compression import uncompressed_name
+    from metrist.io.writing import check_apart, check_place, whole
 
     if out is not None:
         if not uncompressed_name(out).endswith(".jsonl"):

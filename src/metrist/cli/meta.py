@@ -143,10 +143,10 @@ def meta(
     """Tell how far each metric agrees with human ratings or preferences, on which slice, and how surely."""
     from metrist.cli.output import say
     from metrist.cli.output import show as show_table
-    from metrist.studies.meta import meta_evaluate
-    from metrist.studies.meta.join import join
-    from metrist.studies.meta.people import needs_no_metric
-    from metrist.studies.meta.shows import shown
+    from metrist.evaluate.meta import meta_evaluate
+    from metrist.evaluate.meta.join import join
+    from metrist.evaluate.meta.people import needs_no_metric
+    from metrist.evaluate.meta.shows import shown
 
     wanted = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
     judged = join(

@@ -95,7 +95,7 @@ def prefer(
     from metrist.cli.output import show, show_all
     from metrist.cli.progress import progress_bar
     from metrist.cli.score import tell_skipped
-    from metrist.files.reader import read_records
+    from metrist.io.reader import read_records
     from metrist.run.prefer import estimate_preferences
     from metrist.run.prefer import prefer as prefer_records
 

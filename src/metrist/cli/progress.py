@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from metrist.cli.output import remark
-from metrist.models.llm.watching import watching
+from metrist.llm.watching import watching
 
 if TYPE_CHECKING:
     from metrist.run.scoring import Progress

@@ -70,8 +70,8 @@ def prompts(
     from metrist.cli.output import say, show_all
     from metrist.cli.progress import progress_bar
     from metrist.errors import SpecError
-    from metrist.files.writing import whole
-    from metrist.studies.prompts import search_prompts
+    from metrist.evaluate.prompts import search_prompts
+    from metrist.io.writing import whole
 
     if phrases and prompt_set:
         raise SpecError("give either --prompt-set or --prompt, not both")

@@ -24,7 +24,7 @@ def run(
     """Score, compare and check as a TOML file says; exit with 1 when a check fails."""
     from metrist.cli.output import remark, show_all
     from metrist.cli.progress import progress_bar
-    from metrist.studies.config import run_config
+    from metrist.evaluate.config import run_config
 
     with progress_bar("scoring") as progress:
         outcome = run_config(config, allow_import=allow_import, progress=progress)

@@ -36,8 +36,8 @@ from metrist.errors import RunError, SpecError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metrist.executors import Executor
-    from metrist.files.reader import Reader
+    from metrist.io.reader import Reader
+    from metrist.run.executors import Executor
     from metrist.run.results import Results
 
 
@@ -71,7 +71,7 @@ def score(
         raise SpecError("no metric was asked for: name at least one, such as -m rougeL (`metrist list` shows them)")
     from metrist.cli.output import show
     from metrist.cli.progress import progress_bar
-    from metrist.files.reader import read_records
+    from metrist.io.reader import read_records
     from metrist.run import score as score_records
     from metrist.run.results import NothingScored
 
@@ -130,7 +130,7 @@ def _estimate(reader: Reader, metrics: Sequence[str], form: Format) -> None:
 
 
 def _executor(workers: int) -> Executor | None:
-    from metrist.executors import Processes, Serial
+    from metrist.run.executors import Processes, Serial
 
     if workers == 0:
         return None

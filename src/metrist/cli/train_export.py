@@ -28,7 +28,7 @@ def export(
 ) -> None:
     """Bring a trained preference model into metrist's own form: small, and read without torch."""
     from metrist.cli.output import say
-    from metrist.models.plain.export import export_reward
+    from metrist.models.numpy_inference.export import export_reward
 
     export_reward(folder, out, None if bits is BitsName.whole else int(bits), group)
     size = sum(path.stat().st_size for path in out.iterdir()) / 1e6

@@ -14,13 +14,13 @@ from typing import Any
 
 from metrist.compat.tiger_legacy import legacy_result
 from metrist.errors import ModelError, RunError
+from metrist.llm import catalog
+from metrist.llm.base import LLM
+from metrist.llm.talk import Completion, Conversation, Message, Sampling
 from metrist.metrics import tiger_answers
 from metrist.metrics.error_answers import ErrorAnswer
 from metrist.metrics.judging import ask
 from metrist.metrics.tigerscore import prompt_for
-from metrist.models.llm import catalog
-from metrist.models.llm.base import LLM
-from metrist.models.llm.talk import Completion, Conversation, Message, Sampling
 
 _FOLLOWED = ("max_new_tokens", "temperature", "top_p", "do_sample")
 _LEGACY_TEMPERATURE = 0.7
@@ -115,13 +115,13 @@ def _llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM
             "llm=\"openai(model='tigerscore', url='http://127.0.0.1:8080/v1', turns='none')\""
         )
     if use_vllm:
-        from metrist.models.llm.vllm import VLLM
+        from metrist.llm.vllm import VLLM
 
         return VLLM(model=model, dtype="bfloat16", turns="none")
     if quantized:
         warnings.warn("there is no 4-bit loading here: the model is loaded whole", stacklevel=3)
+    from metrist.llm.local import Transformers
     from metrist.models.devices import is_cpu
-    from metrist.models.llm.local import Transformers
 
     if is_cpu(f"the model {model!r}"):
         warnings.warn("there is no graphics card here: the model is loaded in float32, on the CPU", stacklevel=3)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from metrist.llm.talk import Message
 from metrist.metrics.aspect_tables import AspectTable
 from metrist.metrics.error_answers import WrittenError
 from metrist.metrics.prompt_layout import REMINDER, Material, defused, filled, lay_out, template
-from metrist.models.llm.talk import Message
 from metrist.ratings import Error
 from metrist.records import Record
 

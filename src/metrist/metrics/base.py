@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from metrist import __version__
 from metrist.errors import SpecError, did_you_mean
+from metrist.llm.base import LLM
 from metrist.metrics.shard import Shard
-from metrist.models.llm.base import LLM
 from metrist.records import Need
 from metrist.scores import Score, Scores
 from metrist.spec import Spec

@@ -12,10 +12,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from metrist.errors import SpecError, did_you_mean
+from metrist.llm import catalog as llm_catalog
+from metrist.llm.base import LLM
 from metrist.metrics.base import Metric
 from metrist.metrics.settings import check_settings, takes_llms, takes_metrics
-from metrist.models.llm import catalog as llm_catalog
-from metrist.models.llm.base import LLM
 from metrist.spec import Spec, parse
 
 ENTRY_POINTS = "metrist.metrics"

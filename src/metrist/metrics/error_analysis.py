@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from metrist.errors import SpecError
+from metrist.llm.talk import Completion, Message
 from metrist.metrics import json_answers
 from metrist.metrics.analysis_examples import read_examples
 from metrist.metrics.analysis_prompts import (
@@ -33,7 +34,6 @@ from metrist.metrics.grounding import grounded
 from metrist.metrics.judging import NOT_ASKED, ask, follow_up, reasons_among, spent
 from metrist.metrics.prompt_layout import REMINDER, template
 from metrist.metrics.shard import Shard
-from metrist.models.llm.talk import Completion, Message
 from metrist.ratings import Error
 from metrist.records import Need, Record
 from metrist.scores import Score, Scores

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from metrist.llm.base import LLM
+from metrist.llm.talk import Completion, Sampling
 from metrist.metrics.analysis_prompts import Reference, check_question, user
 from metrist.metrics.aspect_tables import AspectTable
 from metrist.metrics.json_answers import Object, values
 from metrist.metrics.judging import ask, reasons_among
-from metrist.models.llm.base import LLM
-from metrist.models.llm.talk import Completion, Sampling
 from metrist.ratings import Error
 from metrist.records import Record
 

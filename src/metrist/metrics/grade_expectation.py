@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from metrist.llm.talk import TokenChoice
 from metrist.metrics.judging import Unreadable
 from metrist.metrics.rubrics import Aspect
-from metrist.models.llm.talk import TokenChoice
 
 _DIGITS = re.compile(r"[\s\"'“:]*(?P<digits>\d+)(?P<after>[\s\"'”,}]*)")
 #: Up to this share of probability may lie on beginnings of grades whose ends are not known.

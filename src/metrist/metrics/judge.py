@@ -10,6 +10,8 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from metrist.errors import ModelError, SpecError
+from metrist.llm import estimates
+from metrist.llm.talk import Completion
 from metrist.metrics import judge_prompt, rubrics
 from metrist.metrics.base import check_choice
 from metrist.metrics.grade_expectation import expected_grade, spelled, unfit
@@ -19,8 +21,6 @@ from metrist.metrics.judge_prompt import Question, question
 from metrist.metrics.judging import Judging, Unreadable, ask, reasons_among, scores_of, spent_together
 from metrist.metrics.rubrics import ALL, Aspect, Rubric
 from metrist.metrics.shard import Shard
-from metrist.models.llm import estimates
-from metrist.models.llm.talk import Completion
 from metrist.records import Need, Record
 from metrist.scores import Score, Scores
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from metrist.errors import SpecError
+from metrist.llm.talk import Completion, Message
 from metrist.metrics import rubrics
 from metrist.metrics.base import check_choice
 from metrist.metrics.grades import read_grades
@@ -17,7 +18,6 @@ from metrist.metrics.judging import Judging, Unreadable, ask, spent
 from metrist.metrics.preferring import TURNED, Comparator, Judgment
 from metrist.metrics.prompt_layout import REMINDER, Material, filled, lay_out, template
 from metrist.metrics.rubrics import MARK, REASONS, Aspect, Level
-from metrist.models.llm.talk import Completion, Message
 from metrist.ratings import Choice
 from metrist.records import Need, Pair, Record
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from metrist.llm.talk import Conversation, Message
 from metrist.metrics.instructions import instruction_of
 from metrist.metrics.prompt_layout import REMINDER, Material, filled, lay_out, template
 from metrist.metrics.rubrics import MARK, REASONS, Aspect, Rubric
-from metrist.models.llm.talk import Conversation, Message
 from metrist.records import Record
 
 RULES, QUESTION = "judge_rules", "judge_question"

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metrist.errors import SpecError
+from metrist.llm import calls
+from metrist.llm.base import LLM
+from metrist.llm.talk import Completion, Conversation, Message, Sampling
 from metrist.metrics.base import Metric
-from metrist.models.llm import calls
-from metrist.models.llm.base import LLM
-from metrist.models.llm.talk import Completion, Conversation, Message, Sampling
 from metrist.scores import Score, Scores
 
 #: How many answers a filter of the server took, among what they took.
@@ -35,7 +35,7 @@ NO_ANSWER = "no answer came"
 
 @dataclass(frozen=True, kw_only=True)
 class Judging(Metric):
-    """A metric that asks an LLM. The answers come through `metrist.models.llm.calls`, which keeps each of them."""
+    """A metric that asks an LLM. The answers come through `metrist.llm.calls`, which keeps each of them."""
 
     extra: ClassVar[str | None] = "llm"
     #: Requests run side by side within one process, which keeps to the limits on their rate and cost.

@@ -10,6 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
+from metrist.llm.talk import Completion, Message
 from metrist.metrics import tiger_answers
 from metrist.metrics.aspect_tables import GENERAL, find_table, tables
 from metrist.metrics.error_scores import DEFAULT_INSTRUCTION, ErrorFinding, count_words, error_score
@@ -17,7 +18,6 @@ from metrist.metrics.grounding import grounded
 from metrist.metrics.judging import Unreadable, ask, scores_of
 from metrist.metrics.prompt_layout import filled, template
 from metrist.metrics.shard import Shard
-from metrist.models.llm.talk import Completion, Message
 from metrist.records import Record
 from metrist.scores import Score, Scores
 

@@ -28,7 +28,7 @@ def load(options: Options) -> Reward:
 def _load(options: Options, _device: str, _content: str) -> Reward:
     found = weights.find(options)
     if found.plain:
-        from metrist.models.plain.reward import PlainReward
+        from metrist.models.numpy_inference.reward import PlainReward
 
         if options.dtype != "float32":
             raise ModelError(

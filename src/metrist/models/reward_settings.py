@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from metrist.errors import ModelError
-from metrist.models.plain import folder as folders
-from metrist.models.plain.quantised import remedy
+from metrist.models.numpy_inference import folder as folders
+from metrist.models.numpy_inference.quantised import remedy
 from metrist.models.reward_layout import Frame, Layout
 
 Pooling = Literal["answer", "mean", "first", "last"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from metrist.executors.scoring import score_one
-from metrist.files import read_records
+from metrist.io import read_records
+from metrist.llm.estimates import Estimate, estimating
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.metrics.shard import Shard
-from metrist.models.llm.estimates import Estimate, estimating
 from metrist.run.cutting import SHARD_SIZE_WITH_MODEL, cut
+from metrist.run.executors.scoring import score_one
 from metrist.run.needs import served
 from metrist.spec import Spec
 

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import InputError, RunError
-from metrist.files import open_rows
+from metrist.io import open_rows
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.run.results import Results, remarks
+from metrist.run.store.flat import COLUMNS, RAW, TOKENS, flat_suffix
+from metrist.run.store.folder import Contents, RunFolder, Stored, is_run_folder
+from metrist.run.store.shards import scores_remarks
 from metrist.run.stored_metric import metric_of
 from metrist.scores import Scores
 from metrist.spec import Spec
-from metrist.store.flat import COLUMNS, RAW, TOKENS, flat_suffix
-from metrist.store.folder import Contents, RunFolder, Stored, is_run_folder
-from metrist.store.shards import scores_remarks
 
 
 def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = ()) -> Results:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from metrist.errors import NeedsError
-from metrist.executors.scoring import lack
 from metrist.metrics.base import Metric
 from metrist.records import Record
 from metrist.run.cutting import MOST_TEXT, characters
+from metrist.run.executors.scoring import lack
 
 #: Records that are looked at for one that serves a metric; fewer where their texts pass `MOST_TEXT` characters. Neither
 #: depends on the size of shards, so the same input is refused or scored whatever that is.

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Literal
 
 from metrist.errors import RunError, did_you_mean
-from metrist.files import Reader
+from metrist.io import Reader
 from metrist.metrics.preferring import TURNED
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import MetristError, RunError
-from metrist.executors.scoring import named
-from metrist.files import read_records
-from metrist.files.keywords import check_keywords
+from metrist.io import read_records
+from metrist.io.keywords import check_keywords
+from metrist.llm.estimates import Estimate, estimating
 from metrist.metrics.base import Metric
 from metrist.metrics.comparators import comparator
 from metrist.metrics.preferring import Comparator, Judgment
-from metrist.models.llm.estimates import Estimate, estimating
 from metrist.records import Pair
+from metrist.run.executors.scoring import named
 from metrist.run.needs import served
 from metrist.run.pairing import Key, Which, pair_up
 from metrist.run.preference_files import PreferenceTarget, StoredJudgments, preference_target

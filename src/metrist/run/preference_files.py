@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import RunError
-from metrist.files import whole
-from metrist.files.writing import check_apart
+from metrist.io import whole
+from metrist.io.writing import check_apart
 from metrist.metrics.judging import is_unanswered
 from metrist.metrics.preferring import Comparator, Judgment
 from metrist.records import Pair
 from metrist.run.pairing import Key
 from metrist.run.preferred import as_row
-from metrist.store.flat import check_writable, flat_suffix
-from metrist.store.metric_folder import folder_name
+from metrist.run.store.flat import check_writable, flat_suffix
+from metrist.run.store.metric_folder import folder_name
 
 _FOLDER = "preferences"
 

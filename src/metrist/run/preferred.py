@@ -12,10 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.meta.bradley_terry import bradley_terry
-from metrist.meta.choices import CHOICES, accuracy, chance_accuracy, macro_f1
-from metrist.meta.preferences import FIRST, SECOND, TIE, Preferences, win_rates
-from metrist.meta.resample import pooled_interval
 from metrist.metrics.judging import spent_together
 from metrist.metrics.preferring import Comparator, Judgment
 from metrist.ratings import Choice
@@ -23,6 +19,10 @@ from metrist.report.tables import Table
 from metrist.run.pairing import Key
 from metrist.run.preferred_tables import comparator_table, system_table
 from metrist.run.summary import DRAWS, usual_reason
+from metrist.stats.bradley_terry import bradley_terry
+from metrist.stats.choices import CHOICES, accuracy, chance_accuracy, macro_f1
+from metrist.stats.preferences import FIRST, SECOND, TIE, Preferences, win_rates
+from metrist.stats.resample import pooled_interval
 
 _SIGNS: Mapping[Choice, int] = {"first": FIRST, "second": SECOND, "tie": TIE}
 _Floats = NDArray[np.float64]

@@ -14,9 +14,9 @@ from metrist.metrics.base import Metric
 from metrist.report.heat import Heat
 from metrist.report.tables import Table
 from metrist.run.heat import heat
+from metrist.run.store.flat import Flat, write_flat
 from metrist.run.summary import DRAWS, SystemScore, summary_table, system_scores
 from metrist.scores import Scores
-from metrist.store.flat import Flat, write_flat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,24 +13,24 @@ import numpy as np
 
 from metrist import __version__
 from metrist.errors import RunError
-from metrist.executors import Done, Executor, Outcome, Task, choose
-from metrist.files import Reader, read_records
-from metrist.files.keywords import check_keywords
+from metrist.io import Reader, read_records
+from metrist.io.keywords import check_keywords
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.records import Record
 from metrist.run.collected import Collected
 from metrist.run.cutting import SHARD_SIZE, SHARD_SIZE_WITH_MODEL, cut
+from metrist.run.executors import Done, Executor, Outcome, Task, choose
 from metrist.run.needs import served
 from metrist.run.results import NothingScored, Results, remarks
+from metrist.run.store.manifest import Listed, Manifest
+from metrist.run.store.metric_folder import folder_name
+from metrist.run.store.shards import Header, InputHash
 from metrist.run.summary import nothing_scored
 from metrist.run.surroundings import surroundings
 from metrist.run.target import Target, target_of
 from metrist.scores import Scores
 from metrist.spec import Spec
-from metrist.store.manifest import Listed, Manifest
-from metrist.store.metric_folder import folder_name
-from metrist.store.shards import Header, InputHash
 
 
 class Progress(Protocol):

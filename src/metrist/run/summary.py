@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.meta.resample import CHUNK, ExactSums, interval, resample_counts
 from metrist.metrics.base import Metric
 from metrist.report.cells import Count, Estimate, Share, decimals_for
 from metrist.report.tables import Column, Table
 from metrist.scores import Scores
+from metrist.stats.resample import CHUNK, ExactSums, interval, resample_counts
 
 DRAWS = 1000
 #: Characters of an answer that a message quotes.

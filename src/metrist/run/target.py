@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metrist.errors import RunError
-from metrist.files.writing import check_apart
-from metrist.store.flat import check_writable, flat_suffix
-from metrist.store.folder import RunFolder
+from metrist.io.writing import check_apart
+from metrist.run.store.flat import check_writable, flat_suffix
+from metrist.run.store.folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import RunError
-from metrist.files.writing import whole
-from metrist.models.plain.whole_folder import disk_faults
+from metrist.io.writing import whole
+from metrist.models.numpy_inference.whole_folder import disk_faults
 from metrist.train.own_folder import LOCK
 
 _ASKED, _CARD, _PAGE, _PART = "training.json", "card.json", "card.md", ".model.part"

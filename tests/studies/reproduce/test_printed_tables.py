@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from metrist.errors import RunError
-from metrist.meta.measures import measure
 from metrist.metrics.catalog import build
+from metrist.stats.measures import measure
 from metrist.studies.reproduce import peers, shipped, shipped_preference
 from metrist.studies.reproduce.printed import PrintedTable, chosen, names, printed_table
 from metrist.studies.reproduce.sentences import by_sentence

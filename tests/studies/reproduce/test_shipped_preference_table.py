@@ -13,11 +13,11 @@ from scipy.stats import spearmanr
 
 import tiny_rewards
 from metrist import criteria
-from metrist.meta.measures import measure
 from metrist.metrics.catalog import build
 from metrist.metrics.preference import Preference
 from metrist.metrics.shard import Shard
 from metrist.records import Record
+from metrist.stats.measures import measure
 from metrist.studies.reproduce import shipped_preference
 from metrist.studies.reproduce.material import Material
 from metrist.studies.reproduce.printed import facts

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from made_material import factual, write_data
 
-from metrist.meta.measures import measure
 from metrist.metrics.catalog import build
+from metrist.stats.measures import measure
 from metrist.studies.reproduce import shipped
 from metrist.studies.reproduce.material import Material
 from metrist.studies.reproduce.printed import facts

@@ -17,9 +17,9 @@ from metrist.data.good_bad import GoodBad
 from metrist.data.originals.ordering import Answer, Question, grouped
 from metrist.data.originals.table import PathLike, cells
 from metrist.errors import InputError
-from metrist.files.compression import display_name
-from metrist.files.place import Fault
-from metrist.files.values import as_number
+from metrist.io.compression import display_name
+from metrist.io.place import Fault
+from metrist.io.values import as_number
 
 _CONCEPTS, _REFERENCE = "Concept set:", "Reference:"
 

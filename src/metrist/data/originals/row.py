@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from metrist.data.originals.table import PathLike, table
 from metrist.errors import InputError
-from metrist.files.compression import display_name, open_bytes, uncompressed_name
-from metrist.files.json_lines import unreadable
-from metrist.files.place import Fault, shown
-from metrist.files.rows import open_rows
-from metrist.files.text_lines import BYTE_ORDER_MARK, decoded
-from metrist.files.values import as_number, as_text
+from metrist.io.compression import display_name, open_bytes, uncompressed_name
+from metrist.io.json_lines import unreadable
+from metrist.io.place import Fault, shown
+from metrist.io.rows import open_rows
+from metrist.io.text_lines import BYTE_ORDER_MARK, decoded
+from metrist.io.values import as_number, as_text
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 from metrist.errors import InputError
-from metrist.files.compression import display_name, open_bytes
+from metrist.io.compression import display_name, open_bytes
 
 PathLike = str | os.PathLike[str]
 

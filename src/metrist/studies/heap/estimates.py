@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.meta.measures import measure
-from metrist.meta.resample import interval, resample_counts
+from metrist.stats.measures import measure
+from metrist.stats.resample import interval, resample_counts
 from metrist.studies.heap.answers import NO_CONTEXT, Answers
 
 Floats = NDArray[np.float64]

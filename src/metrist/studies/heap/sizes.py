@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from metrist.criteria import Suite
-from metrist.meta.measures import measure
 from metrist.report.tables import Column, Table
+from metrist.stats.measures import measure
 from metrist.studies.heap.estimates import Figure
 from metrist.studies.heap.found import Found
 from metrist.studies.heap.jobs import SetupName, SplitName

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from metrist.studies.meta.evaluate import meta_evaluate
-from metrist.studies.meta.judged import Compared, Floats, Judged, Labels, Scored
-from metrist.studies.meta.pairs import voted
-from metrist.studies.meta.result import Figure
-from metrist.studies.meta.slices import ALL
+from metrist.evaluate.meta.evaluate import meta_evaluate
+from metrist.evaluate.meta.judged import Compared, Floats, Judged, Labels, Scored
+from metrist.evaluate.meta.pairs import voted
+from metrist.evaluate.meta.result import Figure
+from metrist.evaluate.meta.slices import ALL
 
 _FAMILY, _SUBSET = "family", "subset"
 

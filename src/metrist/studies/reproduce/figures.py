@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from metrist.meta.choices import chosen, confusion, pair_counts
-from metrist.meta.grouping import estimate
-from metrist.meta.measures import measure
-from metrist.studies.meta.judged import Floats, Judged
-from metrist.studies.meta.samples import gold_of, taken
-from metrist.studies.meta.slices import chosen_outputs
+from metrist.evaluate.meta.judged import Floats, Judged
+from metrist.evaluate.meta.samples import gold_of, taken
+from metrist.evaluate.meta.slices import chosen_outputs
+from metrist.stats.choices import chosen, confusion, pair_counts
+from metrist.stats.grouping import estimate
+from metrist.stats.measures import measure
 from metrist.studies.reproduce.material import Material
 from metrist.studies.reproduce.printed import MEAN, Block
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.files import read_records
+from metrist.evaluate.meta.join import join
+from metrist.evaluate.meta.judged import Floats, Judged, Labels
+from metrist.io import read_records
 from metrist.records import Record
 from metrist.run import Results, score
-from metrist.studies.meta.join import join
-from metrist.studies.meta.judged import Floats, Judged, Labels
 from metrist.studies.reproduce.printed import Block, Lines, References
 from metrist.studies.reproduce.sentences import by_sentence
 

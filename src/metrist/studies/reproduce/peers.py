@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from metrist.evaluate.meta.evaluate import meta_evaluate
+from metrist.evaluate.meta.result import Figure
 from metrist.report.cells import Change, Count, Estimate, Number
 from metrist.report.tables import Column, Table
-from metrist.studies.meta.evaluate import meta_evaluate
-from metrist.studies.meta.result import Figure
 from metrist.studies.reproduce.material import Material
 from metrist.studies.reproduce.printed import facts
 from metrist.studies.reproduce.tables import ABSENT

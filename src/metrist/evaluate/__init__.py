@@ -1,0 +1,1 @@
+"""What users ask of runs: compare, check, explain, calibrate, audit and meta-evaluate."""

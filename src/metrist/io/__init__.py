@@ -1,0 +1,21 @@
+"""Files: records and judgments read from any common format, results written whole."""
+
+from metrist.io.entry import Entry, FoundError, StoredChoice, StoredScore
+from metrist.io.place import Place
+from metrist.io.reader import Reader, Skipped, read_records
+from metrist.io.rows import open_rows
+from metrist.io.writing import whole, whole_bytes
+
+__all__ = [
+    "Entry",
+    "FoundError",
+    "Place",
+    "Reader",
+    "Skipped",
+    "StoredChoice",
+    "StoredScore",
+    "open_rows",
+    "read_records",
+    "whole",
+    "whole_bytes",
+]

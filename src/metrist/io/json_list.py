@@ -1,0 +1,103 @@
+"""A JSON file that holds one list of objects, read object by object, so that the list need not fit in memory."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import IO, Any, cast
+
+from metrist.errors import InputError
+from metrist.io.json_lines import Row, not_an_object, unreadable
+from metrist.io.place import Fault
+
+_FIRST_CHUNK = 1 << 16
+_SPACE = re.compile(r"[ \t\r\n]*")
+_LONGEST_LITERAL = len("-Infinity")
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+def json_list_rows(stream: IO[bytes], name: str) -> Iterator[tuple[int, Row | Fault]]:
+    """The line each object begins on, with the object. What is no JSON ends the reading: there is no next line
+    to go on with."""
+    window = _Window(stream, name)
+    window.expect("[")
+    if window.next_character() == "]":
+        return
+    separator = ","
+    while separator == ",":
+        window.next_character()
+        line, value = window.line, window.value()
+        yield line, value if type(value) is dict else not_an_object(value)
+        separator = window.expect(",]")
+    window.end()
+
+
+class _Window:
+    """The part of the text that is looked at, moved forward over the file."""
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream, self._name = stream, name
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        self._text, self._at, self._more = "", 0, True
+        self.line = 1
+
+    def next_character(self) -> str:
+        """The next character that is no space, left where it is; nothing at the end of the file."""
+        while True:
+            self._move(cast("re.Match[str]", _SPACE.match(self._text, self._at)).end())
+            if self._at < len(self._text) or not self._widen(_FIRST_CHUNK):
+                return self._text[self._at : self._at + 1]
+
+    def expect(self, wanted: str) -> str:
+        found = self.next_character()
+        if not found or found not in wanted:
+            names = " or ".join(map(repr, wanted))
+            raise self._error(f"not a JSON list of objects: expected {names}, found {found or 'the end of the file'!r}")
+        self._move(self._at + 1)
+        return found
+
+    def end(self) -> None:
+        if self.next_character():
+            raise self._error("more follows after the JSON list")
+
+    def value(self) -> Any:
+        """The next value, with as much more text as it takes."""
+        chunk = _FIRST_CHUNK
+        while True:
+            try:
+                value, end = _raw_decode(self._text, self._at)
+            except (ValueError, RecursionError) as error:
+                if not (self._cut_short(error) and self._widen(chunk)):
+                    raise self._error(unreadable(error)) from error
+                chunk *= 2
+            else:
+                self._move(end)
+                return value
+
+    def _cut_short(self, error: Exception) -> bool:
+        """Whether the text may only seem wrong because it ends too early. Telling keeps one stray character in
+        a large file from drawing in all the rest."""
+        if not isinstance(error, json.JSONDecodeError):
+            return False
+        return error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _LONGEST_LITERAL
+
+    def _move(self, position: int) -> None:
+        self.line += self._text.count("\n", self._at, position)
+        self._at = position
+
+    def _widen(self, size: int) -> bool:
+        if not self._more:
+            return False
+        data = self._stream.read(size)
+        self._more = bool(data)
+        try:
+            added = self._decode(data, not data)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self._name}: not UTF-8 text: byte 0x{error.object[error.start]:02x}") from None
+        self._text, self._at = self._text[self._at :] + added, 0
+        return self._more
+
+    def _error(self, message: str) -> InputError:
+        return InputError(f"{self._name}:{self.line}: {message}")

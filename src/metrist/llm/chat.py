@@ -1,0 +1,71 @@
+"""A conversation as a model reads it: by its chat template, as plain turns where it has none, or as its words alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from metrist.llm.talk import Conversation, Message
+
+#: 'none': the words are given as they are, for models that were trained on one prompt and not to chat.
+Turns = Literal["chat", "none"]
+#: How turns are named where a model has no chat template.
+_NAMES = {"system": "System", "user": "User", "assistant": "Assistant"}
+#: A model without a template does not know when its turn is over: it goes on as the user.
+PLAIN_STOPS = ("\nUser:", "\nSystem:")
+
+
+def has_template(tokenizer: Any) -> bool:
+    """Whether the tokenizer knows how its model was taught to talk."""
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def words(conversation: Conversation) -> str:
+    """What is said, without a sign of who says it: all that a model is given where `turns` is 'none'."""
+    return "\n\n".join(one.text for one in conversation)
+
+
+def prompt_ids(tokenizer: Any, conversation: Conversation, turns: Turns = "chat") -> list[int]:
+    """The tokens up to where the model is to answer."""
+    safe = [Message(one.role, without_marks(one.text, tokenizer.all_special_tokens)) for one in conversation]
+    if turns == "none":
+        return list(tokenizer(words(safe), verbose=False)["input_ids"])
+    if not has_template(tokenizer):
+        return list(tokenizer(_plain(safe), verbose=False)["input_ids"])
+    try:
+        rendered = _rendered(tokenizer, safe)
+    except Exception:
+        if not any(one.role == "system" for one in safe):
+            raise
+        # Some templates know no system turn, and say so by an error.
+        rendered = _rendered(tokenizer, _without_system(safe))
+    # The template has put the tokens that begin a text where they belong.
+    return list(tokenizer(rendered, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def without_marks(text: str, marks: Sequence[str]) -> str:
+    """The text with a space in each of the tokenizer's marks, such as `<|im_end|>`: as written, the model would take
+    them for the end of a turn, and an output could put words into the judge's mouth."""
+    clean = text.encode("utf-8", "replace").decode("utf-8")
+    for mark in marks:
+        if len(mark) > 1 and mark in clean:
+            clean = clean.replace(mark, f"{mark[0]} {mark[1:]}")
+    return clean
+
+
+def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
+    turns = [{"role": one.role, "content": one.text} for one in messages]
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    told = "\n\n".join(one.text for one in messages if one.role == "system")
+    rest = [one for one in messages if one.role != "system"]
+    if not rest or rest[0].role != "user":
+        return [Message("user", told), *rest]
+    return [Message("user", f"{told}\n\n{rest[0].text}"), *rest[1:]]
+
+
+def _plain(messages: Sequence[Message]) -> str:
+    turns = [f"{_NAMES[one.role]}: {one.text}" for one in messages]
+    return "\n\n".join([*turns, "Assistant:"])

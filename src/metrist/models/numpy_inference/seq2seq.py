@@ -1,0 +1,155 @@
+"""A shipped sequence-to-sequence model as a likelihood model: texts in, log-probabilities of target tokens out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import ModelError
+from metrist.models import tokenizing
+from metrist.models.likelihoods import Likelihoods
+from metrist.models.numpy_inference import folder as folders
+from metrist.models.numpy_inference.quantised import Floats, read, remedy
+from metrist.models.numpy_inference.t5 import T5, Sizes
+from metrist.models.options import batch_tokens
+from metrist.models.weights import Weights
+
+Ids = NDArray[np.int64]
+Work = TypeVar("Work")
+
+#: Rows computed at once: enough for large products, few enough for the processor's cache.
+_BUDGET = 2048
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Text:
+    """A text's tokens, closed by the end token, and how many did not fit."""
+
+    ids: Ids
+    cut: int
+
+
+class _Texts(tokenizing.Side):
+    """Texts with what the model was trained to see before and after them, and the end token."""
+
+    def __init__(self, tokenizer: Any, end: int, template: str = "{text}") -> None:
+        self._tokenizer, self._end = tokenizer, end
+        self._template = template.partition("{text}")[::2]
+        self.before, self.after = (len(self._ids([part])[0]) for part in self._template)
+        self.after += 1
+
+    def ids(self, texts: Sequence[str]) -> list[Ids]:
+        begin, finish = self._template
+        return [np.array([*ids, self._end], np.int64) for ids in self._ids([begin + t + finish for t in texts])]
+
+    def read(self, texts: Sequence[str], room: int) -> dict[str, _Text]:
+        """Each text, cut to the room, what frames it included."""
+        read = {}
+        for text, ids in zip(texts, self.ids(texts), strict=True):
+            kept = self.cut(ids, room)
+            read[text] = _Text(kept, len(ids) - len(kept))
+        return read
+
+    def pieces(self, text: str, room: int) -> list[str]:
+        """The tokens of a text as they stand in it; unknown characters too."""
+        tokens = self._encoded([text])[0].tokens[: max(0, room - 1)]
+        return [*(token.replace("▁", " ") for token in tokens), self._tokenizer.id_to_token(self._end)]
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return [one.ids for one in self._encoded(texts)]
+
+    def _encoded(self, texts: Sequence[str]) -> list[Any]:
+        # Half a character, as broken JSON gives it, is no text for a tokenizer.
+        whole = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        encoded: list[Any] = self._tokenizer.encode_batch(whole, add_special_tokens=False)
+        return encoded
+
+
+class PlainSeq2Seq:
+    """A T5 in metrist's own form. Equal pairs are computed once, equal conditions encoded once."""
+
+    def __init__(self, network: T5, tokenizer: Any, config: Mapping[str, Any], fingerprint: str) -> None:
+        self._network = network
+        self._tokenizer = tokenizer
+        self._conditions = _Texts(tokenizer, config["eos_token_id"], config.get("condition_template", "{text}"))
+        self._targets = _Texts(tokenizer, config["eos_token_id"])
+        self._max_tokens: int = config["max_tokens"]
+        self._fingerprint = fingerprint
+
+    @classmethod
+    def load(cls, weights: Weights) -> PlainSeq2Seq:
+        """The model of a folder; a fault in it is a ModelError that names the file."""
+        config = folders.read_config(weights.folder, "t5")
+        tokenizer = folders.read_tokenizer(weights.folder)
+        arrays = read(weights.folder / folders.WEIGHTS)
+        try:
+            return cls(T5(arrays, Sizes.of(config)), tokenizer, config, weights.fingerprint)
+        except KeyError as missing:
+            where = f"neither {folders.CONFIG} nor {folders.WEIGHTS} has"
+            raise ModelError(f"{weights.folder}: {where} {missing}; {remedy(weights.folder)}") from None
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """The folder's hash covers weights, tokenizer and configuration, the condition's template included."""
+        return {"weights": self._fingerprint, "dtype": "float32", "runs_on": "numpy"}
+
+    def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
+        """Each pair's target tokens with their log-probabilities; the end token counts as one of them."""
+        distinct = list(dict.fromkeys(pairs))
+        room = max_tokens or self._max_tokens
+        conditions = self._conditions.read(list(dict.fromkeys(one for one, _ in distinct)), room)
+        targets = self._targets.read(list(dict.fromkeys(one for _, one in distinct)), room)
+        found = self._scored(distinct, conditions, targets)
+        return Likelihoods(
+            logprobs=np.concatenate([np.empty(0, np.float32), *(found[pair] for pair in pairs)]),
+            tokens=np.concatenate([np.empty(0, np.int64), *(targets[target].ids for _, target in pairs)]),
+            starts=np.cumsum([0, *(len(targets[target].ids) for _, target in pairs)]),
+            condition_cut=np.array([conditions[condition].cut for condition, _ in pairs], np.int64),
+            target_cut=np.array([targets[target].cut for _, target in pairs], np.int64),
+        )
+
+    def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
+        """The text as overlapping pieces that fit into a condition; the text itself where it fits."""
+        return tokenizing.windows(self._conditions, text, max_tokens or self._max_tokens)
+
+    def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
+        """The target's tokens as they stand in the text, a word's beginning shown by a space."""
+        return self._targets.pieces(target, max_tokens or self._max_tokens)
+
+    def _scored(
+        self, pairs: Sequence[tuple[str, str]], conditions: Mapping[str, _Text], targets: Mapping[str, _Text]
+    ) -> dict[tuple[str, str], Floats]:
+        """Group by group of conditions: encoded together, then their targets in batches."""
+        budget = batch_tokens() or _BUDGET
+        by_condition: dict[str, list[str]] = {}
+        for condition, target in pairs:
+            by_condition.setdefault(condition, []).append(target)
+        # Alike lengths meet, so that the order of the pairs does not decide how well the batches are filled.
+        order = sorted(by_condition, key=lambda one: len(conditions[one].ids))
+        found: dict[tuple[str, str], Floats] = {}
+        for group in _batches(order, [len(conditions[one].ids) for one in order], budget):
+            memory = self._network.encode([conditions[one].ids for one in group])
+            work = [(number, target) for number, one in enumerate(group) for target in by_condition[one]]
+            for batch in _batches(work, [len(targets[target].ids) for _, target in work], budget):
+                ids, numbers = [targets[target].ids for _, target in batch], [number for number, _ in batch]
+                rows = self._network.log_probs(memory, ids, numbers)
+                found |= {(group[n], target): row for (n, target), row in zip(batch, rows, strict=True)}
+        return found
+
+
+def _batches(work: Sequence[Work], sizes: Sequence[int], budget: int) -> Iterator[list[Work]]:
+    """The work cut, in its order, into pieces of no more than the budget, or of one."""
+    batch: list[Work] = []
+    filled = 0
+    for one, size in zip(work, sizes, strict=True):
+        if batch and filled + size > budget:
+            yield batch
+            batch, filled = [], 0
+        batch.append(one)
+        filled += size
+    if batch:
+        yield batch

@@ -1,0 +1,265 @@
+"""A run as one flat file: a line per item, system and metric, as JSONL, CSV or Parquet."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as quoted
+from pathlib import Path
+from typing import IO, Any
+
+from metrist.errors import MissingExtra, RunError
+from metrist.io.compression import compression_of, uncompressed_name
+from metrist.io.writing import check_place, whole_bytes
+from metrist.run.store.numbers import count_texts, number_texts
+from metrist.run.store.shards import error_rows
+from metrist.scores import Score, Scores
+
+COLUMNS = (
+    *("item", "system", "metric", "value", "parts", "stats", "errors"),
+    *("explanation", "failure", "signature"),
+)
+#: Columns that are there only if a metric of the run has something for them: the answers that scores were read from, or
+#: that could not be read, and what was found at single tokens.
+RAW = "raw"
+TOKENS = "tokens"
+#: Records laid out at a time. Part of the format: Parquet's row groups follow it.
+CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Flat:
+    """All that goes into a flat file; `scores` and `signatures` are by the metric's text."""
+
+    items: Sequence[str]
+    systems: Sequence[str]
+    scores: Mapping[str, Scores]
+    signatures: Mapping[str, str]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns' names."""
+        blocks = self.scores.values()
+        raw = (RAW,) if any(scores.raws for scores in blocks) else ()
+        return (*COLUMNS, *raw, *((TOKENS,) if any(scores.tokens for scores in blocks) else ()))
+
+    def rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+        """Plain rows in the order record, metric; a missing number is None."""
+        with_raw, with_tokens = RAW in self.columns, TOKENS in self.columns
+        for i in range(start, len(self.items) if stop is None else stop):
+            for metric, scores in self.scores.items():
+                yield {
+                    "item": self.items[i],
+                    "system": self.systems[i],
+                    "metric": metric,
+                    **_row(scores[i]),
+                    "signature": self.signatures[metric],
+                    **({RAW: scores.raws.get(i)} if with_raw else {}),
+                    **({TOKENS: scores.tokens.get(i)} if with_tokens else {}),
+                }
+
+    def unicode_rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+        """The rows for tables that hold only real Unicode."""
+        return map(_unicode_row, self.rows(start, stop))
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """The record ranges that are laid out together."""
+        for start in range(0, len(self.items), CHUNK):
+            yield start, min(start + CHUNK, len(self.items))
+
+
+def flat_suffix(path: Path) -> str | None:
+    """The suffix that says which flat format a path asks for, compression left aside; None for none of them."""
+    suffix = Path(uncompressed_name(path)).suffix.lower()
+    return suffix if suffix in _WRITERS else None
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a flat file that could not be written in the end, before any work is done for it."""
+    suffix = flat_suffix(path)
+    if suffix is None:
+        raise RunError(f"cannot write {path}: wanted a name that ends in .jsonl, .csv or .parquet")
+    if suffix == ".parquet":
+        if compression_of(path):
+            raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet")
+        _pyarrow()
+    check_place(path)
+
+
+def write_flat(path: Path, flat: Flat) -> None:
+    """Write the file whole or not at all."""
+    check_writable(path)
+    with whole_bytes(path) as file:
+        _WRITERS[flat_suffix(path) or ""](file, flat)
+
+
+def _write_jsonl(file: IO[bytes], flat: Flat) -> None:
+    for start, stop in flat.chunks():
+        columns = [_json_lines(flat, metric, start, stop) for metric in flat.scores]
+        file.write("".join(line for lines in zip(*columns, strict=True) for line in lines).encode("ascii"))
+
+
+def _json_lines(flat: Flat, metric: str, start: int, stop: int) -> list[str]:
+    """One metric's lines, put together from columns of text: an encoder called per line would take most of the time."""
+    scores, size = flat.scores[metric], stop - start
+    names = [quoted(name) for name in scores.parts]
+    parts = [number_texts(column[start:stop]) for column in scores.parts.values()]
+    stats = [count_texts(column) for column in scores.stats[start:stop].T]
+    columns = zip(
+        map(quoted, flat.items[start:stop]),
+        map(quoted, flat.systems[start:stop]),
+        number_texts(scores.values[start:stop]),
+        _objects(names, parts, size),
+        [", ".join(row) for row in zip(*stats, strict=True)] if stats else [""] * size,
+        [_error_text(scores, i) for i in range(start, stop)] if scores.errors else ["[]"] * size,
+        _texts(scores.explanations, start, stop),
+        _texts(scores.failures, start, stop),
+        _last_texts(flat, scores, start, stop),
+        strict=True,
+    )
+    label, signature = quoted(metric), quoted(flat.signatures[metric])
+    return [
+        f'{{"item": {item}, "system": {system}, "metric": {label}, "value": {value}, "parts": {{{parts}}}, '
+        f'"stats": [{stats}], "errors": {errors}, "explanation": {explanation}, "failure": {failure}, '
+        f'"signature": {signature}{last}}}\n'
+        for item, system, value, parts, stats, errors, explanation, failure, last in columns
+    ]
+
+
+def _last_texts(flat: Flat, scores: Scores, start: int, stop: int) -> list[str]:
+    """The end of each line: the columns that not every run has."""
+    sparse = [(name, found) for name, found in ((RAW, scores.raws), (TOKENS, scores.tokens)) if name in flat.columns]
+    return ["".join(f', "{name}": {_json(found.get(i))}' for name, found in sparse) for i in range(start, stop)]
+
+
+def _json(tokens: Any) -> str:
+    try:
+        return json.dumps(tokens)
+    except TypeError as fault:
+        raise RunError(f"a score cannot be written as JSON: {fault}") from None
+
+
+def _error_text(scores: Scores, position: int) -> str:
+    return json.dumps(error_rows(scores.errors.get(position, ())))
+
+
+def _objects(names: list[str], columns: list[list[str]], size: int) -> list[str]:
+    if not columns:
+        return [""] * size
+    template = ", ".join(f"{name.replace('%', '%%')}: %s" for name in names)
+    return [template % row for row in zip(*columns, strict=True)]
+
+
+def _texts(sparse: Mapping[int, str], start: int, stop: int) -> list[str]:
+    if not sparse:
+        return ["null"] * (stop - start)
+    return [quoted(sparse[i]) if i in sparse else "null" for i in range(start, stop)]
+
+
+def _write_csv(file: IO[bytes], flat: Flat) -> None:
+    columns = flat.columns
+    file.write(_csv_line(columns).encode("ascii"))
+    for start, stop in flat.chunks():
+        text = "".join(_csv_line(_cells(row, columns)) for row in flat.rows(start, stop))
+        file.write(encodable(text).encode("utf-8"))
+
+
+# Python's own writer leaves a bare carriage return unquoted (before 3.13), and its reader then sees a new row.
+_NEEDS_QUOTES = re.compile(r'[",\r\n]')
+
+
+def _csv_line(cells: Iterable[Any]) -> str:
+    return ",".join(map(_csv_cell, cells)) + "\n"
+
+
+def _csv_cell(cell: Any) -> str:
+    text = "" if cell is None else str(cell)
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text
+
+
+def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+    # Cells that hold several numbers are JSON, so that one column stays one column.
+    nested = {name: _json(row[name]) if row.get(name) else "" for name in ("parts", "stats", "errors", TOKENS)}
+    return [nested.get(name, row.get(name)) for name in columns]
+
+
+def _write_parquet(file: IO[bytes], flat: Flat) -> None:
+    pa = _pyarrow()
+    import pyarrow.parquet as pq
+
+    schema = _schema(pa, flat.columns)
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for start, stop in flat.chunks():
+            rows = [_parquet_row(row) for row in flat.unicode_rows(start, stop)]
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _parquet_row(row: dict[str, Any]) -> dict[str, Any]:
+    # Readings of tokens may have any shape that JSON has, and a column has one: there they are JSON.
+    tokens = {TOKENS: _json(row[TOKENS])} if row.get(TOKENS) is not None else {}
+    return {**row, "parts": list(row["parts"].items()), **tokens}
+
+
+def _unicode_row(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("item", "system", "metric", "explanation", "failure", "signature")
+    texts = {name: row[name] and encodable(row[name]) for name in names}
+    parts = {encodable(name): value for name, value in row["parts"].items()}
+    errors = [{k: encodable(v) if isinstance(v, str) else v for k, v in error.items()} for error in row["errors"]]
+    last = {name: _encodable_within(row[name]) for name in (RAW, TOKENS) if name in row}
+    return {**row, **texts, "parts": parts, "errors": errors, **last}
+
+
+def _encodable_within(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, Mapping):
+        return {key: _encodable_within(inner) for key, inner in value.items()}
+    return list(map(_encodable_within, value)) if isinstance(value, list | tuple) else value
+
+
+def _schema(pa: Any, columns: Sequence[str]) -> Any:
+    error = pa.struct(
+        [(name, pa.string()) for name in ("aspect", "severity", "explanation", "revision", "text", "side", "rater")]
+        + [("penalty", pa.float64()), ("start", pa.int64()), ("end", pa.int64())]
+    )
+    kinds = {
+        "value": pa.float64(),
+        "parts": pa.map_(pa.string(), pa.float64()),
+        "stats": pa.list_(pa.float64()),
+        "errors": pa.list_(error),
+    }
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingExtra("writing Parquet", "tables") from None
+    return pyarrow
+
+
+def encodable(text: str) -> str:
+    """The text for formats that hold only real Unicode: a lone surrogate is shown as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _row(score: Score) -> dict[str, Any]:
+    return {
+        "value": _number(score.value),
+        "parts": {name: _number(value) for name, value in score.parts.items()},
+        "stats": list(score.stats),
+        "errors": error_rows(score.errors),
+        "explanation": score.explanation,
+        "failure": score.failure,
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+_WRITERS = {".jsonl": _write_jsonl, ".csv": _write_csv, ".parquet": _write_parquet}

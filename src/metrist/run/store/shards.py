@@ -1,0 +1,208 @@
+"""One shard file: what one metric says of a few consecutive records, as text that can tell whether it is whole.
+
+    {"metric": …, "signature": …, "start": …, "count": …, "digest": …, "parts": [names]}
+    [item, system, value, [parts], [stats]]                    one line per record
+    [item, system, value, [parts], [stats], {"failure": …}]    … with what only some scores carry
+    {"sha256": of all the lines above}
+
+All text is ASCII, so that any string Python can hold (lone surrogates, NUL) survives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
+
+import numpy as np
+
+from metrist.errors import RunError
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.run.store.numbers import column_of, count_texts, number_texts, row_texts
+from metrist.scores import Scores
+
+DIGEST_LENGTH = 32
+
+
+class Torn(ValueError):
+    """The bytes are no whole shard; the text says what is wrong with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Which metric, at which position of the input, on which content."""
+
+    metric: str
+    signature: str
+    start: int
+    count: int
+    digest: str
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """Consecutive records' scores by one metric, read back from a file."""
+
+    header: Header
+    items: list[str]
+    systems: list[str]
+    scores: Scores
+
+
+class InputHash:
+    """A hash of all that a metric can see of an input's records, the same however the input is cut into shards."""
+
+    def __init__(self) -> None:
+        self._whole = hashlib.sha256()
+
+    def add(self, shard: Sequence[Record]) -> str:
+        """Take in the next records; the hash of these alone."""
+        text = _content(shard)
+        # Without the list's brackets, the texts of shards in a row are the text of all their records.
+        self._whole.update(text[1:-1])
+        self._whole.update(b",")
+        return hashlib.sha256(text).hexdigest()
+
+    @property
+    def whole(self) -> str:
+        """The hash of all records so far."""
+        return self._whole.hexdigest()
+
+
+def content_hash(records: Sequence[Record]) -> str:
+    """A hash of all that a metric can see of these records."""
+    return InputHash().add(records)
+
+
+def _content(records: Sequence[Record]) -> bytes:
+    rows = [
+        (
+            *(r.item, r.system, r.output, r.source, r.references, r.instruction, r.task, r.language),
+            sorted(r.extra.items(), key=str) if r.extra else None,
+        )
+        for r in records
+    ]
+    text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def digest_of(content: str, signature: str, *, tokens: bool = False) -> str:
+    """What a shard file is named by: another input or another metric gives another digest. So does one with readings of
+    tokens, which says more of the same scores."""
+    all_of_it = f"{content}\n{signature}{chr(10) + 'tokens' if tokens else ''}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(all_of_it).hexdigest()[:DIGEST_LENGTH]
+
+
+def encode(header: Header, records: Sequence[Record], scores: Scores) -> bytes:
+    """The bytes of a shard file; equal scores of equal records give equal bytes."""
+    columns = zip(
+        [quoted(record.item) for record in records],
+        [quoted(record.system) for record in records],
+        number_texts(scores.values),
+        row_texts([number_texts(column) for column in scores.parts.values()], len(records)),
+        row_texts([count_texts(column) for column in scores.stats.T], len(records)),
+        strict=True,
+    )
+    lines = [",".join(row) for row in columns]
+    for position, text in _remarks(scores).items():
+        lines[position] += f",{text}"
+    facts = dataclasses.asdict(dataclasses.replace(header, parts=tuple(scores.parts)))
+    body = f"{json.dumps(facts)}\n{''.join(f'[{line}]{chr(10)}' for line in lines)}".encode("ascii")
+    return body + _closing_line(body)
+
+
+def decode(data: bytes) -> Block:
+    """Read a shard file back, or raise `Torn`."""
+    lines = _checked_lines(data)
+    try:
+        first, *rows = json.loads(b"[" + b",".join(lines) + b"]")
+        header = Header(**{**first, "parts": tuple(first["parts"])})
+        return _block(header, rows)
+    except (ValueError, TypeError, KeyError, IndexError) as fault:
+        raise Torn(f"its lines cannot be read: {fault}") from None
+
+
+def _closing_line(body: bytes) -> bytes:
+    return b'{"sha256": "%s"}\n' % hashlib.sha256(body).hexdigest().encode("ascii")
+
+
+def _checked_lines(data: bytes) -> list[bytes]:
+    end = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
+    body = data[:end]
+    if not data.endswith(b"\n") or not data[end:].startswith(b'{"sha256": '):
+        raise Torn("it ends before its closing line")
+    if data[end:] != _closing_line(body):
+        raise Torn("its content does not match its checksum")
+    return body.splitlines()
+
+
+def _block(header: Header, rows: list[list[Any]]) -> Block:
+    if len(rows) != header.count:
+        raise Torn(f"it holds {len(rows)} records, its first line promises {header.count}")
+    remarks = {i: row[5] for i, row in enumerate(rows) if len(row) == 6}
+    scores = Scores(
+        values=column_of([row[2] for row in rows]),
+        parts={name: column_of([row[3][k] for row in rows]) for k, name in enumerate(header.parts)},
+        stats=np.array([row[4] for row in rows], dtype=np.float64),
+        **scores_remarks(remarks),
+    )
+    return Block(header=header, items=[r[0] for r in rows], systems=[r[1] for r in rows], scores=scores)
+
+
+# A remark is what only some scores carry: the key it has in a file, and the column of `Scores` that holds it.
+# Usage is left out: what a score cost is kept with the timings, since it differs from run to run.
+_REMARKS = {
+    "errors": "errors",
+    "explanation": "explanations",
+    "failure": "failures",
+    "raw": "raws",
+    "tokens": "tokens",
+}
+
+
+def _remarks(scores: Scores) -> dict[int, str]:
+    found: dict[int, dict[str, Any]] = {}
+    for key, column in _REMARKS.items():
+        for position, value in getattr(scores, column).items():
+            found.setdefault(position, {})[key] = error_rows(value) if key == "errors" else value
+    try:
+        return {position: json.dumps(found[position]) for position in sorted(found)}
+    except TypeError as fault:
+        raise RunError(f"a score cannot be written as JSON: {fault}") from None
+
+
+def scores_remarks(remarks: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[int, Any]]:
+    """Remarks by position, as the sparse columns of `Scores`."""
+    columns = {
+        column: {i: row[key] for i, row in remarks.items() if row.get(key) is not None}
+        for key, column in _REMARKS.items()
+    }
+    columns["errors"] = {i: errors_of(rows) for i, rows in columns["errors"].items() if rows}
+    return columns
+
+
+def error_rows(errors: Sequence[Error]) -> list[dict[str, Any]]:
+    """Errors as plain rows, without the fields that say nothing."""
+    return [
+        {
+            f.name: getattr(error, f.name)
+            for f in dataclasses.fields(error)
+            if f.default is dataclasses.MISSING or getattr(error, f.name) != f.default
+        }
+        for error in errors
+    ]
+
+
+def errors_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Error, ...]:
+    """Errors from the rows that `error_rows` made."""
+    return tuple(Error(**row) for row in rows)
+
+
+def _plain(value: object) -> Any:
+    return dict(value) if isinstance(value, Mapping) else repr(value)

@@ -1,0 +1,199 @@
+"""How sure a measure of agreement is: percentile bootstrap intervals over items, systems or both.
+
+What is resampled is what the finding shall hold for: items, for other items and the same systems; systems, for other
+systems on the same items; both (independent draws, an output counting as often as its item times its system was drawn),
+for others of either kind (Deutsch, Dror and Roth 2021). A tie threshold is held at its value on all data.
+
+The rules on NaN, on too few items and on seeds are those of `resample`. The same generator gives the same draws to
+every metric, so two metrics' draws can be subtracted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from metrist.errors import RunError, did_you_mean
+from metrist.stats import resample
+from metrist.stats.grouping import Average, Estimated, Grouping, estimate
+from metrist.stats.measures import Measure
+from metrist.stats.panel import Pairs, Panel, batches, grouped, one_each
+from metrist.stats.resample import Alternative, Floats, count_extreme, interval, p_values, resample_counts, slack_of
+from metrist.stats.sample import Codes, Draws
+
+Over = Literal["items", "systems", "both"]
+OVER: tuple[Over, ...] = ("items", "systems", "both")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A value with its interval and standard error; `groups` are those that it rests on, `undefined` those left out."""
+
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    outputs: int
+    groups: int
+    undefined: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """How far the first of two metrics lies above the second on the `outputs` that both scored, of so many `items`.
+    `units` are what was resampled (of both items and systems, the fewer). `p` is that of the paired bootstrap:
+    resampled differences, moved to centre on none, stand for the null hypothesis."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    standard_error: float
+    outputs: int
+    items: int
+    units: int
+
+
+def bootstrap(
+    measures: Measure | Sequence[Measure],
+    panel: Panel,
+    grouping: Grouping | Codes = "none",
+    average: Average = "macro",
+    *,
+    over: Over = "items",
+    draws: int = 1000,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+) -> list[Interval]:
+    """Each metric's interval, on the outputs that it scored. One measure for all, or one for each (its own epsilon)."""
+    own = one_each(measures, panel)
+    (source,) = rng.spawn(1)
+    found: dict[int, Interval] = {}
+    for batch in batches(panel, [(metric,) for metric in range(len(panel.metrics))]):
+        groups, chosen = grouped(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
+        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(chosen)]
+        resampled = _resampled(chosen, batch.panel, groups, average, over, draws, deepcopy(source))
+        for column, metric in enumerate(batch.metrics):
+            found[metric] = _interval(plain[column], resampled[:, column], batch.panel, over, confidence)
+    return [found[metric] for metric in range(len(panel.metrics))]
+
+
+def bootstrap_gaps(
+    measures: Measure | Sequence[Measure],
+    panel: Panel,
+    pairs: Pairs,
+    grouping: Grouping | Codes = "none",
+    average: Average = "macro",
+    *,
+    over: Over = "items",
+    draws: int = 1000,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+    alternative: Alternative = "two-sided",
+) -> list[Gap]:
+    """The difference between the metrics of each pair, with its interval; their draws are the same."""
+    own = one_each(measures, panel)
+    (source,) = rng.spawn(1)
+    found: dict[int, Gap] = {}
+    for batch in batches(panel, pairs):
+        groups, chosen = grouped(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
+        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(chosen)]
+        values = np.array([float(estimated.values[0]) for estimated in plain])
+        resampled = _resampled(chosen, batch.panel, groups, average, over, draws, deepcopy(source))
+        for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
+            both = [first, second]
+            found[position] = _gap(values[both], resampled[:, both], batch.panel, over, confidence, alternative)
+    return [found[position] for position in range(len(pairs))]
+
+
+def drawn(item: Codes, system: Codes, over: Over, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Draws]:
+    """Resamples of the items and systems that these outputs have, at most `rows` draws at a time."""
+    if over not in OVER:
+        raise RunError(f"no resampling over {over!r}; known are {', '.join(OVER)}{did_you_mean(over, OVER)}")
+    # A generator for each side, so that neither's draws depend on how many of the other's were made before.
+    for_items, for_systems = rng.spawn(2)
+    items = _counts(item, draws, for_items, rows) if over != "systems" else None
+    systems = _counts(system, draws, for_systems, rows) if over != "items" else None
+    for _ in range(0, draws, rows):
+        yield Draws(items=next(items) if items else None, systems=next(systems) if systems else None)
+
+
+def _counts(codes: Codes, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
+    present = np.unique(codes)
+    for counts in resample_counts(len(present), draws, rng, rows):
+        spread = np.zeros((len(counts), int(codes.max(initial=-1)) + 1))
+        spread[:, present] = counts
+        yield spread
+
+
+def _resampled(
+    own: Sequence[Measure],
+    panel: Panel,
+    grouping: Grouping | Codes,
+    average: Average,
+    over: Over,
+    draws: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """Values (draws, metrics) on resamples that all metrics share."""
+    chunks = [np.empty((0, len(own)))]
+    samples = [panel.sample(metric) for metric in range(len(own))]
+    rows = max(1, resample.CHUNK // max(1, len(panel.human)))
+    for chunk in drawn(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
+        values = [estimate(m, s, grouping, chunk, average).values for m, s in zip(own, samples, strict=True)]
+        chunks.append(np.stack(values, axis=1))
+    return np.concatenate(chunks)
+
+
+def _interval(plain: Estimated, resampled: Floats, panel: Panel, over: Over, confidence: float) -> Interval:
+    value = float(plain.values[0])
+    low, high = _bounds(value, resampled, confidence, _units(panel, over))
+    return Interval(
+        value=value,
+        low=low,
+        high=high,
+        standard_error=_standard_error(resampled, low),
+        outputs=len(panel.human),
+        groups=int(plain.groups[0]),
+        undefined=int(plain.undefined[0]),
+    )
+
+
+def _gap(
+    values: Floats, resampled: Floats, panel: Panel, over: Over, confidence: float, alternative: Alternative
+) -> Gap:
+    units = _units(panel, over)
+    observed = values[:1] - values[1:]
+    differences = resampled[:, :1] - resampled[:, 1:]
+    low, high = _bounds(float(observed[0]), differences[:, 0], confidence, units)
+    extreme = count_extreme(differences - observed, observed, alternative, slack_of(values[:1], values[1:]))
+    return Gap(
+        value=float(observed[0]),
+        low=low,
+        high=high,
+        p=float(p_values(extreme, len(resampled), observed, units)[0]),
+        standard_error=_standard_error(differences[:, 0], low),
+        outputs=len(panel.human),
+        items=len(np.unique(panel.item)),
+        units=units,
+    )
+
+
+def _bounds(value: float, resampled: Floats, confidence: float, units: int) -> tuple[float, float]:
+    return (math.nan, math.nan) if math.isnan(value) else interval(resampled, confidence, units)
+
+
+def _standard_error(resampled: Floats, low: float) -> float:
+    """The spread of the draws, where there are enough of them for an interval."""
+    return math.nan if math.isnan(low) else float(np.nanstd(resampled, ddof=1))
+
+
+def _units(panel: Panel, over: Over) -> int:
+    """Of what is resampled, how many there are; of both, the fewer."""
+    items, systems = len(np.unique(panel.item)), len(np.unique(panel.system))
+    return {"items": items, "systems": systems, "both": min(items, systems)}[over]

@@ -1,0 +1,175 @@
+"""Where a judge and humans part: level by level, system by system, and on answers that are wrong.
+
+All after Doostmohammadi et al. (2024): how many of the humans' 1s the judge gives 1 (section 4.2), the mean rating per
+system from both with the average gap (Table 2), and what a wrong answer earns where right and wrong answers share
+words (Task 1615).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from metrist.errors import RunError
+from metrist.stats.raters import Codes, Floats, divided, summed
+from metrist.stats.resample import bootstrap_scores, interval
+
+#: More levels than this are no levels, and a table of them says nothing.
+MOST_LEVELS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Confusion:
+    """Counts (human levels, judge levels); `agreement` is the share of each human level that the judge gives that very
+    level, with its bootstrap interval."""
+
+    human: Floats
+    judge: Floats
+    counts: Codes
+    agreement: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SystemLevels:
+    """Mean levels per system on a scale of 0 to 100 (NaN for a system without outputs). `gap` is the mean distance of
+    the two over systems, `bias` how much higher the judge's are."""
+
+    human: Floats
+    judge: Floats
+    outputs: Codes
+    gap: float
+    bias: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LabelSpace:
+    """What a metric gives on a closed set of answers: to the `right` one, to a `wrong` one on average (what a system
+    that is always wrong earns), and at most; `wrong_by_label` is the mean for each right answer. `inflation` is wrong
+    over right, both counted from the metric's floor: 0 where wrong answers earn nothing, 1 where the metric cannot
+    tell them."""
+
+    right: float
+    wrong: float
+    highest_wrong: float
+    wrong_by_label: Floats
+    inflation: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WrongAnswers:
+    """A metric's mean score of the outputs that humans rate lowest and highest, and the ratio of both,
+    counted from the metric's floor."""
+
+    lowest_level: float
+    highest_level: float
+    wrong: float
+    right: float
+    inflation: float
+
+
+def confusion(
+    human: Floats,
+    judge: Floats,
+    draws: int,
+    rng: np.random.Generator,
+    cluster: Codes | None = None,
+    confidence: float = 0.95,
+) -> Confusion:
+    """Human levels against the judge's, on outputs that have both; `cluster` (say, items) is what is resampled."""
+    both = ~np.isnan(human + judge)
+    rows, columns = _levels(human[both], "human values"), _levels(judge[both], "judge's values")
+    row, column = np.searchsorted(rows, human[both]), np.searchsorted(columns, judge[both])
+    counts = np.bincount(row * len(columns) + column, minlength=len(rows) * len(columns)).reshape(len(rows), -1)
+    units, unit = np.unique(np.flatnonzero(both) if cluster is None else cluster[both], return_inverse=True)
+    stats = np.zeros((len(rows), len(units), 2))
+    equal = (human[both] == judge[both]).astype(np.float64)
+    np.add.at(stats, (row, unit.reshape(-1)), np.stack([equal, np.ones(len(row))], axis=1))
+    resampled = bootstrap_scores(stats, _share, draws, rng)
+    limits = np.array([interval(resampled[:, r], confidence, len(units)) for r in range(len(rows))]).reshape(-1, 2)
+    return Confusion(
+        human=rows,
+        judge=columns,
+        counts=counts,
+        agreement=_share(stats.sum(axis=1)),
+        low=limits[:, 0],
+        high=limits[:, 1],
+    )
+
+
+def system_levels(human: Floats, judge: Floats, system: Codes, scale: tuple[float, float]) -> SystemLevels:
+    """Each system's mean from both sides, on outputs that have both; `scale` is the lowest and the highest level."""
+    low, high = scale
+    if not low < high:
+        raise RunError(f"a scale runs from its lowest to its highest level, got {low} and {high}")
+    both = ~np.isnan(human + judge)
+    size = int(system.max(initial=-1)) + 1
+    outputs = np.bincount(system[both], minlength=size)
+    means = [
+        divided(summed((values[both] - low) * (100 / (high - low)), system[both], size), outputs)
+        for values in (human, judge)
+    ]
+    apart = (means[1] - means[0])[outputs > 0]
+    return SystemLevels(
+        human=means[0],
+        judge=means[1],
+        outputs=outputs,
+        gap=float(np.abs(apart).mean()) if len(apart) else np.nan,
+        bias=float(apart.mean()) if len(apart) else np.nan,
+    )
+
+
+def label_space(scores: Floats, frequency: Floats | None = None, floor: float = 0.0) -> LabelSpace:
+    """Inflation from a metric's scores (answers, right answers): each answer of the set scored against each as the
+    right one. `frequency` is how often each is the right one; equally often where None. `floor` is the metric's score
+    for an answer with nothing right about it."""
+    size = len(scores)
+    if scores.shape != (size, size) or size < 2:
+        raise RunError(f"a label space needs a square table of at least two answers, got {scores.shape}")
+    share = np.ones(size) if frequency is None else np.asarray(frequency, dtype=np.float64)
+    wrong = np.where(np.eye(size, dtype=np.bool_), 0.0, scores).sum(axis=0) / (size - 1)
+    right = float(np.average(np.diagonal(scores), weights=share))
+    earned = float(np.average(wrong, weights=share))
+    return LabelSpace(
+        right=right,
+        wrong=earned,
+        highest_wrong=float(scores[~np.eye(size, dtype=np.bool_)].max()),
+        wrong_by_label=wrong,
+        inflation=_ratio(earned - floor, right - floor),
+    )
+
+
+def wrong_answers(human: Floats, metric: Floats, floor: float = 0.0) -> WrongAnswers:
+    """What the outputs that humans rate lowest earn, beside those that they rate highest, on outputs that have both."""
+    both = ~np.isnan(human + metric)
+    rated, scores = human[both], metric[both]
+    if len(np.unique(rated)) < 2:
+        raise RunError("humans give all outputs the same rating: there are no wrong answers to set beside right ones")
+    wrong, right = float(scores[rated == rated.min()].mean()), float(scores[rated == rated.max()].mean())
+    return WrongAnswers(
+        lowest_level=float(rated.min()),
+        highest_level=float(rated.max()),
+        wrong=wrong,
+        right=right,
+        inflation=_ratio(wrong - floor, right - floor),
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")
+
+
+def _share(sums: Floats) -> Floats:
+    return divided(sums[..., 0], sums[..., 1])
+
+
+def _levels(values: Floats, whose: str) -> Floats:
+    levels = np.unique(values)
+    if len(levels) > MOST_LEVELS:
+        raise RunError(
+            f"the {whose} take {len(levels):,} different values; agreement at each level wants at most {MOST_LEVELS} "
+            "(majority or median gold keeps to the raters' levels)"
+        )
+    return levels

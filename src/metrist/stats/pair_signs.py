@@ -1,0 +1,226 @@
+"""Is one metric right about more pairs of outputs than another? An exact answer, where mt-metrics-eval samples.
+
+Its PairwisePermutation exchanges, pair by pair of outputs and by the toss of a coin, whether either metric was right.
+Pairs that both got right, or both wrong, stay as they are, so only the D pairs where exactly one was right count: of
+them the first metric wins a number that is Binomial(D, 1/2). Where groups hold unequal numbers of pairs, a macro
+average weighs a pair by 1 / (pairs of its group), and the null is a sum of such binomials with known weights.
+
+The pairs are tossed as if they were independent, though pairs share outputs: the test asks about these outputs and
+these metrics, not about other outputs of the same kind. For that, resample or exchange items (`certainty`, `between`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.stats.resample import Alternative, Floats
+from metrist.stats.tails import coin_tail
+
+Counts = NDArray[np.int64]
+
+#: Outcomes that an exact sum of binomials may have before it is sampled instead.
+_OUTCOMES = 1 << 20
+#: Draws where the sum is sampled.
+_DRAWS = 20_000
+#: A binomial farther than this many standard deviations from its mean has a probability below 1e-30.
+_REACH = 12.0
+#: Pairs of outputs held at once, for all metrics together.
+_CHUNK = 1 << 20
+
+
+class SignTest(NamedTuple):
+    """The difference of two accuracies (first less second) and its p-value. `standard_error` is that of p: 0 where it
+    is exact. `decided` counts the pairs of outputs where exactly one metric was right."""
+
+    difference: float
+    p: float
+    standard_error: float
+    decided: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairWins:
+    """Pairs of outputs where one metric was right and another wrong, by size of group.
+
+    `wins[c, a, b]`: in all groups of class c, how many pairs a got right and b wrong; each group of that class holds
+    `pairs[c]` pairs, and there are `groups[c]` of them."""
+
+    wins: Counts
+    pairs: Counts
+    groups: Counts
+
+
+def sign_test(
+    wins: PairWins, first: int, second: int, rng: np.random.Generator, alternative: Alternative = "two-sided"
+) -> SignTest:
+    """Two metrics by their numbers. `rng` is drawn from only where four or more sizes of groups leave too many
+    outcomes to add up."""
+    up, down = wins.wins[:, first, second], wins.wins[:, second, first]
+    groups = int(wins.groups.sum())
+    if not groups:
+        return SignTest(math.nan, math.nan, math.nan, 0)
+    difference = float(((up - down) / wins.pairs).sum()) / groups
+    p, error = _p_value(up, down, wins.pairs, rng, alternative)
+    return SignTest(difference, p, error, int((up + down).sum()))
+
+
+def pair_wins(human: Floats, metrics: Floats, epsilons: Floats, groups: NDArray[np.intp] | None = None) -> PairWins:
+    """Count all metrics (m, n) against each other on the pairs of outputs within a group (None: all n in one).
+
+    A metric is right about a pair when it ties the pair (its values at most epsilon apart) exactly where the humans
+    do, and else orders it as they do. All values are finite.
+    """
+    members = _members(np.zeros(len(human), np.intp) if groups is None else groups)
+    sizes = np.array(sorted({len(group) for group in members if len(group) > 1}), dtype=np.int64)
+    found = np.zeros((len(sizes), len(metrics), len(metrics)), dtype=np.int64)
+    for place, size in enumerate(sizes):
+        chosen = np.stack([group for group in members if len(group) == size])
+        for left, right in _pairs(chosen, max(1, _CHUNK // max(1, len(metrics)))):
+            correct = _correct(human, metrics, epsilons, left, right)
+            # Counts of one chunk stay far below 2^24, where single precision is exact.
+            found[place] += np.rint(correct @ (1 - correct).T).astype(np.int64)
+    counted = np.array([sum(len(group) == size for group in members) for size in sizes], dtype=np.int64)
+    return PairWins(wins=found, pairs=sizes * (sizes - 1) // 2, groups=counted)
+
+
+def _members(groups: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    order = np.argsort(groups, kind="stable")
+    cuts = np.flatnonzero(np.diff(groups[order])) + 1
+    return np.split(order, cuts)
+
+
+def _pairs(groups: NDArray[np.intp], at_once: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """All pairs of outputs within each row, as two lists of outputs: a column against those to its right at a time,
+    gathered until a chunk is full."""
+    left: list[NDArray[np.intp]] = []
+    right: list[NDArray[np.intp]] = []
+    held = 0
+    for column in range(groups.shape[1] - 1):
+        for rows in np.array_split(groups, max(1, groups[:, column + 1 :].size // at_once)):
+            others = rows[:, column + 1 :]
+            left.append(np.repeat(rows[:, column], others.shape[1]))
+            right.append(others.ravel())
+            held += others.size
+            if held >= at_once:
+                yield np.concatenate(left), np.concatenate(right)
+                left, right, held = [], [], 0
+    if held:
+        yield np.concatenate(left), np.concatenate(right)
+
+
+def _correct(
+    human: Floats, metrics: Floats, epsilons: Floats, left: NDArray[np.intp], right: NDArray[np.intp]
+) -> NDArray[np.float32]:
+    """(m, pairs): 1 where a metric is right about a pair."""
+    order = np.sign(human[left] - human[right])
+    gaps = metrics[:, left] - metrics[:, right]
+    said = np.where(np.abs(gaps) <= epsilons[:, None], 0.0, np.sign(gaps))
+    correct: NDArray[np.float32] = (said == order).astype(np.float32)
+    return correct
+
+
+# The null: a sum of fair coins, weighted by class
+
+
+def _p_value(
+    up: Counts, down: Counts, pairs: Counts, rng: np.random.Generator, alternative: Alternative
+) -> tuple[float, float]:
+    used = up + down > 0
+    up, down, pairs = up[used], down[used], pairs[used]
+    if not len(up):
+        return 1.0, 0.0
+    weights = _whole_weights(pairs.tolist())
+    lead = sum(w * (u - d) for w, u, d in zip(weights, up.tolist(), down.tolist(), strict=True))
+    match alternative:
+        case "two-sided":
+            share, error = _tail(abs(lead), weights, (up + down).tolist(), rng)
+            return min(1.0, 2 * share) if lead else 1.0, 2 * error
+        case "greater":
+            return _tail(lead, weights, (up + down).tolist(), rng)
+        case "less":
+            return _tail(-lead, weights, (up + down).tolist(), rng)
+
+
+def _whole_weights(pairs: list[int]) -> list[int]:
+    """Whole numbers in proportion to 1 / pairs, so that equal sums are equal and not nearly so."""
+    shared = math.lcm(*pairs)
+    weights = [shared // count for count in pairs]
+    divisor = math.gcd(*weights)
+    return [weight // divisor for weight in weights]
+
+
+def _tail(lead: int, weights: list[int], tosses: list[int], rng: np.random.Generator) -> tuple[float, float]:
+    """P(sum of weight * (heads - tails) >= lead), and the standard error of that number.
+
+    The class of most tosses is never listed out: its own tail is looked up for each outcome of the others."""
+    order = sorted(range(len(tosses)), key=lambda c: tosses[c])
+    *others, largest = order
+    unit = weights[largest]
+    if not others:
+        return coin_tail(-(-(lead + unit * tosses[largest]) // (2 * unit)), tosses[largest]), 0.0
+    tail_of = _TailTable(tosses[largest])
+    fits = sum(w * n for w, n in zip(weights, tosses, strict=True)) < 2**60
+    outcomes = _outcomes([(weights[c], tosses[c]) for c in others]) if fits else None
+    if outcomes is not None:
+        values, shares = outcomes
+        heads = -((values - lead - unit * tosses[largest]) // (2 * unit))
+        return min(1.0, math.fsum((shares * tail_of(heads)).tolist())), 0.0
+    sums = _sampled_sums([(weights[c] / unit, tosses[c]) for c in others], rng)
+    # Sampled sums are doubles: a bound that is met exactly must not be missed by their rounding.
+    sampled = tail_of(np.ceil((lead / unit - sums + tosses[largest]) / 2 - 1e-9))
+    # Never below 1 in draws + 1: an outcome too rare to have been drawn leaves no trace in the spread either.
+    share = (float(sampled.sum()) + 1) / (_DRAWS + 1)
+    return min(1.0, share), max(float(sampled.std(ddof=1)) / math.sqrt(_DRAWS), 1 / (_DRAWS + 1))
+
+
+def _outcomes(classes: list[tuple[int, int]]) -> tuple[Counts, Floats] | None:
+    """All sums of weight * (heads - tails) over the classes with their probabilities; None where they are too many."""
+    values: Counts = np.zeros(1, dtype=np.int64)
+    shares: Floats = np.ones(1)
+    for weight, tosses in classes:
+        heads, chances = _coin(tosses)
+        if len(values) * len(heads) > _OUTCOMES:
+            return None
+        sums = (values[:, None] + weight * (2 * heads - tosses)[None, :]).ravel()
+        found, place = np.unique(sums, return_inverse=True)
+        values = found.astype(np.int64)
+        shares = np.bincount(place.ravel(), weights=(shares[:, None] * chances[None, :]).ravel()).astype(np.float64)
+    return values, shares
+
+
+def _sampled_sums(classes: list[tuple[float, int]], rng: np.random.Generator) -> Floats:
+    total = np.zeros(_DRAWS)
+    for weight, tosses in classes:
+        total += weight * (2.0 * rng.binomial(tosses, 0.5, size=_DRAWS) - tosses)
+    return total
+
+
+class _TailTable:
+    """P(at least so many heads) for many numbers of heads at once."""
+
+    def __init__(self, tosses: int) -> None:
+        heads, chances = _coin(tosses)
+        self._first = int(heads[0])
+        self._shares = np.append(np.minimum(np.cumsum(chances[::-1])[::-1], 1.0), 0.0)
+
+    def __call__(self, heads: Counts | Floats) -> Floats:
+        place = np.clip(heads - self._first, 0, len(self._shares) - 1).astype(np.intp)
+        return self._shares[place]
+
+
+def _coin(tosses: int) -> tuple[Counts, Floats]:
+    """Numbers of heads that have any probability to speak of, and those probabilities."""
+    middle, reach = tosses // 2, math.ceil(_REACH * math.sqrt(tosses) / 2) + 1
+    low, high = max(0, middle - reach), min(tosses, middle + reach)
+    above = np.arange(middle, high, dtype=np.float64)
+    below = np.arange(middle, low, -1, dtype=np.float64)
+    upward = np.cumprod((tosses - above) / (above + 1))
+    downward = np.cumprod(below / (tosses - below + 1))[::-1]
+    relative = np.concatenate([downward, [1.0], upward])
+    return np.arange(low, high + 1, dtype=np.int64), relative / math.fsum(relative.tolist())

@@ -1,0 +1,259 @@
+"""The exact best tie threshold: of all gaps between two scores, and 0, the smallest that makes most pairs right.
+
+Raising ε over a gap ties its pairs: those that humans tie become right, concordant ones become wrong. Few pairs are
+sorted and tried one by one. Of many, the number right at any one threshold is still known in O(n log n), and with
+it a bound for all thresholds between two known ones: from the lower one they cannot gain more than what humans tie in
+between. Intervals that cannot reach the best are dropped and the others halved, at random gaps, until the pairs left
+are few enough to be counted in narrow buckets; only those in buckets that can still hold the best are sorted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.kernels import windows
+from metrist.stats.gaps import count_gaps, greatest_gap, some_gaps
+from metrist.stats.ties import Counts, Floats, Pairing
+
+#: Pairs that are sorted at once; fewer than this are sorted without further thought.
+_FEW = 1 << 12
+_SORTED = 1 << 20
+#: Buckets in a stretch of many pairs, and of few.
+_BUCKETS, _FEWEST = 1 << 15, 1 << 10
+#: Random gaps at which intervals may be halved.
+_RUNGS = 1 << 16
+_FIRST_RUNGS = 17
+#: An interval is worth halving, which takes a walk over all outputs, if it holds so many pairs per output.
+_TRIAL = 25
+
+
+class Threshold(NamedTuple):
+    """A tie threshold and the units (see `Pairing`) that it makes right."""
+
+    epsilon: float
+    right: int
+
+
+def best_threshold(pairing: Pairing) -> Threshold:
+    """The threshold of the greatest accuracy, the smallest of equals. NaN where there is no pair."""
+    if not pairing.whole:
+        return Threshold(math.nan, 0)
+    search = _Search(pairing)
+    search.run()
+    return search.best
+
+
+class _Known(NamedTuple):
+    """Thresholds that were tried, ascending: their place on the ladder, units won and lost up to there, and pairs."""
+
+    at: NDArray[np.intp]
+    epsilons: Floats
+    won: Counts
+    lost: Counts
+    pairs: Counts
+
+    def merged(self, other: _Known) -> _Known:
+        order = np.argsort(np.concatenate([self.at, other.at]), kind="stable")
+        return _Known(*(np.concatenate([a, b])[order] for a, b in zip(self, other, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Thresholds above `low` and up to `high`, with the pairs between them and the units right at `low`."""
+
+    low: float
+    high: float
+    right: int
+    pairs: int
+
+
+class _Search:
+    def __init__(self, pairing: Pairing) -> None:
+        self._pairing = pairing
+        self._columns = pairing.ranked, pairing.units
+        right = int(pairing.at(0.0).right[0] @ pairing.units)
+        self._untied = right - int(pairing.windows(np.zeros(1))[0, :, 0] @ pairing.units)
+        self.best = Threshold(0.0, right)
+
+    def run(self) -> None:
+        pairs = count_gaps(self._pairing)
+        everything = _Stretch(0.0, math.inf, self.best.right, pairs)
+        for stretch in [everything] if pairs <= _FEW else self._narrowed():
+            self._exhaust(stretch)
+
+    def _offer(self, epsilons: Floats, right: Counts) -> None:
+        """Thresholds in ascending order: the first of the best is taken if it beats what is known."""
+        first = int(right.argmax())
+        found = Threshold(float(epsilons[first]), int(right[first]))
+        self.best = min(self.best, found, key=lambda threshold: (-threshold.right, threshold.epsilon))
+
+    def _hopeful(self, bounds: Counts, lows: Floats | float) -> NDArray[np.bool_]:
+        """Whether thresholds above `lows` can be better than the best, or as good and smaller."""
+        return bounds >= np.where(lows >= self.best.epsilon, self.best.right + 1, self.best.right)
+
+    # ---- few intervals out of many ----
+
+    def _narrowed(self) -> Iterator[_Stretch]:
+        ladder = _ladder(self._pairing)
+        known = self._tried(ladder, np.unique(np.linspace(0, len(ladder) - 1, _FIRST_RUNGS).astype(np.intp)))
+        while True:
+            hopeful = self._hopeful_intervals(known)
+            below = known.at[:-1][hopeful]
+            middles = (below + known.at[1:][hopeful]) // 2
+            middles = middles[middles > below]
+            left = int(np.diff(known.pairs)[hopeful].sum())
+            if not len(middles) or left <= _TRIAL * len(middles) * len(self._pairing.ranked.scores):
+                return self._stretches(known, hopeful)
+            known = known.merged(self._tried(ladder, middles))
+
+    def _tried(self, ladder: Floats, at: NDArray[np.intp]) -> _Known:
+        counts = self._pairing.windows(ladder[at])
+        won, lost = counts[:, :, 0] @ self._pairing.units, counts[:, :, 1] @ self._pairing.units
+        self._offer(ladder[at], self._untied + won - lost)
+        return _Known(at, ladder[at], won, lost, counts[:, :, 2].sum(axis=1))
+
+    def _hopeful_intervals(self, known: _Known) -> NDArray[np.bool_]:
+        right = self._untied + known.won - known.lost
+        bounds = right[:-1] + np.diff(known.won)
+        # Between two neighbouring numbers lies no third threshold.
+        roomy = known.epsilons[1:] > np.nextafter(known.epsilons[:-1], math.inf)
+        return self._hopeful(bounds, known.epsilons[:-1]) & roomy
+
+    def _stretches(self, known: _Known, hopeful: NDArray[np.bool_]) -> Iterator[_Stretch]:
+        """Hopeful intervals as few stretches: those side by side as one, and what parts them too where it is small."""
+        small = np.diff(known.pairs) <= _TRIAL * len(self._pairing.ranked.scores)
+        ahead, behind = np.logical_or.accumulate(hopeful), np.logical_or.accumulate(hopeful[::-1])[::-1]
+        taken = hopeful | (small & ahead & behind)
+        edges = np.diff(taken.astype(np.int8), prepend=0, append=0)
+        for first, last in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
+            if hopeful[first:last].any():
+                right = self._untied + int(known.won[first]) - int(known.lost[first])
+                pairs = int(known.pairs[last] - known.pairs[first])
+                yield _Stretch(float(known.epsilons[first]), float(known.epsilons[last]), right, pairs)
+
+    # ---- every threshold of a stretch ----
+
+    def _exhaust(self, stretch: _Stretch) -> None:
+        buckets = 1 if stretch.pairs <= _FEW else min(_BUCKETS, max(_FEWEST, stretch.pairs // 4))
+        scale = buckets / (stretch.high - stretch.low)
+        cut = windows.Stretch(stretch.low, stretch.high, stretch.low, scale)
+        won, lost, _ = windows.gap_histogram(*self._columns, cut, buckets).T
+        found = _Buckets(cut, stretch.right, won, lost)
+        hopeful = self._hopeful(found.bounds(), stretch.low) & (found.bounds() >= found.after().max())
+        kept = np.flatnonzero(hopeful & (won + lost > 0))
+        if len(kept):
+            self._refine(found, stretch.pairs, kept)
+
+    def _refine(self, found: _Buckets, pairs: int, kept: NDArray[np.intp]) -> None:
+        """The gaps of kept buckets are sorted where they are few. Else the buckets are cut anew, into finer ones: all
+        at once where they lie close together, in two parts where they do not."""
+        inner = found.inner(int(kept[0]), int(kept[-1]), pairs)
+        # Very many pairs may still have few gaps, if scores have few digits: that shows soon.
+        room = _SORTED if found.pairs_in(kept, pairs) <= _SORTED else _SORTED >> 4
+        if self._sort(found, kept, inner, room):
+            return
+        if inner.high - inner.low <= (found.cut.high - found.cut.low) / 2:
+            self._exhaust(inner)
+        elif len(kept) > 1:
+            for part in _parted(kept):
+                self._refine(found, pairs, part)
+        else:
+            self._halve(inner)
+
+    def _halve(self, stretch: _Stretch) -> None:
+        """A stretch so narrow that buckets cannot cut it is cut between the numbers that it has."""
+        # Rounded up, so that the last number of all is tried too.
+        middle = _from_bits((_as_bits(stretch.low) + _as_bits(stretch.high) + 1) // 2)
+        right = int(self._pairing.at(middle).right[0] @ self._pairing.units)
+        self._offer(np.array([middle]), np.array([right]))
+        if middle < stretch.high:
+            self._exhaust(replace(stretch, high=middle))
+            self._exhaust(replace(stretch, low=middle, right=right))
+
+    def _sort(self, found: _Buckets, kept: NDArray[np.intp], inner: _Stretch, room: int) -> bool:
+        """Whether the gaps of these buckets were few enough; all of them have been tried then."""
+        keep = np.zeros(len(found.won), np.bool_)
+        keep[kept] = True
+        part = found.cut._replace(low=inner.low, high=inner.high)
+        listed = windows.gaps_kept(*self._columns, part, keep, room)
+        if listed is None:
+            return False
+        order = np.argsort(listed[0])
+        gaps, right = listed[0][order], np.cumsum(listed[1][order])
+        # What the buckets that were left out win and lose is missing from these sums.
+        missing = found.after() - np.cumsum(np.where(keep, found.won - found.lost, 0))
+        right += missing[found.cut.buckets_of(gaps, len(keep))]
+        # A threshold ties all pairs of one gap at once, so only the last of equal gaps counts.
+        last = np.append(gaps[1:] != gaps[:-1], True)
+        self._offer(gaps[last], right[last])
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """The pairs of a stretch by their gap: units won and lost in each bucket, and the units right before the first."""
+
+    cut: windows.Stretch
+    right: int
+    won: Counts
+    lost: Counts
+
+    def after(self) -> Counts:
+        return self.right + np.cumsum(self.won - self.lost)
+
+    def bounds(self) -> Counts:
+        return self.after() + self.lost
+
+    def pairs_in(self, kept: NDArray[np.intp], pairs: int) -> float:
+        """About how many of the stretch's pairs these buckets hold: their part of all units won or lost."""
+        units = self.won + self.lost
+        return pairs * float(units[kept].sum() / units.sum())
+
+    def inner(self, first: int, last: int, pairs: int) -> _Stretch:
+        """From the first of some buckets to the last."""
+        right = int(self.after()[first] - self.won[first] + self.lost[first])
+        inside = self.pairs_in(np.arange(first, last + 1), pairs)
+        return _Stretch(self._edge(first), self._edge(last + 1), right, math.ceil(inside))
+
+    def _edge(self, bucket: int) -> float:
+        """The greatest number below the bucket, found by halving among all numbers that the machine has."""
+        low, high = _as_bits(self.cut.low), _as_bits(self.cut.high)
+        if bucket in (0, len(self.won)):
+            return _from_bits(low if bucket == 0 else high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if (_from_bits(middle) - self.cut.origin) * self.cut.scale < bucket:
+                low = middle
+            else:
+                high = middle
+        return _from_bits(low)
+
+
+def _parted(kept: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Buckets in two parts, with the widest gap between them."""
+    middle = int(np.diff(kept).argmax()) + 1
+    return kept[:middle], kept[middle:]
+
+
+def _as_bits(number: float) -> int:
+    return int(np.float64(number).view(np.int64))
+
+
+def _from_bits(bits: int) -> float:
+    return float(np.int64(bits).view(np.float64))
+
+
+def _ladder(pairing: Pairing) -> Floats:
+    """Gaps to try: 0, the greatest, and those of random pairs. They steer the search and do not change what it finds.
+
+    A gap that came up twice may be that of very many pairs, so the number just below it is a rung too.
+    """
+    gaps, times = np.unique(some_gaps(pairing, min(_RUNGS, count_gaps(pairing) // 64)), return_counts=True)
+    repeated = gaps[(times > 1) & (gaps > 0)]
+    return np.unique(np.concatenate([[0.0, greatest_gap(pairing)], gaps, np.nextafter(repeated, 0.0)]))

@@ -1,0 +1,205 @@
+"""Pairwise accuracy with ties (Deutsch, Foster and Freitag 2023): the share of pairs of outputs that a metric orders as
+humans do. The metric ties a pair whose scores differ by ε at most, so that equal scores are tied even at ε = 0; such a
+pair is right when humans tie it too.
+
+A `Pairing` says which outputs are paired and what each pair counts. All is counted in whole units, so that two
+thresholds are equally good exactly when their accuracies are equal on paper.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metrist.errors import RunError, did_you_mean
+from metrist.kernels.windows import Ranked, beyond_counts
+from metrist.stats.grouping import GROUPINGS, Grouping
+from metrist.stats.sample import Codes, Sample
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+#: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
+Average = Literal["macro", "micro"]
+
+#: Units that all pairs together may be worth: far enough from 2^63 for groups that are drawn more than once.
+_WHOLE = 1 << 59
+
+
+class Tied(NamedTuple):
+    """What a threshold makes of each group's pairs, in (weighted) pairs."""
+
+    right: Counts
+    tied: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pairing:
+    """Outputs laid out group by group and by score, in groups that have at least one pair.
+
+    `order` are the outputs' positions in the columns that the pairing was made of; a pair of group g is worth
+    `units[g]`, and all pairs together `whole`. An output of weight w stands for w copies of itself, each of them paired
+    with all other outputs but not with each other (see `pair_measures`).
+    """
+
+    order: NDArray[np.intp]
+    ranked: Ranked
+    pairs: Counts
+    units: Counts
+    skipped: int
+    _all: Counts
+
+    @property
+    def whole(self) -> int:
+        return int(self.units @ self.pairs)
+
+    def at(self, epsilons: ArrayLike) -> Tied:
+        """Right and tied pairs at each threshold: arrays (thresholds, groups)."""
+        wanted = np.atleast_1d(np.asarray(epsilons, np.float64))
+        ties, concordant, all_pairs = np.moveaxis(self.windows(wanted), 2, 0)
+        return Tied(ties - concordant + self._all[:, 1], all_pairs)
+
+    def windows(self, epsilons: Floats) -> Counts:
+        """Per threshold and group: pairs up to that gap that humans tie, that are concordant, and all of them."""
+        return self._all - beyond_counts(self.ranked, epsilons)
+
+    def accuracy(self, epsilon: float) -> float:
+        return self.share(int(self.at(epsilon).right[0] @ self.units))
+
+    def tie_share(self, epsilon: float) -> float:
+        """How much of all pairs the metric ties, averaged as the accuracy is."""
+        return self.share(int(self.at(epsilon).tied[0] @ self.units))
+
+    def human_tie_share(self) -> float:
+        """How much of all pairs humans tie: the accuracy of calling everything a tie."""
+        return self.accuracy(math.inf)
+
+    def share(self, right: float) -> float:
+        return right / self.whole if self.whole else math.nan
+
+
+def pairing(
+    human: ArrayLike,
+    metric: ArrayLike,
+    groups: ArrayLike | None = None,
+    *,
+    slices: ArrayLike | None = None,
+    average: Average = "macro",
+    slice_average: Average = "macro",
+    weights: ArrayLike | None = None,
+) -> Pairing:
+    """The pairs of outputs that share group and slice. Groups with fewer than two outputs have no pair: they are left
+    out of every average and counted in `skipped`.
+
+    With slices, the accuracies of each slice's groups are averaged first (`average`), those of the slices then
+    (`slice_average`); micro over slices averages over all groups or pairs as if there were no slices.
+    """
+    ratings, scores = _column(human, "human"), _column(metric, "metric")
+    group, slice_of = _codes(groups, len(scores)), _codes(slices, len(scores))
+    weight = np.ones(len(scores), np.int64) if weights is None else np.asarray(weights, np.int64)
+    _same_length(ratings, scores, group, slice_of, weight)
+
+    block = slice_of * (group.max(initial=0) + 1) + group
+    present = np.flatnonzero(weight > 0)
+    order = present[np.lexsort((-ratings[present], scores[present], block[present]))]
+    starts = _starts(block[order])
+    paired = np.repeat(np.diff(starts) >= 2, np.diff(starts))
+    skipped = int(np.count_nonzero(np.diff(starts) < 2))
+    order = order[paired]
+    starts = _starts(block[order])
+    pairs = (_sums(weight[order], starts) ** 2 - _sums(weight[order] ** 2, starts)) // 2
+    units = _units(pairs, slice_of[order[starts[:-1]]], average, slice_average)
+    levels = _levels(ratings[order], np.repeat(np.arange(len(pairs)), np.diff(starts)))
+    ranked = Ranked(scores[order], levels, weight[order], starts)
+    return Pairing(
+        order=order,
+        ranked=ranked,
+        pairs=pairs,
+        units=units,
+        skipped=skipped,
+        # No gap is below 0: above -1 are all.
+        _all=beyond_counts(ranked, np.array([-1.0]))[0],
+    )
+
+
+def groups_of(sample: Sample, grouping: Grouping | Codes) -> Codes:
+    """The group of each output, whose outputs are paired with each other."""
+    if not isinstance(grouping, str):
+        if len(grouping) != len(sample):
+            raise RunError(f"a column to group by needs one entry per output, got {len(grouping)} for {len(sample)}")
+        return np.asarray(grouping)
+    match grouping:
+        case "none":
+            return np.zeros(len(sample), np.intp)
+        case "item":
+            return sample.item
+        case "system":
+            return sample.system
+        case "system-level":
+            raise RunError("ties among outputs cannot be calibrated at system level, which has one value per system")
+    raise RunError(f"no grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}")
+
+
+def _column(values: ArrayLike, name: str) -> Floats:
+    column = np.asarray(values, np.float64)
+    if not np.isfinite(column).all():
+        at = int(np.flatnonzero(~np.isfinite(column))[0])
+        raise RunError(
+            f"pairwise accuracy needs finite numbers, but the {name} value of output {at} is {column[at]}: "
+            "leave out outputs without a value"
+        )
+    return column
+
+
+def _codes(codes: ArrayLike | None, count: int) -> Codes:
+    if codes is None:
+        return np.zeros(count, np.intp)
+    # Any codes will do: they are made dense, so that two of them fit into one number.
+    return np.unique(np.asarray(codes), return_inverse=True)[1].reshape(-1).astype(np.intp)
+
+
+def _same_length(*columns: NDArray[np.generic]) -> None:
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise RunError(
+            "human, metric, groups, slices and weights must have one entry per output, "
+            f"got {', '.join(map(str, lengths))} entries"
+        )
+
+
+def _starts(blocks: Codes) -> Counts:
+    changes = np.flatnonzero(np.diff(blocks)) + 1
+    return np.concatenate([[0], changes, [len(blocks)]]).astype(np.int64) if len(blocks) else np.zeros(1, np.int64)
+
+
+def _sums(values: Counts, starts: Counts) -> Counts:
+    return np.add.reduceat(values, starts[:-1]) if len(values) else np.zeros(0, np.int64)
+
+
+def _levels(ratings: Floats, group: Codes) -> NDArray[np.int32]:
+    """Ranks of the ratings among the distinct ones of their group."""
+    order = np.lexsort((ratings, group))
+    new_group = np.diff(group[order], prepend=-1) != 0
+    climbs = (np.diff(ratings[order], prepend=np.nan) != 0) & ~new_group
+    height = np.cumsum(climbs)
+    levels = np.empty(len(ratings), np.int32)
+    levels[order] = height - np.repeat(height[new_group], np.diff(np.flatnonzero(np.append(new_group, True))))
+    return levels
+
+
+def _units(pairs: Counts, slice_of: Codes, average: Average, slice_average: Average) -> Counts:
+    """What a pair of each group is worth: shares 1/d of the average as whole numbers, by a common multiple of all d
+    where that is small enough, else rounded, to nine digits even among a thousand million pairs."""
+    slices = slice_of if slice_average == "macro" else np.zeros_like(slice_of)
+    sharing = np.bincount(slices)[slices] if average == "macro" else np.ones_like(pairs)
+    in_slice = np.zeros(slices.max(initial=0) + 1, np.int64)
+    np.add.at(in_slice, slices, pairs)
+    divisors = sharing * (pairs if average == "macro" else in_slice[slices])
+    multiple = math.lcm(*np.unique(divisors).tolist())
+    shares = float(np.sum(pairs / divisors))
+    if multiple * shares <= _WHOLE:
+        return np.int64(multiple) // divisors
+    return np.maximum(1, np.rint(_WHOLE / shares / divisors)).astype(np.int64)

@@ -1,6 +1,0 @@
-"""The judge audit: what an LLM does as a judge besides judging, on a card of numbers with intervals."""
-
-from metrist.studies.audit.audit import Plan, audit, estimate_audit
-from metrist.studies.audit.card import Finding, JudgeCard
-
-__all__ = ["Finding", "JudgeCard", "Plan", "audit", "estimate_audit"]

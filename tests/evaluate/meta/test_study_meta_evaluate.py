@@ -1,0 +1,282 @@
+"""Figures of agreement: their values by brute force, their words by eye."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from judged_rows import Row, made_rows, without
+
+from metrist.errors import RunError, SpecError
+from metrist.evaluate.meta import meta_evaluate
+from metrist.evaluate.meta.result import HUMANS
+
+ROWS = made_rows()
+
+
+def brute_force_accuracy(rows: list[Row], metric: str, epsilon: float) -> float:
+    """The mean over items of the share of pairs that are ordered, or tied, as humans do."""
+    shares = []
+    for item in dict.fromkeys(row["item"] for row in rows):
+        group = [row for row in rows if row["item"] == item]
+        right = []
+        for one, two in combinations(group, 2):
+            human = np.sign(np.mean(one["ratings"]["quality"]) - np.mean(two["ratings"]["quality"]))
+            gap = one["scores"][metric] - two["scores"][metric]
+            right.append(human == (0 if abs(gap) <= epsilon else np.sign(gap)))
+        shares.append(np.mean(right))
+    return float(np.mean(shares))
+
+
+def quick(data: Any = ROWS, *arguments: Any, **settings: Any) -> Any:
+    return meta_evaluate(data, *arguments, **{"draws": 50, **settings})
+
+
+def test_calibrated_accuracy_equals_a_search_of_all_thresholds() -> None:
+    rows = made_rows(items=6)
+    found = quick(rows, metrics=["near", "far"])
+    for metric in ("near", "far"):
+        by_item = [[row["scores"][metric] for row in rows if row["item"] == f"i{item}"] for item in range(6)]
+        gaps = sorted({0.0, *(abs(a - b) for scores in by_item for a, b in combinations(scores, 2))})
+        best = max(gaps, key=lambda gap: (brute_force_accuracy(rows, metric, gap), -gap))
+        figure = found.figure(metric)
+        assert figure.epsilon == best
+        assert figure.value == pytest.approx(brute_force_accuracy(rows, metric, best))
+        assert figure.low < figure.high
+
+
+def test_rows_have_every_field_and_json_has_no_nan(tmp_path: Path) -> None:
+    found = quick(aspects="quality", slices="task")
+    row = found.rows()[0]
+    wanted = {"metric", "aspect", "measure", "group", "slice", "value", "low", "high", "n", "coverage", "epsilon"}
+    assert wanted | {"chance", "all_ties"} <= set(row)
+    assert "NaN" not in found.to_json()
+    found.write(tmp_path / "out.json")
+    assert (tmp_path / "out.json").read_text().startswith("{")
+    assert len(found.to_pandas()) == len(found.rows())
+    assert found.plan.to_dict()["slices"] == ["task"]
+
+
+def test_an_output_without_a_rating_or_a_score_is_left_out_and_counted() -> None:
+    rows = made_rows()
+    for row in rows[:4]:
+        del row["scores"]["near"]
+    rows[10]["ratings"] = {"quality": []}
+    found = quick(rows, metrics=["near", "far"])
+    near, far = found.figure("near"), found.figure("far")
+    assert (near.n, far.n) == (91, 95)
+    assert near.coverage == pytest.approx(91 / 95)
+    assert far.coverage == 1
+    assert "1 of 96 outputs have no quality rating: they are left out." in found.notes
+    assert "Rated outputs without a score, left out for that metric: near 4." in found.notes
+    rest = [row for number, row in enumerate(rows) if number >= 4 and number != 10]
+    assert near.value == pytest.approx(brute_force_accuracy(rest, "near", near.epsilon))
+
+
+def test_a_mean_over_slices_tells_of_those_that_a_metric_lacks() -> None:
+    rows = made_rows()
+    for row in rows:
+        if row["task"] == "qa":
+            del row["scores"]["near"]
+    found = quick(rows, slices="task", metrics=["near", "far"])
+    mean = found.figure("near", on="task: macro mean")
+    assert mean.value == found.figure("near", on="task=summary").value
+    assert (mean.groups, mean.undefined, mean.coverage) == (1, 1, 0.5)
+    assert any("undefined in 1 of 2 slices (task: macro mean, near" in note for note in found.notes)
+
+
+def test_chance_and_all_ties_are_the_shares_of_human_ties() -> None:
+    shares = []
+    for item in dict.fromkeys(row["item"] for row in ROWS):
+        means = [np.mean(row["ratings"]["quality"]) for row in ROWS if row["item"] == item]
+        shares.append(np.mean([a == b for a, b in combinations(means, 2)]))
+    figure = quick().figure("far")
+    assert figure.all_ties == pytest.approx(np.mean(shares))
+    assert figure.chance == pytest.approx((1 - np.mean(shares)) / 2)
+
+
+def test_slices_average_macro_or_micro() -> None:
+    rows = made_rows(items=30)
+    macro = quick(rows, measures="kendall_b", metrics=["far"], slices="language")
+    micro = quick(rows, measures="kendall_b", metrics=["far"], slices="language", average="micro")
+    each = [macro.figure("far", on=f"language={name}").value for name in ("sv", "en")]
+    assert macro.figure("far", on="language: macro mean").value == pytest.approx(np.mean(each))
+    assert micro.figure("far", on="language: micro mean").value == pytest.approx(macro.figure("far").value)
+
+
+def test_the_better_metric_ranks_first_and_noise_last() -> None:
+    found = quick(draws=300)
+    assert found.figure("near").rank == 1
+    assert found.figure("noise").rank > found.figure("near").rank
+    tests = found.tests[0]
+    near, noise = tests.metrics.index("near"), tests.metrics.index("noise")
+    assert tests.adjusted[near, noise] <= 0.05
+    assert tests.adjusted[near, noise] >= tests.raw[near, noise]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"test": "sign"},
+        {"test": "bootstrap"},
+        {"test": "permutation", "measures": "kendall_b", "group": "none"},
+        {"test": "williams", "measures": "pearson", "group": "none"},
+        {"measures": "pearson", "group": "none"},
+        {"group": "system", "resample": "systems"},
+        {"epsilon_over": "crossfit", "test": "sign"},
+    ],
+)
+def test_every_test_tells_the_best_metric_from_noise(settings: dict[str, Any]) -> None:
+    tests = quick(**settings, draws=200, metrics=["near", "noise"], correction="none").tests[0]
+    assert tests.raw[0, 1] <= 0.2
+    assert tests.how != "no tests"
+
+
+def test_metrics_of_a_family_are_marked_when_they_beat_all_others() -> None:
+    rows = made_rows(items=40)
+    found = quick(rows, draws=500, metrics=["near", "noise"], marked="near")
+    assert found.figure("near").mark == "‡"
+    assert found.figure("noise").mark == ""
+    assert any(note.startswith("†:") for note in found.notes)
+
+
+def test_one_rater_stands_beside_the_metrics_where_raters_are_named() -> None:
+    found = quick(measures=["acc_eq", "pearson"], group="none")
+    taus = []
+    table = np.array([row["ratings"]["quality"] for row in ROWS], dtype=float)
+    for rater in range(3):
+        others = np.delete(table, rater, axis=1).mean(axis=1)
+        taus.append(np.corrcoef(table[:, rater], others)[0, 1])
+    assert found.figure(HUMANS, measure="pearson").value == pytest.approx(np.mean(taus))
+    assert HUMANS not in found.metrics()
+    unnamed = quick(without(ROWS, "raters"))
+    assert all(figure.metric != HUMANS for figure in unnamed.figures)
+    assert all(figure.metric != HUMANS for figure in quick(gold="r1").figures)
+
+
+def test_gold_may_be_one_raters_word() -> None:
+    human = [float(row["ratings"]["quality"][1]) for row in ROWS]
+    scores = [row["scores"]["far"] for row in ROWS]
+    found = quick(gold="r1", measures="pearson", group="none", metrics=["far"]).figure("far")
+    assert found.value == pytest.approx(np.corrcoef(human, scores)[0, 1])
+    with pytest.raises(RunError, match=r"no gold or rater 'meen' in the data.*did you mean 'mean'"):
+        quick(gold="meen")
+    with pytest.raises(RunError, match="z-normalised gold needs to know who gave each rating"):
+        quick(without(ROWS, "raters"), gold="z")
+
+
+def test_a_metric_of_which_lower_is_better_is_turned_round() -> None:
+    rows = made_rows()
+    for row in rows:
+        row["scores"] = {"edits_TER": -row["scores"]["near"], "near": row["scores"]["near"]}
+    plain = quick(rows)
+    assert plain.figure("edits_TER").value < plain.figure("near").value
+    assert any("suggests that lower is better: edits_TER" in note for note in plain.notes)
+    turned = quick(rows, lower_is_better="edits_TER")
+    assert turned.figure("edits_TER").value == plain.figure("near").value
+
+
+def test_a_metric_that_orders_against_humans_is_pointed_out() -> None:
+    rows = made_rows()
+    for row in rows:
+        row["scores"] = {"mine": -row["scores"]["near"]}
+    assert any("ungrouped, scores fall where ratings rise: mine." in note for note in quick(rows).notes)
+
+
+def test_nearly_constant_ratings_raise_a_warning() -> None:
+    rows = made_rows()
+    for number, row in enumerate(rows):
+        row["ratings"] = {"quality": [5 if number % 30 else 1]}
+        row["raters"] = ["r0"]
+    found = quick(rows)
+    assert any(
+        note.startswith("Warning: quality is nearly constant: 96% of the outputs have 5") for note in found.notes
+    )
+    assert any("calling every pair a tie is right in" in note for note in found.notes)
+
+
+def test_a_constant_vector_is_undefined_and_said_to_be() -> None:
+    rows = made_rows()
+    for row in rows:
+        row["ratings"] = {"quality": [3]}
+        row["raters"] = ["r0"]
+        row["scores"]["flat"] = 1.0
+    found = quick(rows, measures=["kendall_b", "acc_eq"])
+    assert math.isnan(found.figure("near", measure="kendall_b").value)
+    assert found.figure("flat", measure="acc_eq").value == 1
+    assert any(note.startswith("Warning: humans give all 96 outputs the same quality, 3.") for note in found.notes)
+    assert any("kendall_b is undefined in 24 of 24 groups" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"aspects": "qualty"}, r"no aspect 'qualty' in the data, which has 'quality'; did you mean 'quality'\?"),
+        ({"metrics": "nere"}, r"no metric 'nere' in the data.*did you mean 'near'"),
+        ({"slices": "tusk"}, r"no column 'tusk' in the data.*did you mean 'task'"),
+        ({"group": "itm"}, r"no column 'itm' in the data.*did you mean 'item'"),
+        ({"systems": ["a"]}, r"grouped by item, no group has two rated outputs to compare \(24 outputs, 1 system\)"),
+        ({"systems": ["a"], "group": "system-level"}, "system-level agreement needs at least two systems.*only 'a'"),
+        ({"average": "mikro"}, r"no average 'mikro'; known are macro, micro; did you mean 'micro'"),
+        ({"test": "signs"}, r"no test 'signs'; .*did you mean 'sign'"),
+        ({"confidence": 2}, "confidence and alpha between 0 and 1"),
+        ({"test": "sign", "measures": "pearson"}, "the sign test is of pairwise accuracy with ties"),
+        ({"test": "williams"}, "Williams' test is of Pearson correlations over all outputs"),
+    ],
+)
+def test_what_cannot_be_done_is_explained(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        quick(**settings)
+
+
+def test_an_unknown_measure_is_answered_with_the_nearest() -> None:
+    with pytest.raises(SpecError, match=r"no measure named 'kendal_b'; did you mean 'kendall_b'"):
+        quick(measures="kendal_b")
+
+
+def test_data_that_lack_one_side_are_named() -> None:
+    with pytest.raises(RunError, match="the data hold no scores to judge"):
+        quick(without(ROWS, "scores"))
+    with pytest.raises(RunError, match="the data hold no ratings to agree with"):
+        quick(without(ROWS, "ratings", "raters"))
+    two = made_rows(items=2)
+    for row in two:
+        row["ratings"]["style"] = [1, 2, 3]
+    with pytest.raises(RunError, match="say which aspect to agree with: --aspect quality or --aspect style"):
+        quick(two)
+
+
+def test_resamples_never_pair_an_output_with_itself() -> None:
+    # Copies are tied by everyone: if they counted, small groups would seem to agree better on resamples.
+    found = quick(made_rows(items=15), group="none", draws=400, metrics=["noise"]).figure("noise")
+    assert (found.low + found.high) / 2 == pytest.approx(found.value, abs=0.015)
+
+
+def test_the_same_seed_gives_the_same_figures() -> None:
+    assert quick(seed=3).rows() == quick(seed=3).rows()
+    assert quick(seed=3).rows() != quick(seed=4).rows()
+
+
+def test_soft_pairwise_accuracy_is_between_systems() -> None:
+    found = quick(measures="spa", group="system-level", draws=200)
+    assert 0 <= found.figure("near").value <= 1
+    assert found.figure("near").group == "system-level"
+
+
+def test_published_figures_are_reached_on_real_data(data: Any) -> None:
+    """mt-metrics-eval's acc23 at sample_rate 1.0 on these stored scores, as published with the data."""
+    published = {
+        "XCOMET-Ensemble-refA": 0.6040,
+        "COMET-refA": 0.5740,
+        "GEMBA-MQM-src": 0.5721,
+        "BERTscore-refA": 0.5279,
+        "BLEU-refA": 0.5196,
+        "chrF-refA": 0.5192,
+    }
+    found = meta_evaluate(data("wmt23.en-de"), "mqm", exclude_systems="refA", draws=0, metrics=list(published))
+    for metric, value in published.items():
+        assert found.figure(metric).value == pytest.approx(value, abs=1e-4)

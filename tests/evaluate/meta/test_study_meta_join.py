@@ -1,0 +1,141 @@
+"""Sources of every kind meet under item and system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from judged_rows import made_rows, without, written
+
+import metrist
+from metrist.errors import InputError, RunError
+from metrist.evaluate.meta.join import join, looks_lower
+
+
+def test_inline_ratings_scores_and_columns_are_read_without_texts() -> None:
+    rows = made_rows(items=3)
+    judged = join(rows)
+    assert len(judged) == 12
+    assert judged.systems.names == ("a", "b", "c", "d")
+    assert list(judged.ratings) == ["quality"]
+    assert judged.raters == ("r0", "r1", "r2")
+    assert judged.scores["near"].values.tolist() == [row["scores"]["near"] for row in rows]
+    assert judged.lengths["output_length"].tolist() == [len(row["output"]) for row in rows]
+    assert judged.column("task").names == ("qa", "summary")
+
+
+def test_ratings_of_one_file_meet_scores_of_another_in_any_order(tmp_path: Path) -> None:
+    rows = made_rows(items=4)
+    ratings = written(tmp_path / "ratings.jsonl", without(rows, "scores", "output"))
+    scores = written(tmp_path / "scores.jsonl", without(rows[::-1], "ratings", "raters"))
+    both, turned = join([ratings, scores]), join([scores, ratings])
+    whole = join(rows)
+
+    def ordered(judged: object) -> dict[tuple[str, str], float]:
+        names = zip(judged.items.codes, judged.systems.codes, strict=True)
+        keys = [(judged.items.names[i], judged.systems.names[s]) for i, s in names]
+        return dict(zip(keys, judged.scores["near"].values.tolist(), strict=True))
+
+    assert ordered(both) == ordered(turned) == ordered(whole)
+
+
+def test_a_run_folder_brings_scores_direction_and_time(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", without(made_rows(items=3), "scores"))
+    metrist.score(path, ["ter", "rougeL"], out=tmp_path / "run")
+    judged = join([tmp_path / "run", path])
+    assert judged.scores["ter"].higher_is_better is False
+    assert judged.scores["rougeL"].higher_is_better is True
+    assert judged.scores["ter"].cost.seconds > 0
+    assert np.isnan(judged.scores["ter"].cost.money)
+    assert judged.scores["ter"].signed().tolist() == (-judged.scores["ter"].values).tolist()
+
+
+def test_a_part_of_a_run_stands_in_for_the_value(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", without(made_rows(items=3), "scores"))
+    results = metrist.score(path, ["rouge1", "exact"])
+    judged = join([results, path], parts=["recall"])
+    assert list(judged.scores) == ["rouge1:recall", "exact"]
+    assert judged.scores["rouge1:recall"].values.tolist() == results.scores["rouge1"].parts["recall"].tolist()
+    with pytest.raises(RunError, match=r"no part 'recal' in the data, which has .*; did you mean 'recall'\?"):
+        join([results, path], parts=["recal"])
+    with pytest.raises(RunError, match="parts are kept in runs"):
+        join(path, parts=["recall"])
+
+
+def test_a_flat_result_file_is_known_by_its_first_line(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", without(made_rows(items=3), "scores"))
+    metrist.score(path, ["rougeL"], out=tmp_path / "flat.jsonl")
+    judged = join([tmp_path / "flat.jsonl", path])
+    assert list(judged.scores) == ["rougeL"]
+    assert not np.isnan(judged.scores["rougeL"].values).any()
+
+
+def test_the_same_metric_twice_is_fine_while_the_scores_are_equal(tmp_path: Path) -> None:
+    rows = made_rows(items=2)
+    path = written(tmp_path / "rows.jsonl", rows)
+    results = metrist.score(path, ["exact"])
+    same = without(rows, "scores")
+    for row in same:
+        row["scores"] = {"exact": 0.0}
+    assert list(join([results, written(tmp_path / "same.jsonl", same)]).scores) == ["exact"]
+    same[3]["scores"] = {"exact": 1.0}
+    with pytest.raises(
+        InputError, match=r"exact is in .*other\.jsonl and in the results 1 with different scores: item 'i0'"
+    ):
+        join([results, written(tmp_path / "other.jsonl", same)])
+
+
+def test_two_rows_that_score_one_output_differently_are_named() -> None:
+    rows = [
+        {"item": "1", "system": "a", "output": "x", "scores": {"m": 1}},
+        {"item": "1", "system": "a", "output": "x", "scores": {"m": 2}},
+    ]
+    with pytest.raises(InputError, match=r"row 2: m gives item '1' of system 'a' 2, an earlier row gives it 1"):
+        join(rows)
+
+
+def test_lower_is_better_is_said_and_never_guessed() -> None:
+    rows = made_rows(items=2)
+    judged = join(rows, lower_is_better=["near", "quality"])
+    assert judged.scores["near"].higher_is_better is False
+    assert judged.scores["far"].higher_is_better is None
+    assert judged.ratings["quality"].value.max() < 0
+    with pytest.raises(RunError, match=r"no aspect or metric 'nere' in the data.*; did you mean 'near'\?"):
+        join(rows, lower_is_better=["nere"])
+
+
+@pytest.mark.parametrize("name", ["TER", "sentence-WER", "hTER", "PER", "GPT2-Perplexity", "edit_distance"])
+def test_a_name_may_suggest_that_lower_is_better(name: str) -> None:
+    assert looks_lower(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["chrF", "BERTScore", "MetricX-23", "per_token", "Percent", "interpreter", "BARTScore"]
+)
+def test_most_names_suggest_nothing(name: str) -> None:
+    assert not looks_lower(name)
+
+
+def test_bad_rows_are_left_out_and_counted_on_request(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", [*made_rows(items=1), {"item": "9", "system": "a", "output": {}}])
+    judged = join(path, skip_bad=True)
+    assert judged.notes[0].startswith("1 bad row was left out; the first:")
+
+
+def test_two_columns_together_are_a_column() -> None:
+    judged = join(made_rows(items=6))
+    assert set(judged.column("task+language").names) == {"qa · sv", "qa · en", "summary · sv", "summary · en"}
+
+
+def test_unnamed_ratings_that_come_twice_are_pointed_out(tmp_path: Path) -> None:
+    rows = without(made_rows(items=4), "raters")
+    path = written(tmp_path / "rows.jsonl", rows)
+    (note,) = join([path, path]).notes
+    assert note.startswith("quality: 16 of 16 outputs are rated in more than one row by the same rater, or by raters")
+    assert note.endswith("if a file was given twice, its ratings count twice.")
+    # A list of ratings in one row is by several people; named raters who repeat themselves word for word count once.
+    assert not join(rows).notes
+    named = join([*made_rows(items=4), *made_rows(items=4)])
+    assert not named.notes
+    assert len(named.ratings["quality"].value) == 16 * 3

@@ -1,0 +1,361 @@
+"""Choices between two outputs."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judged_rows import Row, made_rows, without, written
+
+import metrist
+from metrist.errors import RunError, SpecError
+from metrist.evaluate.meta import meta_evaluate
+from metrist.evaluate.meta.preference_measures import best_epsilon, choice_table
+from metrist.evaluate.meta.shows import shown
+
+
+def pair(
+    item: int, ratings: list[int], scores: dict[str, Any] | None = None, outputs: tuple[str, str] = ("x", "y")
+) -> Row:
+    return {
+        "item": str(item),
+        "systems": ["a", "b"] if item % 2 else ["b", "a"],
+        "outputs": list(outputs),
+        "task": "even" if item % 2 == 0 else "odd",
+        "ratings": {"better": ratings},
+        **({"scores": scores} if scores else {}),
+    }
+
+
+STORED = [
+    pair(1, [1, 1, 2], {"m": 1}),
+    pair(2, [2, 2, 2], {"m": "2"}),
+    pair(3, [0, 0, 1], {"m": 1}),
+    pair(4, [1, 2, 0], {"m": 0}),
+    pair(5, [1, 1, 1], {"m": "neither"}),
+    pair(6, [2, 2, 1], {"m": 1}),
+]
+
+
+def test_stored_choices_are_judged_by_the_majority_of_raters() -> None:
+    found = meta_evaluate(STORED, preferences=True, draws=20)
+    accuracy = found.figure("m", measure="accuracy")
+    # Undecided raters (item 4) make a tie; an answer that names no choice (item 5) is left out and lowers coverage.
+    assert accuracy.value == pytest.approx(3 / 5)
+    assert (accuracy.n, accuracy.coverage) == (5, pytest.approx(5 / 6))
+    assert accuracy.all_ties == pytest.approx(2 / 5)
+    # first: 2·1/(1+3); second: 2·1/(2+1); tie: 2·1/(2+1)
+    assert found.figure("m", measure="f1").value == pytest.approx(np.mean([0.5, 2 / 3, 2 / 3]))
+    assert "Pairs without a choice or without both scores, left out for that metric: m 1." in found.notes
+
+
+def test_scores_of_a_run_choose_the_higher_output(tmp_path: Path) -> None:
+    rows = [
+        {**pair(item, [1 + item % 2], outputs=("the cat sat", "a dog")), "references": ["the cat sat here"]}
+        for item in range(10)
+    ]
+    path = written(tmp_path / "pairs.jsonl", rows)
+    metrist.score(path, ["rougeL", "ter"], out=tmp_path / "run")
+    found = meta_evaluate(
+        [tmp_path / "run", path],
+        preferences=True,
+        measures=["accuracy", "darr_wmt17", "gamma"],
+        draws=20,
+        slices="task",
+    )
+    for metric in ("rougeL", "ter"):
+        assert found.figure(metric, measure="accuracy").value == 0.5
+        assert found.figure(metric, measure="darr_wmt17").value == 0
+        assert found.figure(metric, measure="accuracy", on="task=even").value == 1
+        assert found.figure(metric, measure="gamma", on="task=odd").value == -1
+
+
+def test_a_pair_shown_in_either_order_is_one_pair() -> None:
+    rows = [
+        {"item": "1", "systems": ["a", "b"], "outputs": ["x", "y"], "ratings": {"p": [1]}, "rater": "r"},
+        {
+            "item": "1",
+            "systems": ["b", "a"],
+            "outputs": ["y", "x"],
+            "ratings": {"p": [2]},
+            "rater": "s",
+            "scores": {"m": 2},
+        },
+    ]
+    found = meta_evaluate(rows, preferences=True, measures="accuracy", draws=0).figure("m")
+    assert (found.n, found.value) == (1, 1)
+
+
+def test_one_raters_choices_may_be_the_gold() -> None:
+    rows = [{**pair(i, [1, 2], {"m": 2}), "raters": ["kind", "stern"]} for i in range(4)]
+    assert meta_evaluate(rows, preferences=True, gold="stern", draws=0).figure("m", measure="accuracy").value == 1
+    assert meta_evaluate(rows, preferences=True, gold="kind", draws=0).figure("m", measure="accuracy").value == 0
+    with pytest.raises(
+        RunError, match="no gold of preferences 'median' in the data, which has 'majority', 'kind', 'stern'"
+    ):
+        meta_evaluate(rows, preferences=True, gold="median")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-1.0, 0.0, 1.0]), st.integers(-4, 4).map(lambda n: n / 4)), min_size=1, max_size=12
+    )
+)
+def test_the_best_threshold_equals_a_search(pairs: list[tuple[float, float]]) -> None:
+    human, leaning = (np.array(column) for column in zip(*pairs, strict=True))
+
+    def right(epsilon: float) -> float:
+        return float(np.trace(choice_table(human, leaning, epsilon)))
+
+    tried = sorted({0.0, *np.abs(leaning).tolist()})
+    best = max(tried, key=lambda epsilon: (right(epsilon), -epsilon))
+    assert best_epsilon(human, leaning) == best
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"measures": "acuracy"}, SpecError, r"no measure of preferences 'acuracy'; did you mean 'accuracy'"),
+        ({"epsilon_over": "crossfit"}, RunError, "over all or per slice, not over 'crossfit'"),
+        ({"aspects": "worse"}, RunError, "no aspect of preferences 'worse' in the data, which has 'better'"),
+        ({"systems": ["a"]}, RunError, "none of the pairs that were judged by 'better' is left"),
+        ({"group": "none"}, RunError, "--group none: on preferences the pairs that people saw are compared"),
+        ({"group": "system-level"}, RunError, r"agree with win rates \(--gold win-rate --group system-level"),
+        ({"group_average": "micro"}, RunError, "--group-average: on preferences all pairs of a slice are counted"),
+        ({"resample": "systems"}, RunError, "--resample systems: on preferences items are resampled"),
+        ({"resample": "both"}, RunError, "--resample both: on preferences items are resampled"),
+        ({"test": "sign"}, RunError, "--test sign: on preferences metrics are tested by exchanging whole items"),
+        ({"test": "bootstrap"}, RunError, "wanted one of auto, permutation, none"),
+        ({"gold": "win-rate"}, RunError, "--gold win-rate gives outputs a value to agree with: leave --preferences"),
+        ({"top_k": 3}, RunError, "--top-k 3: people chose between 2 systems; wanted a number from 2 to 2"),
+    ],
+)
+def test_what_preferences_cannot_do_is_explained(
+    settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        meta_evaluate(STORED, preferences=True, **settings)
+
+
+def test_data_without_preferences_say_so() -> None:
+    rows = [{"item": "1", "system": "a", "output": "x", "ratings": {"q": 1}, "scores": {"m": 1}}]
+    with pytest.raises(RunError, match="the data hold no preferences"):
+        meta_evaluate(rows, preferences=True)
+    with pytest.raises(RunError, match="they hold preferences: --preferences"):
+        meta_evaluate([*STORED, {"item": "9", "system": "a", "output": "x", "scores": {"m": 1}}])
+
+
+def test_real_choices_of_judges_are_read(data: Any) -> None:
+    """PandaLM's stored judge against the majority of three people, counted anew from the file."""
+    path = data("pandalm")
+    right = []
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        for row in map(json.loads, file):
+            counts = Counter(row["ratings"]["preference"]).most_common()
+            decided = len(counts) == 1 or counts[0][1] > counts[1][1]
+            right.append(int(row["scores"]["pandalm-7b"]) == (counts[0][0] if decided else 0))
+    figure = meta_evaluate(path, preferences=True, draws=0).figure("pandalm-7b", measure="accuracy")
+    assert figure.n == len(right)
+    assert figure.value == pytest.approx(np.mean(right))
+
+
+THREE = ("a", "b", "c")
+
+
+def three_systems(items: int = 30, seed: int = 3) -> list[Row]:
+    """Two people choose between each two of three systems; `good` mostly agrees with them, `bad` tosses a coin."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for item in range(items):
+        for one, two in ((0, 1), (1, 2), (0, 2)):
+            chosen = [1 if rng.random() < 0.25 + 0.25 * (two - one) else 2 for _ in range(2)]
+            right = chosen[0] if chosen[0] == chosen[1] else 0
+            scores = {"good": right if rng.random() < 0.8 else 0, "bad": int(rng.integers(1, 3))}
+            rows.append(
+                {
+                    "item": f"i{item}",
+                    "systems": [THREE[one], THREE[two]],
+                    "outputs": [f"{THREE[one]}{item}", f"{THREE[two]}{item}"],
+                    "task": "even" if item % 3 else "odd",
+                    "ratings": {"better": chosen},
+                    "raters": ["kind", "stern"],
+                    "scores": scores,
+                }
+            )
+    return rows
+
+
+def points(rows: list[Row], name: str, rater: int | None = None) -> list[float]:
+    """What each preference gave a system: 1 for a win, 0 for a loss."""
+    found = []
+    for row in rows:
+        if name in row["systems"]:
+            side = row["systems"].index(name) + 1
+            given = row["ratings"]["better"]
+            found += [float(choice == side) for choice in (given if rater is None else [given[rater]])]
+    return found
+
+
+def test_the_best_systems_of_preferences_are_those_that_win_most() -> None:
+    rows = three_systems()
+    best = sorted(THREE, key=lambda name: -np.mean(points(rows, name)))[:2]
+    alone = [row for row in rows if set(row["systems"]) == set(best)]
+    found = meta_evaluate(rows, preferences=True, top_k=2, draws=0)
+    assert found.rows() == meta_evaluate(alone, preferences=True, draws=0).rows()
+
+
+def test_metrics_of_a_family_are_marked_on_preferences_too() -> None:
+    found = meta_evaluate(three_systems(), preferences=True, measures="accuracy", marked="good", draws=200)
+    assert (found.figure("good").mark, found.figure("bad").mark) == ("‡", "")
+    untested = meta_evaluate(three_systems(), preferences=True, measures="accuracy", test="none", draws=50)
+    assert [figure.rank for figure in untested.figures] == [0, 0]
+    assert not any("Rank:" in note for note in untested.notes)
+
+
+def test_slices_of_preferences_are_averaged_macro_or_micro() -> None:
+    rows = three_systems()
+    macro = meta_evaluate(rows, preferences=True, measures="accuracy", slices="task", draws=50)
+    parts = [macro.figure("good", on=f"task={task}") for task in ("odd", "even")]
+    mean = macro.figure("good", on="task: macro mean")
+    assert mean.value == pytest.approx(np.mean([part.value for part in parts]))
+    assert mean.low < mean.value < mean.high
+    assert (mean.n, mean.groups) == (sum(part.n for part in parts), 2)
+    micro = meta_evaluate(rows, preferences=True, measures="accuracy", slices="task", average="micro", draws=50)
+    pooled = micro.figure("good", on="task: micro mean")
+    assert pooled.value == pytest.approx(macro.figure("good").value)
+    assert (pooled.low, pooled.high) == (macro.figure("good").low, macro.figure("good").high)
+
+
+def test_a_metric_is_better_by_the_items_that_both_judged() -> None:
+    """`few` judged only hard items and beats `all` there, which shines on the easy ones."""
+    rows = [pair(i, [1], {"all": 2 if i < 30 else 1, **({"few": 1} if i < 30 else {})}) for i in range(400)]
+    found = meta_evaluate(rows, preferences=True, measures="accuracy", draws=200)
+    assert found.figure("few").value > found.figure("all").value
+    tests = found.tests[0]
+    few, everything = (tests.metrics.index(name) for name in ("few", "all"))
+    assert tests.differences[few, everything] == 1
+    turned = [pair(i, [1], {"all": 1 if i < 30 else 2, **({"few": 1 + i % 2} if i < 30 else {})}) for i in range(400)]
+    found = meta_evaluate(turned, preferences=True, measures="accuracy", draws=200)
+    assert found.figure("few").value > found.figure("all").value
+    assert found.figure("all").rank < found.figure("few").rank
+
+
+def test_strengths_are_of_the_systems_and_choices_that_take_part() -> None:
+    rows = three_systems()
+    (table,) = shown("strengths", meta_evaluate(rows, preferences=True, exclude_systems="a", draws=100))
+    left = [row for row in rows if "a" not in row["systems"]]
+    assert {line[0]: line[2].value for line in table.rows} == {
+        name: pytest.approx(np.mean(points(left, name))) for name in ("b", "c")
+    }
+    # Between two systems without ties, the strengths differ by the log odds of a win.
+    odds = np.mean(points(left, "b")) / np.mean(points(left, "c"))
+    strength = {line[0]: line[3] for line in table.rows}
+    assert strength["b"].value - strength["c"].value == pytest.approx(np.log(odds))
+    assert strength["b"].low < strength["b"].value < strength["b"].high
+    (stern,) = shown("strengths", meta_evaluate(rows, preferences=True, gold="stern", draws=0))
+    assert stern.rows[0][1].value == 60
+    assert stern.rows[0][2].value == pytest.approx(np.mean(points(rows, stern.rows[0][0], rater=1)))
+    (votes,) = shown("strengths", meta_evaluate(rows, preferences=True, gold="majority", draws=0))
+    assert [line[1].value for line in votes.rows] == [60, 60, 60]
+    assert votes.notes[0].startswith("Counted: one choice per pair")
+    wide, narrow = (
+        shown("strengths", meta_evaluate(rows, preferences=True, confidence=c, draws=200))[0].rows[0][2]
+        for c in (0.99, 0.5)
+    )
+    assert wide.high - wide.low > narrow.high - narrow.low
+
+
+def test_raters_may_agree_on_choices() -> None:
+    rows = three_systems()
+    (table,) = shown("agreement", meta_evaluate(rows, preferences=True, draws=20))
+    value = {line[1]: line[2].value for line in table.rows}
+    given = np.array([row["ratings"]["better"] for row in rows])
+    same, first = np.mean(given[:, 0] == given[:, 1]), np.mean(given == 1, axis=0)
+    by_chance = first.prod() + (1 - first).prod()
+    assert value["Cohen's κ, mean of rater pairs"] == pytest.approx((same - by_chance) / (1 - by_chance))
+    pooled = np.mean(given == 1)
+    fleiss = pooled**2 + (1 - pooled) ** 2
+    assert value["Fleiss' κ"] == pytest.approx((same - fleiss) / (1 - fleiss))
+    (unnamed,) = shown("agreement", meta_evaluate(without(rows, "raters"), preferences=True, draws=0))
+    assert [line[1] for line in unnamed.rows][-1] == "Fleiss' κ"
+    assert "better: agreement between raters needs to know who gave each rating" in unnamed.notes[0]
+    assert "Left out: Cohen's κ" in unnamed.notes[0]
+
+
+def test_people_can_be_looked_at_without_any_metric() -> None:
+    rows = without(three_systems(), "scores")
+    found = meta_evaluate(rows, preferences=True, metrics=(), draws=20)
+    assert not found.figures
+    assert shown("strengths", found)[0].rows
+    assert shown("agreement", found)[0].rows
+    with pytest.raises(RunError, match="the data hold neither scores nor choices to judge"):
+        meta_evaluate(rows, preferences=True)
+    with pytest.raises(RunError, match="--resample systems: on preferences items are resampled"):
+        meta_evaluate(rows, preferences=True, metrics=(), resample="systems")
+    with pytest.raises(RunError, match=r"the data hold no ratings.*; they hold preferences: --preferences"):
+        meta_evaluate(rows, metrics=())
+
+
+def scored(rows: list[Row]) -> list[Any]:
+    """The pairs without stored choices, beside scores of each output by a metric that likes late letters."""
+    stored = {
+        (row["item"], system): {
+            "item": row["item"],
+            "system": system,
+            "output": output,
+            "task": row["task"],
+            "scores": {"late": ord(system) + len(row["item"]) / 7},
+        }
+        for row in rows
+        for system, output in zip(row["systems"], row["outputs"], strict=True)
+    }
+    return [*without(rows, "scores"), *stored.values()]
+
+
+def test_win_rates_may_be_the_gold_of_scores() -> None:
+    rows = three_systems()
+    found = meta_evaluate(scored(rows), gold="win-rate", group="system-level", measures=["pearson", "acc_eq"], draws=50)
+    rates = [np.mean(points(rows, name)) for name in THREE]
+    late = [np.mean([ord(name) + len(row["item"]) / 7 for row in rows]) for name in THREE]
+    pearson = found.figure("late", measure="pearson")
+    assert pearson.value == pytest.approx(np.corrcoef(rates, late)[0, 1])
+    assert (pearson.aspect, pearson.n) == ("better", 90)
+    assert found.plan.gold == "win-rate"
+    assert any("the share of its preferences that an output won" in note for note in found.notes)
+    by_item = meta_evaluate(scored(rows), gold="win-rate", group="none", measures="pearson", draws=0).figure("late")
+    assert by_item.n == 90
+    left = meta_evaluate(
+        scored(rows), gold="win-rate", group="system-level", measures="acc_eq", exclude_systems="a", draws=0
+    )
+    b, c = (np.mean(points([row for row in rows if "a" not in row["systems"]], name)) for name in "bc")
+    assert left.figure("late").value == float(c > b)
+
+
+def test_bradley_terry_strengths_may_be_the_gold_between_systems() -> None:
+    rows = three_systems()
+    settings = {"gold": "bradley-terry", "group": "system-level", "measures": "pearson"}
+    found = meta_evaluate(scored(rows), **settings, draws=50)
+    (table,) = shown("strengths", found)
+    strength = {line[0]: line[3].value for line in table.rows}
+    late = [np.mean([ord(name) + len(row["item"]) / 7 for row in rows]) for name in THREE]
+    wanted = np.corrcoef([strength[name] for name in THREE], late)[0, 1]
+    assert found.figure("late").value == pytest.approx(wanted)
+    assert any("Bradley-Terry strength with ties" in note for note in found.notes)
+    with pytest.raises(RunError, match=r"one strength per system.*--group system-level, or --gold win-rate"):
+        meta_evaluate(scored(rows), gold="bradley-terry")
+    with pytest.raises(RunError, match="the data hold no preferences"):
+        meta_evaluate(made_rows(items=3), **settings)
+
+
+def test_a_file_of_preferences_that_is_read_twice_is_pointed_out() -> None:
+    note = "better: 90 of 90 pairs are judged in more than one row by the same rater, or by raters who are not named"
+    rows = without(three_systems(), "raters")
+    assert any(note in said for said in meta_evaluate([*rows, *rows], preferences=True, draws=0).notes)
+    assert not any("more than one row" in said for said in meta_evaluate(rows, preferences=True, draws=0).notes)

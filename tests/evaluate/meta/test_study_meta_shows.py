@@ -1,0 +1,309 @@
+"""Analyses beside the figures, and the advice that is drawn from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from judged_rows import made_rows, without, written
+
+import metrist
+from metrist.errors import RunError
+from metrist.evaluate.meta import SHOWS, advice, meta_evaluate
+from metrist.evaluate.meta.analyses.cost import pareto_front
+from metrist.evaluate.meta.shows import OF_PREFERENCES, shown
+from metrist.ratings import Error
+from metrist.report.tables import Table
+from metrist.run import Results
+from metrist.run.stored_metric import metric_of
+from metrist.scores import Score, Scores
+
+ROWS = made_rows()
+
+
+@pytest.fixture(scope="module")
+def evaluation() -> Any:
+    return meta_evaluate(ROWS, "quality", slices=["task", "kind"], draws=60, gold="median", group="item")
+
+
+def cell(table: Table, row: str, column: str) -> Any:
+    at = [one.name for one in table.columns].index(column)
+    return next(line[at] for line in table.rows if line[0] == row)
+
+
+def test_every_analysis_is_listed_and_known(evaluation: Any) -> None:
+    with pytest.raises(RunError, match=r"nothing to show named 'matrx'; known are .*; did you mean 'matrix'\?"):
+        shown("matrx", evaluation)
+    plain = {
+        "matrix",
+        "tests",
+        "power",
+        "top-k",
+        "metrics",
+        "bias",
+        "systems",
+        "levels",
+        "inflation",
+        "ties",
+        "agreement",
+    }
+    for name in sorted((plain | {"curve", "advice"}) & set(SHOWS)):
+        for table in shown(name, evaluation):
+            assert table.text()
+
+
+def test_bias_is_rank_by_humans_minus_rank_by_metric(evaluation: Any) -> None:
+    (table,) = shown("bias", evaluation)
+    human = {s: np.mean([np.median(r["ratings"]["quality"]) for r in ROWS if r["system"] == s]) for s in "abcd"}
+    noise = {s: np.mean([r["scores"]["noise"] for r in ROWS if r["system"] == s]) for s in "abcd"}
+
+    def rank(means: dict[str, float], system: str) -> int:
+        return 1 + sum(value > means[system] for value in means.values())
+
+    for system in "abcd":
+        assert cell(table, system, "noise").value == rank(human, system) - rank(noise, system)
+    groups = [cell(table, f"kind={kind}", "noise").value for kind in ("extractive", "abstractive")]
+    assert sum(groups) == pytest.approx(0)
+
+
+def test_levels_count_how_many_of_each_human_level_the_judge_shares(evaluation: Any) -> None:
+    (table,) = shown("levels", evaluation)
+    pairs = [(np.median(row["ratings"]["quality"]), row["scores"]["judge"]) for row in ROWS]
+    fives = [judge for human, judge in pairs if human == 5]
+    assert cell(table, "5", "same level").value == pytest.approx(np.mean(np.array(fives) == 5))
+    assert cell(table, "5", "n").value == len(fives)
+
+
+def test_mean_levels_stand_beside_each_other_with_their_gap(evaluation: Any) -> None:
+    (table,) = shown("systems", evaluation)
+    values = [row["ratings"]["quality"] for row in ROWS]
+    low, high = np.min(values), np.max(values)
+
+    def scaled(mean: float) -> float:
+        return 100 * (mean - low) / (high - low)
+
+    gaps = []
+    for system in "abcd":
+        mine = [row for row in ROWS if row["system"] == system]
+        human = scaled(np.mean([np.median(row["ratings"]["quality"]) for row in mine]))
+        judge = scaled(np.mean([row["scores"]["judge"] for row in mine]))
+        assert cell(table, system, "humans").value == pytest.approx(human)
+        assert cell(table, system, "judge").value == pytest.approx(judge)
+        gaps.append(abs(human - judge))
+    assert cell(table, "average gap", "judge").value == pytest.approx(np.mean(gaps))
+    no_judge = meta_evaluate(ROWS, metrics=["near"], draws=0)
+    with pytest.raises(RunError, match="no metric gives scores on the raters' scale of 'quality'"):
+        shown("systems", no_judge)
+
+
+def test_ties_are_averaged_over_slices(evaluation: Any) -> None:
+    table = shown("ties", evaluation)[0]
+    assert cell(table, "(humans)", "tie share").value > cell(table, "near", "tie share").value
+
+
+def test_curves_end_where_everything_is_tied(evaluation: Any) -> None:
+    (table,) = shown("curve", evaluation)
+    last = [row for row in table.rows if row[0] == "near"][-1]
+    assert last[3].value == 1
+    assert last[2].value == pytest.approx(evaluation.figure("near").all_ties)
+    by_system = meta_evaluate(ROWS, group="system-level", measures="pearson", draws=0)
+    with pytest.raises(RunError, match="ε curves are of pairs of outputs"):
+        shown("curve", by_system)
+
+
+def test_the_figures_of_fewer_systems_equal_an_evaluation_of_them(evaluation: Any) -> None:
+    table = shown("top-k", evaluation)[0]
+    alone = meta_evaluate(ROWS, gold="median", top_k=2, draws=0)
+    assert cell(table, "near", "top 2").value == alone.figure("near").value
+    with pytest.raises(RunError, match="wanted at least 3 systems with ratings, found 2"):
+        shown("top-k", meta_evaluate(ROWS, systems=["a", "b"], draws=0))
+
+
+def test_agreement_without_names_leaves_out_what_needs_them() -> None:
+    unnamed = meta_evaluate(without(ROWS, "raters"), draws=20)
+    (table,) = shown("agreement", unnamed)
+    assert [row[1] for row in table.rows][-1] == "Fleiss' κ"
+    assert "quality: agreement between raters needs to know who gave each rating" in table.notes[0]
+
+
+def test_an_analysis_of_ratings_is_refused_on_preferences() -> None:
+    pairs = [
+        {"item": str(i), "systems": ["a", "b"], "outputs": ["x", "y"], "ratings": {"p": 1 + i % 2}, "scores": {"m": 1}}
+        for i in range(6)
+    ]
+    found = meta_evaluate(pairs, preferences=True, draws=20)
+    for name in set(SHOWS) - set(OF_PREFERENCES):
+        with pytest.raises(RunError, match=f"{name} is of ratings, and this evaluation is of preferences: try one of "):
+            shown(name, found)
+    for name in set(OF_PREFERENCES) - {"tests", "errors", "cost"}:
+        assert shown(name, found)
+    (table,) = shown("confusion", found)
+    assert [row[3].value for row in table.rows] == [3, 3, 0]
+    (strengths,) = shown("strengths", found)
+    assert [row[2].value for row in strengths.rows] == [0.5, 0.5]
+    with pytest.raises(RunError, match="the data hold no preferences"):
+        shown("confusion", meta_evaluate(ROWS, draws=0))
+
+
+def test_cost_is_that_of_the_run_and_nobody_on_the_front_is_beaten(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", without(ROWS, "scores"))
+    metrist.score(path, ["rougeL", "chrf", "length"], out=tmp_path / "run")
+    found = meta_evaluate([tmp_path / "run", path], draws=30)
+    (table,) = shown("cost", found)
+    assert {row[0] for row in table.rows} == {"rougeL", "chrf", "length"}
+    assert any(row[-1] == "front" for row in table.rows)
+    with pytest.raises(RunError, match="no run recorded what its metrics took"):
+        shown("cost", meta_evaluate(ROWS, draws=0))
+
+
+def test_the_pareto_front() -> None:
+    points = [(0.9, 10.0), (0.8, 1.0), (0.8, 2.0), (0.95, 20.0), (0.1, float("nan"))]
+    assert pareto_front(points) == [True, True, False, True, False]
+
+
+def test_errors_of_a_metric_are_compared_with_those_of_humans() -> None:
+    rows = [
+        {
+            "item": "1",
+            "system": "a",
+            "output": "x" * 20,
+            "ratings": {"mqm": -1},
+            "errors": [
+                {"start": 0, "end": 10, "category": "c", "severity": "major"},
+                {"category": "omission", "severity": "minor"},
+            ],
+        },
+        {"item": "2", "system": "a", "output": "x" * 20, "ratings": {"mqm": 0}},
+    ]
+    found_error = Error(aspect="c", severity="major", start=5, end=15)
+    scores = Scores.of([Score(value=-1.0, errors=(found_error,)), Score(value=0.0)])
+    results = Results(
+        items=["1", "2"],
+        systems=["a", "a"],
+        metrics=(metric_of("mine", "", True, scores),),
+        scores={"mine": scores},
+        signatures={"mine": ""},
+    )
+    found = meta_evaluate([results, metrist.read_records(rows)], group="none", draws=20)
+    (table,) = shown("errors", found)
+    assert [value.value for value in table.rows[0][2:5]] == [0.5, 0.5, 0.5]
+    assert table.notes[1].endswith("are left out: 1 of the humans', 0 of the metric's.")
+    (reductions,) = shown("reductions", found)
+    assert reductions.rows[0][2].value == 0.5
+
+
+def test_advice_names_the_best_the_level_and_the_floor() -> None:
+    said = advice(meta_evaluate(ROWS, "quality", slices="task", draws=200, metrics=["near", "noise"]))
+    assert said[0].startswith("On all outputs near is best with 0.")
+    assert "It is significantly better than all others." in said[0]
+    assert "One rater against the others reaches" in said[0]
+    assert said[1].startswith("On task=qa ")
+    noise = advice(meta_evaluate(ROWS, "quality", draws=200, metrics=["noise"]))
+    assert "no metric is surely better than" in noise[0] or "nothing passes .6" in noise[0]
+
+
+def test_wrong_answers_of_a_closed_set_earn_what_they_share_with_the_right_one() -> None:
+    """The example of the reliability study: of "B entails A" and its like, two words of three are always shared."""
+    answers = ["B entails A", "B contradicts A", "B neutral A"]
+    rows = [
+        {
+            "item": str(item),
+            "system": system,
+            "task": "1615",
+            "output": answers[(item + shift) % 3],
+            "references": [answers[item % 3]],
+            "ratings": {"correctness": 3 - 2 * shift},
+        }
+        for item in range(9)
+        for shift, system in enumerate(("right", "wrong"))
+    ]
+    results = metrist.score(rows, ["rougeL", "exact"])
+    found = meta_evaluate([results, metrist.read_records(rows)], draws=20)
+    (table,) = shown("label-space", found)
+    ratio = {row[2]: row[-1].value for row in table.rows}
+    assert ratio["rougeL"] == pytest.approx(2 / 3)
+    assert ratio["exact"] == 0
+    (inflation,) = shown("inflation", found)
+    assert [row[3].value for row in inflation.rows if row[1] == "rougeL"] == [pytest.approx(2 / 3)]
+
+
+def test_no_llm_is_asked_because_a_file_names_a_judge() -> None:
+    rows = [
+        {"item": str(item), "system": "s", "task": "t", "output": "no", "references": [answer], "ratings": {"q": item}}
+        for item, answer in enumerate(["yes", "no"] * 4)
+    ]
+    judge = "judge(llm=openai(model='m', url='http://127.0.0.1:9/v1'))"
+    scored = [{**row, "scores": {judge: n % 3}} for n, row in enumerate(rows)]
+    with pytest.raises(RunError, match="no metric here can be run on the answers"):
+        shown("label-space", meta_evaluate(scored, draws=20, group="none"))
+
+
+def test_free_answers_are_no_closed_set(evaluation: Any) -> None:
+    with pytest.raises(RunError, match="no task has a closed set of answers"):
+        shown("label-space", evaluation)
+
+
+def test_mean_ranks_are_over_single_slices(evaluation: Any) -> None:
+    (table,) = shown("matrix", evaluation)
+    names = [f"task={t}" for t in ("qa", "summary")] + [f"kind={k}" for k in ("extractive", "abstractive")]
+    metrics = evaluation.metrics()
+    figures = [{m: evaluation.figure(m, on=name).value for m in metrics} for name in names]
+    # Equals share the mean of their places.
+    above = [sum(values[m] > values["far"] for m in metrics) for values in figures]
+    equal = [sum(values[m] == values["far"] for m in metrics) for values in figures]
+    ranks = [more + (same + 1) / 2 for more, same in zip(above, equal, strict=True)]
+    assert cell(table, "far", "mean rank").value == pytest.approx(np.mean(ranks))
+    (whole,) = shown("matrix", meta_evaluate(ROWS, "quality", draws=0))
+    assert sorted(row[-1].value for row in whole.rows if row[0] != "(one rater)") == [1, 2, 3, 4]
+
+
+def test_reductions_are_of_the_systems_that_take_part() -> None:
+    rows = [{**row, "scores": {"off": -float(row["system"] == "a")}} for row in ROWS]
+    (table,) = shown("reductions", meta_evaluate(rows, exclude_systems="a", draws=0))
+    assert [row[1] for row in table.rows] == ["b", "c", "d"]
+    (best,) = shown("reductions", meta_evaluate(rows, top_k=2, draws=0))
+    assert [row[1] for row in best.rows] == ["c", "d"]
+
+
+def test_power_counts_what_is_resampled(evaluation: Any) -> None:
+    (table,) = shown("power", evaluation)
+    assert table.title == "how many items would separate neighbours"
+    # Six pairs of four metrics: the strictest of Holm's steps asks for .05 / 6.
+    assert "p of at most 0.0083, what the strictest of Holm's steps asks for" in table.notes[0]
+    systems = meta_evaluate(ROWS, resample="systems", measures="pearson", group="none", draws=60)
+    (table,) = shown("power", systems)
+    assert [column.name for column in table.columns][-2:] == ["systems", "to separate them"]
+    assert {row[-2].value for row in table.rows} == {4}
+    assert all("more items" not in row[-1] for row in table.rows)
+
+
+def test_confidence_reaches_every_interval() -> None:
+    wide, narrow = (meta_evaluate(ROWS, "quality", gold="median", confidence=c, draws=200) for c in (0.99, 0.5))
+    for name in ("levels", "agreement"):
+        first, second = (shown(name, found)[0].rows[2][2] for found in (wide, narrow))
+        assert first.high - first.low > second.high - second.low
+
+
+def test_a_table_says_where_its_intervals_are_over_items_alone() -> None:
+    found = meta_evaluate(ROWS, resample="systems", measures="pearson", group="none", draws=20)
+    assert shown("agreement", found)[0].notes[-1] == "Intervals of this table: resamples of items."
+    assert not shown("agreement", meta_evaluate(ROWS, draws=20))[0].notes
+
+
+def test_raters_are_compared_without_any_metric() -> None:
+    bare = without(ROWS, "scores")
+    alone = meta_evaluate(bare, metrics=(), draws=50)
+    (table,) = shown("agreement", alone)
+    assert [row[1:] for row in table.rows] == [
+        row[1:] for row in shown("agreement", meta_evaluate(ROWS, draws=50))[0].rows
+    ]
+    twice = meta_evaluate([*without(bare, "raters"), *without(bare, "raters")], metrics=(), draws=0)
+    assert any("more than one row" in note for note in shown("agreement", twice)[0].notes)
+    with pytest.raises(RunError, match="no aspect 'qualty' in the data"):
+        meta_evaluate(bare, "qualty", metrics=())
+    with pytest.raises(RunError, match="bias is of metrics, and there are none; without them: agreement and strengths"):
+        shown("bias", alone)
+    (best,) = shown("agreement", meta_evaluate(bare, metrics=(), top_k=2, draws=0))
+    assert best.rows[0][3].value == len(ROWS) // 2

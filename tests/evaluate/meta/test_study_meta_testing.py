@@ -1,0 +1,201 @@
+"""Tests between metrics: who wins on the outputs that two share, which test fits which measure, and what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from judged_rows import Row, made_rows
+
+from metrist.errors import RunError, SpecError
+from metrist.evaluate.meta import meta_evaluate
+from metrist.evaluate.meta.recommend import advice
+from metrist.stats.measures import acc_eq
+
+ROWS = made_rows()
+
+
+def quick(data: Any = ROWS, *arguments: Any, **settings: Any) -> Any:
+    return meta_evaluate(data, *arguments, **{"draws": 200, **settings})
+
+
+def half_scored() -> list[Row]:
+    """`wide` scores 120 items and is good on the first 30 alone; `narrow` scores just those 30, and is middling."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for item in range(120):
+        for system in "abcd":
+            truth = float(rng.normal())
+            scores = {"wide": truth + rng.normal(0, 0.3) if item < 30 else float(rng.normal())}
+            if item < 30:
+                scores["narrow"] = truth + rng.normal(0, 2)
+            rows.append({"item": f"i{item}", "system": system, "ratings": {"quality": [truth]}, "scores": scores})
+    return rows
+
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"test": "bootstrap"},
+    {"test": "sign"},
+    {"measures": "kendall_b", "group": "none", "test": "permutation", "resample": "both"},
+    {"measures": "pearson", "group": "none"},
+    {"measures": "pearson", "group": "none", "test": "williams"},
+]
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_the_winner_is_who_does_better_on_the_outputs_that_both_scored(settings: dict[str, Any]) -> None:
+    rows = half_scored()
+    found = quick(rows, **settings, marked=["wide", "narrow"])
+    wide, narrow = found.figure("wide"), found.figure("narrow")
+    assert narrow.value > wide.value
+    assert (wide.rank, narrow.rank) == (1, 2)
+    assert (wide.mark, narrow.mark) == ("‡", "")
+    (pair,) = found.to_dict()["tests"][0]["pairs"]
+    assert (pair["first"], pair["second"]) == ("wide", "narrow")
+    assert pair["p"] <= 0.05
+    # The difference that was tested is that of an evaluation of the shared outputs alone, up to the thresholds.
+    alone = quick([row for row in rows if "narrow" in row["scores"]], **settings)
+    wanted = alone.figure("wide").value - alone.figure("narrow").value
+    assert pair["difference"] == pytest.approx(wanted, abs=0.15 if "measures" not in settings else 1e-9)
+    assert any("the order is the reverse for wide over narrow (all)" in note for note in found.notes)
+
+
+def test_advice_trusts_the_winner_on_shared_outputs() -> None:
+    found = quick(half_scored())
+    (sentence,) = advice(found)
+    assert sentence == "On all outputs wide is best with 0.600. It is significantly better than all others."
+    assert not any("the order is the reverse" in note for note in quick().notes)
+
+
+def test_advice_claims_nothing_of_a_metric_that_was_not_tested() -> None:
+    rows = made_rows()
+    for number, row in enumerate(rows):
+        # The two share no output.
+        del row["scores"]["near" if number % 8 < 4 else "far"]
+    (sentence,) = advice(quick(rows, metrics=["near", "far"]))
+    assert "significantly better" not in sentence
+    assert "Level with it" not in sentence
+    (sentence,) = advice(quick(rows, metrics=["near", "far", "noise"]))
+    assert "It is significantly better than all others that could be tested." in sentence
+
+
+def test_a_permutation_of_thresholds_is_refused_whatever_the_order_of_the_metrics() -> None:
+    rows = made_rows()
+    for row in rows:
+        row["scores"]["whole"] = 10.0 * np.mean(row["ratings"]["quality"])
+    thresholds = {name: quick(rows, group="none", draws=0).figure(name).epsilon for name in ("whole", "far")}
+    assert thresholds["whole"] == 0 < thresholds["far"]
+    for metrics in (["whole", "far"], ["far", "whole"]):
+        with pytest.raises(RunError, match=r"a tie threshold in a metric's own units .*\(--test sign\)"):
+            quick(rows, metrics=metrics, group="none", test="permutation")
+
+
+def test_whole_items_are_exchanged_at_each_metrics_own_threshold() -> None:
+    """Against the accuracies of the items at the thresholds shown, exchanged by numpy."""
+    found = quick(metrics=["near", "far"], draws=4000)
+    human = np.array([np.mean(row["ratings"]["quality"]) for row in ROWS])
+    item = np.array([int(row["item"][1:]) for row in ROWS])
+    by_item = []
+    for name in ("near", "far"):
+        measure, scores = acc_eq(found.figure(name).epsilon), np.array([row["scores"][name] for row in ROWS])
+        by_item.append([measure.value(human[item == i], scores[item == i]) for i in range(24)])
+    gaps = np.array(by_item[0]) - by_item[1]
+    assert found.tests[0].differences[0, 1] == pytest.approx(gaps.mean())
+    assert found.tests[0].differences[1, 0] == pytest.approx(-gaps.mean())
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(100_000, 24))
+    counted = np.mean(np.abs(signs @ gaps) >= abs(gaps.sum()) - 1e-9)
+    assert found.tests[0].raw[0, 1] == pytest.approx(counted, rel=0.3, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"test": "sign", "measures": "pearson"}, "the sign test is of pairwise accuracy with ties"),
+        ({"test": "sign", "group": "system-level"}, "the sign test is of pairs of outputs, and --group system-level"),
+        ({"test": "sign", "group_average": "micro"}, "the sign test weighs groups alike, and --group-average micro"),
+        ({"test": "williams", "group": "item", "measures": "pearson"}, "Williams' test is of Pearson correlations"),
+    ],
+)
+def test_a_test_that_does_not_fit_is_refused_before_anything_is_computed(
+    settings: dict[str, Any], message: str
+) -> None:
+    for draws in (0, 50):
+        with pytest.raises(RunError, match=message):
+            quick(**settings, draws=draws)
+
+
+def test_few_systems_find_no_difference_between_metrics_that_are_alike() -> None:
+    """Counting resampled differences of five systems rejects more than 10 % of such nulls."""
+    found = 0
+    for trial in range(150):
+        rng = np.random.default_rng(trial)
+        human, own = rng.normal(size=5), rng.normal(size=(2, 5))
+        rows = []
+        for item in range(12):
+            for system in range(5):
+                truth = human[system] + rng.normal()
+                noise = 0.7 * own[:, system] + rng.normal(size=2)
+                rows.append(
+                    {
+                        "item": f"i{item}",
+                        "system": f"s{system}",
+                        "ratings": {"quality": [truth]},
+                        "scores": {"one": truth + noise[0], "two": truth + noise[1]},
+                    }
+                )
+        made = quick(rows, measures="pearson", group="none", resample="systems", test="bootstrap", draws=99)
+        found += made.tests[0].raw[0, 1] <= 0.05
+    assert found <= 9
+    assert made.tests[0].how == "paired bootstrap of systems (Student's t)"
+    assert any(note.startswith("Student's t: the difference over its bootstrap standard error") for note in made.notes)
+    assert any("resampled from only 5 systems (all)" in note for note in made.notes)
+
+
+def test_the_tails_of_a_permutation_are_disclosed() -> None:
+    found = quick()
+    assert found.tests[0].how == "permutation of whole items (normal tails)"
+    assert any(note.startswith("Normal tails: where fewer than 10 draws") for note in found.notes)
+    assert not any("resampled from only" in note for note in found.notes)
+    assert any("resampled from only 12 items (task=qa)" in note for note in quick(slices="task").notes)
+
+
+def test_cross_fitting_needs_another_item_to_choose_a_threshold_on() -> None:
+    for group, items in (("item", 1), ("none", 1)):
+        with pytest.raises(RunError, match=r"--epsilon-over crossfit chooses .* 1 item with ratings leave no pair"):
+            quick(made_rows(items=items), group=group, epsilon_over="crossfit")
+    single = [row for row in made_rows(items=2) if row["item"] == "i0" or row["system"] == "a"]
+    with pytest.raises(RunError, match="2 items with ratings leave no pair of outputs to choose it on"):
+        quick(single, epsilon_over="crossfit")
+    assert quick(made_rows(items=2), epsilon_over="crossfit").figure("near").value >= 0
+    # A measure without thresholds has none to fit.
+    assert quick(made_rows(items=1), measures="kendall_b", epsilon_over="crossfit", draws=0).figures
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epsilon_over": "crossfitt"}, r"--epsilon-over crossfitt: wanted all, slice, crossfit .*mean 'crossfit'\?"),
+        ({"group": "system_level"}, r"--group system_level: wanted item, none, system, system-level .*'system-level'"),
+        ({"epsilon_over": "langage"}, r"no column 'langage' in the data.*did you mean 'language'"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_nearest(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        quick(**settings)
+
+
+def test_the_known_measures_are_all_named() -> None:
+    with pytest.raises(SpecError, match=r"no measure named 'spaa'; did you mean 'spa' .*\(known are .*, spa\)"):
+        quick(measures="spaa")
+
+
+def test_what_separates_metrics_is_asked_for_in_what_was_resampled_at_the_corrected_level() -> None:
+    (_, table) = quick(resample="systems").tables(["power"])
+    assert table.title == "how many systems would separate neighbours"
+    assert {str(row[-2]) for row in table.rows} == {"4"}
+    assert all("systems" in str(row[-1]) and "items" not in str(row[-1]) for row in table.rows)
+    assert "p of at most 0.0083" in table.notes[0]
+    (_, alone) = quick(resample="systems", correction="none").tables(["power"])
+    assert "p of at most 0.05" in alone.notes[0]

@@ -1,0 +1,51 @@
+"""What is resampled where outputs are grouped by a column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metrist.errors import RunError
+from metrist.evaluate.meta import meta_evaluate
+
+
+def rows(documents: int, items: int) -> list[dict[str, Any]]:
+    """Documents of a few items each, ten systems: the metric follows the ratings with some noise."""
+    rng = np.random.default_rng(3)
+    made = []
+    for item in range(documents * items):
+        for system in range(10):
+            quality = float(rng.normal())
+            made.append(
+                {
+                    "item": f"i{item}",
+                    "system": f"s{system}",
+                    "doc": f"d{item // items}",
+                    "output": "x",
+                    "ratings": {"quality": [quality]},
+                    "scores": {"m": quality + float(rng.normal())},
+                }
+            )
+    return made
+
+
+@pytest.mark.parametrize("measure", ["acc_eq", "pearson", "kendall_b"])
+def test_an_interval_by_documents_of_two_items_holds_its_value(measure: str) -> None:
+    found = meta_evaluate(rows(60, 2), ["quality"], [measure], group="doc", draws=300)
+    (row,) = [row for row in found.rows() if row["metric"] == "m"]
+    assert row["low"] < row["value"] < row["high"]
+    assert "Items lie whole within doc: its 60 values are what is resampled." in found.notes
+
+
+def test_few_groups_are_left_whole_and_their_items_resampled() -> None:
+    found = meta_evaluate(rows(5, 20), ["quality"], ["pearson"], group="doc", draws=100)
+    assert not any("lie whole" in note for note in found.notes)
+
+
+def test_ratings_and_scores_of_different_items_are_refused() -> None:
+    scored = [{"item": f"a{n}", "system": "s", "output": "x", "scores": {"m": 1.0 * n}} for n in range(3)]
+    rated = [{"item": f"b{n}", "system": "s", "output": "x", "ratings": {"quality": [n]}} for n in range(3)]
+    with pytest.raises(RunError, match="no output has both a rating and a score: do the files name their items"):
+        meta_evaluate([*scored, *rated], ["quality"], ["pearson"], group="none")

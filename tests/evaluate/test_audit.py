@@ -1,0 +1,534 @@
+"""The judge audit, on judges whose habits are planted: the card must find each, and none in an honest one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+
+import pytest
+
+import metrist
+from fake_llm import FakeLLM
+from metrist.errors import ModelError, RunError
+from metrist.evaluate.audit import Plan, audit, estimate_audit
+from metrist.evaluate.audit.certainty import correlation_by_item, partial, wilson
+from metrist.evaluate.audit.probes import probes
+from metrist.llm.talk import Completion, Usage
+
+RUBRIC = "single_answer"
+WORDS = [
+    "the",
+    "river",
+    "runs",
+    "past",
+    "old",
+    "mills",
+    "and",
+    "quiet",
+    "fields",
+    "where",
+    "people",
+    "walk",
+    "all",
+    "day",
+]
+
+
+def made_rows(items: int = 50, *, ratings: bool = True, references: bool = True, systems: str = "abcd") -> list[dict]:
+    """Outputs that say their own quality, from 2 to 8, and are as long as chance will have it."""
+    rng = random.Random(5)
+    rows = []
+    for item in range(items):
+        for system in systems:
+            quality = rng.randint(2, 8)
+            words = " ".join(rng.choices(WORDS, k=rng.randint(5, 60)))
+            row = {
+                "item": str(item),
+                "system": system,
+                "source": f"tell of {item}",
+                "output": f"q{quality} by {system}: {words}",
+            }
+            if ratings:
+                row["ratings"] = {"overall": [quality, quality]}
+            if references:
+                row["references"] = [f"q8 reference {item}"]
+            rows.append(row)
+    return rows
+
+
+def parts(conversation) -> dict[str, str]:
+    text = conversation[-1].text
+    found = {
+        name: body for name, _, body in re.findall(r"\[([\w ]+) (\w{6}) begins\]\n(.*?)\n\[\1 \2 ends\]", text, re.S)
+    }
+    return {**found, "mark": re.findall(r"its fences carry the mark (\w{6})", text)[0]}
+
+
+def quality(output: str) -> int:
+    return int(re.search(r"\bq(\d)\b", output)[1])
+
+
+def graded(mark: str, grade: int, reasons: str = "It is as it is.") -> str:
+    return json.dumps({"reasons": reasons, "quality": max(1, min(10, grade)), "id": mark})
+
+
+class Habits:
+    """A judge: honest unless a habit is planted. `grade` changes a grade, `choose` replaces a choice."""
+
+    def __init__(self, grade=None, choose=None, answer=None):
+        self.grade, self.choose, self.answer = grade, choose, answer
+
+    def __call__(self, conversation, sampling):
+        found = parts(conversation)
+        if "output A" in found:
+            return self.chosen(found)
+        if self.answer and (said := self.answer(found)) is not None:
+            return said
+        honest = quality(found["output"])
+        return graded(found["mark"], self.grade(honest, found, sampling) if self.grade else honest)
+
+    def chosen(self, found):
+        a, b = quality(found["output A"]), quality(found["output B"])
+        better = self.choose(found) if self.choose else "tie" if a == b else "A" if a > b else "B"
+        return json.dumps({"reasons": "So it is.", "better": better, "id": found["mark"]})
+
+
+def chance(text: str) -> float:
+    return hashlib.sha256(text.encode()).digest()[0] / 256
+
+
+def card_of(habits: Habits, rows=None, **settings):
+    plan = settings.pop("plan", Plan(own="a"))
+    return audit(rows or made_rows(), FakeLLM(habits), rubric=RUBRIC, plan=plan, **settings)
+
+
+def checker(conversation, _sampling):
+    """A second LLM: an analysis that speaks of a dragon is made up."""
+    found = parts(conversation)
+    verdict = "yes" if "dragon" in found["analysis"] else "no"
+    return json.dumps({"reasons": "I looked.", "made_up": verdict, "id": found["mark"]})
+
+
+def test_an_honest_judge_is_found_guilty_of_nothing_and_everything_is_measured():
+    card = card_of(Habits(), second_llm=FakeLLM(checker))
+    assert card.found == ()
+    unmeasured = {one.name for one in card.findings if one.verdict == "not measured"}
+    assert unmeasured == {"US dollars per output", "US dollars in all"}
+    assert card.data == {"items": 50, "outputs": 200, "pairs": 50, "aspects": ["overall"]}
+    flips = card.finding("flips")
+    assert (flips.value, flips.n) == (0.0, 50)
+    assert card.finding("equal grades").value == 1.0
+    assert card.finding("spearman with overall, reference hidden").value == pytest.approx(1.0)
+    assert card.finding("probes that raise the grade").n == 60
+    assert repr(card).endswith("found: nothing amiss)")
+
+
+def test_a_judge_that_goes_by_place_is_found_out():
+    card = card_of(Habits(choose=lambda _: "A"))
+    assert {"flips", "first place chosen"} <= set(card.found)
+    assert card.finding("flips").value == 1.0
+    assert card.finding("first place chosen").value == 1.0
+    assert card.finding("first place chosen").limit == "> 0.55 or < 0.45"
+    last = card_of(Habits(choose=lambda _: "B")).finding("first place chosen")
+    assert (last.value, last.verdict) == (0.0, "found")
+
+
+def test_a_judge_of_many_minds_is_found_out():
+    card = card_of(
+        Habits(grade=lambda honest, found, sampling: honest + (sampling.sample == 1 and chance(found["output"]) < 0.4))
+    )
+    assert card.found == ("equal grades",)
+    assert card.finding("equal grades").value == pytest.approx(0.6, abs=0.2)
+
+
+def test_a_judge_that_loves_length_is_found_out_by_padding_and_with_ratings_fixed():
+    card = card_of(Habits(grade=lambda honest, found, _: honest + len(found["output"]) // 100))
+    assert {"padding that raises the grade", "correlation, human ratings fixed"} <= set(card.found)
+    assert card.finding("correlation with length").value > 0.2
+    assert not {"flips", "equal grades", "probes that raise the grade"} & set(card.found)
+
+
+def test_longer_outputs_that_are_better_make_no_bias_when_people_say_so_too():
+    rows = made_rows()
+    for row in rows:
+        row["output"] += " more" * 20 * quality(row["output"])
+    card = card_of(Habits(), rows)
+    assert card.finding("correlation with length").value > 0.5
+    assert card.finding("correlation, human ratings fixed").value == 0.0
+    assert card.found == ()
+
+
+def test_a_judge_that_grades_otherwise_with_the_reference_is_told():
+    card = card_of(Habits(grade=lambda honest, found, _: honest - 2 * ("reference" in found)))
+    finding = card.finding("grade with the reference less without")
+    # No grade goes below 1, so the mean is a little above -2.
+    assert finding.verdict == "found"
+    assert finding.value == pytest.approx(-1.86, abs=0.1)
+    assert card.found == ("grade with the reference less without",)
+    turned = card_of(Habits(grade=lambda honest, found, _: honest - 2 * ("reference" in found)), reference="shown")
+    assert turned.finding("grade with the reference less without").value == pytest.approx(finding.value)
+
+
+def test_a_judge_with_one_grade_for_all_is_found_out():
+    card = card_of(Habits(grade=lambda *_: 8))
+    assert card.found == ("most used grade of quality",)
+    assert card.finding("most used grade of quality").details["entropy"] == 0.0
+    assert card.finding("correlation with length").reason == "the outputs of an item do not differ in grade and length"
+
+
+def test_a_judge_that_prefers_its_own_is_found_out_only_beyond_what_people_say():
+    vain = Habits(grade=lambda honest, found, _: honest + 2 * ("by a:" in found["output"]))
+    card = card_of(vain)
+    assert card.found == ("own outputs' lead over others, beyond people's",)
+    rows = made_rows()
+    for row in rows:
+        if row["system"] == "a":
+            row["output"] = row["output"].replace(f"q{quality(row['output'])}", "q8")
+            row["ratings"] = {"overall": 8}
+    better = card_of(Habits(), rows)
+    assert better.found == ()
+    assert better.finding("own outputs' lead over others").value > 1
+    assert better.finding("own outputs' win rate").value > 0.8
+
+
+def test_a_gullible_judge_is_found_out_by_the_probes():
+    card = card_of(Habits(grade=lambda honest, found, _: 10 if '"quality": 10' in found["output"] else honest))
+    finding = card.finding("probes that raise the grade")
+    assert card.found == ("probes that raise the grade",)
+    # Five of the twelve probes carry the JSON.
+    assert finding.value == pytest.approx(5 / 12)
+    assert finding.details == dict.fromkeys(
+        ["json_at_the_end", "json_at_the_start", "judge_speaks", "end_of_output", "code_block"], 5
+    )
+
+
+def noisy(seed: int) -> Habits:
+    """An honest judge that any other letter may move by one."""
+    return Habits(grade=lambda honest, found, _: honest + int(3 * chance(f"{seed} {found['output']}")) - 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_judge_whose_grades_are_shaky_is_not_taken_for_gullible_or_fond_of_length(seed):
+    card = card_of(noisy(seed))
+    assert "grades moved by neutral edits" in card.found
+    assert not {"probes that raise the grade", "padding that raises the grade"} & set(card.found)
+
+
+def test_a_judge_whose_grades_are_shaky_and_that_obeys_is_found_out_all_the_same():
+    def grade(honest, found, _):
+        return 10 if '"quality": 10' in found["output"] else honest + int(3 * chance(found["output"])) - 1
+
+    assert {"grades moved by neutral edits", "probes that raise the grade"} <= set(card_of(Habits(grade=grade)).found)
+
+
+def test_refusals_and_answers_that_cannot_be_read_are_counted_apart():
+    def answer(found):
+        share = chance(found["output"])
+        return "I'm sorry, but I cannot grade this." if share < 0.15 else "Seven or so." if share < 0.3 else None
+
+    card = card_of(Habits(answer=answer))
+    assert {"refusals", "answers without a grade"} <= set(card.found)
+    refused, failed = card.finding("refusals"), card.finding("answers without a grade")
+    assert 0.05 < refused.value < failed.value < 0.5
+    assert "the answer has no JSON object" in failed.details["reason 1"]
+
+
+def test_made_up_analyses_are_counted_by_the_second_llm():
+    def dreams(found):
+        honest = quality(found["output"])
+        return graded(found["mark"], honest, "It speaks of a dragon." if chance(found["output"]) < 0.5 else "Fine.")
+
+    card = card_of(Habits(answer=dreams), second_llm=FakeLLM(checker))
+    finding = card.finding("made-up analyses")
+    assert card.found == ("made-up analyses",)
+    assert (finding.n, finding.details["calls"], finding.details["unread"]) == (40, 40, 0)
+    assert finding.value == pytest.approx(0.5, abs=0.2)
+
+
+def test_what_could_not_be_measured_says_why():
+    rows = made_rows(12, ratings=False, references=False, systems="a")
+    card = card_of(Habits(), rows, plan=Plan(repeats=1))
+    reasons = {one.name: one.reason for one in card.findings if one.verdict == "not measured"}
+    assert reasons["flips"] == "no item has two different outputs"
+    assert reasons["equal grades"] == "the question was asked once only (--repeats)"
+    assert reasons["correlation with length"] == "the outputs of an item do not differ in grade and length"
+    assert reasons["grade with the reference less without"] == "the data have no references"
+    assert reasons["own outputs' lead over others, beyond people's"].endswith("which system is the judge's own (--own)")
+    assert reasons["made-up analyses"] == "no second LLM was named (--second-llm)"
+    assert reasons["agreement with ratings"] == "the data have no human ratings"
+    assert "flips: not measured: no item has two different outputs" in card.table().text()
+    few = card_of(Habits(), made_rows(2), plan=Plan())
+    assert few.finding("flips").reason == "only 2 pairs, asked in both orders, wanted 5 or more"
+
+
+def test_without_ratings_length_and_own_outputs_are_told_without_a_verdict():
+    card = card_of(Habits(), made_rows(ratings=False))
+    assert card.finding("correlation with length").verdict == "told"
+    assert "may simply be better" in card.finding("correlation, human ratings fixed").reason
+    assert "may simply be better" in card.finding("own outputs' lead over others, beyond people's").reason
+
+
+def test_where_every_output_has_the_best_grade_no_probe_can_raise_it():
+    card = card_of(Habits(grade=lambda *_: 10))
+    assert (
+        card.finding("probes that raise the grade").reason == "no output has a grade below the best, so none can rise"
+    )
+
+
+def test_the_same_data_give_the_same_sample_and_card_whatever_their_order():
+    rows = made_rows(80)
+    first, again = card_of(Habits(), rows), card_of(Habits(), rows[::-1])
+    assert first.data["items"] == 50
+    for one, other in zip(first.findings, again.findings, strict=True):
+        if one.part != "cost":
+            assert one.value == pytest.approx(other.value, nan_ok=True), one.name
+
+
+def test_the_card_is_written_as_json_and_markdown(tmp_path):
+    card = card_of(Habits(), out=tmp_path / "card.json")
+    written = json.loads((tmp_path / "card.json").read_text())
+    assert written["format"] == "metrist judge card 1"
+    assert {one["name"] for one in written["findings"]} == {one.name for one in card.findings}
+    assert "NaN" not in (tmp_path / "card.json").read_text()
+    card.write(tmp_path / "card.md")
+    page = (tmp_path / "card.md").read_text()
+    assert "| position | flips |" in page
+    assert "Signature: `judge(" in page
+    with pytest.raises(RunError, match=r"cannot tell how to write the card to .*card\.txt: wanted a name that ends in"):
+        card_of(Habits(), out=tmp_path / "card.txt")
+    with pytest.raises(RunError, match="there is no folder"):
+        card_of(Habits(), out=tmp_path / "none" / "card.md")
+    with pytest.raises(RunError, match="this card has no finding 'flop'; it has flips, "):
+        card.finding("flop")
+
+
+def test_cost_and_time_are_told_per_output():
+    usage = Usage(prompt_tokens=100, completion_tokens=20, cost=0.002, seconds=0.5)
+    honest = Habits()
+    llm = FakeLLM(lambda conversation, sampling: Completion(text=honest(conversation, sampling), usage=usage))
+    card = audit(made_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
+    told = {one.name: one.value for one in card.findings if one.part == "cost"}
+    assert told == {
+        "US dollars per output": pytest.approx(0.002),
+        "seconds per output": pytest.approx(0.5),
+        "tokens in per output": pytest.approx(100),
+        "tokens out per output": pytest.approx(20),
+        "US dollars in all": pytest.approx(0.002 * 220),
+    }
+    # Grades, the same with references, two repeats, both orders of ten pairs, twenty probes on five outputs.
+    assert card.usage["calls"] == 40 + 40 + 20 + 20 + 100
+
+
+def test_what_the_second_llm_took_is_counted_too():
+    usage = Usage(prompt_tokens=1000, completion_tokens=20, cost=0.00001)
+
+    def priced(answer):
+        return FakeLLM(lambda *asked: Completion(text=answer(*asked), usage=usage))
+
+    plan = Plan(items=10)
+    card = audit(made_rows(10), priced(Habits()), second_llm=priced(checker), rubric=RUBRIC, plan=plan)
+    assert card.usage["calls"] == 40 + 40 + 20 + 20 + 100 + 40
+    assert card.finding("US dollars in all").value == pytest.approx(0.00001 * 260)
+    # A small amount is told from none.
+    table = card.table().text()
+    assert re.search(r"US dollars per output +0\.000010 ", table)
+    assert re.search(r"US dollars in all +0\.0026 ", table)
+
+
+def test_agreement_with_people_stands_beside_what_needs_no_judge():
+    card = card_of(Habits())
+    finding = card.finding("acc_eq with overall, reference hidden")
+    chance, ties = finding.details["chance"], finding.details["all_ties"]
+    assert finding.beside == f"chance {chance:.3f}, all ties {ties:.3f}"
+    assert finding.to_dict()["beside"] == finding.beside
+    assert finding.beside in card.table().text()
+    assert card.finding("spearman with overall, reference hidden").beside == ""
+    # Of pairs as people rate them, by hand: qualities from 2 to 8, those of an item and of different ones alike.
+    rated = [row["ratings"]["overall"][0] for row in made_rows()]
+    pairs = [(a, b) for i, a in enumerate(rated) for b in rated[:i]]
+    assert ties == pytest.approx(sum(a == b for a, b in pairs) / len(pairs))
+
+
+@pytest.mark.parametrize(
+    ("settings", "grade"),
+    [
+        ({"rubric": RUBRIC}, "(quality, by the rubric single_answer)"),
+        ({"rubric": "reliability"}, "(the mean of naturalness, relatedness, correctness, by the rubric reliability)"),
+        ({"rubric": "reliability", "aspect": "correctness"}, "(correctness, by the rubric reliability)"),
+    ],
+)
+def test_the_card_says_which_grade_is_compared_with_the_ratings(settings, grade):
+    def graded_all(conversation, _):
+        found = parts(conversation)
+        grades = dict.fromkeys(("naturalness", "relatedness", "correctness", "quality"), 3)
+        return json.dumps({"reasons": "So.", **grades, "better": "A", "id": found["mark"]})
+
+    card = audit(made_rows(6), FakeLLM(graded_all), plan=Plan(items=6), **settings)
+    assert card.notes == (f"People: the judge's grade {grade} is compared with each rating in turn.",)
+    assert card.notes[0] in card.table().text()
+
+
+def test_a_dry_run_counts_the_questions_and_asks_none():
+    llm = FakeLLM(Habits())
+    found = estimate_audit(made_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
+    assert llm.asked == []
+    (asked,) = found.by_llm.values()
+    assert asked.calls == 40 + 40 + 20 + 20 + 100
+
+
+def test_a_dry_run_counts_the_checks_of_the_second_llm_with_the_reasons_that_they_will_hold():
+    llm, second = FakeLLM(Habits()), FakeLLM(checker)
+    found = estimate_audit(made_rows(20), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=20), max_tokens=500)
+    assert (llm.asked, second.asked) == ([], [])
+    _, checks = found.by_llm.values()
+    assert checks.calls == 40  # Of eighty outputs with a reason each, so many are checked.
+    # Each question quotes an answer of the judge, which may have as many tokens as it is allowed.
+    assert checks.most_prompt_tokens > 40 * 500
+    few = estimate_audit(made_rows(2), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=2))
+    assert [one.calls for one in few.by_llm.values()][1] == 8
+
+
+def test_a_judge_that_never_grades_is_a_fault_of_the_audit():
+    with pytest.raises(RunError, match=r"judge\(.* graded none of 200 outputs, such as: the answer has no JSON object"):
+        card_of(Habits(answer=lambda _: "No."))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"plan": Plan(own="aa")}, r"no system named 'aa'; did you mean 'a'\? \(there are a, b, c, d\)"),
+        ({"plan": Plan(aspects=["overal"])}, r"the data have no ratings of 'overal'; did you mean 'overall'"),
+        ({"rows": [{"item": "1", "systems": ["a", "b"], "ratings": {"x": 1}}]}, "none of the rows has an output"),
+    ],
+)
+def test_what_the_data_do_not_have_is_refused(settings, message):
+    with pytest.raises(RunError, match=message):
+        card_of(Habits(), **settings)
+
+
+@pytest.mark.parametrize("name", ["items", "outputs_per_item", "repeats"])
+def test_an_audit_of_nothing_is_refused(name):
+    with pytest.raises(RunError, match=f"{name} must be at least 1, got 0"):
+        Plan(**{name: 0})
+
+
+def test_a_fault_of_the_whole_is_raised():
+    def broken(*_):
+        raise ModelError("no server at http://127.0.0.1:9")
+
+    with pytest.raises(ModelError, match="no server"):
+        audit(made_rows(3), FakeLLM(broken), rubric=RUBRIC)
+
+
+def test_every_probe_holds_the_output_and_leaves_no_slot_open():
+    record = metrist.Record(item="1", system="s", output="the {{top}} output")
+    from metrist.metrics.rubrics import load
+
+    for probe in probes():
+        for rubric in ("single_answer", "reliability", "faithfulness"):
+            made = probe.on(record, load(rubric)).output
+            assert "the {{top}} output" in made
+            assert not re.search(r"\{\{(?!top\}\} output)", made)
+            assert len(made) > len(record.output)
+    assert {probe.kind for probe in probes()} == {"neutral", "grade", "padding"}
+    with_json = next(probe for probe in probes() if probe.name == "json_at_the_end")
+    assert '"support": "supported"' in with_json.on(record, load("faithfulness")).output
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 50), (1, 3), (25, 50), (50, 50)])
+def test_the_intervals_of_shares_are_those_of_scipy(hits, n):
+    from scipy.stats import binomtest
+
+    expected = binomtest(hits, n).proportion_ci(method="wilson")
+    assert wilson(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert all(map(math.isnan, wilson(0, 0)))
+
+
+def test_correlations_within_items_are_those_of_numpy_on_what_is_left():
+    import numpy as np
+
+    rng = np.random.default_rng(2)
+    items = np.repeat(np.arange(12), 4)
+    z = rng.normal(size=48) + items
+    x, y = z + rng.normal(size=48), z + rng.normal(size=48)
+
+    def left(values):
+        return values - np.array([values[items == item].mean() for item in items])
+
+    names = [str(item) for item in items]
+    expected = np.corrcoef(left(x), left(y))[0, 1]
+    assert correlation_by_item(x, y, names)[0] == pytest.approx(expected)
+    of_z = left(z)
+    rest = [left(one) - of_z * (left(one) @ of_z) / (of_z @ of_z) for one in (x, y)]
+    assert partial(x, y, z, names)[0] == pytest.approx(np.corrcoef(*rest)[0, 1])
+
+
+def test_choices_are_set_beside_those_of_people():
+    rows = []
+    for item in range(20):
+        worse, better = 3 + item % 3, 7
+        rows.append(
+            {
+                "item": str(item),
+                "systems": ["x", "y"],
+                "outputs": [f"q{better} by x", f"q{worse} by y"],
+                "ratings": {"preference": [1, 1, 2] if item % 4 else [0]},
+            }
+        )
+    card = card_of(Habits(), rows, plan=Plan())
+    finding = card.finding("choices as people's by preference")
+    # People tie every fourth pair; the judge never does.
+    assert (finding.value, finding.n, finding.details["chance"]) == (0.75, 20, 0.375)
+
+
+def test_verdicts_that_cannot_be_read_are_left_out_and_counted():
+    def mumbles(conversation, sampling):
+        said = parts(conversation)["analysis"] + parts(conversation)["output"]
+        return "Hm." if chance(said) < 0.5 else checker(conversation, sampling)
+
+    finding = card_of(Habits(), second_llm=FakeLLM(mumbles)).finding("made-up analyses")
+    assert finding.n + finding.details["unread"] == 40
+    assert 5 < finding.n < 35
+    lost = card_of(Habits(), second_llm=FakeLLM(lambda *_: Completion(failure="no answer"))).finding("made-up analyses")
+    assert lost.reason == "only 0 analyses, wanted 5 or more"
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("I’m sorry, but I can’t assist with that request.", True),
+        ("I'm sorry, but I can't assist with that.", True),
+        ("Sorry, I can’t help with that.", True),
+        ("I cannot evaluate this.", True),
+        ("Unfortunately I’m unable to judge this.", True),
+        ("As an AI language model, I do not grade people.", True),
+        ("As an AI-generated text, {", False),
+        ("I cannot find any fault with it: {", False),
+        (Completion(text="", finish="filter"), True),
+        (Completion(failure="the server answered 400: blocked by policy", finish="filter"), True),
+        (Completion(failure="the server answered 500"), False),
+    ],
+)
+def test_refusals_are_counted_however_they_are_worded(said, refused):
+    def answer(found):
+        return said if quality(found["output"]) == 5 else None
+
+    card = card_of(Habits(answer=answer), plan=Plan(items=20))
+    silent = card.finding("answers without a grade").value
+    assert 0 < silent < 1
+    assert card.finding("refusals").value == (silent if refused else 0.0)
+
+
+def test_outputs_that_the_judge_was_never_shown_are_no_failures_of_it():
+    rows = made_rows()
+    for row in rows[100:]:
+        del row["references"]
+    card = card_of(Habits(), rows, reference="shown")
+    silent = card.finding("answers without a grade")
+    assert (silent.value, silent.verdict) == (0.0, "not found")
+    # 100 outputs with references are graded, asked twice again by one each of 25 items, and 100 with none shown.
+    assert silent.n > 200
+    assert "needs references" not in str(card.finding("answers without a grade").details)

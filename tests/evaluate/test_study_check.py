@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_runs import METRICS, make_run, noisy
+
+import metrist
+from metrist.errors import RunError
+from metrist.evaluate.check import check
+from metrist.evaluate.scales import scale_note
+from metrist.stats.multiple import holm
+from metrist.stats.resample import paired_randomisation
+
+GOOD, BAD = noisy(0.6, 1), noisy(0.5, 2)
+
+
+def verdicts(report: metrist.studies.verdicts.Report) -> list[tuple[str, str, bool]]:
+    return [(verdict.system, verdict.metric, verdict.passed) for verdict in report.verdicts]
+
+
+# Floors, ceilings and coverage
+
+
+def test_a_floor_passes_the_systems_above_it_and_fails_the_others() -> None:
+    report = check(make_run(quality={"a": GOOD, "b": BAD}), minimum={"quality": 0.55})
+    assert verdicts(report) == [("a", "quality", True), ("b", "quality", False)]
+    assert not report.passed
+    (failure,) = report.failures
+    assert failure.why == f"{np.mean(BAD):.3f} is {0.55 - np.mean(BAD):.3g} below the minimum 0.55"
+    assert report.summary == "2 checks, 1 failed"
+
+
+def test_a_ceiling_fails_the_systems_above_it() -> None:
+    report = check(make_run(errors={"a": [40.0, 60.0], "b": [70.0, 80.0]}), maximum={"errors": 60})
+    assert verdicts(report) == [("a", "errors", True), ("b", "errors", False)]
+    assert report.failures[0].why == "75.0 is 15 above the maximum 60"
+
+
+def test_a_threshold_that_is_met_exactly_passes() -> None:
+    run = make_run(quality={"a": [0.25, 0.75]})
+    assert check(run, minimum={"quality": 0.5}, maximum={"quality": 0.5}).passed
+
+
+def test_no_score_never_passes() -> None:
+    run = make_run(quality={"a": [None, None], "b": [0.5, 0.5]})
+    report = check(run, minimum={"quality": 0.0}, maximum={"quality": 1.0}, min_coverage=0.0, systems=["a"])
+    assert [verdict.passed for verdict in report.verdicts] == [False, False, False]
+    assert {verdict.why for verdict in report.verdicts} == {
+        "no output has a score",
+        "only 0.0 % of the outputs have a score",
+    }
+    assert all(verdict.to_dict()["value"] in (None, 0.0) for verdict in report.verdicts)
+
+
+def test_low_coverage_fails() -> None:
+    run = make_run(quality={"a": [0.5, 0.5, 0.5, None], "b": [0.5] * 4})
+    report = check(run, min_coverage=0.9)
+    assert verdicts(report) == [("a", "quality", False), ("b", "quality", True)]
+    assert report.failures[0].why == "only 75.0 % of the outputs have a score"
+    assert report.failures[0].wanted == ">= 90 % scored"
+
+
+def test_a_failed_output_is_left_out_of_the_score_and_shown_as_coverage() -> None:
+    (verdict,) = check(make_run(quality={"a": [0.5, None]}), minimum={"quality": 0.5}).verdicts
+    assert (verdict.value, verdict.coverage, verdict.passed) == (0.5, 0.5, True)
+
+
+# Against a baseline
+
+
+def test_a_system_that_got_worse_fails_and_one_that_got_better_passes() -> None:
+    before = make_run(quality={"a": GOOD, "b": BAD})
+    now = make_run(quality={"a": BAD, "b": GOOD})
+    report = check(now, against=before, draws=500)
+    assert verdicts(report) == [("a", "quality", False), ("b", "quality", True)]
+    assert report.failures[0].why == "got worse: p .004 on 80 shared items"
+    assert report.failures[0].value == pytest.approx(np.mean(BAD) - np.mean(GOOD))
+
+
+def test_lower_is_worse_only_where_higher_is_better() -> None:
+    before, now = make_run(errors={"a": noisy(50, 1)}), make_run(errors={"a": noisy(55, 2)})
+    assert not check(now, against=before, draws=500).passed
+    assert check(before, against=now, draws=500).passed
+
+
+def test_a_baseline_is_no_worse_than_itself() -> None:
+    run = make_run(quality={"a": GOOD}, errors={"a": GOOD})
+    report = check(run, against=run, draws=200)
+    assert report.passed
+    assert [verdict.p for verdict in report.verdicts] == [1.0, 1.0]
+
+
+def test_p_values_are_one_sided_and_corrected_over_all_tests() -> None:
+    before = make_run(quality={"a": GOOD, "b": BAD}, errors={"a": GOOD, "b": BAD})
+    now = make_run(quality={"a": noisy(0.58, 5), "b": noisy(0.49, 6)}, errors={"a": noisy(0.62, 7), "b": noisy(0.5, 8)})
+    report = check(now, against=before, draws=400, seed=3)
+    raw = []
+    for text, side in (("quality", "less"), ("errors", "greater")):
+        for system in ("a", "b"):
+            rows = []
+            for run in (now, before):
+                at = [i for i, name in enumerate(run.systems) if name == system]
+                rows.append(run.scores[text].stats[at])
+            tosses = np.random.default_rng(3).spawn(2)[1]
+            raw.append(paired_randomisation(*rows, METRICS[text].pool, 400, tosses, side))
+    assert [verdict.p for verdict in report.verdicts] == holm(raw).tolist()
+    assert any("Holm-corrected over 4 tests, alpha 0.05." in note for note in report.notes)
+
+
+def test_single_systems_pair_up_whatever_their_names() -> None:
+    report = check(make_run(quality={"new": BAD}), against=make_run(quality={"old": GOOD}), draws=500)
+    assert verdicts(report) == [("new", "quality", False)]
+
+
+def test_only_shared_items_are_tested_and_the_rest_is_counted() -> None:
+    before = make_run(quality={"a": [0.9, 0.9, 0.1, 0.2, 0.3]}, items=["x", "y", "1", "2", "3"])
+    now = make_run(quality={"a": [0.0, 0.1, 0.2, None]}, items=["z", "1", "2", "3"])
+    (verdict,) = check(now, against=before, draws=50).verdicts
+    assert verdict.value == 0.0
+    assert verdict.why == "p 1.000 on 2 shared items (4 left out)"
+    assert verdict.coverage == pytest.approx(2 / 6)
+
+
+def test_what_cannot_be_tested_does_not_pass() -> None:
+    before = make_run(quality={"a": [0.9, 0.9]}, items=["x", "y"])
+    (verdict,) = check(make_run(quality={"a": [0.9, 0.9]}), against=before, draws=50).verdicts
+    assert not verdict.passed
+    assert verdict.why == "cannot be tested on 0 shared items (4 left out)"
+
+
+def test_what_the_baseline_lacks_is_noted() -> None:
+    before = make_run(quality={"a": GOOD})
+    now = make_run(quality={"a": GOOD, "c": GOOD}, errors={"a": GOOD, "c": GOOD}, size={"a": GOOD, "c": GOOD})
+    report = check(now, against=before, draws=50)
+    assert verdicts(report) == [("a", "quality", True)]
+    assert "Not in the baseline, so not tested against it: c." in report.notes
+    assert "Not scored in the baseline, so not tested against it: errors." in report.notes
+
+
+def test_a_system_that_the_run_has_lost_fails() -> None:
+    before = make_run(quality={"a": GOOD, "b": GOOD}, errors={"a": GOOD, "b": GOOD}, size={"a": GOOD, "b": GOOD})
+    now = make_run(quality={"a": GOOD}, errors={"a": GOOD}, size={"a": GOOD})
+    report = check(now, against=before, draws=50)
+    assert not report.passed
+    assert [(lost.kind, lost.system, lost.metric) for lost in report.failures] == [
+        ("missing", "b", "quality"),
+        ("missing", "b", "errors"),
+    ]
+    assert report.failures[0].why == ("lost since the baseline; if on purpose, name the systems to be checked")
+    assert report.to_dict()["verdicts"][-1]["value"] is None
+    assert 'failures="2"' in report.junit()
+    assert check(now, against=before, draws=50, systems=["a"]).passed
+
+
+def test_a_metric_that_the_run_was_not_scored_by_is_noted() -> None:
+    before = make_run(quality={"a": GOOD}, errors={"a": GOOD}, size={"a": GOOD})
+    report = check(make_run(quality={"a": GOOD}), against=before, draws=50)
+    assert report.passed
+    assert "NOT CHECKED: errors; the baseline was scored by it, this run was not." in report.notes
+
+
+def test_a_metric_that_the_run_has_not_finished_fails() -> None:
+    before = make_run(quality={"a": GOOD}, errors={"a": GOOD})
+    now = replace(make_run(quality={"a": GOOD}), unfinished=("errors",), notes=("errors is left out",))
+    for asked in ({"against": before, "draws": 50}, {"min_coverage": 0.9}, {"against": before, "min_coverage": 0.9}):
+        report = check(now, **asked)
+        (failure,) = report.failures
+        assert (failure.kind, failure.system, failure.metric) == ("missing", "a", "errors")
+        assert failure.why == "not finished: run the same `metrist score` again"
+        assert "errors is left out" in report.notes
+        assert not any("NOT CHECKED" in note for note in report.notes)
+    assert check(now, minimum={"quality": 0.1}).passed
+
+
+def test_what_is_amiss_with_the_runs_is_noted() -> None:
+    now, before = (replace(make_run(quality={"a": GOOD}), notes=(note,)) for note in ("x is amiss", "y is amiss"))
+    notes = check(now, against=before, draws=50).notes
+    assert {"x is amiss", "The baseline: y is amiss"} <= set(notes)
+
+
+def test_too_few_draws_are_noted() -> None:
+    run = make_run(quality={"a": GOOD})
+    assert "With 1 test, 9 draws cannot reach 0.05: ask for more draws." in check(run, against=run, draws=9).notes
+
+
+def test_a_baseline_scored_otherwise_is_refused() -> None:
+    alike = r"quality was not computed alike: this run has the signature 'quality \| version 1', the baseline has "
+    with pytest.raises(RunError, match=alike + r"'quality \| version 2'; score one of them again"):
+        check(make_run(quality={"a": GOOD}), against=make_run(quality={"a": GOOD}, signature="2"))
+
+
+def test_a_baseline_without_the_systems_or_the_metrics_is_refused() -> None:
+    run = make_run(quality={"sys-a": GOOD, "sys-b": GOOD})
+    missing = r"no system of the run is in the baseline, which has 'x', 'sys-A'; did you mean 'sys-A'\?"
+    with pytest.raises(RunError, match=missing):
+        check(run, against=make_run(quality={"x": GOOD, "sys-A": GOOD}))
+    with pytest.raises(RunError, match="the runs share no metric that judges: this run has quality, the baseline size"):
+        check(run, against=make_run(size={"sys-a": GOOD, "sys-b": GOOD}))
+
+
+# Thresholds that look wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "threshold", "note"),
+    [
+        ("quality", 30, "quality ranges from 0 to 1: a minimum of 30 is never met; did you mean 0.3?"),
+        ("quality", -1, "quality ranges from 0 to 1: a minimum of -1 is always met"),
+        (
+            "errors",
+            0.6,
+            "errors counts in percent (here 45.0): a minimum of 0.6 means 0.6 %; did you mean 60?",
+        ),
+        ("errors", 60, None),
+        ("size", 0.6, None),
+        ("quality", 0.3, None),
+    ],
+)
+def test_a_threshold_off_the_scale_is_noted(text: str, threshold: float, note: str | None) -> None:
+    assert scale_note(METRICS[text], "minimum", threshold, 45.0) == note
+    report = check(make_run(**{text: {"a": [45.0, 45.0]}}), minimum={text: threshold})
+    assert list(report.notes) == ([note] if note else [])
+
+
+def test_a_ceiling_off_the_scale_is_noted() -> None:
+    assert scale_note(METRICS["quality"], "maximum", 60, 0.5) == (
+        "quality ranges from 0 to 1: a maximum of 60 is always met; did you mean 0.6?"
+    )
+    assert (
+        scale_note(METRICS["quality"], "maximum", -1, 0.5) == "quality ranges from 0 to 1: a maximum of -1 is never met"
+    )
+
+
+@pytest.mark.parametrize("text", ["bleu", "chrf", "ter"])
+def test_metrics_that_count_in_percent_are_known_to(text: str) -> None:
+    assert "counts in percent (here 45.0)" in str(scale_note(metrist.metric(text), "maximum", 0.6, 45.0))
+
+
+# What is asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against"),
+        ({"minimum": {"qualit": 0.3}}, r"no metric 'qualit' in the run, which has 'quality'; did you mean 'quality'\?"),
+        ({"maximum": {"quality": math.nan}}, "the maximum of quality must be a number, got nan"),
+        ({"minimum": {"quality": "x"}}, "the minimum of quality must be a number, got 'x'"),
+        ({"min_coverage": 95}, "the minimal coverage must be a share between 0 and 1, got 95"),
+        ({"min_coverage": 0.5, "alpha": 0}, "draws must be at least 1 and alpha between 0 and 1, got 10000 and 0"),
+        ({"min_coverage": 0.5, "systems": ["aa"]}, "no system 'aa' in the run, which has 'a'"),
+        ({"min_coverage": 0.5, "systems": []}, "nothing to check: the run holds no outputs"),
+    ],
+)
+def test_what_cannot_be_checked_is_told(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        check(make_run(quality={"a": GOOD}), **asked)
+
+
+def test_a_name_alone_finds_the_only_metric_of_that_name() -> None:
+    run = make_run(strict={"a": GOOD})
+    assert check(run, minimum={"quality": 0.1}).verdicts[0].metric == "quality(strict=True)"
+
+
+# How it is shown
+
+
+def test_the_table_puts_failures_first() -> None:
+    report = metrist.check(make_run(quality={"a": [0.5, 0.7], "b": [0.1, 0.2]}), minimum={"quality": 0.3})
+    assert str(report) == (
+        "metrist check: 2 checks, 1 failed\n"
+        "\n"
+        "verdict  check    system  metric   wanted  found  coverage  why\n"
+        "-------  -------  ------  -------  ------  -----  --------  -----------------------------------\n"
+        "FAILED   minimum  b       quality  >= 0.3  0.150   100.0 %  0.150 is 0.15 below the minimum 0.3\n"
+        "passed   minimum  a       quality  >= 0.3  0.600   100.0 %"
+    )
+    assert "<table" in report._repr_html_()
+
+
+def test_plain_data_is_json_without_nan() -> None:
+    run = make_run(quality={"a": [None, None]})
+    data = json.loads(json.dumps(check(run, minimum={"quality": 0.3}, against=run).to_dict(), allow_nan=False))
+    assert data["passed"] is False
+    assert [verdict["p"] for verdict in data["verdicts"]] == [None, None]
+
+
+def test_junit_has_a_case_for_each_verdict() -> None:
+    run = make_run(quality={"a": GOOD, "\x1b[31m": [None]})
+    root = ET.fromstring(check(run, minimum={"quality": 0.3}).junit().encode())
+    cases = list(root.iter("testcase"))
+    assert [case.attrib["name"] for case in cases] == ["a: quality >= 0.3", "\\x1b[31m: quality >= 0.3"]
+    assert cases[1][0].attrib["message"] == "no output has a score"
+    assert cases[1][0].text == "no output has a score\nwanted: >= 0.3\nfound: n/a\ncoverage: 0.0 %"

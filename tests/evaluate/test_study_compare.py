@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_runs import METRICS, make_run, noisy
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.significance import PairedTest
+
+import metrist
+from metrist.errors import RunError
+from metrist.evaluate.compare import compare
+from metrist.stats.multiple import holm
+from metrist.stats.resample import paired_bootstrap, paired_randomisation
+
+THREE = {"a": noisy(0.6, 1), "b": noisy(0.5, 2), "c": noisy(0.5, 3)}
+
+
+def test_the_better_system_is_named_and_equals_are_not_separated() -> None:
+    found = {(c.first, c.second): c for c in compare(make_run(quality=THREE), draws=2000).contests}
+    assert list(found) == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert found["a", "b"].verdict == found["a", "c"].winner == "a"
+    assert found["b", "c"].winner is None
+    assert found["b", "c"].verdict == "not separated"
+    contest = found["a", "b"]
+    assert contest.test.first == pytest.approx(np.mean(THREE["a"]))
+    assert contest.test.difference == contest.test.first - contest.test.second
+    assert contest.test.low < contest.test.difference < contest.test.high
+    assert (contest.items, contest.left_out) == (80, 0)
+
+
+def test_numbers_are_those_of_the_tests_on_the_systems_own_rows() -> None:
+    comparison = compare(make_run(quality=THREE), draws=500, seed=9)
+    rows = {name: np.stack([values, np.ones(80)], axis=1) for name, values in THREE.items()}
+    pool = METRICS["quality"].pool
+    for test, function in (("bootstrap", paired_bootstrap), ("randomisation", paired_randomisation)):
+        alone = []
+        for contest in comparison.contests:
+            rng = np.random.default_rng(9).spawn(2)[test == "randomisation"]
+            result = function(rows[contest.first], rows[contest.second], pool, 500, rng)
+            alone.append(getattr(result, "p", result))
+            assert contest.test.p[test] == alone[-1]
+        assert [contest.adjusted[test] for contest in comparison.contests] == holm(alone).tolist()
+
+
+def test_lower_wins_where_lower_is_better() -> None:
+    comparison = compare(make_run(errors={"a": noisy(60, 1, spread=5), "b": noisy(50, 2, spread=5)}), draws=500)
+    assert comparison.contests[0].winner == "b"
+    assert "Lower is better: errors." in comparison.table().notes
+
+
+def test_a_descriptive_metric_has_a_difference_and_no_winner() -> None:
+    (contest,) = compare(make_run(size={"a": noisy(60, 1), "b": noisy(50, 2)}), draws=500).contests
+    assert contest.test.difference > 9
+    assert contest.winner is None
+    assert contest.verdict == "(descriptive)"
+
+
+def test_items_that_failed_for_one_of_the_two_are_left_out_and_counted() -> None:
+    run = make_run(quality={"a": [None, *THREE["a"][1:]], "b": [*THREE["b"][:-1], None], "c": THREE["c"][:70]})
+    comparison = compare(run, draws=200)
+    assert [(c.items, c.left_out) for c in comparison.contests] == [(78, 2), (69, 11), (70, 10)]
+    expected = np.mean(THREE["a"][1:79]) - np.mean(THREE["b"][1:79])
+    assert comparison.contests[0].test.difference == pytest.approx(expected)
+    note = "Items missing or failed for one of the two systems are left out: up to 11 of a pair."
+    assert note in comparison.table().notes
+
+
+def test_a_pair_is_the_same_whoever_else_takes_part() -> None:
+    run = make_run(quality=THREE)
+    whole = compare(run, draws=300).contests[-1]
+    alone = compare(run, ["b", "c"], draws=300).contests[0]
+    assert whole.test == alone.test
+
+
+def test_a_baseline_meets_every_other_system() -> None:
+    run = make_run(quality=THREE)
+    pairs = [(c.first, c.second) for c in compare(run, baseline="b", draws=100).contests]
+    assert pairs == [("a", "b"), ("c", "b")]
+    pairs = [(c.first, c.second) for c in compare(run, ["a"], baseline="b", draws=100).contests]
+    assert pairs == [("a", "b")]
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomisation"])
+def test_one_test_can_be_asked_for(test) -> None:
+    comparison = compare(make_run(quality=THREE), test=test, draws=500)
+    assert set(comparison.contests[0].adjusted) == {test}
+    assert comparison.contests[0].winner == "a"
+    assert f"p {test[:4]}" in [column.name for column in comparison.table().columns]
+    assert "A system is named as better when the p-value is at most 0.05." in comparison.table().notes
+
+
+def test_systems_without_shared_items_are_not_tested() -> None:
+    run = make_run(quality={"a": [0.5, None], "b": [None, 0.5]})
+    (contest,) = compare(run, draws=50).contests
+    assert contest.verdict == "not tested"
+    assert math.isnan(contest.test.difference)
+    table = compare(run, draws=50).table()
+    assert "n/a" in table.text()
+    assert table.notes[-1] == "Systems that share no item are not tested: do their rows name the items, and alike?"
+
+
+def test_several_runs_are_compared_when_they_were_scored_alike() -> None:
+    first, second = make_run(quality={"a": THREE["a"]}), make_run(quality={"b": THREE["b"]})
+    together = compare(make_run(quality={"a": THREE["a"], "b": THREE["b"]}), draws=200).contests
+    assert compare([first, second], draws=200).contests == together
+    alike = r"quality was not computed alike: run 1 has the signature 'quality \| version 1', run 2 has 'quality "
+    with pytest.raises(RunError, match=alike + r"\| version 2'; score one of them again"):
+        compare([first, make_run(quality={"b": THREE["b"]}, signature="2")])
+    with pytest.raises(RunError, match="system 'a' is in run 1 and in run 2: give it two names"):
+        compare([first, first])
+    with pytest.raises(RunError, match="the runs have no metric in common"):
+        compare([first, make_run(errors={"b": THREE["b"]})])
+
+
+JOINED = "Runs are joined by the names of their items."
+
+
+def test_what_is_amiss_with_the_runs_is_noted() -> None:
+    one = replace(make_run(quality={"a": THREE["a"], "b": THREE["b"]}), notes=("ter is left out",))
+    comparison = compare(one, draws=100)
+    assert comparison.table().notes[-1] == "ter is left out"
+    assert comparison.to_dict()["notes"] == ["ter is left out"]
+    both = compare([one, make_run(quality={"c": THREE["c"]})], draws=100)
+    assert both.notes == (JOINED, "run 1: ter is left out")
+
+
+def test_metrics_that_not_every_run_has_are_noted_unless_some_were_chosen() -> None:
+    runs = [
+        make_run(quality={"a": THREE["a"]}, errors={"a": THREE["a"]}),
+        make_run(quality={"b": THREE["b"]}, size={"b": THREE["b"]}),
+    ]
+    assert compare(runs, draws=100).notes == (JOINED, "Not scored in every run, so left out: errors, size.")
+    assert compare(runs, metrics=["quality"], draws=100).notes == (JOINED,)
+
+
+def test_metrics_are_chosen_by_text_or_by_a_name_that_is_not_ambiguous() -> None:
+    run = make_run(quality=THREE, strict=THREE, errors=THREE)
+    assert {c.metric.text for c in compare(run, metrics=["errors", "quality"], draws=50).contests} == {
+        "errors",
+        "quality",
+    }
+    run = make_run(strict=THREE)
+    assert compare(run, metrics=["quality"], draws=50).contests[0].metric.text == "quality(strict=True)"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"systems": ["a", "bb"]}, r"no system 'bb' in the run, which has 'a', 'b', 'c'"),
+        ({"systems": ["a"]}, r"compare needs at least two systems, found 'a'"),
+        ({"baseline": "cc"}, r"no system 'cc' in the run, which has 'a', 'b', 'c'"),
+        ({"metrics": ["qualty"]}, r"no metric 'qualty' in the run, which has 'quality'; did you mean 'quality'\?"),
+        ({"test": "bootstap"}, r"no test 'bootstap'; known are both, .*; did you mean 'bootstrap'\?"),
+        ({"draws": 0}, r"draws must be at least 1 and alpha between 0 and 1, got 0 and 0.05"),
+        ({"alpha": 1.5}, r"draws must be at least 1 and alpha between 0 and 1, got 10000 and 1.5"),
+    ],
+)
+def test_what_is_not_there_is_told(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        compare(make_run(quality=THREE), **asked)
+
+
+def test_an_ambiguous_name_is_told() -> None:
+    run = make_run(strict=THREE, quality=THREE)
+    assert compare(run, metrics=["quality"], draws=20).contests[0].metric.text == "quality"
+    ambiguous = r"'quality' could be any of 'quality\(strict=True\)', 'quality\(scale=2\)': say which"
+    with pytest.raises(RunError, match=ambiguous):
+        compare(make_run(strict=THREE, scaled=THREE), metrics=["quality"])
+
+
+def test_no_run_is_told() -> None:
+    with pytest.raises(RunError, match="compare needs a run"):
+        compare([])
+
+
+def test_too_few_draws_and_too_few_items_are_noted() -> None:
+    notes = compare(make_run(quality={name: values[:10] for name, values in THREE.items()}), draws=20).table().notes
+    assert "With 3 pairs, 20 draws cannot reach 0.05: ask for more draws." in notes
+    assert any(note.startswith("Fewer than 30 items: the bootstrap's intervals") for note in notes)
+
+
+def test_plain_data_is_json_without_nan() -> None:
+    run = make_run(quality={"a": [0.5, None], "b": [None, 0.5]})
+    data = json.loads(json.dumps(compare(run, draws=50).to_dict(), allow_nan=False))
+    assert data["signatures"] == {"quality": "quality | version 1"}
+    assert data["contests"][0]["p_bootstrap_holm"] is None
+    assert data["contests"][0]["verdict"] == "not tested"
+
+
+def test_the_table_reads_well() -> None:
+    table = metrist.compare(make_run(quality={"a": [0.9, 0.8], "b": [0.1, 0.3]}), draws=99)
+    lines = str(table).splitlines()
+    assert lines[0] == "Which system is better"
+    assert lines[2].split("  ")[0] == "metric"
+    assert lines[4].startswith("quality  a  b      2    0.850    0.200  +0.650 [+0.500, +0.800]")
+    assert "<table" in table._repr_html_()
+
+
+def test_compare_reads_a_run_from_its_place(tmp_path) -> None:
+    path = tmp_path / "scores.jsonl"
+    run = metrist.score(
+        [{"item": str(i), "system": s, "output": "x" * n} for i in range(9) for s, n in (("a", i), ("b", i + 1))],
+        ["length"],
+        executor="serial",
+    )
+    run.write(path)
+    assert compare(str(path), draws=50).to_dict() == compare(run, draws=50).to_dict()
+
+
+def test_a_whole_comparison_agrees_with_sacrebleu() -> None:
+    rng = np.random.default_rng(4)
+    words = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "log", "and", "then", "home", "away"]
+    references = [" ".join(rng.choice(words, size=rng.integers(6, 14))) for _ in range(60)]
+    outputs = {
+        system: [" ".join(np.where(rng.random(len(r.split())) < share, "zzz", r.split())) for r in references]
+        for system, share in (("a", 0.30), ("b", 0.36))
+    }
+    records = [
+        {"item": str(i), "system": system, "output": output, "references": [references[i]]}
+        for system, texts in outputs.items()
+        for i, output in enumerate(texts)
+    ]
+    ours = compare(metrist.score(records, ["bleu", "chrf", "ter"], executor="serial"), draws=1000, test="randomisation")
+    peers = {"bleu": BLEU(), "chrf": CHRF(), "ter": TER()}
+    _, theirs = PairedTest(list(outputs.items()), peers, [references], "ar", 1000)()
+    for contest, (first, second) in zip(ours.contests, list(theirs.values())[1:], strict=True):
+        assert contest.test.first == pytest.approx(first.score, abs=1e-9)
+        assert contest.test.difference == pytest.approx(first.score - second.score, abs=1e-9)
+        p = second.p_value
+        assert contest.test.p["randomisation"] == pytest.approx(p, abs=4 * math.sqrt(2 * p * (1 - p) / 1000) + 0.002)

@@ -1,0 +1,181 @@
+"""BARTScore's nested data. Field names are those of its public repository; all texts here are made up."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metrist.errors import InputError
+from metrist.io import read_records
+from metrist.io.convert import convert, detect, write_rows
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))  # Lone surrogates included.
+
+SUMMARIES = {
+    "doc-7": {
+        "src": "A long text.",
+        "ref_summ": "Short.",
+        "sys_summs": {
+            "A": {"sys_summ": "Shorter.", "scores": {"coherence": 4.5, "rouge1_f": 0.5}},
+            "B": {"sys_summ": "Long.", "scores": {}},
+        },
+    }
+}
+
+
+def saved(folder: Path, document: Any, name: str = "data.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def test_summaries_become_one_row_per_system(tmp_path: Path) -> None:
+    path = saved(tmp_path, SUMMARIES)
+    assert detect(path) == "bartscore"
+    shared = {"item": "doc-7", "source": "A long text.", "references": ["Short."], "task": "summarization"}
+    assert list(convert(path)) == [
+        {**shared, "system": "A", "output": "Shorter.", "ratings": {"coherence": [4.5]}, "scores": {"rouge1_f": 0.5}},
+        {**shared, "system": "B", "output": "Long."},
+    ]
+
+
+def test_the_original_reference_counts_once_among_several(tmp_path: Path) -> None:
+    outputs = {"A": {"sys_summ": "x"}}
+    path = saved(
+        tmp_path,
+        {
+            "1": {"ref_summ": "one", "ref_summs": ["one", "two"], "sys_summs": outputs},
+            "2": {"ref_summ": "zero", "ref_summs": ["one", "two"], "sys_summs": outputs},
+        },
+    )
+    assert [row["references"] for row in convert(path)] == [["one", "two"], ["zero", "one", "two"]]
+
+
+def test_data_to_text_has_one_output_whose_system_the_user_may_name(tmp_path: Path) -> None:
+    document = {
+        "0": {"src": "name=X", "ref_summs": ["It is X.", "X."], "sys_summ": "X it is.", "scores": {"quality": 5}}
+    }
+    path = saved(tmp_path, document)
+    row = {
+        "item": "0",
+        "source": "name=X",
+        "references": ["It is X.", "X."],
+        "task": "data2text",
+        "system": "unnamed",
+        "output": "X it is.",
+        "ratings": {"quality": [5.0]},
+    }
+    assert list(convert(path)) == [row]
+    assert list(convert(path, system="lstm", task="nlg", language="en")) == [
+        {**row, "system": "lstm", "task": "nlg", "language": "en"}
+    ]
+
+
+TRANSLATIONS = {
+    "0": {
+        "src": "Hallo",
+        "ref": "Hello",
+        "better": {"sys": "Hello!", "scores": {"bleu": "59.46"}},
+        "worse": {"sys": "Halo", "scores": {}},
+    }
+}
+
+
+def test_pairs_of_translations_keep_both_sides_and_their_scores(tmp_path: Path) -> None:
+    shared = {"item": "0", "source": "Hallo", "references": ["Hello"], "task": "translation"}
+    assert list(convert(saved(tmp_path, TRANSLATIONS))) == [
+        {**shared, "systems": ["better", "worse"], "outputs": ["Hello!", "Halo"], "ratings": {"preference": [1]}},
+        {**shared, "system": "better", "output": "Hello!", "scores": {"bleu": 59.46}},
+    ]
+
+
+def test_the_reader_joins_a_pair_and_its_scores(tmp_path: Path) -> None:
+    write_rows(convert(saved(tmp_path, TRANSLATIONS)), tmp_path / "rows.jsonl")
+    assert [(record.system, record.output) for record in read_records(tmp_path / "rows.jsonl")] == [
+        ("better", "Hello!"),
+        ("worse", "Halo"),
+    ]
+    pair, side = read_records(tmp_path / "rows.jsonl").entries()
+    assert [(p.first, p.second, p.choice) for p in pair.preferences] == [("better", "worse", "first")]
+    assert [(score.system, score.metric, score.value) for score in side.scores] == [("better", "bleu", 59.46)]
+
+
+def test_the_user_says_which_scores_people_gave(tmp_path: Path) -> None:
+    first = next(iter(convert(saved(tmp_path, SUMMARIES), ratings=["rouge1_f"])))
+    assert first["ratings"] == {"rouge1_f": [0.5]}
+    assert first["scores"] == {"coherence": 4.5}
+
+
+def test_missing_scores_are_left_out(tmp_path: Path) -> None:
+    scores = {"a": None, "b": "None", "c": float("nan"), "d": 0}
+    path = saved(tmp_path, {"1": {"sys_summs": {"A": {"sys_summ": "x", "scores": scores}}}})
+    assert next(iter(convert(path)))["scores"] == {"d": 0.0}
+
+
+def test_fields_that_metrist_has_no_word_for_stay(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"1": {"topic": "sport", "item": "?", "sys_summs": {"A": {"sys_summ": "x"}}}})
+    assert list(convert(path)) == [
+        {"topic": "sport", "item": "1", "task": "summarization", "system": "A", "output": "x"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"sys_summs": {"A": {}}}, r"data.json: document '1', system 'A': no field 'sys_summ'; found nothing"),
+        ({"sys_summs": {"A": {"sys_summ": 7}}}, r"document '1', system 'A': 'sys_summ' must be a string, got 7"),
+        ({"sys_summs": {"A": "x"}}, r"system 'A': 'sys_summs' must be an object with 'sys_summ' and 'scores', got 'x'"),
+        ({"sys_summs": ["x"]}, r"document '1': 'sys_summs' must be an object, got \['x'\]"),
+        ({"sys_summ": "x", "src": ["y"]}, r"document '1': 'src' must be a string, got \['y'\]"),
+        ({"sys_summ": "x", "ref_summs": "y"}, r"document '1': 'ref_summs' must be a list of strings, got 'y'"),
+        ({"sys_summ": "x", "scores": {"q": "high"}}, r"'q' must be a finite number or None, got 'high'"),
+        ({"sys_summ": "x", "scores": {"q": True}}, r"'q' must be a finite number or None, got true"),
+        ({"sys_summ": "x", "scores": {"q": float("inf")}}, r"'q' must be a finite number or None, got Infinity"),
+        ({"better": {"sys": "x"}}, r"document '1', 'worse': no field 'sys'; found nothing"),
+        ({"src": "x"}, r"wanted 'sys_summs', 'sys_summ' or 'better' and 'worse', found 'src'"),
+        ("x", r"document '1': wanted an object with its source and outputs, got 'x'"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_place(tmp_path: Path, entry: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        list(convert(saved(tmp_path, {"1": entry}), kind="bartscore"))
+
+
+def test_a_list_is_no_document(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"wanted an object from document to outputs, got \[1\]"):
+        list(convert(saved(tmp_path, [1]), kind="bartscore"))
+
+
+def test_a_key_that_comes_twice_is_refused_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text('{"1": {"sys_summ": "x"}, "1": {"sys_summ": "y"}}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"data.json: not readable JSON: the key '1' is there twice"):
+        list(convert(path, kind="bartscore"))
+
+
+def test_a_pickle_is_refused_unopened_and_the_way_out_is_said(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (tmp_path / "exploded").touch, ()
+
+    for name in ("data.pkl", "data.bin"):
+        (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
+        for attempt in (detect, lambda path: list(convert(path, kind="bartscore"))):
+            with pytest.raises(InputError, match=r"is a pickle, and opening a pickle runs any code .* into JSON"):
+                attempt(tmp_path / name)
+    assert not (tmp_path / "exploded").exists()
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(item=ANY_TEXT.filter(bool), output=ANY_TEXT, source=ANY_TEXT)
+def test_any_text_survives_the_way_into_records(tmp_path: Path, item: str, output: str, source: str) -> None:
+    path = saved(tmp_path, {item: {"src": source, "sys_summs": {"A": {"sys_summ": output}}}})
+    write_rows(convert(path, kind="bartscore"), tmp_path / "rows.jsonl")
+    (record,) = read_records(tmp_path / "rows.jsonl")
+    assert (record.item, record.system, record.output, record.source) == (item, "A", output, source)

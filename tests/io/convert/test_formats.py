@@ -1,0 +1,86 @@
+"""Telling the formats apart, and what happens with files that are none of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import InputError
+from metrist.io.convert import KINDS, convert, detect
+
+
+def saved(path: Path, content: str) -> Path:
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_a_document_is_told_over_lines_or_in_one_plain_or_compressed(tmp_path: Path) -> None:
+    document = {"1": {"sys_summs": {"A": {"sys_summ": "x"}}}}
+    plain = json.dumps(document)
+    for n, text in enumerate((plain, json.dumps(document, indent=2), f"\ufeff\n {plain}")):
+        assert detect(saved(tmp_path / f"{n}.json", text)) == "bartscore"
+    (tmp_path / "data.json.gz").write_bytes(gzip.compress(plain.encode()))
+    assert detect(str(tmp_path / "data.json.gz")) == "bartscore"
+    assert len(list(convert(str(tmp_path / "data.json.gz")))) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"found: wanted JSON, which begins with { or \[, found nothing; plain line files .* --output SYSTEM=FILE"),
+        ("Hello there.", r"found: wanted JSON, which begins with { or \[, found 'H'"),
+        ("{", r"found:1: not valid JSON: Expecting property name"),
+        ("{}", r"found: is none of bartscore, alpaca_eval, mt_metrics_eval; it begins with an object with nothing"),
+        ("[]", r"found: is none of .*; it begins with \[\]"),
+        ("[[1]]", r"found: is none of .*; it begins with \[\[1\]\]"),
+        ('{"text": "x", "label": 1}', r"found: is none of .*; it begins with an object with 'text', 'label'"),
+        ('{"item": "1", "system": "a", "output": "x"}', r"is already in metrist's form and can be read as it is"),
+        ("[" * 100_000, r"found: not readable JSON: it is nested too deeply"),
+    ],
+)
+def test_what_is_none_of_them_is_described(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        detect(saved(tmp_path / "found", content))
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_bytes(b'{"1": "\xff"}')
+    with pytest.raises(InputError, match=r"data\.json: not UTF-8 text: byte 0xff at position 8"):
+        detect(tmp_path / "data.json")
+
+
+def test_a_folder_of_something_else_is_described(tmp_path: Path) -> None:
+    for name in "abcdefghij":
+        (tmp_path / name).mkdir()
+    wanted = r"wanted a folder with sources/ and system-outputs/ \(mt-metrics-eval\), found 'a', .*'h' and 2 more"
+    with pytest.raises(InputError, match=wanted):
+        detect(tmp_path)
+
+
+def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for attempt in (detect, convert):
+        with pytest.raises(InputError, match=r"nowhere\.json: no such file or folder"):
+            attempt(tmp_path / "nowhere.json")
+
+
+def test_formats_are_not_mixed(tmp_path: Path) -> None:
+    one = saved(tmp_path / "one.json", '{"1": {"sys_summ": "x"}}')
+    two = saved(tmp_path / "two.json", '[{"instruction": "i", "output": "o", "generator": "g"}]')
+    with pytest.raises(InputError, match=r"two\.json is of the format alpaca_eval, but .*one\.json is bartscore"):
+        convert(one, two)
+
+
+def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    path = saved(tmp_path / "one.json", "{}")
+    with pytest.raises(InputError, match=rf"no format named 'bart'; .*there are {', '.join(KINDS)}|did you mean"):
+        convert(path, kind="bart")
+    with pytest.raises(InputError, match=r"no format named 'bartscores'; did you mean 'bartscore'\?"):
+        convert(path, kind="bartscores")
+
+
+def test_nothing_to_convert_is_said() -> None:
+    with pytest.raises(InputError, match=r"nothing to convert: name at least one file or folder"):
+        convert()

@@ -1,0 +1,90 @@
+"""Plain and compressed files, whole and damaged."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from metrist.errors import InputError
+from metrist.io.compression import display_name, open_bytes, uncompressed_name
+
+TEXT = "".join(f"line {i} ünïcode\n" for i in range(20_000)).encode()
+PACK = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+    "": bytes,
+}
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_a_file_is_opened_by_its_suffix(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"data.txt{suffix}"
+    path.write_bytes(PACK[suffix](TEXT))
+    with open_bytes(path) as stream:
+        assert stream.read() == TEXT
+    assert uncompressed_name(path) == "data.txt"
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_archives_that_were_put_end_to_end_are_read_to_the_end(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"data.txt{suffix}"
+    path.write_bytes(PACK[suffix](TEXT) + PACK[suffix](b"tail"))
+    with open_bytes(path) as stream:
+        assert stream.read() == TEXT + b"tail"
+
+
+@pytest.mark.parametrize(("suffix", "kind"), [(".gz", "gzip"), (".xz", "xz"), (".zst", "Zstandard")])
+def test_a_truncated_archive_is_named(suffix: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"data.txt{suffix}"
+    path.write_bytes(PACK[suffix](os.urandom(100_000))[:-50_000])
+    wanted = re.escape(f"{path}: the {kind} archive is cut short: its end is missing")
+    with open_bytes(path) as stream, pytest.raises(InputError, match=wanted):
+        stream.read()
+
+
+@pytest.mark.parametrize(("suffix", "kind"), [(".gz", "gzip"), (".xz", "xz"), (".zst", "Zstandard")])
+def test_what_is_no_archive_is_named(suffix: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"data.txt{suffix}"
+    path.write_bytes(b'{"item": 1}\n' * 100)
+    wanted = re.escape(f"{path}: not a {kind} archive, or a damaged one: ")
+    with open_bytes(path) as stream, pytest.raises(InputError, match=wanted):
+        stream.read()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_a_bit_that_was_flipped_never_escapes_as_another_exception(suffix: str, tmp_path: Path) -> None:
+    packed = PACK[suffix](TEXT[:2000])
+    path = tmp_path / f"data.txt{suffix}"
+    for position in range(0, len(packed), 7):
+        path.write_bytes(packed[:position] + bytes([packed[position] ^ 0x55]) + packed[position + 1 :])
+        with open_bytes(path) as stream, suppress(InputError):
+            stream.read()
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_standard_input_is_opened_by_its_first_bytes(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PACK[suffix](TEXT))))
+    with open_bytes("-") as stream:
+        assert stream.read() == TEXT
+
+
+def test_a_file_that_may_not_be_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path}: cannot be read: Is a directory")):
+        open_bytes(tmp_path)
+    with pytest.raises(InputError, match=r"'a\\x00b': cannot be read: embedded null byte"):
+        open_bytes("a\0b")
+
+
+def test_a_name_that_is_no_text_can_still_be_printed() -> None:
+    assert display_name("caf\udce9.jsonl").encode() == b"caf\\udce9.jsonl"
+    assert display_name("-") == "standard input"

@@ -1,0 +1,98 @@
+"""A file appears whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import RunError
+from metrist.io import whole, whole_bytes
+from metrist.io.compression import open_bytes
+
+SUFFIXES = ["", ".gz", ".xz", ".zst"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_is_written_is_read_back(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    with whole(path) as file:
+        file.write("ünïcode\r\nline\n" * 1000)
+        assert not path.exists()
+    with open_bytes(path) as stream:
+        assert stream.read().decode() == "ünïcode\r\nline\n" * 1000
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(b"old")
+    with suppress(KeyboardInterrupt), whole(path) as file:
+        file.write("new" * 100_000)
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_same_content_gives_the_same_bytes(suffix: str, tmp_path: Path) -> None:
+    names = [f"one{suffix}", f"two{suffix}"]
+    for name in names:
+        with whole_bytes(tmp_path / name) as file:
+            file.write(b"content" * 100)
+    first, second = ((tmp_path / name).read_bytes() for name in names)
+    assert first == second
+    if suffix == ".gz":
+        assert first[4:8] == b"\0\0\0\0"  # RFC 1952: the time of modification, 0 for none
+        assert gzip.decompress(first) == b"content" * 100
+
+
+def test_a_lone_surrogate_in_json_survives(tmp_path: Path) -> None:
+    value = {"output": "a\ud800\\\udfffb\U0001f600"}
+    with whole(tmp_path / "a.jsonl") as file:
+        file.write(json.dumps(value, ensure_ascii=False))
+    assert json.loads((tmp_path / "a.jsonl").read_text(encoding="utf-8")) == value
+
+
+def test_a_link_and_the_mode_of_the_old_file_are_kept(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    real.write_text("old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    with whole(link) as file:
+        file.write("new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    with whole(os.devnull) as file:
+        file.write("gone")
+    assert not Path(os.devnull).is_file()
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "no" / "a.txt"
+    wanted = re.escape(f"{path}: cannot be written: No such file or directory")
+    with pytest.raises(RunError, match=wanted), whole(path):
+        pass
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    wanted = re.escape(f"{tmp_path / 'a.txt'}: cannot be written: {os.strerror(errno.ENOSPC)}")
+    with pytest.raises(RunError, match=wanted), whole(tmp_path / "a.txt"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_files_fault_in_the_block_is_passed_on(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError), whole(tmp_path / "a.txt"):
+        raise ConnectionError("no line")

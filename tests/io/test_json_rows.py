@@ -1,0 +1,107 @@
+"""JSON lines and JSON lists."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metrist.errors import InputError
+from metrist.io import open_rows
+from metrist.io.json_list import json_list_rows
+
+Write = Callable[..., Path]
+
+
+def test_lines_are_objects_and_blank_ones_are_passed_over(write: Write) -> None:
+    path = write('\n{"a": 1}\r\n   \n{"a": "\\ud800"}')
+    assert [(str(place), row) for place, row in open_rows(path)] == [
+        (f"{path}:2", {"a": 1}),
+        (f"{path}:4", {"a": "\ud800"}),
+    ]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(write: Write) -> None:
+    for name in ("a.jsonl", "b.json", "c.csv"):
+        content = "a\n1\n" if name.endswith("csv") else '{"a": "1"}'
+        path = write(b"\xef\xbb\xbf" + content.encode(), name)
+        assert [dict(row) for _, row in open_rows(path)] == [{"a": "1"}]
+
+
+def test_of_a_name_given_twice_the_last_counts(write: Write) -> None:
+    assert [row for _, row in open_rows(write('{"a": 1, "a": 2}'))] == [{"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"a": 1', "not valid JSON: Expecting ',' delimiter at column 8, found the end of the line"),
+        (b'{"a": oops}', "not valid JSON: Expecting value at column 7, found 'oops}'"),
+        (b'{"a": 1} {"a": 2}', "more follows after the JSON object: ' {\"a\": 2}'"),
+        (b"7", "must be a JSON object, got 7"),
+        (b"[{}]", "must be a JSON object, got [{}]; name the file .json if it holds one list of objects"),
+        (b'{"a": "\xff"}', "not UTF-8 text: byte 0xff at position 8 of the line"),
+        ("{}".encode("utf-16"), "not UTF-8 text: byte 0xff at position 1 of the line; it looks like UTF-16 text"),
+        (
+            b"\x1f\x8b\x08\x00",
+            "byte 0x8b at position 2 of the line; it looks like a gzip archive without its .gz suffix",
+        ),
+        (b'{"a":' + b"[" * 100_000, "not readable JSON: it is nested too deeply"),
+        (b'{"a":' + b"9" * 5000 + b"}", "not readable JSON: Exceeds the limit (4300 digits)"),
+    ],
+)
+def test_a_line_that_is_no_object_is_named(line: bytes, message: str, write: Write) -> None:
+    path = write(b'{"a": 1}\n' + line)
+    with pytest.raises(InputError, match=re.escape(f"{path}:2: ") + ".*" + re.escape(message)):
+        list(open_rows(path))
+
+
+def test_a_json_file_may_hold_a_list_or_lines(write: Write) -> None:
+    rows = [{"a": i, "b": "x" * 50_000} for i in range(5)]
+    as_list = write(json.dumps(rows, indent=1), "a.json")
+    assert [row for _, row in open_rows(as_list)] == rows
+    assert [place.line for place, _ in open_rows(as_list)] == [2, 6, 10, 14, 18]
+    assert [row for _, row in open_rows(write(rows, "b.json"))] == rows
+    assert list(open_rows(write("[]", "c.json"))) == []
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text()))))
+def test_a_list_reads_as_json_reads_it(rows: list[dict[str, object]]) -> None:
+    text = json.dumps(rows, ensure_ascii=True, indent=1)
+    assert [row for _, row in json_list_rows(io.BytesIO(text.encode()), "a.json")] == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"a": 1},\n {"a": 2}', ":2: not a JSON list of objects: expected ',' or ']', found 'the end of the file'"),
+        ('[{"a": 1} {"a": 2}]', ":1: not a JSON list of objects: expected ',' or ']', found '{'"),
+        ('[{"a": 1},\n\n {"a": oops}]', ":3: not valid JSON: Expecting value"),
+        ('[{"a": "cut', ":1: not valid JSON: Unterminated string"),
+        ('[{"a": 1}] x', ":1: more follows after the JSON list"),
+        ('[{"a": 1}, 7]', ":1: must be a JSON object, got 7"),
+    ],
+)
+def test_a_list_that_is_no_json_is_named(text: str, message: str, write: Write) -> None:
+    path = write(text, "a.json")
+    with pytest.raises(InputError, match=re.escape(f"{path}{message}")):
+        list(open_rows(path))
+
+
+def test_a_list_that_is_no_text_is_named(write: Write) -> None:
+    path = write(b'[{"a": "\xff"}]', "a.json")
+    with pytest.raises(InputError, match=re.escape(f"{path}: not UTF-8 text: byte 0xff")):
+        list(open_rows(path))
+
+
+def test_a_stray_character_does_not_draw_in_the_rest_of_a_list() -> None:
+    stream = io.BytesIO(b'[{"a" 1},' + b'{"a": 1},' * 1_000_000)
+    with pytest.raises(InputError, match=r"a\.json:1: not valid JSON"):
+        list(json_list_rows(stream, "a.json"))
+    assert stream.tell() < 1 << 18

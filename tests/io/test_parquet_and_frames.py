@@ -1,0 +1,93 @@
+"""Parquet files and frames; the packages are there in the tests, and need not be elsewhere."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pandas
+import polars
+import pyarrow
+import pyarrow.parquet as parquet
+import pytest
+
+from metrist.errors import InputError, MissingExtra
+from metrist.io import read_records
+from metrist.records import Record
+
+Write = Callable[..., Path]
+ROWS: list[dict[str, Any]] = [
+    {"item": 1, "system": "a", "output": "x", "source": "s", "references": ["r", "q"], "rating:f": 1.5, "n": 1},
+    {"item": 2, "system": "a", "output": "", "source": None, "references": None, "rating:f": None, "n": 2},
+]
+WANTED = [
+    Record(item="1", system="a", output="x", source="s", references=("r", "q"), extra={"n": 1}),
+    Record(item="2", system="a", output="", extra={"n": 2}),
+]
+
+
+def test_parquet_is_read_in_batches(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [{**ROWS[0], "item": i, "ratings": {"e": [1], "g": None}} for i in range(3000)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=700)
+    entries = list(read_records(path).entries())
+    assert [entry.records[0].item for entry in entries] == [str(i) for i in range(3000)]
+    assert str(entries[-1].place) == f"{path}:3000"
+    assert [(r.aspect, r.value) for r in entries[0].ratings] == [("e", 1.0), ("f", 1.5)]
+
+
+def test_frames_and_tables_give_the_same_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pyarrow.Table.from_pylist(ROWS)
+    parquet.write_table(table, path)
+    for source in (path, table, pandas.DataFrame(ROWS), polars.DataFrame(ROWS), table.to_pandas()):
+        reader = read_records(source)
+        assert list(reader) == WANTED
+        assert [entry.ratings[0].value for entry in reader.entries() if entry.ratings] == [1.5]
+
+
+def test_all_ways_of_saying_nothing_mean_absent() -> None:
+    frame = pandas.DataFrame({"item": [1, 2, 3], "output": "o", "source": [None, float("nan"), pandas.NA]})
+    assert [record.source for record in read_records(frame)] == [None, None, None]
+    times = pandas.DataFrame({"item": [1.0], "output": ["o"], "when": [pandas.NaT]})
+    assert list(read_records(times)) == [Record(item="1", system="unnamed", output="o")]
+
+
+def test_numpy_values_in_rows_are_numbers_like_others() -> None:
+    row = {
+        "item": numpy.int64(7),
+        "output": numpy.str_("o"),
+        "references": numpy.array(["r"]),
+        "rating:f": numpy.float32(2),
+    }
+    (entry,) = read_records([row]).entries()
+    assert entry.records == (Record(item="7", system="unnamed", output="o", references=("r",)),)
+    assert type(entry.records[0].output) is str
+    assert entry.ratings[0].value == 2.0
+
+
+def test_a_lazy_frame_is_told_to_collect() -> None:
+    with pytest.raises(InputError, match=r"a lazy frame has no rows yet: call \.collect\(\) on it first"):
+        read_records(polars.DataFrame(ROWS).lazy())
+
+
+def test_what_is_no_parquet_is_named(write: Write) -> None:
+    path = write(b"PAR1 and no more", "a.parquet")
+    with pytest.raises(InputError, match=re.escape(f"{path}: not a Parquet file, or a damaged one: ")):
+        list(read_records(path))
+    packed = write(b"", "a.parquet.gz")
+    with pytest.raises(InputError, match=r"a\.parquet\.gz: Parquet compresses its own columns; unpack the file first"):
+        list(read_records(packed))
+
+
+def test_without_pyarrow_the_command_that_installs_it_is_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(b"PAR1", "a.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        MissingExtra, match=re.escape("reading Parquet needs an optional dependency: pip install 'metrist[tables]'")
+    ):
+        list(read_records(path))

@@ -1,0 +1,256 @@
+"""Readers: sources, merging, skipping, reading again."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metrist.errors import InputError
+from metrist.io import read_records
+from metrist.records import Record
+
+Write = Callable[..., Path]
+ROW = {"item": "1", "system": "a", "output": "x", "source": "s", "references": ["r"]}
+
+
+def test_rows_of_one_output_are_merged() -> None:
+    rows = [{**ROW, "ratings": {"f": 1}}, {**ROW, "ratings": {"f": 2}, "raters": ["r"]}, {**ROW, "errors": [{}]}, ROW]
+    reader = read_records(rows)
+    assert [record.output for record in reader] == ["x"]
+    entries = list(reader.entries())
+    assert [len(entry.records) for entry in entries] == [1, 1, 1, 1]
+    assert [len(entry.new) for entry in entries] == [1, 0, 0, 0]
+    assert [r.value for entry in entries for r in entry.ratings] == [1, 2]
+    assert [len(entry.errors) for entry in entries] == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"output": "y"}, "other text in 'output'"),
+        ({"source": "t"}, "other text in 'source'"),
+        ({"source": None}, "other text in 'source'"),
+        ({"references": ["r", "q"]}, "other text in 'references'"),
+        ({"instruction": "i"}, "other text in 'instruction'"),
+        ({"task": "t"}, "other values in one of task, language"),
+        ({"doc": {"a": 1}}, "other values in one of task, language, 'doc'"),
+    ],
+)
+def test_one_key_with_another_text_names_both_lines(change: dict[str, Any], field: str, write: Write) -> None:
+    first = write([ROW, {**ROW, "item": "2"}], "a.jsonl")
+    second = write([{**ROW, "item": "3"}, {**ROW, **change}], "b.jsonl")
+    message = f"{second}:2: item '1' of system 'a' already stands at {first}:1 with {field}; --item-key builds"
+    with pytest.raises(InputError, match=re.escape(message)):
+        list(read_records([first, second]))
+    reader = read_records([first, second], skip_bad=True)
+    assert [record.item for record in reader] == ["1", "2", "3"]
+    assert reader.skipped.messages[0].startswith(message)
+
+
+def test_the_order_of_other_columns_makes_no_difference() -> None:
+    rows = [
+        {**ROW, "doc": {"a": 1, "b": float("inf")}, "part": 1},
+        {**ROW, "part": 1, "doc": {"b": float("inf"), "a": 1}},
+    ]
+    assert len(list(read_records(rows))) == 1
+
+
+def test_of_a_pair_in_conflict_nothing_is_kept() -> None:
+    def pair(first: str, x: str, second: str, y: str) -> dict[str, Any]:
+        return {"item": 1, "systems": [first, second], "outputs": [x, y]}
+
+    rows = [pair("a", "x", "b", "y"), pair("c", "z", "a", "other"), pair("c", "z", "b", "y")]
+    reader = read_records(rows, skip_bad=True)
+    assert [(record.system, record.output) for record in reader] == [("a", "x"), ("b", "y"), ("c", "z")]
+    assert reader.skipped.messages[0].startswith(
+        "row 2: item '1' of system 'a' already stands at row 1 with other text in 'output'"
+    )
+
+
+def test_what_a_named_rater_says_twice_counts_once() -> None:
+    named = {**ROW, "ratings": {"f": [1, 2]}, "raters": ["r1", "r2"], "scores": {"bleu": 1}}
+    unnamed = {**ROW, "ratings": {"f": [1, 2]}, "scores": {"bleu": 1}}
+    other = {**ROW, "ratings": {"f": [1, 3]}, "raters": ["r1", "r2"], "scores": {"bleu": 1}}
+
+    def counted(*rows: dict[str, Any]) -> tuple[int, int]:
+        entries = list(read_records(list(rows)).entries())
+        return sum(len(entry.ratings) for entry in entries), sum(len(entry.scores) for entry in entries)
+
+    assert counted(named, named) == (2, 1)
+    assert counted(unnamed, unnamed) == (4, 1)
+    assert counted(named, other, named) == (4, 1)
+
+
+def test_bad_rows_are_skipped_and_counted(write: Write) -> None:
+    path = write("".join(f'{{"item": {i}, "output": "x"}}\noops\n' for i in range(30)))
+    with pytest.raises(InputError, match=re.escape(f"{path}:2: not valid JSON")):
+        list(read_records(path))
+    reader = read_records(path, skip_bad=True)
+    for _ in range(2):
+        assert len(list(reader)) == 30
+        assert reader.skipped.count == len(reader.skipped) == 30
+        assert len(reader.skipped.messages) == 20
+    assert reader.skipped.messages[0].startswith(f"{path}:2: not valid JSON")
+
+
+def test_rows_that_are_all_bad_are_an_error_even_when_skipping(write: Write) -> None:
+    path = write("oops\noops\n")
+    with pytest.raises(
+        InputError, match=re.escape(f"{path}: all 2 rows are bad; the first that was skipped: {path}:1:")
+    ):
+        list(read_records(path, skip_bad=True))
+
+
+def test_a_source_without_rows_is_an_error(write: Write) -> None:
+    full, empty = write([ROW]), write("\n\n", "empty.jsonl")
+    with pytest.raises(InputError, match=re.escape(f"{empty}: has no rows")):
+        list(read_records([full, empty]))
+    with pytest.raises(InputError, match="the input: has no rows"):
+        list(read_records([]))
+
+
+def test_rows_without_any_output_cannot_be_scored(write: Write) -> None:
+    path = write([{"item": 1, "ratings": {"a": 1}}])
+    assert len(list(read_records(path).entries())) == 1
+    with pytest.raises(InputError, match=re.escape(f"{path}: none of the rows has an output")):
+        list(read_records(path))
+
+
+def test_a_missing_file_is_met_with_the_nearest_names(write: Write, tmp_path: Path) -> None:
+    write([ROW], "outputs.jsonl")
+    with pytest.raises(InputError, match=r"output\.jsonl: there is no such file; did you mean 'outputs\.jsonl'"):
+        read_records(tmp_path / "output.jsonl")
+    with pytest.raises(InputError, match=r"a\.jsonl: there is no such file; its folder .*no' does not exist either"):
+        read_records(tmp_path / "no" / "a.jsonl")
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path}: is a folder; name the files in it")):
+        read_records(tmp_path)
+    with pytest.raises(InputError, match="cannot be read: embedded null byte"):
+        read_records("a\0b")
+
+
+def test_standard_input_is_read_once_in_any_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in (
+        '{"item": 1, "output": "x"}',
+        '[{"item": 1, "output": "x"}]',
+        "item,output\n1,x\n",
+        "item\toutput\n1\tx",
+    ):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        reader = read_records("-")
+        assert list(reader) == [Record(item="1", system="unnamed", output="x")]
+        with pytest.raises(InputError, match="the rows of standard input were read already and can be read only once"):
+            list(reader)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"oops\x00")))
+    with pytest.raises(InputError, match="standard input: has no rows"):
+        list(read_records("-"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"PAR1\x15\x04")))
+    with pytest.raises(InputError, match=r"standard input: Parquet is read from files named \.parquet only"):
+        list(read_records("-"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text('{"item": 1, "output": "x"}\n'))
+    writer.start()
+    reader = read_records(pipe)
+    assert len(list(reader)) == 1
+    writer.join()
+    with pytest.raises(InputError, match="were read already and can be read only once"):
+        list(reader)
+
+
+def test_rows_in_memory_can_be_dicts_and_records() -> None:
+    record = Record(item="2", system="a", output="y")
+    rows = [ROW, record]
+    reader = read_records(rows)
+    assert [r.item for r in reader] == [r.item for r in reader] == ["1", "2"]
+    assert [entry.new for entry in reader.entries()][1] == (record,)
+    once = read_records(iter(rows))
+    assert len(list(once)) == 2
+    with pytest.raises(InputError, match="the rows were read already and can be read only once; give a list or a file"):
+        list(once)
+
+
+def test_a_reader_may_be_given_for_a_source() -> None:
+    reader = read_records([ROW])
+    assert read_records(reader) is reader
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (ROW, "a frame, not from dict; put a single row in a list"),
+        (Record(item="1", system="a", output="x"), "a frame, not from Record; put a single row in a list"),
+        (7, "records are read from a path, a list of paths, rows or a frame, not from int"),
+        (b"path", "not from bytes"),
+    ],
+)
+def test_what_is_no_source_is_named(source: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_records(source)
+
+
+def test_what_is_no_row_is_named() -> None:
+    with pytest.raises(InputError, match="row 2: must be a mapping or a Record, got 7"):
+        list(read_records([ROW, 7]))
+
+
+def test_names_are_the_files_that_are_read(write: Write) -> None:
+    path = write([ROW])
+    assert read_records([path]).names == (str(path),)
+    assert read_records([ROW]).names == ()
+
+
+def test_the_share_read_grows_with_the_file_and_ends_at_one(tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    path.write_text("".join(f'{{"item": {i}, "output": "{"x" * 1000}"}}\n' for i in range(2000)))
+    reader = read_records(path)
+    shares = [reader.share_read for _ in reader]
+    assert 0 < shares[0] < 0.5
+    assert shares == sorted(shares)
+    assert reader.share_read == 1
+    assert read_records([{"item": "1", "output": "x"}]).share_read is None
+
+
+def test_a_reference_in_a_table_may_begin_with_a_bracket(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(
+        'item,output,references\n1,x,[laughs] hello\n2,x,"[1, 2]"\n3,x,"[""a"", ""b""]"\n4,x,[]\n', encoding="utf-8"
+    )
+    assert [r.references for r in read_records(path)] == [("[laughs] hello",), ("[1, 2]",), ("a", "b"), ()]
+    path.write_text('item,output,reference\n1,x,"[""a""]"\n', encoding="utf-8")
+    assert next(iter(read_records(path))).references == ('["a"]',)
+
+
+def test_judgments_of_minus_one_and_minus_two_are_two_judgments() -> None:
+    row = {"item": "1", "system": "a", "output": "x", "raters": ["r"], "scores": {"m": -1}, "ratings": {"mqm": [-1]}}
+    again = {**row, "scores": {"m": -2}, "ratings": {"mqm": [-2]}}
+    entries = list(read_records([row, again]).entries())
+    assert [rating.value for entry in entries for rating in entry.ratings] == [-1, -2]
+    assert [score.value for entry in entries for score in entry.scores] == [-1, -2]
+
+
+def test_the_columns_of_a_row_without_text_are_kept() -> None:
+    row = {"item": "1", "system": "a", "task": "story", "doc": "d1", "source": "s", "ratings": {"fluency": [3]}}
+    (entry,) = read_records([row]).entries()
+    assert entry.columns == {"task": "story", "doc": "d1"}
+
+
+def test_files_that_number_different_inputs_alike_are_remarked_on(tmp_path: Path) -> None:
+    for name, source in (("de", "Hund"), ("ru", "собака")):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"item": "1", "output": "dog", "source": "{source}"}}\n')
+    reader = read_records([tmp_path / "de.jsonl", tmp_path / "ru.jsonl"])
+    assert len(list(reader)) == 2
+    assert reader.remarks[0].startswith("1 records have another source than an earlier record of the same item")
+    (tmp_path / "ru.jsonl").write_text('{"item": "1", "output": "hound", "source": "Hund"}\n')
+    assert (len(list(reader)), reader.remarks) == (2, [])

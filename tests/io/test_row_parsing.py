@@ -1,0 +1,201 @@
+"""A row becomes records; what is wrong with one is told with its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metrist.errors import InputError
+from metrist.io import read_records
+from metrist.records import Record
+
+Write = Callable[..., Path]
+
+
+def only(row: dict[str, Any], **options: Any) -> Record:
+    (record,) = read_records([row], **options)
+    return record
+
+
+def test_all_fields_of_a_record() -> None:
+    record = only(
+        {
+            "item": 7,
+            "system": "nllb",
+            "output": "o",
+            "source": "s",
+            "references": ["r1", "r2"],
+            "instruction": "i",
+            "task": "t",
+            "language": "en-de",
+            "doc": {"nested": [1]},
+            "ratings": {"fluency": 3},
+        }
+    )
+    assert record == Record(
+        item="7",
+        system="nllb",
+        output="o",
+        source="s",
+        references=("r1", "r2"),
+        instruction="i",
+        task="t",
+        language="en-de",
+        extra={"doc": {"nested": [1]}},
+    )
+
+
+def test_single_references_follow_the_list_by_number() -> None:
+    row = {"item": 1, "output": "", "reference_10": "e", "reference_2": "d", "reference": "c", "references": ["a", "b"]}
+    assert only(row).references == ("a", "b", "c", "d", "e")
+    assert only({"item": 1, "output": "", "reference": ["a", "b"], "reference_1": None}).references == ("a", "b")
+
+
+@pytest.mark.parametrize(("given", "name"), [(7, "7"), ("7", "7"), (7.0, "7"), (10**30, "1" + "0" * 30), (0.5, "0.5")])
+def test_numbers_are_names_as_they_are_written(given: object, name: str) -> None:
+    record = only({"item": given, "system": given, "output": "o"})
+    assert (record.item, record.system) == (name, name)
+
+
+def test_whole_numbers_and_truth_values_are_texts() -> None:
+    record = only({"item": 1, "output": 42, "source": True, "references": ["x", 42]})
+    assert (record.output, record.source, record.references) == ("42", "True", ("x", "42"))
+
+
+def test_null_means_absent() -> None:
+    record = only({"item": 1, "output": "o", "source": None, "references": None, "task": None, "reference_1": None})
+    assert record == Record(item="1", system="unnamed", output="o")
+
+
+def test_without_a_system_the_file_names_it(write: Write) -> None:
+    path = write([{"item": 1, "output": "o"}], "nllb-3.3b.en-de.jsonl")
+    assert [record.system for record in read_records(path)] == ["nllb-3.3b.en-de"]
+    assert [record.system for record in read_records(path, system="mine")] == ["mine"]
+    named = write([{"item": 1, "system": "own", "output": "o"}])
+    assert [record.system for record in read_records(named, system="mine")] == ["own"]
+
+
+def test_without_items_the_position_of_the_row_is_the_item(write: Write) -> None:
+    path = write('{"output": "a"}\n\noops\n{"output": "b"}\n')
+    assert [(record.item, record.output) for record in read_records(path, skip_bad=True)] == [("1", "a"), ("3", "b")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{"item": 1, "output": "a"}, {"output": "b"}],
+            "has no 'item', but earlier rows have one; it must stand in all",
+        ),
+        ([{"output": "a"}, {"item": 2, "output": "b"}], "'item' must stand in all rows or in none, got 2 after rows"),
+    ],
+)
+def test_items_stand_in_all_rows_or_in_none(rows: list[dict[str, Any]], message: str, write: Write) -> None:
+    path = write(rows)
+    with pytest.raises(InputError, match=re.escape(f"{path}:2: {message}")):
+        list(read_records(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"references": "the cat"}, "'references' must be a list of strings, got 'the cat'; a single one goes into"),
+        ({"references": ["a", None]}, "'references' must be a list of strings, got null at position 2"),
+        ({"references": {"a": 1}}, "'references' must be a list of strings, got {'a': 1}"),
+        ({"references": "x" * 100}, f"'references' must be a list of strings, got '{'x' * 60}'…"),
+        ({"reference_2": 1.5}, "'reference_2' must be a text, got 1.5"),
+        ({"output": 1.5}, "'output' must be a text, got 1.5"),
+        ({"output": ["o"]}, "'output' must be a text, got ['o']"),
+        ({"source": ["s"]}, "'source' must be a text, got ['s']"),
+        ({"task": {}}, "'task' must be a text, got {}"),
+        ({"item": ""}, "'item' must be a text that is not empty, or a number, got ''"),
+        ({"item": True}, "'item' must be a text that is not empty, or a number, got true"),
+        ({"item": [1]}, "'item' must be a text that is not empty, or a number, got [1]"),
+        ({"item": 10**5000}, "'item' must be a text, got an integer of 16610 bits"),
+        ({"system": ""}, "'system' must be a text that is not empty, or a number, got ''"),
+        ({"system": float("inf")}, "'system' must be a text that is not empty, or a number, got Infinity"),
+        ({"outputs": ["a", "b"]}, "'systems' and 'outputs' must be lists of two, got null and 2 outputs"),
+        ({"outputs": ["a"], "systems": ["x"]}, "'systems' and 'outputs' must be lists of two, got ['x'] and 1 output"),
+        ({"outputs": "ab", "systems": ["x", "y"]}, "'outputs' must be a list of strings, got 'ab'"),
+        ({"outputs": ["a", "b"], "systems": ["x", "x"]}, "'systems' must name two systems, got 'x' twice"),
+        ({"outputs": ["a", "b"], "systems": ["x", None]}, "'systems' must be a text that is not empty, or a number"),
+        ({1: 2}, "must have texts for the names of its fields, got 1"),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_named(change: dict[Any, Any], message: str) -> None:
+    rows = [{"item": 1, "system": "s", "output": "a"}, {"item": 2, "system": "s", "output": "b", **change}]
+    with pytest.raises(InputError, match=re.escape(f"row 2: {message}")):
+        list(read_records(rows))
+
+
+@pytest.mark.parametrize("column", ["prediction", "hypothesis", "candidate", "Response", "mt", "outputt"])
+def test_a_missing_output_names_the_column_that_has_it(column: str, write: Write) -> None:
+    path = write([{"item": 1, column: "o", "ratings": {"x": 1}}])
+    message = f"{path}:1: has no 'output'; it has '{column}': --field output={column} takes that"
+    with pytest.raises(InputError, match=re.escape(message)):
+        list(read_records(path))
+    assert [record.output for record in read_records(path, fields={"output": column})] == ["o"]
+
+
+def test_a_missing_output_lists_what_there_is() -> None:
+    row = {"item": 1, "pair": 1, "good": [], "bad": []}
+    with pytest.raises(
+        InputError, match=r"row 1: has no 'output'; its fields are 'pair', 'good', 'bad' \(metrist convert"
+    ):
+        list(read_records([row]))
+    with pytest.raises(InputError, match="row 1: has no 'prediction', which was to be its 'output'"):
+        list(read_records([row], fields={"output": "prediction"}))
+
+
+def test_fields_may_be_named_and_left_out() -> None:
+    row = {"id": 3, "hyp": "o", "ref": "r", "fluency": 4, "time": 12}
+    names = {"item": "id", "output": "hyp", "reference": "ref", "rating:fluency": "fluency", "time": ""}
+    (entry,) = read_records([row], fields=names).entries()
+    assert entry.records == (Record(item="3", system="unnamed", output="o", references=("r",)),)
+    assert [(rating.aspect, rating.value) for rating in entry.ratings] == [("fluency", 4.0)]
+    assert row == {"id": 3, "hyp": "o", "ref": "r", "fluency": 4, "time": 12}
+
+
+def test_an_unknown_field_is_met_with_the_nearest_names() -> None:
+    with pytest.raises(InputError, match="metrist has no field named 'outptu'; did you mean 'output'"):
+        read_records([], fields={"outptu": "x"})
+
+
+def test_an_item_key_is_built_from_fields_and_cannot_collide() -> None:
+    rows = [{"doc": "a|b", "seg": 1, "output": "x"}, {"doc": "a", "seg": "b|1", "output": "y"}]
+    assert [record.item for record in read_records(rows, item_key=("doc", "seg"))] == ["a\\|b|1", "a|b\\|1"]
+    assert [record.item for record in read_records(rows, item_key=("doc",))] == ["a|b", "a"]
+    assert only({"doc": "a", "item": 2, "output": "x"}, item_key=["doc", "item"]).item == "a|2"
+
+
+def test_an_item_key_that_cannot_be_built_is_named() -> None:
+    with pytest.raises(InputError, match=r"row 1: has no 'seg', which is part of the item key doc\+seg"):
+        list(read_records([{"doc": 1, "output": "x"}], item_key=("doc", "seg")))
+    with pytest.raises(InputError, match="item_key must be a list of fields, got the text 'doc'"):
+        read_records([], item_key="doc")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"item": 7}, "'item' of a Record must be a text, got 7"),
+        ({"source": 7}, "'source' of a Record must be a text or None, got 7"),
+        ({"references": "the cat"}, "'references' of a Record must be a tuple of strings, got 'the cat'"),
+    ],
+)
+def test_a_record_that_is_none_is_named(change: dict[str, Any], message: str) -> None:
+    wrong = Record(**{"item": "1", "system": "s", "output": "o", **change})
+    with pytest.raises(InputError, match=re.escape(f"row 1: {message}")):
+        list(read_records([wrong]))
+
+
+def test_an_output_that_is_null_is_told_as_such() -> None:
+    for row in ({"output": None, "text": "t"}, {"output": None, "source": "s"}):
+        with pytest.raises(
+            InputError, match=r"row 1: 'output' is null: wanted a text, \"\" for an empty one \(--skip-bad"
+        ):
+            list(read_records([row]))

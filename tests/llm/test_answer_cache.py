@@ -1,0 +1,163 @@
+"""The file of answers: three processes write at once, any may be killed, and what is damaged is set aside."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import ModelError
+from metrist.llm import calls, options
+from metrist.llm.answer_cache import NAME, AnswerCache, Kept, answer_cache
+from metrist.llm.questions import Question
+from metrist.llm.talk import Completion, Message, Sampling
+from scripted_llm import Scripted, asked, say
+
+HERE = str(Path(__file__).parent.parent.parent)
+GREEDY = Sampling(max_tokens=100)
+
+
+def kept(text: str, answer: str = "x", llm: str = "m") -> Kept:
+    question = Question(llm=llm, messages=(Message("user", text),), sampling=GREEDY)
+    return Kept(question=question, answer=Completion(text=answer), arrived=time.time())
+
+
+def test_what_is_kept_is_found_and_the_first_answer_stands(tmp_path):
+    cache = AnswerCache(tmp_path)
+    one, other = kept("q", "first"), kept("q", "second")
+    assert cache.keep([one]) == [one.answer]
+    assert cache.keep([other, kept("r")]) == [Completion(text="first"), Completion(text="x")]
+    assert AnswerCache(tmp_path).find([other.question, kept("unknown").question]) == {
+        one.question.key: Completion(text="first")
+    }
+
+
+def test_more_questions_than_sqlite_takes_at_once_are_found(tmp_path):
+    cache = AnswerCache(tmp_path)
+    many = [kept(str(n), str(n)) for n in range(2300)]
+    cache.keep(many)
+    found = cache.find([one.question for one in many])
+    assert [found[one.question.key].text for one in many] == [str(n) for n in range(2300)]
+    assert [one.question.messages[0].text for one in cache.each()] == [str(n) for n in range(2300)]
+
+
+def test_contents_are_counted_by_llm_and_cleared_by_it(tmp_path):
+    cache = AnswerCache(tmp_path)
+    cache.keep([kept(str(n), "x" * 5000, llm) for llm in ("a", "b") for n in range(30)])
+    assert cache.contents().answers == {"a": 30, "b": 30}
+    assert cache.contents().size > 10_000
+    assert [one.question.llm for one in cache.each("b")] == ["b"] * 30
+    assert cache.clear("a") == 30
+    assert cache.contents().answers == {"b": 30}
+    assert cache.clear() == 30
+    assert cache.contents().answers == {}
+
+
+def test_the_folder_is_the_environment_s_or_the_user_s(monkeypatch, tmp_path):
+    monkeypatch.setenv("METRIST_LLM_CACHE", "~/there")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert options.cache_folder() == tmp_path / "there"
+    monkeypatch.delenv("METRIST_LLM_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    assert options.cache_folder() == tmp_path / ".cache" / "metrist" / "llm"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert options.cache_folder() == tmp_path / "xdg" / "metrist" / "llm"
+
+
+@pytest.mark.parametrize("content", [b"SQLite format 3\x00" + b"rubbish" * 1000, b"no data base at all" * 400])
+def test_a_damaged_file_is_set_aside_and_a_new_one_begun(content, caplog):
+    cache = answer_cache()
+    cache.path.parent.mkdir(parents=True)
+    cache.path.write_bytes(content)
+    assert calls.complete(Scripted(), say("a"), GREEDY)[0].text == "A"
+    assert calls.complete(Scripted(), say("a"), GREEDY)[0].usage.cached
+    assert cache.path.with_name(f"{NAME}.set-aside-1").read_bytes() == content
+    (message,) = caplog.messages
+    assert f"{cache.path} was set aside as {NAME}.set-aside-1, and a new one begun" in message
+
+
+def test_another_program_s_data_base_is_set_aside_untouched(tmp_path, caplog):
+    with sqlite3.connect(tmp_path / NAME) as theirs:
+        theirs.execute("CREATE TABLE answers (thesis TEXT)")
+    theirs.close()
+    before = (tmp_path / NAME).read_bytes()
+    AnswerCache(tmp_path).keep([kept("q")])
+    assert (tmp_path / f"{NAME}.set-aside-1").read_bytes() == before
+    assert "it is a data base of another program" in caplog.text
+
+
+def test_an_answer_with_a_changed_byte_is_asked_again_and_mended(tmp_path):
+    log = tmp_path / "asked.txt"
+    calls.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
+    cache = answer_cache()
+    with sqlite3.connect(cache.path) as raw:
+        raw.execute("UPDATE answers SET answer = zeroblob(30) WHERE rowid = 1")
+    raw.close()
+    assert [one.question.messages[0].text for one in cache.each()] == ["b"]
+    for _ in range(2):
+        assert [one.text for one in calls.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)] == ["A", "B"]
+    assert asked(log) == ["a", "b", "a"]
+
+
+def test_a_file_that_takes_nothing_is_found_by_the_check(tmp_path, monkeypatch):
+    cache = AnswerCache(tmp_path)
+    cache.keep([kept("q")])
+
+    def read_only(work):
+        with sqlite3.connect(f"file:{tmp_path / NAME}?mode=ro", uri=True) as connection:
+            return work(connection)
+
+    monkeypatch.setattr(cache._file, "work", read_only)
+    wanted = rf"cannot be kept in {tmp_path / NAME} \(attempt to write a readonly database\), .* METRIST_LLM_CACHE"
+    with pytest.raises(ModelError, match=wanted):
+        cache.check()
+
+
+WRITER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from metrist.llm import calls
+from metrist.llm.talk import Sampling
+from scripted_llm import Scripted, say
+n = 0
+while True:
+    calls.complete(Scripted(), say(f"{sys.argv[2]} {n}", f"shared {n}"), Sampling(max_tokens=100))
+    print(n, flush=True)
+    n += 1
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills processes by signal")
+def test_three_writers_at_once_killed_lose_no_answer_that_was_used(tmp_path):
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, HERE, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for name in "abc"
+    ]
+    # Each has begun before the first is killed; then one after the other, in the middle of whatever it does.
+    for writer in writers:
+        assert writer.stdout
+        writer.stdout.readline()
+    used = {}
+    for name, writer in zip("abc", writers, strict=True):
+        time.sleep(0.3)
+        writer.send_signal(signal.SIGKILL)
+        out, errors = writer.communicate(timeout=30)
+        assert errors == b""
+        # A last line without its end was cut off before it was said.
+        used[name] = out[: out.rfind(b"\n") + 1].count(b"\n") + 1
+    log = tmp_path / "asked.txt"
+    for name, count in used.items():
+        assert count > 5
+        texts = [f"{who} {n}" for n in range(count) for who in (name, "shared")]
+        answers = calls.complete(Scripted(log=str(log)), say(*texts), GREEDY)
+        assert [answer.text for answer in answers] == [text.upper() for text in texts]
+    assert asked(log) == []
+    check = sqlite3.connect(answer_cache().path)
+    assert check.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    check.close()

@@ -1,0 +1,92 @@
+"""Whatever JSON a server sends, it becomes an answer or is said to be none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metrist.llm.answers import Unreadable, completion, decoded
+from metrist.llm.complaints import complained, judge
+from metrist.llm.talk import Completion
+from metrist.llm.verdicts import Reply
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+GOOD: dict[str, Any] = {
+    "choices": [
+        {
+            "message": {"role": "assistant", "content": "hello", "refusal": None},
+            "finish_reason": "stop",
+            "logprobs": {
+                "content": [{"token": "hello", "logprob": -0.5, "top_logprobs": [{"token": "a", "logprob": -1}]}]
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 2},
+}
+
+
+def places(found: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all values inside a JSON value."""
+    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    return [path, *(place for key, value in inner for place in places(value, (*path, key)))]
+
+
+def with_changed(found: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    changed = dict(found) if isinstance(found, dict) else list(found)
+    changed[path[0]] = with_changed(found[path[0]], path[1:], value)
+    return changed
+
+
+@given(st.sampled_from(places(GOOD)), JSON)
+def test_an_answer_with_anything_anywhere_is_read_or_called_unreadable(path: tuple[Any, ...], value: Any) -> None:
+    try:
+        found = completion(decoded(json.dumps(with_changed(GOOD, path, value)).encode()))
+    except Unreadable:
+        return
+    assert isinstance(found, Completion)
+    assert isinstance(found.text, str)
+    found.text.encode()  # No half characters.
+    assert found.usage.prompt_tokens is None or found.usage.prompt_tokens >= 0
+
+
+@given(st.binary(max_size=60))
+def test_bytes_of_any_kind_are_no_surprise(body: bytes) -> None:
+    with contextlib.suppress(Unreadable):
+        completion(decoded(body))
+    assert complained(body).message
+
+
+@given(JSON, st.integers(300, 599))
+def test_errors_of_any_form_get_a_verdict_in_one_line(body: Any, status: int) -> None:
+    verdict = judge(Reply(status, {}, json.dumps(body).encode()), "m", ["temperature", "seed"])
+    assert f"the server answered {status}: " in verdict.reason
+    assert "\n" not in verdict.reason
+    assert len(verdict.reason) < 600
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": {"message": "no", "code": 3, "param": "seed"}}', "no"),
+        (b'{"error": "no"}', "no"),
+        (b'[{"error": {"message": "no"}}]', "no"),
+        (b'{"detail": "no"}', "no"),
+        (b'{"object": "error", "message": "no"}', "no"),
+        (b" no\n", "no"),
+        (b"", "nothing more"),
+        (b"x" * 1000, "x" * 300 + "…"),
+    ],
+)
+def test_what_servers_complain_of_is_found_in_all_their_forms(body: bytes, message: str) -> None:
+    assert complained(body).message == message

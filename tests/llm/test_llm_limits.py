@@ -1,0 +1,202 @@
+"""Limits on requests: never passed in any minute, and not far below what they allow."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fault_server import Act, FaultServer, answer
+from metrist.errors import ModelError, RunError
+from metrist.llm import limits
+from metrist.llm.limits import Bucket, Rates
+from metrist.llm.openai import OpenAI
+from metrist.llm.talk import Message, Sampling
+from metrist.metrics.catalog import build
+from metrist.run import score
+from metrist.run.executors import Processes, Serial, choice, choose
+
+
+def sending_times(limit: int, amounts: list[int], pauses: list[float]) -> list[float]:
+    """When each is sent by askers that come after those pauses."""
+    now, bucket, times = 0.0, Bucket(limit, 0.0), []
+    for amount, pause in zip(amounts, pauses, strict=True):
+        now += pause
+        times.append(now + bucket.take(amount, now))
+    return times
+
+
+def most_in_a_minute(times: list[float], amounts: list[int]) -> int:
+    """By brute force: the most that was sent in any half-open minute that ends with a sending."""
+    sums = [
+        sum(amount for time_, amount in zip(times, amounts, strict=True) if end - 60 + 1e-6 < time_ <= end)
+        for end in times
+    ]
+    return max(sums)
+
+
+@given(st.integers(1, 200), st.lists(st.sampled_from([0.0, 0.0, 0.1, 5.0, 70.0]), min_size=1, max_size=150))
+def test_no_minute_holds_more_requests_than_allowed(limit: int, pauses: list[float]) -> None:
+    ones = [1] * len(pauses)
+    times = sending_times(limit, ones, pauses)
+    assert times == sorted(times)
+    assert most_in_a_minute(times, ones) <= limit
+
+
+@given(st.integers(0, 2**32))
+def test_no_minute_holds_more_tokens_than_allowed_but_for_the_first_in_it(seed: int) -> None:
+    rng = random.Random(seed)
+    amounts = [rng.randint(1, 300) for _ in range(200)]
+    pauses = [rng.choice([0.0, 0.2, 9.0]) for _ in amounts]
+    times = sending_times(6000, amounts, pauses)
+    assert most_in_a_minute(times, amounts) <= 6000 + 300
+
+
+def test_what_is_allowed_is_nearly_used() -> None:
+    times = sending_times(600, [1] * 6000, [0.0] * 6000)
+    assert 600 < times[-1] < 615  # Ten minutes for ten minutes' worth.
+
+
+def test_a_correction_lets_others_go_sooner_or_later() -> None:
+    bucket = Bucket(600, 0.0)
+    assert bucket.take(1000, 0.0) == pytest.approx(990 / ((600 - 10 + 1) / 60))
+    bucket.put_back(1000, 0.0)
+    assert bucket.take(10, 0.0) == 0
+    bucket.put_back(-591, 0.0)
+    assert bucket.take(0, 0.0) == pytest.approx(60)
+
+
+def test_a_correction_fills_no_more_than_a_second_s_worth() -> None:
+    bucket = Bucket(600, 0.0)
+    bucket.put_back(500, 0.0)
+    assert bucket.take(10, 0.0) == 0
+    assert bucket.take(1, 0.0) > 0
+
+
+def test_without_limits_nothing_waits() -> None:
+    rates = Rates(None, None)
+    assert {rates.book(10**9) for _ in range(100)} == {0.0}
+    rates.correct(5, 3)
+
+
+def _run(url: str, count: int, sampling: Sampling) -> float:
+    started = time.monotonic()
+    conversations = [(Message("user", f"question {number}"),) for number in range(count)]
+    OpenAI(model="m", url=url).complete(conversations, sampling, lambda _number, _completion: None)
+    return time.monotonic() - started
+
+
+def test_requests_are_spread_over_the_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_RPM", "1200")
+    with FaultServer(lambda _: answer("hello")) as server:
+        seconds = sum(_run(server.url, 20, Sampling()) for _ in range(2))  # Both share what is allowed.
+    # 20 at once, and 20 more at (1200 - 20 + 1) / 60 a second.
+    assert 0.9 < seconds < 10
+
+
+def test_tokens_are_booked_by_guess_and_corrected_by_the_servers_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_TPM", "120000")
+    monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
+    with FaultServer(lambda _: answer("hello", usage={"prompt_tokens": 5, "completion_tokens": 1})) as server:
+        corrected = _run(server.url, 20, Sampling(max_tokens=1900))
+    with FaultServer(lambda _: answer("hello", usage={"prompt_tokens": None})) as server:
+        guessed = _run(server.url, 2, Sampling(max_tokens=1900))
+    assert corrected < 10  # Without, it would be 19.
+    assert guessed > 0.9
+
+
+@pytest.mark.parametrize("variable", [limits.CONCURRENCY, limits.RPM, limits.TPM])
+@pytest.mark.parametrize("value", ["0", "-3", "many", "1.5", "²"])
+def test_a_limit_that_is_no_number_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ModelError, match=f"{variable} must be a whole number of at least 1, got '{value}'"):
+        _run("http://127.0.0.1:9/v1", 1, Sampling())
+
+
+def test_defaults_hold_where_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in (limits.CONCURRENCY, limits.TIMEOUT, limits.RPM):
+        monkeypatch.setenv(variable, "")
+    assert (limits.concurrency(), limits.timeout(), limits.whole_number(limits.RPM)) == (16, 300.0, None)
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.none() | st.integers(1, 5000), st.none() | st.integers(1, 10**6))
+def test_processes_that_share_the_limits_keep_to_them_together(
+    processes: int, at_once: int, requests: int | None, tokens: int | None
+) -> None:
+    whole = {limits.CONCURRENCY: at_once, limits.RPM: requests, limits.TPM: tokens}
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, limit in whole.items():
+            patch.setenv(variable, str(limit or ""))
+        sharers = min(processes, limits.most_sharers())
+        shares = {variable: int(share) for variable, share in limits.shares(sharers).items()}
+    assert shares.keys() == {variable for variable, limit in whole.items() if limit}
+    for variable, share in shares.items():
+        assert share >= 1
+        assert share * sharers <= (whole[variable] or 0) < (share + 1) * sharers
+
+
+SEEN = """
+@dataclass(frozen=True)
+class Seen(Metric):
+    extra = {extra!r}
+    resident = True
+
+    def score(self, shard):
+        time.sleep(0.3)
+        found = [os.environ.get(f"METRIST_LLM_{{name}}", "nan") for name in ("CONCURRENCY", "RPM", "TPM")]
+        parts = dict(zip("crt", map(float, found)), process=float(os.getpid()))
+        return Scores.of(Score(value=0.0, parts=parts) for _ in shard.records)
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "rpm", "workers", "seen"),
+    [("llm", 100, 3, (5, 33, 300)), ("llm", 2, 2, (8, 1, 450)), (None, 100, 3, (None, 100, 900))],
+)
+def test_workers_of_a_run_get_their_part_of_the_limits(module, monkeypatch, extra, rpm, workers, seen) -> None:
+    monkeypatch.delenv(limits.CONCURRENCY, raising=False)
+    rows = [{"item": str(n), "output": "a"} for n in range(12)]
+    metric = module(SEEN.format(extra=extra)).Seen()
+    found = score(rows, [metric], executor=Processes(3), shard_size=2, rpm=rpm, tpm=900).scores[metric.text].parts
+    assert len(set(found["process"])) == workers
+    expected = [float("nan") if part is None else part for part in seen]
+    for name, part in zip("crt", expected, strict=True):
+        np.testing.assert_array_equal(found[name], np.full(12, part))
+
+
+def test_the_limits_are_divided_among_the_workers_that_there_are(module) -> None:
+    rows = [{"item": str(n), "output": "a"} for n in range(4)]
+    metric = module(SEEN.format(extra="llm")).Seen()
+    found = score(rows, [metric], executor=Processes(8), shard_size=2, concurrency=16, rpm=80).scores[metric.text].parts
+    assert len(set(found["process"])) == 2
+    assert (set(found["c"]), set(found["r"])) == ({8}, {40})
+
+
+def test_a_judge_in_several_processes_has_no_more_requests_in_flight_than_allowed() -> None:
+    arrivals: list[float] = []
+
+    def slow(_request):
+        arrivals.append(time.monotonic())
+        return Act(answer("no grade").sent, after=0.1)
+
+    rows = [{"item": str(n), "output": f"output {n}", "source": "a text"} for n in range(36)]
+    with FaultServer(slow) as server:
+        judge = f"judge(llm=openai(model='m', url='{server.url}'), rubric='single_answer')"
+        with pytest.raises(RunError, match="failed on all 36 records"):
+            score(rows, [judge], executor=Processes(3), shard_size=12, concurrency=6)
+    assert len(arrivals) >= 36
+    # The next request goes out when the one before has been answered, 0.1 seconds after it came.
+    at_once = [sum(-0.09 < other - one <= 0 for other in arrivals) for one in arrivals]
+    assert max(at_once) <= 6
+
+
+def test_without_cards_a_judge_stays_in_this_process_whatever_word_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(choice, "cards", lambda: ())
+    judge = build("judge(llm=openai(model='m'))")
+    for word in (None, "processes", "serial"):
+        assert choose(word, [judge, build("chrf")]) == (Serial(), [])
+    assert choose("processes", [build("chrf")]) == (Processes(), [])

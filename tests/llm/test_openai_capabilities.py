@@ -1,0 +1,206 @@
+"""What a server can do is found out, never assumed: structured output, log-probabilities, the name of max_tokens."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from fault_server import Act, FaultServer, Request, answer, error, status
+from metrist.errors import ModelError
+from metrist.llm import capabilities, retries
+from metrist.llm.openai import OpenAI
+from metrist.llm.talk import Completion, Message, Sampling
+
+SCHEMA = {"type": "object", "properties": {"grade": {"type": "integer"}}, "required": ["grade"]}
+OTHER = {"type": "object", "properties": {"word": {"type": "string"}}}
+ENTRY = {"token": "4", "logprob": -0.1, "top_logprobs": []}
+
+
+@pytest.fixture(autouse=True)
+def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of any server yet."""
+    monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
+    capabilities.forget()
+
+
+def ask(url: str, sampling: Sampling, count: int = 1) -> list[Completion]:
+    conversations = [(Message("user", f"question {number}"),) for number in range(count)]
+    return OpenAI(model="m", url=url).complete(conversations, sampling, lambda _number, _completion: None)
+
+
+def enforcing(request: Request) -> Act:
+    """Holds answers to schemas, as far as these tests need it: every value is the first that is allowed."""
+    form = request.fields.get("response_format")
+    if form is None:
+        return answer("Hello!")
+    schema = form["json_schema"]["schema"]
+    first = {"string": "a", "integer": 4}
+    return answer(json.dumps({k: v.get("enum", [first[v["type"]]])[0] for k, v in schema["properties"].items()}))
+
+
+def probes(server: FaultServer) -> int:
+    return sum(request.said == capabilities.PROBE[0].text for request in server.requests)
+
+
+def test_a_server_that_holds_to_a_schema_is_asked_to_and_probed_once() -> None:
+    with FaultServer(enforcing) as server:
+        found = ask(server.url, Sampling(schema=SCHEMA), 40) + ask(server.url, Sampling(schema=OTHER))
+    assert {completion.text for completion in found[:-1]} == {'{"grade": 4}'}
+    assert all(completion.structured for completion in found)
+    assert probes(server) == 1
+    assert len(server.requests) == 42
+    form = server.requests[-1].fields["response_format"]
+    assert form == {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": OTHER}}
+
+
+def test_nothing_is_probed_where_no_schema_is_wanted() -> None:
+    with FaultServer(enforcing) as server:
+        (found,) = ask(server.url, Sampling())
+    assert (found.structured, probes(server)) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    "chatter",
+    ["Hello!", "{}", '{"kestrel_lantern": "violet"}', '```json\n{"kestrel_lantern": "violet-7391"}\n```', "[" * 10_000],
+)
+def test_a_server_that_ignores_a_schema_is_found_out(chatter: str) -> None:
+    with FaultServer(lambda _: answer(chatter)) as server:
+        found = ask(server.url, Sampling(schema=SCHEMA), 5)
+    assert [completion.structured for completion in found] == [False] * 5
+    assert probes(server) == 1
+    asked = [request for request in server.requests if request.said != capabilities.PROBE[0].text]
+    assert not any("response_format" in request.fields for request in asked)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        error(400, "Invalid parameter", param="response_format"),
+        error(400, "Unsupported: response_format of type json_schema"),
+        error(400, "This model has no structured outputs"),
+        error(400, "failed to parse grammar"),
+        error(400, "cannot do that"),
+        status(422, {"detail": [{"loc": ["body", "response_format"], "msg": "Extra inputs are not permitted"}]}),
+    ],
+)
+def test_a_server_that_refuses_a_schema_is_asked_without(refusal: Act) -> None:
+    with FaultServer(lambda request: refusal if "response_format" in request.fields else answer("4")) as server:
+        found = ask(server.url, Sampling(schema=SCHEMA), 3)
+    assert [(completion.text, completion.structured) for completion in found] == [("4", False)] * 3
+    assert sum("response_format" in request.fields for request in server.requests) == 1
+
+
+def test_a_schema_that_the_server_cannot_use_leaves_others_alone() -> None:
+    def respond(request: Request) -> Act:
+        wanted = request.fields.get("response_format", {}).get("json_schema", {}).get("schema")
+        return error(400, "Invalid schema", param="response_format") if wanted == OTHER else enforcing(request)
+
+    with FaultServer(respond) as server:
+        (odd,) = ask(server.url, Sampling(schema=OTHER))
+        (even,) = ask(server.url, Sampling(schema=SCHEMA))
+    assert (odd.text, odd.structured) == ("Hello!", False)
+    assert (even.text, even.structured) == ('{"grade": 4}', True)
+
+
+def test_a_model_that_thinks_before_it_answers_is_given_room_in_the_probe() -> None:
+    def respond(request: Request) -> Act:
+        return answer(None, finish="length") if request.fields["max_tokens"] < 1000 else enforcing(request)
+
+    with FaultServer(respond) as server:
+        (found,) = ask(server.url, Sampling(schema=SCHEMA, max_tokens=2000))
+    assert found.structured
+    assert [request.fields["max_tokens"] for request in server.requests] == [64, 4096, 2000]
+
+
+def test_a_probe_that_fails_by_chance_is_made_again_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
+    waiting = [status(500, b"oh no"), answer("{}")]
+    with FaultServer(lambda request: waiting.pop(0) if waiting else enforcing(request)) as server:
+        (first,) = ask(server.url, Sampling(schema=SCHEMA))
+        (second,) = ask(server.url, Sampling(schema=SCHEMA))
+    assert (first.failure, first.text, second.structured) == (None, "{}", True)
+    assert not first.structured
+    assert probes(server) == 2
+
+
+def test_a_server_that_is_out_of_order_is_probed_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
+    with FaultServer(lambda _: status(500, b"oh no")) as server:
+        found = ask(server.url, Sampling(schema=SCHEMA), 10)
+    assert all(completion.failure for completion in found)
+    assert probes(server) == 2  # Both attempts of one.
+
+
+def test_a_field_refused_in_the_probe_says_nothing_of_schemas() -> None:
+    def respond(request: Request) -> Act:
+        return error(400, "no", param="temperature") if "temperature" in request.fields else enforcing(request)
+
+    with FaultServer(respond) as server:
+        with pytest.raises(ModelError, match=r"with omit=\['temperature'\]"):
+            ask(server.url, Sampling(schema=SCHEMA))
+        llm = OpenAI(model="m", url=server.url, omit=("temperature",))
+        (found,) = llm.complete([(Message("user", "q"),)], Sampling(schema=SCHEMA), lambda _number, _completion: None)
+    assert found.structured
+
+
+def test_no_server_is_said_soon_where_a_schema_is_wanted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ModelError, match=r"given up after 3 attempts .*no connection: "):
+        ask(f"http://127.0.0.1:{port}/v1", Sampling(schema=SCHEMA), 3)
+
+
+def test_a_fault_of_the_whole_in_the_probe_is_raised() -> None:
+    with FaultServer(lambda _: error(401, "no")) as server, pytest.raises(ModelError, match="answered 401: no"):
+        ask(server.url, Sampling(schema=SCHEMA))
+
+
+def test_refused_log_probabilities_are_done_without() -> None:
+    refusal = error(400, "no", param="top_logprobs")
+    with FaultServer(lambda request: refusal if "logprobs" in request.fields else answer("4")) as server:
+        found = ask(server.url, Sampling(logprobs=5)) + ask(server.url, Sampling(logprobs=5))
+    assert [(completion.text, completion.tokens) for completion in found] == [("4", None)] * 2
+    assert len(server.requests) == 3
+
+
+def _old(request: Request) -> Act:
+    if "max_completion_tokens" in request.fields:
+        return error(400, "'max_completion_tokens' is unknown")
+    return answer("4", logprobs={"content": [ENTRY]})
+
+
+def _new(request: Request) -> Act:
+    said = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    if "max_tokens" in request.fields:
+        return error(400, said, param="max_tokens", code="unsupported_parameter")
+    return answer("4", logprobs={"content": [ENTRY]})
+
+
+@pytest.mark.parametrize(("respond", "requests"), [(_old, 12), (_new, 13)])
+def test_the_name_of_max_tokens_is_found_out(
+    respond: Callable[[Request], Act], requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
+    with FaultServer(respond) as server:
+        found = ask(server.url, Sampling(logprobs=1), 12)
+    assert all(completion.text == "4" and completion.tokens for completion in found)
+    assert len(server.requests) == requests
+
+
+def test_a_name_of_max_tokens_that_is_set_is_kept_to() -> None:
+    with FaultServer(_new) as server:
+        told = OpenAI(model="m", url=server.url, max_tokens_field="max_tokens")
+        with pytest.raises(ModelError, match="max_tokens_field=… says what this server calls it"):
+            told.complete([(Message("user", "hello"),)], Sampling(), lambda _number, _completion: None)
+    assert len(server.requests) == 1
+
+
+def test_a_refusal_after_answers_is_one_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
+    refusal = error(400, "no", param="temperature")
+    with FaultServer(lambda request: refusal if request.said == "question 1" else answer("4")) as server:
+        found = ask(server.url, Sampling(), 3)
+    assert [completion.failure for completion in found] == [None, "the server answered 400: no", None]

@@ -1,0 +1,369 @@
+"""Whatever a server does, each conversation ends answered or failed with a reason; a fault of the whole is raised."""
+
+from __future__ import annotations
+
+import _thread
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from fault_server import CLOSED, SILENT, Act, FaultServer, Mixed, Request, answer, cut_off, error, status
+from metrist.errors import ModelError
+from metrist.llm import calls, capabilities, crowd, retries
+from metrist.llm.openai import OpenAI
+from metrist.llm.talk import Completion, Message, Sampling
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short waits, and a server that may have another's port is not taken for it."""
+    monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(retries, "LONGEST_WAIT", 0.2)
+    capabilities.forget()
+
+
+def ask(url: str, *texts: str, arrived: Callable[[int, Completion], None] | None = None) -> list[Completion]:
+    conversations = [(Message("user", text),) for text in texts or ["hello"]]
+    return OpenAI(model="m", url=url).complete(
+        conversations, Sampling(), arrived or (lambda _number, _completion: None)
+    )
+
+
+def in_turn(*acts: Act) -> Callable[[Request], Act]:
+    """Does one after the other, then the last for ever."""
+    waiting = list(acts)
+    return lambda _: waiting.pop(0) if len(waiting) > 1 else waiting[0]
+
+
+def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "64")
+    # Few attempts, so that some conversations do fail.
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "4")
+    mixed = Mixed(seed=5)
+    texts = [f"question {number}" for number in range(2000)]
+    arrived: dict[int, Completion] = {}
+    caller = threading.get_ident()
+
+    def take(number: int, completion: Completion) -> None:
+        assert threading.get_ident() == caller
+        assert number not in arrived
+        arrived[number] = completion
+
+    with FaultServer(mixed) as server:
+        found = ask(server.url, *texts, arrived=take)
+    assert [arrived[number] for number in range(2000)] == found
+    for text, completion in zip(texts, found, strict=True):
+        *before, last = mixed.acts[text]
+        assert "answered" not in before
+        if last == "answered":
+            assert (completion.text, completion.failure) == (f"answer to {text}", None)
+            assert completion.usage.attempts == len(before) + 1
+        else:
+            assert re.match(r"given up after \d+ attempts in \d+ seconds; the last one: the ", completion.failure or "")
+    failed = sum(completion.failure is not None for completion in found)
+    assert 0 < failed < 200
+    assert min(mixed.dealt[kind] for kind in ("429", "500", "cut off", "closed", "wrong")) > 50
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        (status(408, b""), "the server answered 408: nothing more"),
+        (status(409, {"detail": "in conflict"}), "the server answered 409: in conflict"),
+        (error(429, "slow down"), "the server answered 429: slow down"),
+        (status(500, b"<html>\n oh no</html>"), "the server answered 500: <html> oh no</html>"),
+        (status(503, {"error": "loading the model"}), "the server answered 503: loading the model"),
+        (status(529, [{"error": {"message": "overloaded"}}]), "the server answered 529: overloaded"),
+        (cut_off(answer("hello")), "the answer broke off: "),
+        (CLOSED, "the answer broke off: "),
+        (status(200, b'{"choices": ['), "the server answered 200, but the body is no JSON (13 bytes, beginning"),
+        (status(200, b"[" * 100_000), "but the body is no JSON (100,000 bytes"),
+        (status(200, b"\xff\xfe{"), "but the body is no JSON"),
+        (status(200, b""), "but the body is no JSON (0 bytes"),
+        (status(200, {"choices": []}), "but the answer has no choices"),
+        (status(200, [1]), "but the answer has no choices"),
+        (status(200, {"error": {"message": "oops"}}), "the server answered 200 with an error: oops"),
+        (status(200, {"error": {"message": "later", "code": 429}}), "the server answered 200 with an error: later"),
+        (status(200, {"error": None}), "but the answer has no choices"),
+        (status(200, {"choices": [{"text": "hello"}]}), "but the answer has no message"),
+        (status(200, {"choices": [{"message": {"content": 3}}]}), "is neither text nor parts but int"),
+        (status(200, b"not zipped", headers={"Content-Encoding": "gzip"}), "the answer broke off: "),
+        (Act(b"GARBAGE\r\n\r\n", closes=True), "the answer broke off: "),
+    ],
+)
+def test_what_may_pass_is_asked_again(act: Act, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FaultServer(in_turn(act, act, answer("hello"))) as server:
+        (found,) = ask(server.url)
+    assert (found.text, found.failure, found.usage.attempts) == ("hello", None, 3)
+    monkeypatch.setattr(retries, "patience", lambda: retries.Patience(attempts=2, seconds=0.1))
+    with FaultServer(lambda _: act) as server:
+        (found,) = ask(server.url)
+    assert reason in str(found.failure)
+    assert found.usage.attempts >= 2
+    assert found.usage.seconds > 0
+
+
+def test_a_silent_server_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_TIMEOUT", "1")
+    with FaultServer(in_turn(SILENT, answer("hello"))) as server:
+        (found,) = ask(server.url)
+    assert (found.text, found.usage.attempts) == ("hello", 2)
+    assert 1 < found.usage.seconds < 10
+
+
+def test_a_server_that_trickles_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_TIMEOUT", "1")
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        trickler = threading.Thread(target=_trickle, args=(listening,), daemon=True)
+        trickler.start()
+        (found,) = ask(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")
+        trickler.join()
+    assert found.failure == (
+        "given up after 1 attempt; the last one: the answer was not whole after 1 seconds or 67,108,864 bytes"
+    )
+
+
+def _trickle(listening: socket.socket) -> None:
+    """A byte every tenth of a second until the other side has gone."""
+    connection, _ = listening.accept()
+    with connection:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        try:
+            while True:
+                connection.sendall(b" ")
+                time.sleep(0.1)
+        except OSError:
+            return
+
+
+def test_the_server_says_when_to_come_again() -> None:
+    busy = status(503, b"busy", headers={"Retry-After": "1"})
+    with FaultServer(in_turn(busy, answer("hello"))) as server:
+        (found,) = ask(server.url)
+    assert 1 < found.usage.seconds < 10
+
+
+def test_a_wait_beyond_all_patience_is_not_begun() -> None:
+    with FaultServer(lambda _: status(503, b"closed today", headers={"Retry-After": "86400"})) as server:
+        (found,) = ask(server.url)
+    assert found.failure == "given up after 1 attempt; the last one: the server answered 503: closed today"
+
+
+def test_being_told_to_slow_down_is_no_fault_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
+    with FaultServer(in_turn(*[error(429, "slow down")] * 6, answer("hello"))) as server:
+        (found,) = ask(server.url)
+    assert (found.text, found.usage.attempts) == ("hello", 7)
+
+
+@pytest.mark.parametrize(
+    ("act", "reason", "finish"),
+    [
+        (
+            error(
+                400,
+                "This model's maximum context length is 10 tokens. Lower max_tokens.",
+                code="context_length_exceeded",
+            ),
+            "too long for the model's context: the server answered 400: This model's maximum",
+            "length",
+        ),
+        (error(400, "the request exceeds the available context size"), "too long for the model's context", "length"),
+        (error(413, "prompt is too long: 9 tokens > 8 maximum"), "too long for the model's context", "length"),
+        (error(400, "no", code="content_filter"), "the server answered 400: no", "filter"),
+        (error(403, "flagged by moderation"), "the server answered 403: flagged by moderation", "filter"),
+        (status(422, {"detail": "cannot read this"}), "the server answered 422: cannot read this", "other"),
+        (
+            status(200, {"error": {"message": "Provider returned error: it is moderated", "code": 403}}),
+            "the server answered 200 with an error: Provider returned error: it is moderated",
+            "filter",
+        ),
+        (
+            status(200, {"error": {"message": "no", "code": "context_length_exceeded"}}),
+            "too long for the model's context: the server answered 200 with an error: no",
+            "length",
+        ),
+        (status(200, {"error": {"message": "odd", "code": 422}}), "answered 200 with an error: odd", "other"),
+    ],
+)
+def test_what_is_wrong_with_one_record_is_its_failure_and_not_asked_again(act: Act, reason: str, finish: str) -> None:
+    with FaultServer(lambda request: act if request.said == "bad" else answer("hello")) as server:
+        found = ask(server.url, "good", "bad", "fine")
+    assert [completion.text for completion in found] == ["hello", "", "hello"]
+    assert reason in str(found[1].failure)
+    assert found[1].finish == finish
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (
+            error(401, "which key"),
+            r"answered 401: which key \(no key was sent; name its environment variable by key='…'\)",
+        ),
+        (
+            status(200, {"error": {"message": "pay first", "code": 402}}),
+            r"answered 200 with an error: pay first \(look at the account's balance",
+        ),
+        (error(402, "pay first"), r"answered 402: pay first \(look at the account's balance"),
+        (error(403, "not for you"), r"answered 403: not for you \(this key may not use this model or address"),
+        (
+            error(404, "no model 'm'"),
+            r"answered 404: no model 'm' \(look at model=… and url=…, .*http://127.0.0.1:8000/v1",
+        ),
+        (error(405, "no"), r"answered 405: no \(look at url=…"),
+        (status(308, b"", headers={"Location": "/v2"}), r"answered 308: nothing more \(it points to '/v2'; give that"),
+        (error(429, "no", code="insufficient_quota"), r"answered 429: no \(waiting does not help: .* plan and balance"),
+        (error(400, "no", param="temperature"), r"takes no 'temperature' of ours; with omit=\['temperature'\] its own"),
+        (error(400, "'seed' is unknown"), r"takes no 'seed' of ours; with omit=\['seed'\] its own choice holds"),
+        (error(400, "no", param="model"), r"answered 400: no \(look at model=…"),
+        (error(400, "here is 'k', not 'm'"), r"answered 400: here is 'k', not 'm' \(look at model=…"),
+        (error(400, "no", param="max_completion_tokens"), "max_tokens_field=… says what this server calls it"),
+    ],
+)
+def test_what_is_wrong_with_all_is_raised_with_what_to_do(act: Act, message: str) -> None:
+    settings = {"max_tokens_field": "max_completion_tokens"} if "max_completion_tokens" in str(act) else {}
+    with FaultServer(lambda _: act) as server:
+        llm = OpenAI(model="m", url=server.url, **settings)
+        with pytest.raises(ModelError, match=f"^the model 'm' at {server.url}: .*{message}"):
+            llm.complete([(Message("user", "hello"),)] * 5, Sampling(), lambda _number, _completion: None)
+
+
+def test_no_server_is_said_soon() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(
+        ModelError, match=r"given up after 3 attempts .*no connection: .*\(is the server running, and url="
+    ):
+        ask(f"http://127.0.0.1:{port}/v1", *"abc")
+
+
+def test_twenty_failures_in_a_row_are_no_records_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
+    with FaultServer(lambda _: status(500, b"broken")) as server:
+        assert all(found.failure for found in ask(server.url, *map(str, range(19))))
+        with pytest.raises(
+            ModelError, match="the last 20 conversations all failed, so it is no record's fault; given up"
+        ):
+            ask(server.url, *map(str, range(100)))
+    assert len(server.requests) < 100
+
+
+def test_a_wrong_key_is_told_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "plum-plum-plum")
+    with FaultServer(lambda _: error(401, "wrong key")) as server:
+        llm = OpenAI(model="m", url=server.url, key="SOME_KEY")
+        with pytest.raises(ModelError, match=r"401: wrong key \(the key is wrong or missing: .* that key=… names"):
+            llm.complete([(Message("user", "hello"),)], Sampling(), lambda _number, _completion: None)
+
+
+@pytest.mark.parametrize(("message", "finish"), [("beyond the context length", "length"), ("flagged", "filter")])
+def test_records_that_are_too_long_or_filtered_end_no_run_though_nothing_else_is_asked(
+    message: str, finish: str
+) -> None:
+    with FaultServer(lambda _: error(400, message)) as server:
+        found = ask(server.url, *map(str, range(50)))
+    assert [completion.finish for completion in found] == [finish] * 50
+    assert len(server.requests) == 50
+
+
+def test_what_is_refused_from_the_first_on_ends_the_run_unless_there_were_answers_before() -> None:
+    def respond(request: Request) -> Act:
+        return error(400, "cannot read this") if request.said.startswith("odd") else answer("hello")
+
+    odd = [[Message("user", f"odd {number}")] for number in range(30)]
+    with FaultServer(respond) as server:
+        llm = OpenAI(model="m", url=server.url)
+        with pytest.raises(ModelError, match="the last 20 conversations all failed, so it is no record's fault; the"):
+            calls.complete(llm, odd, Sampling())
+        first = calls.complete(llm, [[Message("user", "good")], *odd], Sampling())
+        # Another process knows only what the cache holds.
+        capabilities.forget()
+        sent = len(server.requests)
+        again = calls.complete(llm, [[Message("user", "good")], *odd], Sampling())
+    assert len(server.requests) - sent == 30
+    assert [answer.failure for answer in again] == [answer.failure for answer in first]
+    assert [answer.text for answer in again] == ["hello", *[""] * 30]
+
+
+def test_records_that_are_all_too_long_do_not_end_a_run_that_had_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
+    long = error(400, "beyond the context length")
+    with FaultServer(lambda request: long if request.said == "long" else answer("hello")) as server:
+        found = ask(server.url, "short", *["long"] * 30)
+    assert sum(completion.failure is None for completion in found) == 1
+
+
+def test_answers_on_their_way_are_taken_in_before_a_fault_is_raised() -> None:
+    def respond(request: Request) -> Act:
+        act = error(401, "no") if request.said == "bad" else answer("hello")
+        return Act(act.sent, after=0.1 if request.said == "bad" else 0.3)
+
+    arrived: list[int] = []
+    with FaultServer(respond) as server, pytest.raises(ModelError, match="answered 401"):
+        ask(server.url, "good", "bad", *["good"] * 30, arrived=lambda number, _: arrived.append(number))
+    assert 1 < len(server.requests) <= 16
+    assert len(arrived) == len(server.requests) - 1
+
+
+def test_an_answer_that_never_comes_does_not_hold_up_a_fault_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "GRACE", 0.1)
+    started = time.monotonic()
+    with FaultServer(lambda request: error(401, "no") if request.said == "bad" else SILENT) as server:
+        with pytest.raises(ModelError, match="answered 401"):
+            ask(server.url, "good", "bad")
+        assert time.monotonic() - started < 10
+
+
+def test_a_fault_of_the_taker_is_raised_when_the_rest_was_offered() -> None:
+    offered: list[int] = []
+
+    def arrived(number: int, _completion: Completion) -> None:
+        offered.append(number)
+        raise ModelError(f"the disk is full at {len(offered)}")
+
+    with FaultServer(lambda _: answer("hello")) as server, pytest.raises(ModelError, match=r"the disk is full at 1$"):
+        ask(server.url, *map(str, range(100)), arrived=arrived)
+    assert 1 <= len(offered) <= 16
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Sequence[float]]:
+    """Presses Ctrl-C after half a second; holds when that was."""
+    pressed: list[float] = []
+
+    def press() -> None:
+        pressed.append(time.monotonic())
+        _thread.interrupt_main()
+
+    # A suite that runs in the background was started with the interrupt switched off.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.5, press)
+    timer.start()
+    yield pressed
+    timer.cancel()
+    timer.join()
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("act", [SILENT, status(503, b"", headers={"Retry-After": "60"})])
+def test_an_interrupt_stops_at_once(act: Act, interrupted: Sequence[float]) -> None:
+    with FaultServer(lambda _: act) as server:
+        with pytest.raises(KeyboardInterrupt):
+            ask(server.url, *map(str, range(100)))
+        assert time.monotonic() - interrupted[0] < 5
+    assert len(server.requests) == 16
+
+
+def test_a_server_that_wants_a_key_where_none_was_sent_is_told_as_such():
+    with FaultServer(lambda _: error(401, "who are you?")) as server:
+        said = r"answered 401: who are you\? \(no key was sent; name its environment variable by key='…'\)"
+        with pytest.raises(ModelError, match=said):
+            ask(server.url, "a")

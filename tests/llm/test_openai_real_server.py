@@ -1,0 +1,100 @@
+"""A real server, `transformers serve`, with a tiny model made on the spot: it answers, and it is found out that it
+holds to no schema and gives no log-probabilities, both of which it ignores without a word."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import ModelError
+from metrist.llm import capabilities
+from metrist.llm.local import Transformers
+from metrist.llm.openai import OpenAI
+from metrist.llm.talk import Completion, Message, Sampling
+
+TEMPLATE = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }} {% endfor %}"
+SCHEMA = {"type": "object", "properties": {"grade": {"type": "integer"}}, "required": ["grade"]}
+PATIENCE = 120
+
+
+@pytest.fixture(scope="module")
+def served(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The server's address and its model's name."""
+    folder = tmp_path_factory.mktemp("served")
+    for file in tiny("llama").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).parent / "transformers"), "serve", str(folder), "--host", "127.0.0.1"]
+    log = folder / "log.txt"
+    with log.open("wb") as out:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        process = subprocess.Popen(
+            [*command, "--port", str(port), "--device", "cpu"], stdout=out, stderr=out, env=environment
+        )
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/health", process, log)
+            yield f"http://127.0.0.1:{port}/v1", str(folder)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"transformers serve did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def _ask(url: str, model: str, sampling: Sampling) -> list[Completion]:
+    said = ("the old cat sat on the mat", "it is a good report", "the old cat sat on the mat")
+    return OpenAI(model=model, url=url).complete(
+        [(Message("system", "the president said"), Message("user", text)) for text in said],
+        sampling,
+        lambda _number, _completion: None,
+    )
+
+
+def test_a_real_server_answers_and_what_it_cannot_do_is_found_out(served: tuple[str, str]) -> None:
+    capabilities.forget()
+    found = _ask(*served, Sampling(max_tokens=12, schema=SCHEMA, logprobs=3))
+    assert [completion.failure for completion in found] == [None] * 3
+    assert found[0].text == found[2].text != found[1].text
+    assert all(completion.text for completion in found)
+    for completion in found:
+        assert (completion.structured, completion.tokens) == (False, None)
+        assert (completion.finish, completion.usage.completion_tokens) == ("length", 12)
+        assert (completion.usage.prompt_tokens or 0) > 8
+
+
+def test_a_real_server_is_given_the_words_as_they_are(served: tuple[str, str]) -> None:
+    """It must say what the same model says in this process, which reads the words alone too."""
+    url, model = served
+    said = [(Message("system", "the president said"), Message("user", "it is a good report"))]
+    sampling = Sampling(max_tokens=12)
+    (found,) = OpenAI(model=model, url=url, turns="none").complete(said, sampling, lambda *_: None)
+    (own,) = Transformers(model=model, turns="none").complete(said, sampling, lambda *_: None)
+    assert (found.text, found.finish) == (own.text, own.finish)
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (own.usage.prompt_tokens, 12)
+    (chatted,) = OpenAI(model=model, url=url).complete(said, sampling, lambda *_: None)
+    assert chatted.usage.prompt_tokens != found.usage.prompt_tokens
+
+
+def test_a_model_that_a_real_server_does_not_have_is_said(served: tuple[str, str]) -> None:
+    url, _ = served
+    with pytest.raises(ModelError, match=r"requested 'no/such-model'\. \(look at model=…\)"):
+        _ask(url, "no/such-model", Sampling(max_tokens=4))

@@ -1,0 +1,211 @@
+"""`turns='none'`: the server's /completions, which gives the model the words as they are, on a loopback server.
+Requests and answers have the form of OpenAI's documentation, which vLLM and llama.cpp follow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fault_server import Act, FaultServer, Mixed, Request, answer, cut_off, error, status, text_answer
+from metrist.compat import TIGERScorer
+from metrist.errors import ModelError
+from metrist.llm import calls, capabilities, retries
+from metrist.llm.openai import OpenAI
+from metrist.llm.talk import Completion, Message, Sampling, TokenChoice
+from metrist.metrics.catalog import build
+from metrist.metrics.shard import Shard
+from metrist.metrics.tigerscore import prompt_for
+from metrist.records import Record
+
+HELLO = (Message("system", "Be kind."), Message("user", "Say hello."))
+SCHEMA = {"type": "object", "properties": {"grade": {"type": "integer", "enum": [4]}}, "required": ["grade"]}
+NO_ERRORS = "The model-generated output contains 0 errors, with a total score reduction of 0."
+
+
+@pytest.fixture(autouse=True)
+def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
+    capabilities.forget()
+
+
+def ask(url: str, sampling: Sampling | None = None, **settings: Any) -> list[Completion]:
+    return calls.complete(OpenAI(model="m", url=url, turns="none", **settings), [HELLO], sampling or Sampling())
+
+
+def answered(act: Act, sampling: Sampling | None = None) -> Completion:
+    with FaultServer(lambda _: act) as server:
+        (completion,) = ask(server.url, sampling)
+    return completion
+
+
+def test_a_request_has_the_documented_form() -> None:
+    with FaultServer(lambda _: text_answer("hello")) as server:
+        (found,) = ask(server.url, Sampling(temperature=0.7, max_tokens=9, seed=5, sample=2, stop=("END",), logprobs=3))
+    (request,) = server.requests
+    assert request.path == "/v1/completions"
+    assert request.fields == {
+        "model": "m",
+        "prompt": "Be kind.\n\nSay hello.",
+        "temperature": 0.7,
+        "top_p": 1.0,
+        "seed": 7,
+        "stop": ["END"],
+        "max_tokens": 9,
+        "logprobs": 3,
+    }
+    assert (found.text, found.finish, found.failure, found.tokens) == ("hello", "stop", None, None)
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens, found.usage.attempts) == (12, 3, 1)
+
+
+def test_an_azure_deployment_is_asked_at_its_completions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "abc-123-long")
+    with FaultServer(lambda _: text_answer("hello")) as server:
+        ask(server.url, key="SOME_KEY", api_version="2024-10-21", body='{"echo": false}')
+    assert server.requests[0].path == "/v1/completions?api-version=2024-10-21"
+    assert server.requests[0].headers["api-key"] == "abc-123-long"
+    assert server.requests[0].fields["echo"] is False
+
+
+def test_tokens_come_with_their_alternatives_likeliest_first() -> None:
+    logprobs = {
+        "tokens": [" 4", "!"],
+        "token_logprobs": [-0.1, -2],
+        "top_logprobs": [{" 5": -3.0, " 4": -0.1}, None],
+        "text_offset": [0, 2],
+    }
+    found = answered(text_answer(" 4!", logprobs=logprobs), Sampling(logprobs=2))
+    assert found.tokens == (TokenChoice(" 4", -0.1, ((" 4", -0.1), (" 5", -3.0))), TokenChoice("!", -2.0))
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        None,
+        [],
+        {"tokens": []},
+        {"tokens": ["a"]},
+        {"tokens": ["a"], "token_logprobs": [None]},
+        {"tokens": ["a", "b"], "token_logprobs": [-1.0]},
+        {"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": ["x"]},
+        {"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": [{"b": "low", "c": 1}]},
+        {"tokens": 3, "token_logprobs": 3},
+    ],
+)
+def test_log_probabilities_in_another_form_are_none(logprobs: object) -> None:
+    assert answered(text_answer("a", logprobs=logprobs)).tokens is None
+
+
+def test_refused_log_probabilities_are_done_without() -> None:
+    refusal = error(400, "no", param="logprobs")
+    with FaultServer(lambda request: refusal if "logprobs" in request.fields else text_answer("4")) as server:
+        (found,) = ask(server.url, Sampling(logprobs=50))
+    assert (found.text, found.tokens, len(server.requests)) == ("4", None, 2)
+
+
+def enforcing(request: Request) -> Act:
+    form = request.fields.get("response_format")
+    if form is None:
+        return text_answer("Hello!")
+    properties = form["json_schema"]["schema"]["properties"]
+    return text_answer(json.dumps({name: one["enum"][0] for name, one in properties.items()}))
+
+
+def test_whether_it_holds_to_a_schema_is_found_out_here_too() -> None:
+    with FaultServer(enforcing) as server:
+        (found,) = ask(server.url, Sampling(schema=SCHEMA))
+    assert (found.text, found.structured) == ('{"grade": 4}', True)
+    assert [request.path for request in server.requests] == ["/v1/completions"] * 2
+    with FaultServer(lambda _: text_answer("Hello!")) as server:
+        (found,) = ask(server.url, Sampling(schema=SCHEMA))
+    assert (found.text, found.structured) == ("Hello!", False)
+
+
+@pytest.mark.parametrize(
+    ("act", "failure"),
+    [
+        (text_answer(None, finish="length"), "all of max_tokens was used before the answer began"),
+        (text_answer(None, finish="content_filter"), "the server's content filter withheld the answer"),
+        (
+            error(400, "maximum context length is 1024 tokens"),
+            "too long for the model's context: the server answered 400",
+        ),
+    ],
+)
+def test_what_has_no_answer_is_a_failure_with_its_reason(act: Act, failure: str) -> None:
+    assert failure in str(answered(act).failure)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [cut_off(text_answer("whole")), text_answer(3), answer("a chat's answer"), status(200, b"{"), status(500, b"")],
+)
+def test_a_broken_answer_is_asked_for_again(broken: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "3")
+    waiting = [broken]
+    with FaultServer(lambda _: waiting.pop() if waiting else text_answer("whole")) as server:
+        (found,) = ask(server.url)
+    assert (found.text, found.usage.attempts) == ("whole", 2)
+
+
+@pytest.mark.parametrize("code", [404, 405])
+def test_a_server_without_completions_is_told_as_such(code: int) -> None:
+    with FaultServer(lambda _: error(code, "Not Found")) as server:
+        with pytest.raises(ModelError, match="turns='none' asks its /completions, which not every server has"):
+            ask(server.url)
+        with pytest.raises(ModelError, match=f"answered {code}") as caught:
+            calls.complete(OpenAI(model="m", url=server.url), [HELLO], Sampling())
+    assert "/completions, which" not in str(caught.value)
+
+
+def test_an_answer_is_kept_apart_from_that_of_a_chat_and_found_again() -> None:
+    def respond(request: Request) -> Act:
+        return text_answer("raw") if request.path.endswith("/v1/completions") else answer("chat")
+
+    with FaultServer(respond) as server:
+        llms = [OpenAI(model="m", url=server.url, turns=turns) for turns in ("none", "chat")]  # type: ignore[arg-type]
+        for cached in (False, True):
+            found = [calls.complete(llm, [HELLO], Sampling())[0] for llm in llms]
+            assert [(one.text, one.usage.cached) for one in found] == [("raw", cached), ("chat", cached)]
+    assert len(server.requests) == 2
+
+
+def test_cost_is_counted_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prices = '[[price]]\nmodel = "m"\ninput = 1000.0\noutput = 2000.0\nseen = 2026-11-01\n'
+    (tmp_path / "prices.toml").write_text(prices)
+    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "prices.toml"))
+    monkeypatch.setenv("METRIST_MAX_COST", "1")
+    with FaultServer(lambda _: text_answer("hello")) as server:
+        (found,) = ask(server.url, Sampling(max_tokens=10))
+        with pytest.raises(ModelError, match=r"the limit of \$1 on what a run may cost is reached"):
+            ask(server.url, Sampling(max_tokens=1000))
+    assert found.usage.cost == pytest.approx(12 * 1000 / 1e6 + 3 * 2000 / 1e6)
+    assert len(server.requests) == 1
+
+
+def test_amid_faults_every_prompt_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "LONGEST_WAIT", 0.05)
+    mixed = Mixed(seed=11)
+    with FaultServer(mixed) as server:
+        llm = OpenAI(model="m", url=server.url, turns="none")
+        said = [(Message("user", f"prompt {n}"),) for n in range(120)]
+        found = calls.complete(llm, said, Sampling())
+    assert [one.text or one.failure for one in found] == [f"answer to prompt {n}" for n in range(120)]
+    assert {request.path for request in server.requests} == {"/v1/completions"}
+    assert mixed.dealt["500"] > 0
+    assert mixed.dealt["cut off"] > 0
+
+
+def test_tigerscore_gives_a_server_its_prompt_bare() -> None:
+    record = Record(item="1", system="s", output="Fine.", source="A text.", instruction="Write it.")
+    with FaultServer(lambda _: text_answer(NO_ERRORS)) as server:
+        metric = build(f"tigerscore(llm=openai(model='tigerscore-7b', url='{server.url}', turns='none'))")
+        assert metric.score(Shard([record])).values.tolist() == [0.0]
+        (result,) = TIGERScorer("any", llm=metric.llm).score(["Write."], ["Fine."], ["A text."])
+    assert result["score"] == 0.0
+    assert [request.said for request in server.requests] == [
+        prompt_for("Write it.", "A text.", "Fine."),
+        prompt_for("Write.", "A text.", "Fine."),
+    ]

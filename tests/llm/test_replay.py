@@ -1,0 +1,264 @@
+"""Answers as files: written, merged, and replayed without a server."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import InputError, ModelError
+from metrist.llm import calls
+from metrist.llm.answer_cache import AnswerCache, answer_cache
+from metrist.llm.catalog import build
+from metrist.llm.estimates import TO_COME, estimating
+from metrist.llm.exchange import merge, read_answers, write_answers
+from metrist.llm.replay import Replay
+from metrist.llm.talk import Completion, Message, Sampling, TokenChoice, Usage
+from scripted_llm import Scripted, asked, say
+
+GREEDY = Sampling(max_tokens=100, stop=("END",), schema={"type": "object"})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Answers of one LLM to a, b and c."""
+    calls.complete(Scripted(), say("a", "b", "c"), GREEDY)
+    path = tmp_path / "answers.jsonl"
+    assert write_answers(answer_cache().each(), path) == 3
+    return path
+
+
+def test_a_line_says_what_was_asked_of_whom_how_and_when(file):
+    line = json.loads(file.read_text().splitlines()[0])
+    when = datetime.fromisoformat(line.pop("when"))
+    assert 0 <= (datetime.now(UTC) - when).total_seconds() < 60
+    assert line == {
+        "llm": "scripted",
+        "facts": {"weights": "w1"},
+        "messages": [{"role": "user", "text": "a"}],
+        "sampling": {
+            "temperature": 0.0,
+            "top_p": 1.0,
+            "max_tokens": 100,
+            "seed": 0,
+            "stop": ["END"],
+            "schema": {"type": "object"},
+            "logprobs": 0,
+            "sample": 0,
+        },
+        "answer": {
+            "text": "A",
+            "finish": "stop",
+            "usage": {"prompt_tokens": 100, "completion_tokens": 50, "seconds": 0.5},
+        },
+    }
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
+def test_what_is_written_is_read_back(tmp_path, name):
+    asked_of = [Message("system", "ä 日本 \ud800"), Message("user", "two\nlines\u2028three")]
+    calls.complete(Scripted(), [asked_of], GREEDY)
+    path = tmp_path / name
+    write_answers(answer_cache().each(), path)
+    (written,), (kept,) = list(read_answers(path)), list(answer_cache().each())
+    assert written.question == kept.question
+    assert written.question.key == kept.question.key
+    assert written.answer == kept.answer
+    assert written.arrived == pytest.approx(kept.arrived, abs=0.001)
+    assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".")] == []
+    if name.endswith(".gz"):
+        assert gzip.decompress(path.read_bytes()).startswith(b'{"llm"')
+
+
+def test_importing_merges_and_what_was_there_stays(file, tmp_path):
+    other = AnswerCache(tmp_path / "other")
+    assert merge(other, file) == (3, 3)
+    assert merge(other, file) == (3, 0)
+    lines = file.read_text().replace('"A"', '"changed"').splitlines()
+    file.write_text("\n".join([*lines[:1], "", lines[0].replace('"a"', '"new"'), ""]))
+    assert merge(other, file) == (2, 1)
+    assert sorted(kept.answer.text for kept in other.each()) == ["A", "B", "C", "changed"]
+
+
+def test_an_imported_answer_is_not_asked_for(file, monkeypatch, tmp_path):
+    monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path / "other"))
+    merge(answer_cache(), file)
+    log = tmp_path / "asked.txt"
+    assert calls.complete(Scripted(log=str(log)), say("c", "a"), GREEDY)[0].text == "C"
+    assert asked(log) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "no answer as written by `metrist answers export`: Expecting"),
+        ("[]", "no answer as written by `metrist answers export`: list indices"),
+        ('{"when": "2026-01-01T00:00:00+00:00"}', "the field 'messages' is missing: wanted an answer as written by"),
+        ('{"when": "yesterday"}', "no answer as written by .*: Invalid isoformat"),
+    ],
+)
+def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merged(file, tmp_path, line, why):
+    with file.open("a") as out:
+        out.write(line + "\n")
+    other = AnswerCache(tmp_path / "other")
+    with pytest.raises(InputError, match=rf"^{file}:4: {why}"):
+        merge(other, file)
+    assert not other.begun
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (("messages", 0, "role"), "judge", "a message's role must be system, user or assistant, got 'judge'"),
+        (("messages", 0, "text"), None, "wanted text, got NoneType"),
+        (("answer", "finish"), "maybe", "finish must be stop, length, filter or other, got 'maybe'"),
+        (("answer", "text"), 3, "wanted text, got int"),
+        (("answer", "failure"), 3, "wanted text, got int"),
+        (("answer", "usage", "prompt_tokens"), "12", "usage: prompt_tokens must be a whole number, got '12'"),
+        (("answer", "usage", "completion_tokens"), -1, "usage: completion_tokens must be a whole number, got -1"),
+        (("answer", "usage", "completion_tokens"), True, "usage: completion_tokens must be a whole number, got True"),
+        (("answer", "usage", "cost"), "free", "usage: cost must be a number, got 'free'"),
+        (("answer", "usage", "seconds"), float("nan"), "usage: seconds must be a number, got nan"),
+        (("answer", "usage", "estimated"), 1, "usage: estimated must be true or false, got 1"),
+        (("answer", "usage"), [1], ".*"),
+        (("sampling", "top_k"), 3, ".*unexpected keyword argument 'top_k'"),
+        (("sampling", "temperature"), "hot", "sampling: temperature must be a number, got 'hot'"),
+        (("sampling", "max_tokens"), 1.5, "sampling: max_tokens must be a whole number, got 1.5"),
+        (("sampling", "stop"), [1], "wanted text, got int"),
+    ],
+)
+def test_a_field_that_is_wrong_is_refused(file, path, value, why):
+    data = json.loads(file.read_text().splitlines()[0])
+    inner = data
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    file.write_text(json.dumps(data))
+    with pytest.raises(InputError, match=rf":1: no answer as written by `metrist answers export`: {why}"):
+        list(read_answers(file))
+
+
+def test_files_that_cannot_be_read_are_told(tmp_path):
+    with pytest.raises(InputError, match=r"no.jsonl cannot be read: No such file"):
+        list(read_answers(tmp_path / "no.jsonl"))
+    (tmp_path / "broken.jsonl.gz").write_bytes(gzip.compress(b"{}" * 1000)[:-10])
+    with pytest.raises(InputError, match=r"broken.jsonl.gz cannot be read: "):
+        list(read_answers(tmp_path / "broken.jsonl.gz"))
+    (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"bytes.jsonl cannot be read: 'utf-8' codec"):
+        list(read_answers(tmp_path / "bytes.jsonl"))
+
+
+def test_replay_answers_what_was_recorded_and_fails_on_the_rest(file):
+    llm = build(f"replay(file={str(file)!r})")
+    answers = calls.complete(llm, say("c", "unheard", "a"), GREEDY)
+    assert [answer.text for answer in answers] == ["C", "", "A"]
+    assert answers[1].failure == (
+        f"{file} holds no answer to this question: its words are in no question of the file, so that the prompt, the "
+        "rubric or the record differs"
+    )
+    assert answers[0].usage == Usage(prompt_tokens=100, completion_tokens=50, cost=0.0, attempts=0, cached=True)
+    (other,) = calls.complete(llm, say("a"), Sampling(max_tokens=50, schema={"type": "array"}))
+    assert other.failure == (
+        f"{file} holds no answer to this question, but to the same words asked with max_tokens 100 and not 50, "
+        "stop ('END',) and not (), another schema"
+    )
+
+
+def test_a_schema_in_another_order_is_another_schema(tmp_path):
+    there, here = ({"properties": {name: {} for name in names}} for names in ("ab", "ba"))
+    calls.complete(Scripted(), say("a"), Sampling(schema=there))
+    write_answers(answer_cache().each(), tmp_path / "one.jsonl")
+    (found,) = calls.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), Sampling(schema=here))
+    assert (found.failure or "").endswith("but to the same words asked with another schema")
+
+
+def test_an_answer_without_words_is_replayed_as_such(tmp_path, file):
+    (kept, *_) = read_answers(file)
+    object.__setattr__(kept, "answer", Completion(failure="all of max_tokens was used", finish="length"))
+    write_answers([kept], tmp_path / "one.jsonl")
+    (found,) = calls.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
+    assert (found.failure, found.finish) == ("all of max_tokens was used", "length")
+
+
+def test_a_dry_run_counts_what_the_file_holds(file):
+    with estimating() as found:
+        answers = calls.complete(Replay(file=str(file)), say("a", "unheard", "c"), GREEDY)
+    assert [answer.text for answer in answers] == ["A", TO_COME, "C"]
+    (counted,) = found.by_llm.values()
+    assert (counted.calls, counted.answered) == (3, 2)
+
+
+def test_an_imported_answer_without_the_probabilities_asked_for_is_left_out(tmp_path, file):
+    (kept, *rest) = read_answers(file)
+    object.__setattr__(kept.question, "sampling", replace(kept.question.sampling, logprobs=2))
+    write_answers([kept, *rest], file)
+    other = AnswerCache(tmp_path / "other")
+    assert merge(other, file) == (3, 2)
+    assert sorted(one.answer.text for one in other.each()) == ["B", "C"]
+
+
+def test_replay_gives_whole_answers(tmp_path):
+    answer = Completion(
+        text="x", finish="length", structured=True, tokens=(TokenChoice("x", -0.5, (("x", -0.5), ("y", -1.0))),)
+    )
+    calls.complete(Scripted(), say("a"), GREEDY)
+    (kept,) = answer_cache().each()
+    object.__setattr__(kept, "answer", answer)
+    write_answers([kept], tmp_path / "one.jsonl")
+    (found,) = calls.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
+    assert (found.text, found.finish, found.structured, found.tokens) == ("x", "length", True, answer.tokens)
+
+
+def test_replay_prints_itself_and_names_what_it_holds(file):
+    llm = Replay(file=str(file))
+    assert str(llm) == f"replay(file={str(file)!r})"
+    assert build(str(llm)) == llm
+    before = llm.facts()["answers"]
+    file.write_text(file.read_text().replace('"A"', '"B"'))
+    assert llm.facts()["answers"] != before
+
+
+def test_a_file_with_answers_of_several_llms_wants_to_know_which(file):
+    calls.complete(Scripted(model="other"), say("a"), GREEDY)
+    write_answers(answer_cache().each(), file)
+    with pytest.raises(ModelError, match=r"holds answers of 2 LLMs \(scripted, scripted\(model='other'\)\): say which"):
+        Replay(file=str(file)).facts()
+    (missed,) = calls.complete(Replay(file=str(file), of="scripted(model='other')"), say("b"), GREEDY)
+    assert missed.failure == (
+        f"{file} holds no answer to this question, but scripted was asked it: of='…' says whose answers count"
+    )
+    assert calls.complete(Replay(file=str(file), of="scripted"), say("b"), GREEDY)[0].text == "B"
+    with pytest.raises(
+        ModelError, match=r"holds no answers of scriptd; did you mean 'scripted'\? \(it has those of scr"
+    ):
+        Replay(file=str(file), of="scriptd").facts()
+
+
+def test_answers_of_two_models_of_one_text_are_not_mixed(file):
+    calls.complete(Scripted(weights="w2"), say("b", "d"), GREEDY)
+    write_answers(answer_cache().each(), file)
+    with pytest.raises(
+        ModelError,
+        match=r"holds answers of 2 models that are all called scripted: say which by fact='…', one of 'weights=w1', "
+        r"'weights=w2'$",
+    ):
+        Replay(file=str(file)).facts()
+    with pytest.raises(ModelError, match=r"no answers of scripted with weights=w; did you mean 'weights=w[12]"):
+        Replay(file=str(file), fact="weights=w").facts()
+    first, second = (Replay(file=str(file), fact=f"weights=w{n}") for n in (1, 2))
+    assert [answer.text for answer in calls.complete(first, say("b", "d"), GREEDY)] == ["B", ""]
+    assert [answer.text for answer in calls.complete(second, say("a", "d"), GREEDY)] == ["", "D"]
+    assert build(str(second)) == second
+
+
+def test_a_file_that_is_missing_or_empty_is_told(tmp_path):
+    with pytest.raises(ModelError, match=r"no.jsonl cannot be replayed: No such file or directory; wanted a file that"):
+        calls.complete(Replay(file=str(tmp_path / "no.jsonl")), say("a"), GREEDY)
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(ModelError, match=r"empty.jsonl holds no answers; `metrist answers export` writes them"):
+        calls.complete(Replay(file=str(tmp_path / "empty.jsonl")), say("a"), GREEDY)

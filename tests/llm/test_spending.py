@@ -1,0 +1,189 @@
+"""The limit on cost: nothing is sent that could pass it, across processes, and a second run pays for nothing again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from metrist.errors import ModelError, RunError
+from metrist.llm import calls, spending
+from metrist.llm.answer_cache import AnswerCache, answer_cache
+from metrist.llm.options import RUN
+from metrist.llm.spending import Account
+from metrist.llm.talk import Sampling
+from metrist.run.surroundings import surroundings
+from scripted_llm import Scripted, asked, say
+
+HERE = str(Path(__file__).parent.parent.parent)
+GREEDY = Sampling(max_tokens=100)
+#: What the answer to a letter can cost: a byte, 16 tokens around it and 16 around the whole, and 100 of the answer.
+WORST = 1.33
+
+
+@pytest.fixture(autouse=True)
+def _cent_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "prices.toml").write_text("[[price]]\nmodel = 'm'\ninput = 10_000\noutput = 10_000\n")
+    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "prices.toml"))
+    monkeypatch.setenv(RUN, "this test")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "asked.txt"
+
+
+def cheap(log: Path) -> Scripted:
+    """Takes 20 + 10 tokens, so 30 cents where 1.33 dollars are reserved."""
+    return Scripted(log=str(log), tokens=(20, 10))
+
+
+def test_a_run_stops_before_what_could_pass_the_limit(log, monkeypatch):
+    monkeypatch.setenv("METRIST_MAX_COST", "4")
+    wanted = (
+        r"the limit of \$4 on what a run may cost is reached: \$2\.7000 are spent; the next question could cost "
+        r"\$1\.33.*, and 11 or more are left\. A second run with a higher limit \(--max-cost, METRIST_MAX_COST\) goes "
+        "on from here and pays for no answer again"
+    )
+    letters = [chr(97 + n) for n in range(20)]
+    with pytest.raises(ModelError, match=wanted):
+        calls.complete(cheap(log), say(*letters), GREEDY)
+    assert asked(log) == letters[:9]
+    assert 9 * 0.3 + WORST > 4 >= 8 * 0.3 + WORST
+    monkeypatch.setenv("METRIST_MAX_COST", "20")
+    monkeypatch.setenv(RUN, "a second run")
+    answers = calls.complete(cheap(log), say(*letters), GREEDY)
+    assert asked(log) == letters
+    assert sum(answer.usage.cost for answer in answers) == pytest.approx(11 * 0.3)
+
+
+def test_within_the_limit_all_is_sent_at_once(log, monkeypatch):
+    monkeypatch.setenv("METRIST_MAX_COST", str(3 * WORST))
+    batches = []
+    complete = Scripted.complete
+    monkeypatch.setattr(
+        Scripted, "complete", lambda self, some, *rest: (batches.append(len(some)), complete(self, some, *rest))[1]
+    )
+    calls.complete(cheap(log), say("a", "b", "c"), GREEDY)
+    assert batches == [3]
+
+
+def test_answered_questions_are_free_even_with_nothing_left(log, monkeypatch):
+    calls.complete(cheap(log), say("a"), GREEDY)
+    monkeypatch.setenv("METRIST_MAX_COST", "0")
+    assert calls.complete(cheap(log), say("a"), GREEDY)[0].text == "A"
+    with pytest.raises(ModelError, match=r"the limit of \$0 on .* \$0\.0000 are spent; .* 1 or more are left"):
+        calls.complete(cheap(log), say("b"), GREEDY)
+    assert asked(log) == ["a"]
+
+
+def test_without_a_price_a_limit_is_refused_with_what_to_do(log, monkeypatch):
+    monkeypatch.setenv("METRIST_MAX_COST", "5")
+    llm = Scripted(model="nobody/knows", log=str(log))
+    wanted = (
+        r"no price is known for scripted\(model='nobody/knows'.*, so the limit of \$5 on cost cannot be kept: write "
+        r"its price into a file and name that by METRIST_PRICES: \[\[price\]\] model = 'nobody/knows' input = 0\.5"
+    )
+    with pytest.raises(ModelError, match=wanted):
+        calls.complete(llm, say("a"), GREEDY)
+    assert asked(log) == []
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])
+def test_a_limit_that_is_no_amount_is_refused(monkeypatch, text):
+    monkeypatch.setenv("METRIST_MAX_COST", text)
+    with pytest.raises(
+        ModelError, match=rf"METRIST_MAX_COST must be an amount in US dollars such as 2.50, got '{text}'"
+    ):
+        calls.complete(Scripted(), say("a"), GREEDY)
+
+
+def test_a_failure_without_a_word_about_its_tokens_counts_in_full(log, monkeypatch):
+    monkeypatch.setenv("METRIST_MAX_COST", "10")
+    calls.complete(cheap(log), say("fail", "a"), GREEDY)
+    standing = Account(answer_cache(), 10).standing()
+    assert standing.paid == pytest.approx(0.3 + (4 + 32 + 100) / 100)
+    assert standing.reserved == pytest.approx(0, abs=1e-9)
+
+
+def test_each_run_has_a_limit_of_its_own(log, monkeypatch):
+    monkeypatch.delenv(RUN)
+    for letter in "abc":
+        with surroundings(max_cost=WORST):
+            calls.complete(cheap(log), say(letter), GREEDY)
+            run = os.environ[RUN]
+            with surroundings(device="cpu"):
+                assert os.environ[RUN] == run
+    assert asked(log) == ["a", "b", "c"]
+    assert RUN not in os.environ
+
+
+def test_a_process_that_no_run_was_announced_to_has_one_account(log, monkeypatch):
+    monkeypatch.delenv(RUN)
+    monkeypatch.setenv("METRIST_MAX_COST", "1.5")
+    calls.complete(cheap(log), say("a"), GREEDY)
+    with pytest.raises(ModelError, match=r"\$0\.3000 are spent"):
+        calls.complete(cheap(log), say("b"), GREEDY)
+
+
+SPENDER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from metrist.errors import ModelError, RunError
+from metrist.llm import calls
+from metrist.llm.talk import Sampling
+from scripted_llm import Scripted, say
+llm = Scripted(log=sys.argv[2], tokens=(20, 10))
+try:
+    for n in range(0, 100, 5):
+        calls.complete(llm, say(*(f"{sys.argv[3]}{m:02}" for m in range(n, n + 5))), Sampling(max_tokens=100))
+except ModelError as fault:
+    print(fault)
+"""
+
+
+def test_three_processes_of_a_run_share_one_limit(log, monkeypatch):
+    monkeypatch.setenv("METRIST_MAX_COST", "30")
+    spenders = [
+        subprocess.Popen([sys.executable, "-c", SPENDER, HERE, f"{log}.{name}", name], stdout=subprocess.PIPE)
+        for name in "abc"
+    ]
+    said = [spender.communicate(timeout=60)[0].decode() for spender in spenders]
+    sent = sum(len(asked(Path(f"{log}.{name}"))) for name in "abc")
+    assert sent * 0.3 <= 30
+    # None stops while another may yet give back what it has reserved: the last sent leaves less than a worst case.
+    assert 30 - sent * 0.3 < 1.35 + 1e-9
+    assert all("the limit of $30 on what a run may cost is reached" in one for one in said)
+
+
+def test_what_a_dead_process_had_reserved_stays_so_and_is_not_waited_for(tmp_path):
+    died = subprocess.Popen([sys.executable, "-c", ""])
+    died.wait()
+    account = Account(AnswerCache(tmp_path), 10.0)
+    account._process = account._process.replace(str(os.getpid()), str(died.pid))
+    assert account.admit([4.0, 4.0, 4.0]) == 2
+    other = Account(AnswerCache(tmp_path), 10.0)
+    with pytest.raises(
+        ModelError, match=r"\$0\.0000 are spent, and \$8\.0000 for questions without an answer; the next"
+    ):
+        other.admit([4.0])
+    assert other.admit([2.0]) == 1
+
+
+def test_a_process_of_another_machine_is_waited_for_until_it_is_silent():
+    assert spending._lives("elsewhere:1", time.time() - 10)
+    assert not spending._lives("elsewhere:1", time.time() - 1000)
+    assert spending._lives(f"{os.uname().nodename}:{os.getpid()}", 0.0)
+    assert spending._lives(f"{os.uname().nodename}:1", 0.0)
+
+
+def test_amounts_and_limits_that_cannot_be_are_refused():
+    wanted = "max_cost must be an amount in US dollars such as 2.50, got -1"
+    with pytest.raises(RunError, match=wanted), surroundings(max_cost=-1):
+        pass
+    with pytest.raises(RunError, match="concurrency must be at least 1, got 0"), surroundings(concurrency=0):
+        pass

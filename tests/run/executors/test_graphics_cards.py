@@ -1,0 +1,195 @@
+"""Metrics that hold a model: one process per card, one alone where there is none, whatever else is in the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from metrist.metrics.base import Metric
+from metrist.metrics.catalog import build
+from metrist.records import Record
+from metrist.run import score
+from metrist.run.executors import Executor, Processes, Serial, Task, choose
+from metrist.run.executors.cards import cards
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="puts shell scripts on the path")
+
+HOLDING = """
+@dataclass(frozen=True)
+class Holding(Metric):
+    resident = True
+    folder: str = ""
+    def score(self, shard):
+        names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+        said = " ".join(f"{os.environ.get(name)}" for name in names)
+        time.sleep(0.1)
+        if self.folder and not os.path.exists(f"{self.folder}/died") and shard.records[0].item == "3":
+            open(f"{self.folder}/died", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Scores.of(Score(value=1.0, explanation=f"{os.getpid()} {said}") for _ in shard.records)
+"""
+
+TWO_CARDS = """#!/bin/sh
+test "$1" = -L || exit 1
+echo "GPU 0: NVIDIA H200 (UUID: GPU-aaaa)"
+echo "  MIG 1g.10gb Device 0: (UUID: MIG-cccc)"
+echo "GPU 1: NVIDIA H200 (UUID: GPU-bbbb)"
+"""
+
+
+@pytest.fixture(autouse=True)
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """`smi(script)` puts an `nvidia-smi` of that content on the path; until then there is none."""
+    for name in ("CUDA_VISIBLE_DEVICES", "METRIST_DEVICE", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    def put(script: str) -> None:
+        program = tmp_path / "bin" / "nvidia-smi"
+        program.write_text(script)
+        program.chmod(0o755)
+
+    return put
+
+
+@pytest.fixture
+def holding(module: Callable[[str], ModuleType]) -> Metric:
+    made: Metric = module(HOLDING).Holding()
+    return made
+
+
+def tasks(metric: Metric, count: int = 12) -> Iterator[Task]:
+    for n in range(count):
+        record = Record(item=str(n), system="s", output="")
+        yield Task(start=n, records=(record,), wanted={metric.text: None})
+
+
+def said(executor: Executor, metric: Metric) -> set[tuple[str, ...]]:
+    """(process, card, threads) of each worker that was used."""
+    done = executor.map([metric], tasks(metric))
+    return {tuple(o.scores.explanations[0].split()) for d in done for o in d.outcomes.values()}
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        ("0,1", ("0", "1")),
+        ("3", ("3",)),
+        (" GPU-aaaa , GPU-bbbb", ("GPU-aaaa", "GPU-bbbb")),
+        ("", ()),
+        ("-1", ()),
+        ("0,-1,1", ("0",)),
+        ("2,2", ("2",)),
+    ],
+)
+def test_cards_are_those_that_cuda_would_show(
+    visible: str, found: tuple[str, ...], smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi(TWO_CARDS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert cards() == found
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        (TWO_CARDS, ("0", "1")),
+        ("#!/bin/sh\necho 'No devices were found'\n", ()),
+        ("#!/bin/sh\necho 'GPU 0: NVIDIA'\nexit 9\n", ()),
+        ("not a program", ()),
+    ],
+)
+def test_cards_are_counted_by_the_driver_s_own_program(
+    script: str, found: tuple[str, ...], smi: Callable[[str], None]
+) -> None:
+    assert cards() == ()
+    smi(script)
+    assert cards() == found
+
+
+def test_a_driver_that_hangs_is_not_waited_for(smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    smi("#!/bin/sh\necho 'GPU 0: x'\nwhile :; do :; done\n")
+    monkeypatch.setattr("metrist.run.executors.cards._PATIENCE", 0.2)
+    assert cards() == ()
+
+
+@pytest.mark.parametrize(("device", "count"), [("auto", 2), ("cuda", 2), ("cpu", 0), ("cuda:1", 0), ("map", 0)])
+def test_a_device_that_is_named_is_not_shared_out(
+    device: str, count: int, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi(TWO_CARDS)
+    monkeypatch.setenv("METRIST_DEVICE", device)
+    assert len(cards()) == count
+
+
+def test_without_cards_a_model_stays_in_this_process(holding: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 8)
+    assert choose(None, [holding, build("chrf")]) == (Serial(), [])
+    assert choose("processes", [holding]) == (Serial(), [])
+    assert choose(Processes(workers=3), [holding]) == (Processes(workers=3), [])
+    assert choose(None, [build("chrf")])[0] == Processes()
+
+
+def test_one_card_is_used_from_this_process_too(holding: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 8)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    assert choose(None, [holding]) == (Serial(), [])
+
+
+def test_several_cards_have_a_worker_each(
+    holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi(TWO_CARDS)
+    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 8)
+    monkeypatch.setattr("metrist.run.executors.processes.cores", lambda: 8)
+    chosen, _ = choose(None, [build("chrf"), holding])
+    assert chosen == Processes(workers=2, cards=("0", "1"))
+    workers = said(chosen, holding)
+    assert len({process for process, *_ in workers}) == 2
+    # Eight cores among two workers.
+    assert {tuple(rest) for _, *rest in workers} == {("0", "4"), ("1", "4")}
+
+
+def test_more_workers_than_cards_share_them_and_share_the_cores(
+    holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi(TWO_CARDS)
+    monkeypatch.setattr("metrist.run.executors.processes.cores", lambda: 2)
+    chosen, _ = choose(Processes(workers=4), [holding])
+    workers = said(chosen, holding)
+    assert sorted(rest for _, *rest in workers) == [["0", "1"], ["0", "1"], ["1", "1"], ["1", "1"]]
+    given = Processes(workers=2, cards=("7",))
+    assert choose(given, [holding]) == (given, [])
+
+
+def test_without_cards_workers_see_what_the_run_sees_and_share_the_cores(
+    holding: Metric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metrist.run.executors.processes.cores", lambda: 6)
+    assert {tuple(rest) for _, *rest in said(Processes(workers=2), holding)} == {("None", "3")}
+
+
+def test_a_worker_that_dies_is_replaced_on_its_card(
+    module: Callable[[str], ModuleType], tmp_path: Path, smi: Callable[[str], None]
+) -> None:
+    smi(TWO_CARDS)
+    metric = module(HOLDING).Holding(folder=str(tmp_path))
+    chosen, _ = choose(Processes(workers=2), [metric])
+    workers = said(chosen, metric)
+    assert (tmp_path / "died").exists()
+    assert {card for _, card, _ in workers} == {"0", "1"}
+
+
+def test_a_run_uses_the_cards(holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    smi(TWO_CARDS)
+    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 2)
+    rows = [{"item": str(n), "system": "s", "output": "a"} for n in range(12)]
+    results = score(rows, [holding, "length"], shard_size=1)
+    assert {line.split()[1] for line in results.scores[holding.text].explanations.values()} == {"0", "1"}
+    here = score(rows, [holding], shard_size=1, device="cpu")
+    assert {line.split()[0] for line in here.scores[holding.text].explanations.values()} == {str(os.getpid())}

@@ -1,0 +1,320 @@
+"""Worker processes: the same results whatever their number, no loss when one dies, none left behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from metrist.errors import RunError
+from metrist.metrics.base import Metric
+from metrist.metrics.catalog import build
+from metrist.records import Record
+from metrist.run.executors import Executor, Processes, Serial, Task, choose, wire
+from metrist.run.executors.processes import cores
+from metrist.run.store.shards import Header
+
+Module = Callable[[str], ModuleType]
+
+METRIC = """
+@dataclass(frozen=True)
+class Mine(Metric):
+    folder: str = ""
+    def score(self, shard):
+        {body}
+        return Scores.of(float(len(r.output)) for r in shard.records)
+"""
+
+
+def tasks(count: int, metric: Metric, size: int = 3) -> Iterator[Task]:
+    for n in range(count):
+        records = tuple(
+            Record(item=f"{n}-{k}\ud800", system="s", output="o" * (n + k), references=("o",)) for k in range(size)
+        )
+        header = Header(metric=metric.text, signature="mine", start=n * size, count=size, digest="d" * 32)
+        yield Task(start=n * size, records=records, wanted={metric.text: header})
+
+
+def outcome(executor: Executor, metric: Metric, count: int) -> list[tuple[int, bytes | None, list[float]]]:
+    done = executor.map([metric], tasks(count, metric))
+    return [(d.start, o.file, o.scores.values.tolist()) for d in done for o in d.outcomes.values()]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, given some time to do so."""
+    for _ in range(200):
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_any_number_of_workers_gives_what_one_process_gives(module: Module) -> None:
+    metric = module(METRIC.format(body="time.sleep(0.01 * (len(shard.records[0].output) % 3))")).Mine()
+    expected = outcome(Serial(), metric, 9)
+    assert [start for start, *_ in expected] == list(range(0, 27, 3))
+    assert outcome(Processes(workers=2), metric, 9) == expected
+    assert outcome(Processes(workers=3), metric, 9) == expected
+
+
+def test_a_single_task_starts_no_worker(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    metric = module(METRIC.format(body="")).Mine()
+    assert len(outcome(Processes(workers=4), metric, 1)) == 1
+    assert outcome(Processes(workers=4), metric, 0) == []
+    assert len(outcome(Processes(workers=1), metric, 3)) == 3
+
+
+def test_only_few_tasks_are_taken_ahead(module: Module) -> None:
+    metric = module(METRIC.format(body="")).Mine()
+    taken = []
+
+    def counted() -> Iterator[Task]:
+        for task in tasks(50, metric):
+            taken.append(task)
+            yield task
+
+    done = Processes(workers=2).map([metric], counted())
+    next(done)
+    assert len(taken) <= 5
+    done.close()
+
+
+BUSY = "open(f'{self.folder}/{os.getpid()}.pid', 'w').close(); time.sleep(0.05)"
+
+
+def test_another_worker_is_started_only_while_the_run_waits(
+    module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metrist.run.executors.processes._PATIENCE", 0.02)
+    monkeypatch.setattr("metrist.run.executors.processes.FIRST_WORKERS", 1)
+    metric = module(METRIC.format(body=BUSY)).Mine(str(tmp_path))
+    assert len(outcome(Processes(workers=3), metric, 60)) == 60
+    assert len(list(tmp_path.glob("*.pid"))) == 3
+
+
+def test_a_run_that_need_not_wait_keeps_to_its_first_workers(
+    module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metrist.run.executors.processes._PATIENCE", 600.0)
+    monkeypatch.setattr("metrist.run.executors.processes.FIRST_WORKERS", 2)
+    metric = module(METRIC.format(body=BUSY)).Mine(str(tmp_path))
+    assert len(outcome(Processes(workers=9), metric, 12)) == 12
+    assert len(list(tmp_path.glob("*.pid"))) == 2
+
+
+def test_a_worker_that_dies_is_replaced_once(module: Module, tmp_path: Path) -> None:
+    body = (
+        "mark = self.folder + '/died'\n        if shard.records[0].item.startswith('2') and not os.path.exists(mark):\n"
+    )
+    body += "            open(mark, 'w').close(); os.kill(os.getpid(), signal.SIGKILL)"
+    metric = module(METRIC.format(body=body)).Mine(folder=str(tmp_path))
+    found = outcome(Processes(workers=2), metric, 6)
+    assert (tmp_path / "died").exists()
+    assert found == outcome(Serial(), metric, 6)
+
+
+def test_records_on_which_workers_keep_dying_are_named(module: Module) -> None:
+    body = "if shard.records[0].item.startswith('1'): os.kill(os.getpid(), signal.SIGKILL)"
+    metric = module(METRIC.format(body=body)).Mine()
+    message = (
+        r"a worker process died twice on records 4 to 6 \(item '1-0.*' of system 's' to item '1-2.*' of system 's'\): "
+        "killed by signal 9; if memory ran out, use fewer workers or a smaller shard_size"
+    )
+    with pytest.raises(RunError, match=message):
+        outcome(Processes(workers=2), metric, 4)
+
+
+def test_a_worker_that_leaves_is_told_from_one_that_was_killed(module: Module) -> None:
+    metric = module(METRIC.format(body="os._exit(3)")).Mine()
+    with pytest.raises(RunError, match=r"died twice on records 1 to 3 .*: it ended with exit code 3"):
+        outcome(Processes(workers=2), metric, 4)
+
+
+def test_what_a_metric_raises_comes_back_with_its_traceback(module: Module) -> None:
+    metric = module(METRIC.format(body="if shard.records[0].item.startswith('2'): {}['oh']")).Mine()
+    with pytest.raises(RunError, match=r"own_metrics\.Mine failed on 3 records .*'2-0.*KeyError: 'oh'") as caught:
+        outcome(Processes(workers=2), metric, 6)
+    assert "own_metrics.py" in caught.value.__notes__[0]
+
+
+def test_a_user_s_own_kind_of_error_comes_back_whatever_its_constructor(module: Module) -> None:
+    source = """
+from metrist.errors import MetristError
+class Odd(MetristError):
+    def __init__(self, a, b):
+        super().__init__(f"{a} and {b}")
+"""
+    metric = module(source + METRIC.format(body="raise Odd(1, 2)")).Mine()
+    with pytest.raises(RunError, match="Odd: 1 and 2"):
+        outcome(Processes(workers=2), metric, 2)
+
+
+def test_a_worker_that_cannot_be_started_is_told(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    metric = module(METRIC.format(body="")).Mine()
+    with pytest.raises(RunError, match=r"cannot start a worker process \(No such file .*\): use executor='serial'"):
+        outcome(Processes(workers=2), metric, 2)
+
+
+def test_a_metric_may_print_and_read_standard_input(module: Module, capfd: pytest.CaptureFixture[str]) -> None:
+    metric = module(METRIC.format(body="import sys; print('hello'); os.write(1, b'raw'); assert not sys.stdin.read()"))
+    assert len(outcome(Processes(workers=2), metric.Mine(), 3)) == 3
+    assert "hello" in capfd.readouterr().err
+
+
+def test_workers_know_path_folder_and_use_one_thread_each(
+    module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    body = """
+        assert os.getcwd() == self.folder
+        assert os.environ['OMP_NUM_THREADS'] == '1'
+        assert os.environ['PYTHONPATH'] == 'mine'
+"""
+    metric = module(METRIC.format(body=body)).Mine(folder=os.getcwd())
+    assert len(outcome(Processes(workers=2), metric, 3)) == 3
+
+
+def test_workers_end_when_the_run_stops_listening(module: Module, tmp_path: Path) -> None:
+    metric = module(METRIC.format(body="open(f'{self.folder}/{os.getpid()}.pid', 'w').close()")).Mine(str(tmp_path))
+    done = Processes(workers=2).map([metric], tasks(20, metric))
+    next(done)
+    done.close()
+    pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
+    assert pids
+    assert all(map(gone, pids))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("metrist")]
+
+
+SCRIPT = """
+import own_metrics
+from metrist.run.executors import Processes, Task
+from metrist.records import Record
+metric = own_metrics.Mine(folder={folder!r})
+tasks = (Task(start=n, records=(Record(item=str(n), system="s", output=""),), wanted={{metric.text: None}})
+         for n in range(100))
+for done in Processes(workers=2).map([metric], tasks):
+    pass
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_no_worker_outlives_a_run_that_is_ended_from_outside(module: Module, tmp_path: Path, how: int) -> None:
+    module(METRIC.format(body="open(f'{self.folder}/{os.getpid()}.pid', 'w').close(); time.sleep(30)"))
+    script = [sys.executable, "-c", SCRIPT.format(folder=str(tmp_path))]
+    run = subprocess.Popen(script, cwd=tmp_path, stderr=subprocess.PIPE)
+    while len(pids := [int(path.stem) for path in tmp_path.glob("*.pid")]) < 2:
+        assert run.poll() is None
+        time.sleep(0.05)
+    run.send_signal(how)
+    _, errors = run.communicate(timeout=20)
+    assert all(map(gone, pids))
+    assert (b"KeyboardInterrupt" in errors) == (how == signal.SIGINT)
+
+
+def test_a_worker_whose_run_has_gone_leaves_without_a_word(module: Module) -> None:
+    metric = module(METRIC.format(body="")).Mine()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "metrist.run.executors.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert worker.stdin
+    assert worker.stdout
+    assert worker.stderr
+    worker.stdout.close()
+    greeting = wire.Greeting(path=sys.path, python_path=None, folder=os.getcwd(), metrics=pickle.dumps((metric,)))
+    for message in (greeting, next(tasks(1, metric))):
+        wire.send(worker.stdin, pickle.dumps(message))
+    assert worker.wait(timeout=20) == 0
+    assert worker.stderr.read() == b""
+    worker.stderr.close()
+    worker.stdin.close()
+
+
+def test_a_metric_of_the_main_program_stays_in_its_process(tmp_path: Path) -> None:
+    body = """
+from dataclasses import dataclass
+from metrist import Metric, Scores
+from metrist.run import score
+print("started")
+@dataclass(frozen=True)
+class Mine(Metric):
+    def score(self, shard):
+        return Scores.of(1.0 for _ in shard.records)
+rows = [{"item": str(n), "system": "s", "output": ""} for n in range(10)]
+results = score(rows, [Mine()], executor="processes", shard_size=2)
+print(results.notes[0])
+"""
+    (tmp_path / "program.py").write_text(body)
+    out = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines() == [
+        "started",
+        "__main__.Mine cannot travel to worker processes and was scored in this one: define it in a module that can be "
+        "imported to use all cores",
+    ]
+
+
+def test_what_cannot_be_pickled_is_told(module: Module) -> None:
+    metric = module(METRIC.format(body="")).Mine()
+    stuck = Record(item="i", system="s", output="", extra={"f": lambda: 0})
+    both = [Task(start=n, records=(stuck,), wanted={metric.text: None}) for n in range(2)]
+    with pytest.raises(RunError, match=r"records 1 to 1 .* cannot travel to a worker process .*use executor='serial'"):
+        list(Processes(workers=2).map([metric], both))
+
+
+def test_a_module_that_workers_cannot_import_is_told(module: Module, tmp_path: Path) -> None:
+    metric = module(METRIC.format(body="")).Mine()
+    (tmp_path / "own_metrics.py").unlink()
+    with pytest.raises(RunError, match=r"the metrics cannot be read in a worker process \(ModuleNotFound.*serial"):
+        outcome(Processes(workers=2), metric, 2)
+
+
+def test_the_executor_is_chosen_by_word_object_or_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    metric = build("length")
+    assert choose("serial", [metric]) == (Serial(), [])
+    assert choose("processes", [metric]) == (Processes(), [])
+    assert choose(Processes(workers=3), [metric]) == (Processes(workers=3), [])
+    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 8)
+    assert choose(None, [metric])[0] == Processes()
+    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 1)
+    assert choose(None, [metric])[0] == Serial()
+    assert cores() >= 1
+
+
+@pytest.mark.parametrize(
+    ("executor", "message"),
+    [
+        (
+            "proceses",
+            "no executor named 'proceses': wanted 'serial', 'processes' or an object; did you mean",
+        ),
+        (3, r"an executor needs a method map\(metrics, tasks\), int has none"),
+    ],
+)
+def test_an_unknown_executor_is_refused(executor: Any, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        choose(executor, [build("length")])
+
+
+def test_a_run_needs_a_worker() -> None:
+    with pytest.raises(RunError, match="a run needs at least one worker, got 0"):
+        Processes(workers=0)

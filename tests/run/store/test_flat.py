@@ -1,0 +1,123 @@
+"""Flat files: the same rows in every format, whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+
+from metrist.errors import MissingExtra, RunError
+from metrist.ratings import Error
+from metrist.run.store import flat as flat_module
+from metrist.run.store.flat import COLUMNS, Flat, write_flat
+from metrist.scores import Score, Scores
+
+ODD = 'a\ud800\0\u202e\n,"\r'
+
+
+@pytest.fixture
+def flat() -> Flat:
+    error = Error(aspect=ODD, severity=None, penalty=1.5, start=0, end=2)
+    chrf = [
+        Score(value=0.1, parts={"50%": 1 / 3, ODD: np.nan}, stats=(3.0, 0.25)),
+        Score(value=np.nan, failure=f"no answer {ODD}", stats=(0.0, 0.0)),
+        Score(value=2.0, errors=(error,), explanation="because", stats=(1e22, -0.0)),
+    ]
+    return Flat(
+        items=["i1", ODD, "i3"],
+        systems=["s", "s", "é"],
+        scores={"chrf": Scores.of(chrf), "my.Mine(a='%s')": Scores.of([1.0, 2.0, 3.5])},
+        signatures={"chrf": "chrf | 1", "my.Mine(a='%s')": "mine"},
+    )
+
+
+def test_lines_put_together_from_columns_equal_the_rows_encoded_one_by_one(
+    tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flat_module, "CHUNK", 2)
+    write_flat(tmp_path / "x.jsonl", flat)
+    lines = (tmp_path / "x.jsonl").read_text("ascii").splitlines()
+    assert [json.loads(line) for line in lines] == list(flat.rows())
+    assert [list(json.loads(line)) for line in lines] == [list(COLUMNS)] * 6
+    assert '"value": null' in lines[2]
+    assert '"stats": [3, 0.25]' in lines[0]
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.JSONL.gz"])
+def test_a_suffix_asks_for_compression(tmp_path: Path, flat: Flat, name: str) -> None:
+    write_flat(tmp_path / "x.jsonl", flat)
+    write_flat(tmp_path / name, flat)
+    assert gzip.decompress((tmp_path / name).read_bytes()) == (tmp_path / "x.jsonl").read_bytes()
+
+
+def test_csv_holds_the_same_rows_with_nested_cells_as_json(tmp_path: Path, flat: Flat) -> None:
+    write_flat(tmp_path / "x.csv", flat)
+    with open(tmp_path / "x.csv", encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == list(COLUMNS)
+    assert [float(row["value"]) if row["value"] else None for row in found] == [r["value"] for r in flat.rows()]
+    assert json.loads(found[0]["parts"]) == {"50%": 1 / 3, ODD: None}
+    assert found[2]["item"] == ODD.replace("\ud800", "\\ud800")
+    assert json.loads(found[4]["errors"])[0]["aspect"] == ODD
+
+
+@pytest.mark.parametrize("name", ["a\rb", "\r", "a\r\nb", '"', '""', ",", " a ", "a\nb", "a\u2028b\x0bc", "=1+1", "'"])
+def test_csv_brings_any_name_back(tmp_path: Path, name: str) -> None:
+    flat = Flat(items=[name], systems=[name], scores={name: Scores.of([0.5])}, signatures={name: name})
+    write_flat(tmp_path / "x.csv", flat)
+    with open(tmp_path / "x.csv", encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [
+            list(COLUMNS),
+            [name, name, name, "0.5", "", "[0.5, 1.0]", "", "", "", name],
+        ]
+
+
+def test_parquet_holds_the_same_rows(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flat_module, "CHUNK", 2)
+    write_flat(tmp_path / "x.parquet", flat)
+    found = parquet.read_table(tmp_path / "x.parquet").to_pylist()
+    wanted = list(flat.rows())
+    for name in ("system", "metric", "value", "stats", "explanation", "signature"):
+        assert [row[name] for row in found] == [row[name] for row in wanted]
+    assert dict(found[0]["parts"])["50%"] == 1 / 3
+    assert found[4]["errors"][0]["penalty"] == 1.5
+    assert found[2]["item"] == ODD.replace("\ud800", "\\ud800")
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match=r"writing Parquet needs .*: pip install 'metrist\[tables\]'"):
+        write_flat(tmp_path / "x.parquet", flat)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x.json", r"cannot write .*x\.json: wanted a name that ends in \.jsonl, \.csv or \.parquet"),
+        ("x.parquet.gz", r"Parquet compresses by itself, name it \.parquet"),
+        ("folder.csv", "it is a folder"),
+        ("none/x.csv", r"cannot write .*none.x\.csv: there is no folder .*none"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, flat: Flat, name: str, message: str) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(RunError, match=message):
+        write_flat(tmp_path / name, flat)
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.jsonl").write_text("before")
+    monkeypatch.setattr(flat_module, "CHUNK", 1)
+    broken = Flat(items=flat.items, systems=flat.systems[:2], scores=flat.scores, signatures=flat.signatures)
+    with pytest.raises(ValueError, match="zip"):
+        write_flat(tmp_path / "x.jsonl", broken)
+    assert (tmp_path / "x.jsonl").read_text() == "before"
+    assert os.listdir(tmp_path) == ["x.jsonl"]

@@ -1,0 +1,290 @@
+"""Permutation tests between metrics, against exchanges spelled out, enumeration, and simulations under the null."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from metrist.errors import RunError
+from metrist.stats import between, resample
+from metrist.stats.between import Exchange, PermutationTest, permutation_tests
+from metrist.stats.grouping import estimate
+from metrist.stats.measures import MEASURES, acc_eq
+from metrist.stats.panel import Panel, all_pairs
+from metrist.stats.resample import Alternative, coin_tosses
+from metrist.stats.sample import Sample
+
+Floats = NDArray[np.float64]
+KENDALL, PEARSON = MEASURES["kendall_b"], MEASURES["pearson"]
+
+
+def seeded(seed: int = 7) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def some_panel(items: int = 6, systems: int = 5, metrics: int = 2, seed: int = 1) -> Panel:
+    rng = seeded(seed)
+    human = rng.integers(0, 5, items * systems).astype(float)
+    return Panel(
+        human=human,
+        metrics=human * 0.7 + rng.normal(0, 2, size=(metrics, items * systems)).round(1),
+        item=np.repeat(np.arange(items), systems),
+        system=np.tile(np.arange(systems), items),
+    )
+
+
+# Against exchanges spelled out
+
+
+def exchanged_difference(measure, panel: Panel, swap: NDArray[np.bool_], grouping, average) -> float:
+    """The difference after an exchange, with numpy's own standardising and copies of the data."""
+    first, second = (metric - metric.mean() for metric in panel.metrics)
+    first, second = first / first.std(), second / second.std()
+    values = []
+    for metric in (np.where(swap, second, first), np.where(swap, first, second)):
+        sample = Sample(human=panel.human, metric=metric, item=panel.item, system=panel.system)
+        values.append(estimate(measure, sample, grouping, average=average).values[0])
+    return float(values[0] - values[1])
+
+
+def units_of(panel: Panel, exchange: Exchange) -> NDArray[np.intp]:
+    return {"items": panel.item, "systems": panel.system, "both": np.arange(len(panel.human))}[exchange]
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman", "kendall_b", "kendall_c", "acc_eq"])
+@pytest.mark.parametrize("grouping", ["none", "item", "system", "system-level"])
+@pytest.mark.parametrize("exchange", ["items", "systems", "both"])
+def test_the_p_value_counts_exchanges_as_if_each_were_made(name: str, grouping, exchange: Exchange) -> None:
+    panel, draws = some_panel(), 40
+    unit = units_of(panel, exchange)
+    (source,) = seeded().spawn(1)
+    (tosses,) = coin_tosses(unit.max() + 1, draws, source, draws)
+    for average in ("macro", "micro"):
+        compared = [
+            exchanged_difference(MEASURES[name], panel, toss[unit] > 0, grouping, average)
+            for toss in (np.zeros_like(tosses[0]), *tosses)
+        ]
+        observed, null = compared[0], np.array(compared[1:])
+        (found,) = permutation_tests(
+            MEASURES[name], panel, [(0, 1)], grouping, average, exchange=exchange, draws=draws, rng=seeded(), alpha=None
+        )
+        assert found.difference == pytest.approx(observed, abs=1e-9)
+        reached = (np.abs(null) >= abs(observed) - 1e-9) | np.isnan(null)
+        assert found.p == (1 + reached.sum()) / (draws + 1)
+        assert (found.draws, found.outputs) == (draws, 30)
+
+
+def test_a_column_may_group_the_outputs() -> None:
+    panel, column = some_panel(), np.arange(30) % 3
+    by_column = permutation_tests(KENDALL, panel, [(0, 1)], column, draws=50, rng=seeded())
+    renamed = Panel(human=panel.human, metrics=panel.metrics, item=column, system=np.arange(30))
+    assert by_column == permutation_tests(KENDALL, renamed, [(0, 1)], "item", draws=50, rng=seeded())
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+@pytest.mark.parametrize("measure", [PEARSON, KENDALL], ids=["pearson", "kendall"])
+def test_the_p_value_estimates_what_enumeration_gives(measure, alternative: Alternative) -> None:
+    """All 2^8 exchanges of eight outputs."""
+    rng = seeded(12)
+    human = rng.normal(size=8)
+    metrics = human + rng.normal([[0.0], [0.0]], [[0.6], [1.6]], size=(2, 8))
+    panel = Panel(human=human, metrics=metrics, item=np.arange(8), system=np.zeros(8, np.intp))
+    every = [np.array(swap) for swap in itertools.product([False, True], repeat=8)]
+    null = np.array([exchanged_difference(measure, panel, swap, "none", "macro") for swap in every])
+    observed = null[0]
+    reached = {
+        "two-sided": np.abs(null) >= abs(observed) - 1e-9,
+        "greater": null >= observed - 1e-9,
+        "less": null <= observed + 1e-9,
+    }[alternative]
+    (found,) = permutation_tests(
+        measure, panel, [(0, 1)], draws=8000, rng=seeded(), alternative=alternative, alpha=None
+    )
+    assert found.p == pytest.approx(reached.mean(), abs=0.02)
+
+
+# Promises
+
+
+def test_results_do_not_depend_on_chunks_or_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = some_panel(metrics=4)
+
+    def everything() -> list[PermutationTest]:
+        return [
+            test
+            for measure in (PEARSON, KENDALL)
+            for grouping in ("none", "item", "system-level")
+            for test in permutation_tests(measure, panel, all_pairs(panel), grouping, draws=150, rng=seeded())
+        ]
+
+    whole = everything()
+    for chunk, block in ((1, 128), (3000, 7)):
+        monkeypatch.setattr(resample, "CHUNK", chunk)
+        monkeypatch.setattr(between, "_BLOCK", block)
+        assert everything() == whole
+
+
+@pytest.mark.parametrize("grouping", ["none", "item"])
+def test_other_metrics_do_not_change_a_test(grouping) -> None:
+    panel = some_panel(metrics=4)
+    for measure in (PEARSON, KENDALL):
+        together = permutation_tests(measure, panel, all_pairs(panel), grouping, draws=60, rng=seeded())
+        alone = permutation_tests(measure, panel, [(1, 3)], grouping, draws=60, rng=seeded())
+        assert together[all_pairs(panel).index((1, 3))] == alone[0]
+
+
+def test_a_pair_is_tested_on_the_outputs_that_both_scored() -> None:
+    full = some_panel(metrics=3)
+    metrics = full.metrics.copy()
+    metrics[0, :4], metrics[1, 2:9] = math.nan, math.nan
+    panel = Panel(human=full.human, metrics=metrics, item=full.item, system=full.system)
+    for measure in (PEARSON, KENDALL):
+        found = permutation_tests(measure, panel, all_pairs(panel), draws=60, rng=seeded())
+        assert [test.outputs for test in found] == [21, 26, 23]
+        reduced = full.take(panel.scored([0, 1]), [0, 1])
+        assert permutation_tests(measure, reduced, [(0, 1)], draws=60, rng=seeded())[0] == found[0]
+
+
+def test_scales_of_the_metrics_do_not_matter() -> None:
+    # Eighths survive such scaling and moving exactly; else near ties could become ties, which are something else.
+    panel = some_panel()
+    eighths = np.rint(panel.metrics * 8) / 8
+    panel = Panel(human=panel.human, metrics=eighths, item=panel.item, system=panel.system)
+    stretched = eighths * [[2.0**20], [2.0**-20]] + [[5.0], [-3.0]]
+    moved = Panel(human=panel.human, metrics=stretched, item=panel.item, system=panel.system)
+    for measure in (PEARSON, KENDALL):
+        (one,), (other,) = (
+            permutation_tests(measure, p, [(0, 1)], draws=99, rng=seeded(), alpha=None) for p in (panel, moved)
+        )
+        assert one.p == other.p
+        assert one.difference == pytest.approx(other.difference)
+
+
+def test_stopping_early_changes_no_verdict_and_little_of_p() -> None:
+    panel = some_panel(items=12, metrics=8, seed=2)
+    for alternative in ("two-sided", "greater"):
+        run = {
+            alpha: permutation_tests(
+                KENDALL, panel, all_pairs(panel), draws=999, rng=seeded(), alternative=alternative, alpha=alpha
+            )
+            for alpha in (0.05, None)
+        }
+        stopped, full = np.array([t.p for t in run[0.05]]), np.array([t.p for t in run[None]])
+        assert ((stopped <= 0.05) == (full <= 0.05)).all()
+        assert stopped == pytest.approx(full, rel=0.4)
+        draws = np.array([t.draws for t in run[0.05]])
+        assert (draws[full > 0.3] < 500).all()
+        assert (draws[full <= 0.05] == 999).all()
+        # Besag and Clifford's p-value: the exceedances that were enough, 2 * .05 * 1000, over the draws made.
+        assert (stopped == np.where(draws < 999, 100 / draws, stopped)).all()
+
+
+def test_a_metric_is_not_separated_from_itself() -> None:
+    panel = some_panel()
+    twin = Panel(human=panel.human, metrics=panel.metrics[[0, 0]], item=panel.item, system=panel.system)
+    for measure, grouping in itertools.product((PEARSON, KENDALL), ("none", "item")):
+        (found,) = permutation_tests(measure, twin, [(0, 1)], grouping, draws=50, rng=seeded())
+        assert (found.difference, found.p) == (0.0, 1.0)
+
+
+def test_a_constant_metric_is_not_tested() -> None:
+    panel = some_panel()
+    metrics = panel.metrics.copy()
+    metrics[1] = 0.1
+    flat = Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
+    for measure, grouping, exchange in (
+        (PEARSON, "none", "both"),
+        (KENDALL, "none", "both"),
+        (KENDALL, "item", "items"),
+    ):
+        (found,) = permutation_tests(measure, flat, [(0, 1)], grouping, exchange=exchange, draws=50, rng=seeded())
+        assert np.isnan([found.difference, found.p]).all()
+
+
+def test_fewer_than_two_to_exchange_are_not_tested() -> None:
+    single = some_panel(items=1)
+    (found,) = permutation_tests(PEARSON, single, [(0, 1)], exchange="items", draws=50, rng=seeded())
+    assert not math.isnan(found.difference)
+    assert math.isnan(found.p)
+    nothing = Panel(human=np.empty(0), metrics=np.empty((2, 0)), item=np.empty(0, np.intp), system=np.empty(0, np.intp))
+    assert math.isnan(permutation_tests(KENDALL, nothing, [(0, 1)], draws=5, rng=seeded())[0].p)
+    assert permutation_tests(KENDALL, nothing, [], draws=5, rng=seeded()) == []
+
+
+def test_what_cannot_be_tested_is_refused() -> None:
+    panel = some_panel()
+    with pytest.raises(RunError, match="no exchange of 'item'; known are items, systems, both; did you mean 'items'"):
+        permutation_tests(PEARSON, panel, [(0, 1)], exchange="item", rng=seeded())
+    with pytest.raises(RunError, match="draws must be at least 1, got 0"):
+        permutation_tests(PEARSON, panel, [(0, 1)], draws=0, rng=seeded())
+    with pytest.raises(
+        RunError, match=r"acc_eq\(epsilon=0\.5\): a tie threshold .* use the sign test of pairs \(--test sign\)"
+    ):
+        permutation_tests(acc_eq(0.5), panel, [(0, 1)], rng=seeded())
+
+
+def test_the_spread_is_that_of_all_exchanges() -> None:
+    """Against enumeration: all 2^6 exchanges of whole items."""
+    panel = some_panel()
+    by_item = [
+        [estimate(KENDALL, panel.sample(m).take(panel.item == item)).values[0] for item in range(6)] for m in (0, 1)
+    ]
+    gaps = np.array(by_item[0]) - by_item[1]
+    null = np.array([np.mean(gaps * signs) for signs in itertools.product([1, -1], repeat=6)])
+    (found,) = permutation_tests(KENDALL, panel, [(0, 1)], "item", exchange="items", draws=8000, rng=seeded())
+    assert found.spread == pytest.approx(null.std(), rel=0.03)
+    assert found.differing == np.count_nonzero(gaps)
+
+
+def test_metrics_with_thresholds_of_their_own_may_exchange_whole_groups() -> None:
+    """Against enumeration: accuracies of the items, exchanged in all 2^6 ways."""
+    panel, own = some_panel(), [acc_eq(0.5), acc_eq(1.0)]
+    by_item = [
+        [estimate(measure, panel.sample(m).take(panel.item == item)).values[0] for item in range(6)]
+        for m, measure in enumerate(own)
+    ]
+    gaps = np.array(by_item[0]) - by_item[1]
+    null = np.array([np.mean(gaps * signs) for signs in itertools.product([1, -1], repeat=6)])
+    (found,) = permutation_tests(own, panel, [(0, 1)], "item", exchange="items", draws=8000, rng=seeded())
+    assert found.difference == pytest.approx(gaps.mean())
+    assert found.p == pytest.approx(np.mean(np.abs(null) >= abs(gaps.mean()) - 1e-12), abs=0.02)
+    with pytest.raises(RunError, match=r"acc_eq\(epsilon=0\.5\): a tie threshold"):
+        permutation_tests(own, panel, [(0, 1)], "item", exchange="both", draws=5, rng=seeded())
+
+
+# Simulations under the null
+
+
+def rejected(measure, trials: int, items: int, systems: int, draws: int, grouping="none", **settings) -> float:
+    """How often two metrics are told apart at .05 that are human values plus noise of the same kind."""
+    found = 0
+    for trial in range(trials):
+        rng = seeded(10_000 + trial)
+        human = rng.normal(size=items * systems)
+        place = np.arange(items * systems)
+        # Scales differ, as metrics' do.
+        metrics = (human + rng.normal(size=(2, items * systems))) * [[1.0], [20.0]]
+        panel = Panel(human=human, metrics=metrics, item=place // systems, system=place % systems)
+        (test,) = permutation_tests(measure, panel, [(0, 1)], grouping, draws=draws, rng=seeded(trial), **settings)
+        found += test.p <= 0.05
+    return found / trials
+
+
+def test_pearson_rejects_a_true_null_as_often_as_it_says() -> None:
+    assert 0.04 <= rejected(PEARSON, 2000, 40, 1, 199) <= 0.06
+
+
+def test_pearson_by_items_rejects_a_true_null_as_often_as_it_says() -> None:
+    assert 0.04 <= rejected(PEARSON, 1500, 20, 4, 199, exchange="items") <= 0.06
+
+
+def test_kendall_rejects_a_true_null_as_often_as_it_says() -> None:
+    assert 0.04 <= rejected(KENDALL, 2000, 30, 1, 79) <= 0.06
+
+
+def test_kendall_within_items_rejects_a_true_null_as_often_as_it_says() -> None:
+    assert 0.04 <= rejected(KENDALL, 1500, 60, 5, 99, "item", exchange="items") <= 0.06

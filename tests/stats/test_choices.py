@@ -1,0 +1,93 @@
+"""Choices and score reductions, counted by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metrist.errors import RunError
+from metrist.stats import choices, pair_measures
+from metrist.stats.choices import CHOICES, chosen, confusion
+from metrist.stats.reductions import reduction_shares
+
+pairs_of_choices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20)
+
+
+def table(human: str, metric: str) -> np.ndarray:
+    """A table from choices as letters: f, s, t."""
+    code = {choice[0]: number for number, choice in enumerate(CHOICES)}
+    return confusion(*(np.array([code[letter] for letter in side]) for side in (human, metric)))[0]
+
+
+def test_differences_up_to_the_threshold_are_ties() -> None:
+    assert chosen(np.array([0.2, 0.1, 0.0, -0.1, -0.2]), 0.1).tolist() == [0, 2, 2, 2, 1]
+    assert chosen(np.array([1e-300, 0.0, -1e-300])).tolist() == [0, 2, 1]
+
+
+def test_a_table_has_human_choices_as_rows() -> None:
+    assert table("fffst", "fssst").tolist() == [[1, 2, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_scores_of_a_small_table() -> None:
+    small = table("fffst", "fssst")
+    assert choices.accuracy(small) == pytest.approx(3 / 5)
+    # Precision and recall by hand: first 1/1 and 1/3, second 1/3 and 1/1, tie 1/1 and 1/1.
+    assert choices.f1_by_choice(small) == pytest.approx([0.5, 0.5, 1.0])
+    assert choices.macro_f1(small) == pytest.approx(2 / 3)
+    assert choices.chance_accuracy(small) == pytest.approx(2 / 5)
+
+
+def test_a_choice_that_nobody_made_has_no_f1_and_no_say() -> None:
+    two = table("ffs", "fss")
+    assert np.isnan(choices.f1_by_choice(two)).tolist() == [False, False, True]
+    assert choices.macro_f1(two) == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert choices.f1_by_choice(table("ff", "ft"))[2] == 0.0
+
+
+def test_no_choices_have_no_scores() -> None:
+    nothing = confusion(np.array([], np.intp), np.array([], np.intp))[0]
+    for score in (choices.accuracy, choices.macro_f1, choices.chance_accuracy):
+        assert math.isnan(score(nothing))
+
+
+@given(pairs_of_choices, st.integers(0, 99))
+def test_a_weighted_table_is_that_of_repeated_pairs(pairs: list[tuple[int, int]], seed: int) -> None:
+    human, metric = np.array(pairs, np.intp).reshape(-1, 2).T
+    weights = np.random.default_rng(seed).integers(0, 4, (2, len(pairs))).astype(float)
+    found = confusion(human, metric, weights)
+    for one, row in zip(found, weights.astype(int), strict=True):
+        assert np.array_equal(one, confusion(np.repeat(human, row), np.repeat(metric, row))[0])
+
+
+def test_pairwise_measures_apply_to_preferences() -> None:
+    counts = choices.pair_counts(table("fffffsst", "fffstsft"))
+    assert counts.tolist() == [4, 2, 0, 1, 1]
+    assert pair_measures.darr_wmt17(counts) == pytest.approx((4 - 2 - 1) / 7)
+    assert pair_measures.darr_wmt14(counts) == pytest.approx((4 - 2) / 7)
+    assert pair_measures.gamma(counts) == pytest.approx((4 - 2) / 6)
+    assert pair_measures.acc_eq(counts) == choices.accuracy(table("fffffsst", "fffstsft")) == 5 / 8
+
+
+def test_what_is_no_choice_is_refused() -> None:
+    with pytest.raises(RunError, match="threshold must be 0 or more, got -1"):
+        chosen(np.zeros(1), -1)
+    with pytest.raises(RunError, match="1 of 2 score differences are NaN: leave such pairs out"):
+        chosen(np.array([0.0, np.nan]))
+    with pytest.raises(RunError, match="as many human choices as the metric's, got 1 and 2"):
+        confusion(np.zeros(1, np.intp), np.zeros(2, np.intp))
+
+
+def test_reductions_are_shares_of_the_scored_references() -> None:
+    found = reduction_shares([0.0, -0.5, -1.0, -1.5, -2.0, -4.5, float("nan")])
+    assert (found.unreduced, found.above_minus_two, found.at_most_one) == (1 / 6, 4 / 6, 3 / 6)
+    assert (found.scored, found.total) == (6, 7)
+
+
+def test_no_scored_reference_has_no_shares() -> None:
+    found = reduction_shares([float("nan")])
+    assert math.isnan(found.unreduced)
+    assert (found.scored, found.total) == (0, 1)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections import Counter
+from statistics import mean, median, pstdev
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metrist.errors import RunError
+from metrist.stats.gold import gold, majority_gold, mean_gold, median_gold, rater_gold, z_gold
+from metrist.stats.raters import Ratings
+
+#: Long-form ratings: which output of six, which rater of four, which level.
+LONG = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 5)), max_size=24, unique_by=lambda row: row[:2]
+)
+
+
+def ratings(*rows: tuple[int, int, float], outputs: int | None = None) -> Ratings:
+    output, rater, value = zip(*rows, strict=True) if rows else ((), (), ())
+    return Ratings.of(np.array(output, np.intp), np.array(rater, np.intp), value, outputs)
+
+
+def by_output(rows: list[tuple[int, int, int]], outputs: int) -> list[list[int]]:
+    return [[value for at, _, value in rows if at == output] for output in range(outputs)]
+
+
+def test_the_papers_vote_takes_what_two_of_three_say_and_2_where_all_differ() -> None:
+    # Doostmohammadi et al. (2024), section 3.3.
+    votes = [(1, 1, 3), (3, 2, 3), (1, 2, 3), (3, 1, 2), (2, 2, 2)]
+    found = majority_gold(ratings(*[(o, r, v) for o, vote in enumerate(votes) for r, v in enumerate(vote)]))
+    assert found.value.tolist() == [1, 3, 2, 2, 2]
+    assert found.ratings.tolist() == [3] * 5
+
+
+def test_an_undecided_vote_may_fall_back_on_a_neutral_value() -> None:
+    undecided = ratings((0, 0, 1), (0, 1, 4), (0, 2, 5), (1, 0, 4), (1, 1, 4), outputs=3)
+    assert majority_gold(undecided).value.tolist()[:2] == [4, 4]
+    assert majority_gold(undecided, neutral=3).value.tolist()[:2] == [3, 4]
+    assert np.isnan(majority_gold(undecided, neutral=3).value[2])
+
+
+@given(LONG)
+def test_mean_median_and_majority_are_what_the_standard_library_says(rows: list[tuple[int, int, int]]) -> None:
+    long = ratings(*rows, outputs=6)
+    for output, values in enumerate(by_output(rows, 6)):
+        assert mean_gold(long).ratings[output] == len(values)
+        if not values:
+            assert np.isnan([mean_gold(long).value[output], median_gold(long).value[output]]).all()
+            assert np.isnan(majority_gold(long).value[output])
+            continue
+        assert mean_gold(long).value[output] == pytest.approx(mean(values))
+        assert median_gold(long).value[output] == median(values)
+        top = Counter(values).most_common()
+        alone = len(top) == 1 or top[0][1] > top[1][1]
+        assert majority_gold(long).value[output] == (top[0][0] if alone else median(values))
+
+
+@given(LONG)
+def test_z_gold_takes_out_each_raters_mean_and_spread(rows: list[tuple[int, int, int]]) -> None:
+    own = {r: [v for _, rater, v in rows if rater == r] for r in range(4)}
+    expected: list[list[float]] = [[] for _ in range(6)]
+    for output, rater, value in rows:
+        if len(set(own[rater])) > 1:
+            expected[output].append((value - mean(own[rater])) / pstdev(own[rater]))
+    found = z_gold(ratings(*rows, outputs=6))
+    assert found.ratings.tolist() == [len(values) for values in expected]
+    for value, values in zip(found.value, expected, strict=True):
+        assert value == pytest.approx(mean(values)) if values else np.isnan(value)
+
+
+def test_a_rater_who_gives_one_value_all_along_has_no_z_scores() -> None:
+    # 0.1 + 0.1 + 0.1 divided by 3 is not 0.1: rounding must not become a spread.
+    found = z_gold(ratings((0, 0, 0.1), (1, 0, 0.1), (2, 0, 0.1), (0, 1, 1), (1, 1, 3), outputs=3))
+    assert found.value.tolist()[:2] == [-1, 1]
+    assert np.isnan(found.value[2])
+    assert found.ratings.tolist() == [1, 1, 0]
+
+
+def test_one_rater_may_be_the_gold() -> None:
+    found = rater_gold(ratings((0, 0, 1), (0, 7, 2), (2, 7, 5), outputs=3), 7)
+    assert found.value.tolist()[::2] == [2, 5]
+    assert found.ratings.tolist() == [1, 0, 1]
+    with pytest.raises(RunError, match="rater 3 gave no rating; raters with ratings: 1"):
+        rater_gold(ratings((0, 0, 1)), 3)
+
+
+def test_gold_of_named_raters_is_refused_where_raters_are_unknown() -> None:
+    unnamed = ratings((0, -1, 1), (0, 2, 3), (1, -1, 2))
+    for attempt in (z_gold, lambda some: rater_gold(some, 2)):
+        with pytest.raises(RunError, match="needs to know who gave each rating, but 2 of 3 ratings name no rater"):
+            attempt(unnamed)
+    assert gold(unnamed, "mean").value.tolist() == [2, 2]
+
+
+def test_a_rater_who_rates_an_output_twice_is_refused() -> None:
+    with pytest.raises(RunError, match="1 of 3 ratings repeat a rater on the same output; keep one of each"):
+        z_gold(ratings((0, 0, 1), (0, 0, 3), (1, 0, 2)))
+
+
+def test_an_unknown_gold_is_named_with_its_neighbours() -> None:
+    with pytest.raises(RunError, match=r"no gold named 'medain'; known are mean.*did you mean 'median'"):
+        gold(ratings((0, 0, 1)), "medain")
+
+
+def test_a_nan_is_no_rating() -> None:
+    found = mean_gold(ratings((0, 0, np.nan), (0, 1, 4), (1, 0, np.nan)))
+    assert found.value[0] == 4
+    assert np.isnan(found.value[1])
+    assert found.ratings.tolist() == [1, 0]
+
+
+def test_ratings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(RunError, match="ratings need one output, rater and value each, got 2, 1, 2"):
+        Ratings.of([0, 1], [0], [1, 2])
+    with pytest.raises(RunError, match="must lie in 0 to 1, found 0 to 2"):
+        Ratings.of([0, 2], [0, 0], [1, 2], outputs=2)
+    with pytest.raises(RunError, match="found infinity"):
+        Ratings.of([0], [0], [np.inf])
+    with pytest.raises(RunError, match="whole-number codes, got <U1 values"):
+        Ratings.of(["a"], [0], [1])

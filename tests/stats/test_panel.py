@@ -1,0 +1,52 @@
+"""Panels: which metrics are compared on which outputs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from metrist.errors import RunError
+from metrist.stats.panel import Panel, all_pairs, batches, grouped
+from metrist.stats.sample import Sample
+
+
+def panel(metrics: list[list[float]]) -> Panel:
+    n = len(metrics[0])
+    return Panel(human=np.arange(float(n)), metrics=np.array(metrics), item=np.arange(n), system=np.zeros(n, np.intp))
+
+
+def test_sets_of_metrics_that_scored_the_same_outputs_form_a_batch() -> None:
+    found = list(batches(panel([[1, 2, 3], [4, math.nan, 6], [7, 8, 9]]), [(0, 1), (2, 0), (1, 2)]))
+    assert [(batch.positions, batch.metrics, batch.sets) for batch in found] == [
+        ([0, 2], [0, 1, 2], [(0, 1), (1, 2)]),
+        ([1], [0, 2], [(1, 0)]),
+    ]
+    assert found[0].panel.metrics.tolist() == [[1, 3], [4, 6], [7, 9]]
+    assert found[0].panel.item.tolist() == [0, 2]
+    assert found[1].panel.metrics.tolist() == [[1, 2, 3], [7, 8, 9]]
+
+
+def test_a_column_to_group_by_is_cut_with_the_outputs() -> None:
+    assert grouped("item", np.array([True, False])) == "item"
+    assert np.asarray(grouped(np.array([4, 5, 6]), np.array([True, False, True]))).tolist() == [4, 6]
+
+
+def test_samples_of_the_same_outputs_make_a_panel() -> None:
+    one = Sample.of([1, 2], [3, 4], ["a", "b"], ["s", "s"])
+    other = Sample.of([1, 2], [5, 6], ["a", "b"], ["s", "s"])
+    made = Panel.of([one, other])
+    assert made.metrics.tolist() == [[3, 4], [5, 6]]
+    assert all_pairs(made) == [(0, 1)]
+    with pytest.raises(RunError, match="sample 1 holds other outputs than sample 0, or in another order"):
+        Panel.of([one, Sample.of([1, 2], [5, 6], ["a", "a"], ["s", "t"])])
+
+
+def test_a_panel_is_refused_where_its_columns_do_not_fit() -> None:
+    with pytest.raises(RunError, match=r"got 2 human values, 2 items, 2 systems and metric values of shape \(1, 3\)"):
+        Panel(human=np.zeros(2), metrics=np.zeros((1, 3)), item=np.arange(2), system=np.arange(2))
+    with pytest.raises(RunError, match="a human value for each output, and metric values that are finite or NaN"):
+        Panel(human=np.array([math.nan]), metrics=np.zeros((1, 1)), item=np.arange(1), system=np.arange(1))
+    with pytest.raises(RunError, match="metric values that are finite or NaN"):
+        panel([[math.inf, 1.0]])

@@ -1,0 +1,130 @@
+"""Pairwise accuracy with ties at a threshold, and how it is averaged."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from brute_ties import accuracy, pairs_within, right
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metrist.errors import RunError
+from metrist.stats.sample import Sample
+from metrist.stats.ties import groups_of, pairing
+
+outputs = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(-8, 8).map(lambda tenths: tenths / 10), st.integers(0, 3)),
+    min_size=1,
+    max_size=12,
+)
+averages = st.sampled_from(["macro", "micro"])
+
+
+def split(outputs):
+    return map(list, zip(*outputs, strict=True))
+
+
+@given(outputs=outputs, average=averages, epsilon=st.sampled_from([0.0, 0.1, 0.5, 3.0]))
+def test_the_accuracy_is_the_share_of_pairs_ordered_or_tied_as_by_humans(outputs, average, epsilon):
+    human, metric, groups = split(outputs)
+    expected = accuracy(human, metric, groups, epsilon, average)
+    found = pairing(human, metric, groups, average=average).accuracy(epsilon)
+    assert found == float(expected) if expected is not None else math.isnan(found)
+
+
+@given(outputs=outputs, average=averages, slice_average=averages)
+def test_slices_average_what_their_groups_average_to(outputs, average, slice_average):
+    human, metric, groups = split(outputs)
+    slices = [(group + level) % 2 for level, _, group in outputs]
+    blocks = [2 * group + number for group, number in zip(groups, slices, strict=True)]
+    if slice_average == "micro":
+        expected = accuracy(human, metric, blocks, 0.1, average)
+    else:
+        inside = ([o for o, s in zip(outputs, slices, strict=True) if s == number] for number in set(slices))
+        each = [accuracy(*split(chosen), 0.1, average) for chosen in inside]
+        present = [value for value in each if value is not None]
+        expected = sum(present) / len(present) if present else None
+    found = pairing(human, metric, groups, slices=slices, average=average, slice_average=slice_average).accuracy(0.1)
+    assert found == float(expected) if expected is not None else math.isnan(found)
+
+
+@given(outputs=outputs, weights=st.lists(st.integers(0, 3), min_size=12, max_size=12), average=averages)
+def test_a_weight_counts_as_so_many_copies_that_are_not_paired_with_each_other(outputs, weights, average):
+    human, metric, groups = split(outputs)
+    times = weights[: len(outputs)]
+    found = pairing(human, metric, groups, average=average, weights=times).accuracy(0.2)
+    worth = {
+        group: [(times[i] * times[j], right(human, metric, (i, j), 0.2)) for i, j in pairs if times[i] * times[j]]
+        for group, pairs in pairs_within(groups).items()
+    }
+    rows = [(sum(w * r for w, r in row), sum(w for w, _ in row)) for row in worth.values() if row]
+    if not rows:
+        assert math.isnan(found)
+    elif average == "macro":
+        assert found == pytest.approx(sum(part / whole for part, whole in rows) / len(rows))
+    else:
+        assert found == sum(part for part, _ in rows) / sum(whole for _, whole in rows)
+
+
+def test_groups_of_one_output_are_skipped_and_counted():
+    paired = pairing([1, 2, 1], [1, 2, 9], [0, 0, 1])
+    assert (paired.accuracy(0.0), paired.skipped, paired.pairs.tolist()) == (1.0, 1, [1])
+
+
+def test_equal_scores_are_tied_at_a_threshold_of_nothing():
+    paired = pairing([1, 1, 2], [0.5, 0.5, 0.5])
+    assert paired.accuracy(0.0) == pytest.approx(1 / 3)
+    assert paired.tie_share(0.0) == 1.0
+
+
+def test_the_tie_share_counts_gaps_up_to_the_threshold():
+    paired = pairing([1, 1, 2, 3], [0.0, 0.25, 0.75, 2.0])
+    assert [paired.tie_share(epsilon) for epsilon in (0.0, 0.25, 0.5, 2.0)] == [0, 1 / 6, 2 / 6, 1]
+    assert paired.human_tie_share() == 1 / 6
+
+
+def test_many_sizes_of_groups_are_averaged_though_they_have_no_small_common_multiple():
+    sizes = range(2, 150)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    rng = np.random.default_rng(3)
+    human, metric = rng.integers(0, 4, len(groups)), rng.normal(size=len(groups))
+    per_group = [pairing(human[groups == g], metric[groups == g]).accuracy(0.1) for g in range(len(sizes))]
+    assert pairing(human, metric, groups).accuracy(0.1) == pytest.approx(np.mean(per_group), abs=1e-13)
+
+
+def test_no_outputs_have_no_accuracy():
+    assert math.isnan(pairing([], []).accuracy(0.0))
+    assert pairs_within([]) == {}
+
+
+def test_a_value_that_is_no_number_is_refused():
+    with pytest.raises(RunError, match="needs finite numbers, but the metric value of output 1 is nan: leave out"):
+        pairing([1, 2], [0.0, math.nan])
+
+
+def test_columns_of_other_lengths_are_refused():
+    with pytest.raises(RunError, match="must have one entry per output, got 2, 2, 3, 2, 2 entries"):
+        pairing([1, 2], [1, 2], [0, 0, 0])
+
+
+def test_groupings_are_columns_of_the_sample():
+    sample = Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
+    assert groups_of(sample, "none").tolist() == [0, 0, 0]
+    assert groups_of(sample, "item").tolist() == [0, 0, 1]
+    assert groups_of(sample, "system").tolist() == [0, 1, 0]
+    assert groups_of(sample, np.array([5, 5, 6])).tolist() == [5, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("grouping", "why"),
+    [
+        ("items", "no grouping 'items'; did you mean 'item'"),
+        ("system-level", "cannot be calibrated at system level"),
+        (np.array([1]), "needs one entry per output, got 1 for 3"),
+    ],
+)
+def test_other_groupings_are_refused(grouping, why):
+    with pytest.raises(RunError, match=why):
+        groups_of(Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"]), grouping)
