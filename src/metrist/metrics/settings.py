@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 from metrist.errors import SpecError, did_you_mean
+from metrist.llm.base import LLM
 from metrist.metrics.base import Metric
-from metrist.models.llm.base import LLM
 from metrist.models.options import Dtype, dtype_fault
 from metrist.spec import Spec
 
