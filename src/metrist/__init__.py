@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from metrist._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from metrist.errors import InputError as InputError
     from metrist.errors import MetristError as MetristError
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from metrist.run.prefer import prefer as prefer
     from metrist.scores import Score as Score
     from metrist.scores import Scores as Scores
-
-__version__ = "0.1.0"
 
 _HOME = {
     "InputError": "metrist.errors",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from metrist import __version__
+from metrist._version import __version__
 from metrist.cli.answers import answers
 from metrist.cli.aspects import aspects
 from metrist.cli.audit import audit

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from metrist import __version__
+from metrist._version import __version__
 from metrist.errors import MissingExtra
 from metrist.llm.credentials import Credentials, hide_in_logs
 from metrist.llm.verdicts import Reply, Trouble

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist import __version__
+from metrist._version import __version__
 from metrist.errors import SpecError, did_you_mean
 from metrist.llm.base import LLM
 from metrist.metrics.shard import Shard

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist import __version__
+from metrist._version import __version__
 from metrist.models.cache_file import CacheFile, cache_file
 from metrist.models.likelihoods import LikelihoodModel, Likelihoods, RunningModel
 from metrist.models.states import EncoderModel, Long, States

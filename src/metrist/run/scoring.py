@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from metrist import __version__
+from metrist._version import __version__
 from metrist.errors import RunError
 from metrist.io import Reader, read_records
 from metrist.io.keywords import check_keywords

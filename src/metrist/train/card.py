@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from metrist import __version__
+from metrist._version import __version__
 from metrist.train.ranks import Ranks
 from metrist.train.recipe import Recipe
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from metrist import __version__
+from metrist._version import __version__
 
 NAME = "manifest.json"
 _OPENING = '{\n  "metrist":'
