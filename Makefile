@@ -3,11 +3,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # Without a CUDA card an open range of torch would pull gigabytes of CUDA libraries.
-CONSTRAINTS := $(if $(shell command -v nvidia-smi),,--constraint constraints-cpu.txt)
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
+# CI sets CONSTRAINTS_FILE=constraints-ci.txt, the exact versions that it tests with.
+CONSTRAINTS_FILE ?= $(if $(shell command -v nvidia-smi),,constraints-cpu.txt)
+INSTALL := -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
+# Building packages and resolving versions need nothing of what tests need: they have an environment of their own.
+RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help demo test check format test-browser torture fuzz bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
+.PHONY: help demo test check format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
 
 help:  ## show the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -24,6 +28,12 @@ $(VENV)/.tests: $(VENV)/.core
 
 $(VENV)/.bench: $(VENV)/.tests
 	$(PIP) --group bench
+	touch $@
+
+$(RELEASE)/.ready: pyproject.toml
+	test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python $(INSTALL) --upgrade "pip>=25.1"
+	$(RELEASE)/bin/python $(INSTALL) --group release
 	touch $@
 
 demo: $(VENV)/.core  ## install, score the shipped sample, print a table
@@ -80,5 +90,27 @@ bench-start: $(VENV)/.bench  ## what an import and a --help cost
 bench-judge: $(VENV)/.bench  ## the LLM client beside the openai SDK, requests a second
 	$(BIN)/python -m bench.judge
 
+sdist: $(RELEASE)/.ready  ## source package, in dist/metrist
+	$(RELEASE)/bin/python -m build --sdist --outdir dist/metrist .
+	$(RELEASE)/bin/twine check --strict dist/metrist/*.tar.gz
+
+wheel: $(RELEASE)/.ready  ## wheel with compiled kernels for this machine, installed elsewhere and tried
+	rm -rf dist/local build/wheel-env
+	METRIST_BUILD_KERNELS=require $(RELEASE)/bin/python -m build --wheel --outdir dist/local .
+	$(RELEASE)/bin/twine check --strict dist/local/*.whl
+	$(PYTHON) -m venv build/wheel-env
+	build/wheel-env/bin/python $(INSTALL) dist/local/*.whl
+	build/wheel-env/bin/python .ci/check_wheel.py
+
+wheels: $(RELEASE)/.ready  ## wheels for all Pythons on this platform, by cibuildwheel (Linux: needs docker), in dist/metrist
+	$(RELEASE)/bin/cibuildwheel --output-dir dist/metrist .
+
+models-package: $(RELEASE)/.ready  ## metrist-models: wheel and source package, in dist/models
+	$(RELEASE)/bin/python -m build --outdir dist/models models
+	$(RELEASE)/bin/twine check --strict dist/models/*
+
+check-tag:  ## is TAG=v1.2.3 the version of the package, with a dated section in the changelog?
+	$(PYTHON) .ci/check_tag.py "$(TAG)"
+
 clean:  ## remove everything that was built
-	rm -rf $(VENV) build dist demo-run src/metrist/kernels/*.so
+	rm -rf $(VENV) $(RELEASE) build dist demo-run src/metrist/kernels/*.so
