@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metrist.errors import InputError
 from metrist.io import open_rows, read_records
-from metrist.io.delimited import delimited_rows
+from metrist.io.table_rows import delimited_rows
 
 Write = Callable[..., Path]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metrist.errors import InputError
 from metrist.io import open_rows
-from metrist.io.json_list import json_list_rows
+from metrist.io.json_rows import json_list_rows
 
 Write = Callable[..., Path]
 

@@ -7,7 +7,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.io.keys import Keys, Numbering
+from metrist.io.dedup import Keys, Numbering
 from metrist.records import Record
 
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.ratings import Error
-from metrist.report.elision import parts_of
-from metrist.report.errors import ExplainedOutput, Explanations
+from metrist.report.errors import ExplainedOutput, Explanations, parts_of
 
 LONG = "word " * 1000 + "a bad thing " + "other " * 1000
 

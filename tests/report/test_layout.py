@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.report.layout import aligned, width_of
+from metrist.report.tables import aligned, width_of
 
 ROWS = [["system", "score"], ["a", "0.300 [0.200, 0.400]"], ["not separated", "n/a"]]
 

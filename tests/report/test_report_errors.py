@@ -13,8 +13,7 @@ from rich.console import Console
 
 from metrist.io import read_records
 from metrist.ratings import Error
-from metrist.report.errors import ExplainedOutput, Explanations, rank
-from metrist.report.underlines import marked_lines
+from metrist.report.errors import ExplainedOutput, Explanations, marked_lines, rank
 
 TEXT = "The quick fox jumps over the lazy dog."
 MAJOR = Error(

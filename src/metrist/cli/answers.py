@@ -56,7 +56,7 @@ def export(
     """Write answers to a file that others can import or replay: JSONL, one answer a line. It holds no keys."""
     from metrist.cli.output import counted, say
     from metrist.io.compression import uncompressed_name
-    from metrist.io.writing import check_place
+    from metrist.io.writer import check_place
     from metrist.llm.exchange import write_answers
 
     if not uncompressed_name(out).lower().endswith(".jsonl"):

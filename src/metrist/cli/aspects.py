@@ -24,7 +24,7 @@ def aspects(
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
     from metrist.evaluate.aspects import draft_aspects, estimate_aspects, shipped
-    from metrist.io.writing import check_place, whole
+    from metrist.io.writer import check_place, whole
     from metrist.run.surroundings import surroundings
 
     if out is not None and out.suffix != ".toml":

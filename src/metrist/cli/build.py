@@ -161,7 +161,7 @@ def pairs(
     from metrist.data.judgments import read_judgments
     from metrist.data.pairs_file import check_name, write_good_bad
     from metrist.data.rules import Rules
-    from metrist.io.writing import check_apart
+    from metrist.io.writer import check_apart
 
     check_name(out)
     rules = Rules(
@@ -216,7 +216,7 @@ def split(
     from metrist.cli.output import counted, remark, show
     from metrist.data.pairs_file import check_name, read_good_bad, write_good_bad
     from metrist.data.splits import Split, positional, split_pairs
-    from metrist.io.writing import check_apart
+    from metrist.io.writer import check_apart
 
     check_name(out)
     wanted = _shares(shares)

@@ -41,7 +41,7 @@ def heap(
     from metrist.data import originals
     from metrist.data.pairs_file import check_name, write_good_bad
     from metrist.data.splits import positional
-    from metrist.io.writing import check_apart
+    from metrist.io.writer import check_apart
 
     check_name(out)
     check_apart(out, files, "the data set is")

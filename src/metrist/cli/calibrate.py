@@ -54,7 +54,7 @@ def calibrate(
 
 
 def _write(path: Path, text: str, suffix: str) -> None:
-    from metrist.io.writing import whole
+    from metrist.io.writer import whole
 
     if suffix not in path.suffixes:
         raise RunError(f"cannot write {path}: wanted a name that ends in {suffix}")

@@ -38,7 +38,7 @@ def check(
     """Exit with 1 when a floor is missed or a system got significantly worse; made for CI."""
     from metrist.cli.output import show
     from metrist.evaluate.check import check as check_run
-    from metrist.io.writing import whole
+    from metrist.io.writer import whole
 
     report = check_run(
         run,

@@ -59,7 +59,7 @@ def explain(
     from metrist.evaluate.explain import estimate_explanations
     from metrist.evaluate.explain import explain as study
     from metrist.io.compression import uncompressed_name
-    from metrist.io.writing import check_apart, check_place, whole
+    from metrist.io.writer import check_apart, check_place, whole
 
     if out is not None:
         if not uncompressed_name(out).endswith(".jsonl"):

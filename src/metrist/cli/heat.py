@@ -25,7 +25,7 @@ def heat(
 ) -> None:
     """Colour each token by how little the model expected it; wants a run of `metrist score --tokens`."""
     from metrist.cli.output import remark, say
-    from metrist.io.writing import whole
+    from metrist.io.writer import whole
     from metrist.run import load
 
     found = load(run).heat(metric, item=item, system=system, limit=limit)

@@ -71,7 +71,7 @@ def prompts(
     from metrist.cli.progress import progress_bar
     from metrist.errors import SpecError
     from metrist.evaluate.prompts import search_prompts
-    from metrist.io.writing import whole
+    from metrist.io.writer import whole
 
     if phrases and prompt_set:
         raise SpecError("give either --prompt-set or --prompt, not both")

@@ -25,7 +25,7 @@ def reproduce(
 ) -> None:
     """Compute tables of papers again, the paper's number beside ours, from data with human judgments."""
     from metrist.cli.output import remark, say
-    from metrist.io.writing import whole
+    from metrist.io.writer import whole
     from metrist.studies.reproduce.page import as_markdown
     from metrist.studies.reproduce.page import reproduce as sections_of
 

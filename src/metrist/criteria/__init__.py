@@ -7,9 +7,20 @@ criteria.suite("heap").accuracy["multi"]["CNG"]    what its paper reports
 
 from __future__ import annotations
 
-from metrist.criteria.criterion import Criterion
-from metrist.criteria.lookup import find, general, known, names, suite, suites
-from metrist.criteria.suite import Chosen, Circle, Figure, Grid, Suite
+from metrist.criteria.criterion import (
+    Chosen,
+    Circle,
+    Criterion,
+    Figure,
+    Grid,
+    Suite,
+    find,
+    general,
+    known,
+    names,
+    suite,
+    suites,
+)
 
 __all__ = [
     "Chosen",

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from metrist.errors import did_you_mean
-from metrist.io.cells import Cells, from_cells
-from metrist.io.json_lines import unreadable
-from metrist.io.place import Fault, shown
+from metrist.io.fields import as_name, as_texts
+from metrist.io.json_rows import unreadable
+from metrist.io.row_model import Fault, shown
 from metrist.io.rows import RowSource, file_source
-from metrist.io.values import as_name, as_texts
+from metrist.io.table_rows import Cells, from_cells
 
 #: The aspect under which a choice among several outputs is kept: 1 for the chosen one, 0 for the others.
 CHOSEN = "chosen"

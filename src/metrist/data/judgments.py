@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from metrist.data.choice_rows import CHOSEN, with_choices
 from metrist.errors import InputError, did_you_mean
-from metrist.io.entry import Entry
 from metrist.io.fields import check_fields
 from metrist.io.reader import Reader
+from metrist.io.row_model import Entry
 from metrist.ratings import Preference
 from metrist.records import Record
 

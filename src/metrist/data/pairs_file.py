@@ -10,12 +10,12 @@ from typing import Any
 
 from metrist.data.good_bad import Fields, GoodBad
 from metrist.errors import InputError, SpecError
-from metrist.io.cells import Cells
 from metrist.io.compression import uncompressed_name
-from metrist.io.place import Fault, shown
+from metrist.io.fields import as_name, as_number, as_optional_text
+from metrist.io.row_model import Fault, shown
 from metrist.io.rows import file_source
-from metrist.io.values import as_name, as_number, as_optional_text
-from metrist.io.writing import whole
+from metrist.io.table_rows import Cells
+from metrist.io.writer import whole
 
 SPLITS = ("train", "dev", "test")
 

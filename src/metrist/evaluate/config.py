@@ -21,7 +21,7 @@ from metrist.evaluate.selection import find_metric, opened
 from metrist.evaluate.settings_file import read_settings
 from metrist.evaluate.verdicts import Report
 from metrist.io.reader import read_records
-from metrist.io.writing import whole
+from metrist.io.writer import whole
 from metrist.llm.options import max_cost
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build

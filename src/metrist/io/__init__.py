@@ -1,10 +1,9 @@
 """Files: records and judgments read from any common format, results written whole."""
 
-from metrist.io.entry import Entry, FoundError, StoredChoice, StoredScore
-from metrist.io.place import Place
 from metrist.io.reader import Reader, Skipped, read_records
+from metrist.io.row_model import Entry, FoundError, Place, StoredChoice, StoredScore
 from metrist.io.rows import open_rows
-from metrist.io.writing import whole, whole_bytes
+from metrist.io.writer import whole, whole_bytes
 
 __all__ = [
     "Entry",

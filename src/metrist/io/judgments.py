@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from metrist.io.entry import FoundError, StoredChoice, StoredScore
-from metrist.io.fields import JUDGMENTS
-from metrist.io.place import Fault, shown
-from metrist.io.values import as_mapping, as_name, as_number, as_optional_text
+from metrist.io.fields import JUDGMENTS, as_mapping, as_name, as_number, as_optional_text
+from metrist.io.row_model import Fault, FoundError, StoredChoice, StoredScore, shown
 from metrist.ratings import Choice, Error, Preference, Rating, Side
 from metrist.records import Record
 

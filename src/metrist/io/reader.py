@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from metrist.errors import InputError
-from metrist.io.entry import Entry
+from metrist.io.dedup import Conflict, Inputs, Keys, Numbering
 from metrist.io.fields import check_fields
-from metrist.io.keys import Conflict, Inputs, Keys, Numbering
-from metrist.io.parse import RowParser
-from metrist.io.place import Fault, shown
+from metrist.io.row_model import Entry, Fault, shown
+from metrist.io.row_parser import RowParser
 from metrist.io.rows import RowSource, sources_of
 from metrist.records import Record
 

@@ -1,22 +1,75 @@
-"""Rows out of any source: one file or several, standard input, rows and frames in memory."""
+"""Which format a file is in: its suffix tells, or its first bytes where no suffix does."""
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
+from typing import IO, Any
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.cells import Cells
-from metrist.io.compression import STANDARD_INPUT, Meter, display_name, uncompressed_name
-from metrist.io.formats import FORMATS, file_rows
-from metrist.io.frames import frame_rows, plain
-from metrist.io.json_lines import Row
-from metrist.io.place import Fault, Place, shown
+from metrist.io.compression import (
+    BYTE_ORDER_MARK,
+    STANDARD_INPUT,
+    Meter,
+    compression_of,
+    display_name,
+    open_bytes,
+    uncompressed_name,
+)
+from metrist.io.json_rows import Row, json_line_rows, json_list_rows
+from metrist.io.row_model import Fault, Place, shown
+from metrist.io.table_rows import Cells, delimited_rows, frame_rows, parquet_rows, plain
 from metrist.records import Record
+
+FORMATS = {
+    ".jsonl": "lines",
+    ".ndjson": "lines",
+    ".json": "list or lines",
+    ".csv": ",",
+    ".tsv": "\t",
+    ".parquet": "parquet",
+}
+
+
+def file_rows(path: str, meter: Meter | None = None) -> Iterator[tuple[int, Row | Cells | Fault]]:
+    """The file's rows with the line each begins on (in Parquet: its number), or with what is wrong with them."""
+    name = display_name(path)
+    kind = FORMATS.get(PurePath(uncompressed_name(path)).suffix.lower(), "")
+    if kind == "parquet":
+        if compression_of(path):
+            raise InputError(f"{name}: Parquet compresses its own columns; unpack the file first")
+        yield from parquet_rows(path)
+        return
+    with open_bytes(path, meter) as stream:
+        # `.json` is used for one list as often as for an object a line.
+        if kind in ("", "list or lines"):
+            kind = _kind_by_first_bytes(stream, name)
+        yield from _text_rows(stream, name, kind)
+
+
+def _text_rows(stream: IO[bytes], name: str, kind: str) -> Iterator[tuple[int, Row | Cells | Fault]]:
+    if kind == "lines":
+        return json_line_rows(stream)
+    return json_list_rows(stream, name) if kind == "list" else delimited_rows(stream, name, kind)
+
+
+def _kind_by_first_bytes(stream: io.BufferedReader, name: str) -> str:
+    head = stream.peek(1).removeprefix(BYTE_ORDER_MARK).lstrip()
+    if head.startswith(b"PAR1"):
+        raise InputError(f"{name}: Parquet is read from files named .parquet only")
+    if head.startswith(b"["):
+        return "list"
+    if head.startswith(b"{") or not head:
+        return "lines"
+    return "\t" if b"\t" in head.split(b"\n", 1)[0] else ","
+
+
+# Rows out of any source: one file or several, standard input, rows and frames in memory.
+
 
 Numbered = Iterable[tuple[int, "Row | Cells | Record | Fault"]]
 UNNAMED = "unnamed"

@@ -12,7 +12,7 @@ from typing import Any
 
 from metrist.errors import RunError
 from metrist.io import whole
-from metrist.io.writing import check_apart
+from metrist.io.writer import check_apart
 from metrist.metrics.judging import is_unanswered
 from metrist.metrics.preferring import Comparator, Judgment
 from metrist.records import Pair

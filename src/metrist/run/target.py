@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metrist.errors import RunError
-from metrist.io.writing import check_apart
+from metrist.io.writer import check_apart
 from metrist.run.store.flat import check_writable, flat_suffix
 from metrist.run.store.folder import RunFolder
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import RunError
-from metrist.io.writing import whole
+from metrist.io.writer import whole
 from metrist.models.numpy_inference.whole_folder import disk_faults
 from metrist.train.own_folder import LOCK
 

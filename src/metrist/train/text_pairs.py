@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from metrist.errors import InputError
-from metrist.io.cells import Cells, from_cells
 from metrist.io.compression import STANDARD_INPUT
-from metrist.io.place import Fault, shown
+from metrist.io.fields import as_text, as_texts
 from metrist.io.reader import Skipped
+from metrist.io.row_model import Fault, shown
 from metrist.io.rows import RowSource, file_source
-from metrist.io.values import as_text, as_texts
+from metrist.io.table_rows import Cells, from_cells
 
 #: (condition, target)
 TextPair = tuple[str, str]

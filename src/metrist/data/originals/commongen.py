@@ -18,8 +18,8 @@ from metrist.data.originals.ordering import Answer, Question, grouped
 from metrist.data.originals.table import PathLike, cells
 from metrist.errors import InputError
 from metrist.io.compression import display_name
-from metrist.io.place import Fault
-from metrist.io.values import as_number
+from metrist.io.fields import as_number
+from metrist.io.row_model import Fault
 
 _CONCEPTS, _REFERENCE = "Concept set:", "Reference:"
 

@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 from metrist.data.originals.table import PathLike, table
 from metrist.errors import InputError
-from metrist.io.compression import display_name, open_bytes, uncompressed_name
-from metrist.io.json_lines import unreadable
-from metrist.io.place import Fault, shown
+from metrist.io.compression import BYTE_ORDER_MARK, decoded, display_name, open_bytes, uncompressed_name
+from metrist.io.fields import as_number, as_text
+from metrist.io.json_rows import unreadable
+from metrist.io.row_model import Fault, shown
 from metrist.io.rows import open_rows
-from metrist.io.text_lines import BYTE_ORDER_MARK, decoded
-from metrist.io.values import as_number, as_text
 
 T = TypeVar("T")
 

@@ -112,7 +112,7 @@ class JudgeCard:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a .json or .md file, whole or not at all."""
-        from metrist.io.writing import whole
+        from metrist.io.writer import whole
 
         text = self.to_json() + "\n" if checked_card_path(path).suffix == ".json" else self.to_markdown()
         with whole(path) as file:

@@ -15,7 +15,7 @@ import numpy as np
 from metrist.errors import RunError
 from metrist.evaluate.meta.judged import Floats, Judged
 from metrist.evaluate.meta.plan import Plan
-from metrist.io.writing import whole
+from metrist.io.writer import whole
 from metrist.report.cells import Count, Estimate, Number, Share, or_none
 from metrist.report.tables import Column, Table
 

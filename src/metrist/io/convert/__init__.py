@@ -7,9 +7,9 @@ stays with the record as extra.
 
 from __future__ import annotations
 
-from metrist.io.convert.fields import Row
+from metrist.io.convert.foreign_json import Row
 from metrist.io.convert.formats import KINDS, Kind, convert, detect
-from metrist.io.convert.lines import line_files
-from metrist.io.convert.writing import write_rows
+from metrist.io.convert.line_files import line_files
+from metrist.io.writer import write_rows
 
 __all__ = ["KINDS", "Kind", "Row", "convert", "detect", "line_files", "write_rows"]

@@ -14,10 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import InputError
-from metrist.io.convert.fields import Row, filled, listed, mapping, number, optional_text, text, texts, wrong
-from metrist.io.convert.json_files import read_document
-from metrist.io.convert.options import Options
-from metrist.io.place import shown
+from metrist.io.convert.foreign_json import (
+    Row,
+    filled,
+    listed,
+    mapping,
+    number,
+    optional_text,
+    read_document,
+    text,
+    texts,
+    wrong,
+)
+from metrist.io.convert.formats import Options
+from metrist.io.row_model import shown
 from metrist.io.rows import UNNAMED
 
 #: The names under which the BARTScore repository keeps human judgments.

@@ -16,10 +16,10 @@ from itertools import chain
 from pathlib import Path
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.convert.fields import Row, filled, listed, number
-from metrist.io.convert.options import Options
-from metrist.io.convert.text_lines import check_lengths, read_lines
-from metrist.io.place import shown
+from metrist.io.convert.foreign_json import Row, filled, listed, number
+from metrist.io.convert.formats import Options
+from metrist.io.convert.line_files import check_lengths, read_lines
+from metrist.io.row_model import shown
 
 #: From system to one number per line of its file, NaN where missing: compact, for test sets have a million scores.
 Columns = dict[str, "array[float]"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from metrist.data.good_bad import Fields, GoodBad
 from metrist.errors import InputError
-from metrist.io.writing import whole
+from metrist.io.writer import whole
 from metrist.studies.heap.jobs import Job
 
 Floats = NDArray[np.float64]

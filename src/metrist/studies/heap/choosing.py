@@ -16,7 +16,7 @@ import numpy as np
 
 from metrist.criteria import Suite
 from metrist.errors import RunError, SpecError, did_you_mean
-from metrist.io.writing import whole
+from metrist.io.writer import whole
 from metrist.studies.heap.answers import Result
 from metrist.studies.heap.crew import Failures
 from metrist.studies.heap.jobs import Codes

@@ -15,7 +15,7 @@ from metrist.data.heap import heap_pairs
 from metrist.data.shared_texts import Unit
 from metrist.data.splits import USUAL, assign
 from metrist.errors import InputError
-from metrist.io.writing import whole
+from metrist.io.writer import whole
 from metrist.studies.heap.jobs import SplitName
 
 

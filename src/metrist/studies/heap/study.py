@@ -15,7 +15,7 @@ from typing import Any
 from metrist import criteria as known
 from metrist.criteria import Suite
 from metrist.errors import InputError, RunError, did_you_mean
-from metrist.io.writing import whole
+from metrist.io.writer import whole
 from metrist.report.tables import Table
 from metrist.studies.heap.choosing import BUDGET, LOG, Search, check_search, in_words
 from metrist.studies.heap.clusters import clusters

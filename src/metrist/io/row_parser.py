@@ -8,11 +8,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from metrist.io import judgments
-from metrist.io.cells import Cells, from_cells
-from metrist.io.entry import Entry
-from metrist.io.fields import likely_column, renamed
-from metrist.io.place import Fault, Place, shown
-from metrist.io.values import as_name, as_optional_text, as_text, as_texts
+from metrist.io.fields import as_name, as_optional_text, as_text, as_texts, likely_column, renamed
+from metrist.io.row_model import Entry, Fault, Place, shown
+from metrist.io.table_rows import Cells, from_cells
 from metrist.records import Record
 
 _NUMBERED_REFERENCE = re.compile(r"reference_(\d{1,9})")
