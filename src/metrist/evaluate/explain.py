@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from metrist.errors import MetristError, RunError, SpecError, did_you_mean
 from metrist.evaluate.selection import find_metric
 from metrist.io import Reader, open_rows, read_records
-from metrist.io.fields import check_keywords
+from metrist.io.reader import check_keywords
 from metrist.llm import catalog as llms
 from metrist.llm.estimates import Estimate
 from metrist.metrics import catalog

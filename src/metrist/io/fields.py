@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.reader import read_records
 from metrist.io.row_model import Fault, shown
 
 TEXTS = ("output", "source", "references", "reference", "instruction")
@@ -138,24 +136,3 @@ def as_mapping(field: str, value: Any) -> dict[str, Any]:
     if wrong is not None:
         raise Fault(f"{field!r} must have texts for names, got {shown(wrong)}")
     return value
-
-
-# Keywords of functions that hand what they do not know on to `read_records`.
-
-
-def check_keywords(function: Callable[..., Any], reading: Mapping[str, Any]) -> None:
-    """Refuse a keyword that neither the function nor `read_records` has, in the function's own name: a misspelt one
-    would be refused by a function that the caller never called."""
-    own, passed_on = _named(function), _named(read_records)
-    for name in reading:
-        if name not in passed_on:
-            raise TypeError(
-                f"{function.__name__}() has no parameter {name!r}{did_you_mean(name, (*own, *passed_on))}; it takes "
-                f"{', '.join(own)}, and to read the records {', '.join(passed_on)}"
-            )
-
-
-def _named(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters that can be given by name alone."""
-    parameters = inspect.signature(function).parameters.values()
-    return tuple(one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY)

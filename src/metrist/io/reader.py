@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from metrist.errors import InputError
+from metrist.errors import InputError, did_you_mean
 from metrist.io.dedup import Conflict, Inputs, Keys, Numbering
 from metrist.io.fields import check_fields
 from metrist.io.row_model import Entry, Fault, shown
@@ -202,3 +203,20 @@ def _was_seen(seen: Numbering, *parts: tuple[Any, ...]) -> bool:
     # Of the text, not of the values: Python's hash takes -1 for -2.
     said = repr(parts)
     return seen.number(hash(said), hash(f"\0{said}")) < known
+
+
+def check_keywords(function: Callable[..., Any], reading: Mapping[str, Any]) -> None:
+    """Raise TypeError, in the name of `function`, for a keyword that neither it nor `read_records` accepts."""
+    own, passed_on = _keyword_parameters(function), _keyword_parameters(read_records)
+    for name in reading:
+        if name not in passed_on:
+            raise TypeError(
+                f"{function.__name__}() has no parameter {name!r}{did_you_mean(name, (*own, *passed_on))}; it takes "
+                f"{', '.join(own)}, and to read the records {', '.join(passed_on)}"
+            )
+
+
+def _keyword_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the keyword-only parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY)

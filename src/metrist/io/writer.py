@@ -18,7 +18,6 @@ from typing import IO, Any, BinaryIO, TextIO, cast
 
 from metrist.errors import RunError
 from metrist.io.compression import compression_of, display_name, uncompressed_name
-from metrist.io.convert.foreign_json import Row
 
 _DISK_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
@@ -161,7 +160,7 @@ def _packer(raw: IO[bytes], suffix: str) -> Any:
 # Rows into a file, which appears complete or not at all.
 
 
-def write_rows(rows: Iterable[Row], out: str | os.PathLike[str]) -> int:
+def write_rows(rows: Iterable[dict[str, Any]], out: str | os.PathLike[str]) -> int:
     """Write one JSON object a line, compressed as the name's ending says, and return how many there were."""
     if Path(uncompressed_name(out)).suffix not in (".jsonl", ".ndjson"):
         raise RunError(f"{out}: rows are written as JSON lines; name the file .jsonl, also .jsonl.gz, .xz or .zst")
@@ -173,7 +172,7 @@ def write_rows(rows: Iterable[Row], out: str | os.PathLike[str]) -> int:
     return count
 
 
-def json_line(row: Row) -> str:
+def json_line(row: dict[str, Any]) -> str:
     """The row as JSON that every reader takes: the NaN that Python would write is no JSON, and means "missing"."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from metrist.errors import MetristError, RunError
 from metrist.io import read_records
-from metrist.io.fields import check_keywords
+from metrist.io.reader import check_keywords
 from metrist.llm.estimates import Estimate, estimating
 from metrist.metrics.base import Metric
 from metrist.metrics.comparators import comparator

@@ -14,7 +14,7 @@ import numpy as np
 from metrist._version import __version__
 from metrist.errors import RunError
 from metrist.io import Reader, read_records
-from metrist.io.fields import check_keywords
+from metrist.io.reader import check_keywords
 from metrist.metrics.base import Metric
 from metrist.metrics.catalog import build
 from metrist.records import Record

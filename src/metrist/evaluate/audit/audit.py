@@ -18,7 +18,7 @@ from metrist.evaluate.audit.material import Material, gather
 from metrist.evaluate.audit.people import choice_findings, people_findings
 from metrist.evaluate.audit.probes import probe_findings
 from metrist.io import read_records
-from metrist.io.fields import check_keywords
+from metrist.io.reader import check_keywords
 from metrist.llm import catalog
 from metrist.llm.base import LLM
 from metrist.llm.estimates import Estimate, estimating

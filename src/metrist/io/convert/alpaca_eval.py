@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import InputError
-from metrist.io.convert.foreign_json import Row, filled, number, optional_text, read_entries, text, wrong
-from metrist.io.convert.formats import Options
+from metrist.io.convert.foreign_json import Options, Row, filled, number, optional_text, read_entries, text, wrong
 
 _OUTPUT_FIELDS = frozenset({"instruction", "input", "output", "generator"})
 # What a judgment keeps beside itself: all of its other fields tell of the judge's run (price, time, raw answer) and

@@ -15,6 +15,7 @@ from typing import Any
 
 from metrist.errors import InputError
 from metrist.io.convert.foreign_json import (
+    Options,
     Row,
     filled,
     listed,
@@ -26,7 +27,6 @@ from metrist.io.convert.foreign_json import (
     texts,
     wrong,
 )
-from metrist.io.convert.formats import Options
 from metrist.io.row_model import shown
 from metrist.io.rows import UNNAMED
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -152,3 +153,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {shown(twice)} is there twice in one object")
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`system` names outputs that come without a name. `ratings` are the names of scores given by people. `references`
+    are the names of the references to take, None for all."""
+
+    system: str | None = None
+    task: str | None = None
+    language: str | None = None
+    ratings: Collection[str] | None = None
+    references: Collection[str] | None = None

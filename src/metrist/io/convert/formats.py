@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from metrist.errors import InputError, did_you_mean
 from metrist.io.convert import alpaca_eval, bartscore, mt_metrics_eval
-from metrist.io.convert.foreign_json import Row, listed, read_document, read_entries
+from metrist.io.convert.foreign_json import Options, Row, listed, read_document, read_entries
 from metrist.io.row_model import shown
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """`system` names outputs that come without a name. `ratings` are the names of scores given by people. `references`
-    are the names of the references to take, None for all."""
-
-    system: str | None = None
-    task: str | None = None
-    language: str | None = None
-    ratings: Collection[str] | None = None
-    references: Collection[str] | None = None
-
 
 # Which format is it? Detection looks at the first of what is there; conversion then checks all of it.
 

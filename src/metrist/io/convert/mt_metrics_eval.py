@@ -16,8 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.convert.foreign_json import Row, filled, listed, number
-from metrist.io.convert.formats import Options
+from metrist.io.convert.foreign_json import Options, Row, filled, listed, number
 from metrist.io.convert.line_files import check_lengths, read_lines
 from metrist.io.row_model import shown
 
