@@ -39,6 +39,9 @@ class Metric:
     in_name: ClassVar[tuple[str, ...]] = ()
     #: Whether the metric holds something large, such as a model: a run then uses one worker per device, not per core.
     resident: ClassVar[bool] = False
+    #: Whether the metric calls an LLM: worker processes then share the limits on requests, and failed calls are retried
+    #: when the run is resumed. A metric that holds such a metric or an LLM as a setting need not repeat it.
+    asks_llm: ClassVar[bool] = False
     #: Settings that name a program to run: like import paths, they are taken from Python and the command line alone.
     programs: ClassVar[tuple[str, ...]] = ()
 

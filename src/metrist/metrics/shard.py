@@ -10,19 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.records import Record
+from metrist.runtime import Runtime
 
 _T = TypeVar("_T")
 
 
 class Shard:
-    """Records with a memory: `once(key, make)` makes a thing for the first metric that asks, keeps it for the rest.
-    `tokens` asks metrics that look at single tokens to say what they found at each."""
+    """Records that are scored together, the work that their metrics share, and the runtime to compute with.
 
-    __slots__ = ("_made", "records", "tokens")
+    `once(key, make)` computes a value for the first metric that needs it and keeps it for the others. `tokens` asks
+    metrics that look at single tokens to return a score for each. Without a `runtime`, the environment decides.
+    """
 
-    def __init__(self, records: Sequence[Record], *, tokens: bool = False) -> None:
+    __slots__ = ("_made", "records", "runtime", "tokens")
+
+    def __init__(self, records: Sequence[Record], *, tokens: bool = False, runtime: Runtime | None = None) -> None:
         self.records = tuple(records)
         self.tokens = tokens
+        self.runtime = runtime or Runtime.from_environment()
         self._made: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:

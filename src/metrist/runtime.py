@@ -1,0 +1,144 @@
+"""Settings that decide where and how fast a run computes, and what it may cost. None of them changes a score."""
+
+from __future__ import annotations
+
+import math
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from metrist.errors import RunError
+
+#: The environment variable that gives each field its default.
+VARIABLES = {
+    "device": "METRIST_DEVICE",
+    "batch_tokens": "METRIST_BATCH_TOKENS",
+    "cache": "METRIST_CACHE",
+    "cache_gb": "METRIST_CACHE_GB",
+    "max_cost": "METRIST_MAX_COST",
+    "concurrency": "METRIST_LLM_CONCURRENCY",
+    "rpm": "METRIST_LLM_RPM",
+    "tpm": "METRIST_LLM_TPM",
+    "timeout": "METRIST_LLM_TIMEOUT",
+    "attempts": "METRIST_LLM_ATTEMPTS",
+    "max_wait": "METRIST_LLM_PATIENCE",
+    "llm_cache": "METRIST_LLM_CACHE",
+    "prices": "METRIST_PRICES",
+    "run_id": "METRIST_LLM_RUN",
+}
+_COUNTS = ("batch_tokens", "concurrency", "rpm", "tpm", "attempts")
+_AMOUNTS = ("cache_gb", "timeout", "max_wait")
+_PATHS = ("cache", "llm_cache", "prices")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """Where and how fast a run computes. Nothing in it changes a score.
+
+    Functions take it as an argument and hand it down; worker processes receive a pickled copy. Two runs in two
+    threads can therefore use different devices, caches and budgets at the same time.
+    """
+
+    #: "auto" (CUDA, else MPS, else CPU), "map" (spread over all cards), or a torch device such as "cuda:1".
+    device: str = "auto"
+    #: Tokens per batch; None: as many as suit the device.
+    batch_tokens: int | None = None
+    #: Folder in which models' vectors and likelihoods are kept between runs; None: they are not kept.
+    cache: Path | None = None
+    #: Size at which that cache stops growing, in GB (10^9 bytes).
+    cache_gb: float = 10.0
+    #: US dollars that LLM calls may cost; None: no limit.
+    max_cost: float | None = None
+    #: LLM requests in flight at most.
+    concurrency: int = 16
+    #: LLM requests and tokens per minute; None: no limit.
+    rpm: int | None = None
+    tpm: int | None = None
+    #: Seconds that one attempt of an LLM request may take.
+    timeout: float = 300.0
+    #: Attempts at one LLM request, and seconds until it is given up.
+    attempts: int = 8
+    max_wait: float = 900.0
+    #: Folder of the LLM answer cache; None: the user's cache folder.
+    llm_cache: Path | None = None
+    #: File of LLM prices that is consulted before the shipped one.
+    prices: Path | None = None
+    #: Identifies the run to which LLM costs are charged: processes with the same id share one budget.
+    run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise RunError(f"{name} must be a whole number of at least 1, got {value!r}")
+        for name in _AMOUNTS:
+            if not 0 < getattr(self, name) < math.inf:
+                raise RunError(f"{name} must be a number above 0, got {getattr(self, name)!r}")
+        if self.max_cost is not None and not 0 <= self.max_cost < math.inf:
+            raise RunError(f"max_cost must be an amount in US dollars such as 2.50, got {self.max_cost!r}")
+        for name in _PATHS:
+            value = getattr(self, name)
+            if value is not None:  # Absolute: a worker, or a later change of directory, must not move it.
+                object.__setattr__(self, name, Path(value).expanduser().absolute())
+        if self.cache is not None and self.cache.exists() and not self.cache.is_dir():
+            raise RunError(f"cache must be a folder, but {self.cache} is a file")
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Runtime:
+        """The settings that environment variables give; unset and empty variables leave the defaults."""
+        options: dict[str, Any] = {}
+        for name, variable in VARIABLES.items():
+            text = environ.get(variable)
+            if not text:
+                continue
+            try:
+                options[name] = _parse(name, text)
+                cls(**{name: options[name]})
+            except RunError as error:
+                raise RunError(f"environment variable {variable}: {error}") from None
+        return cls(**options)
+
+    def override(self, **options: Any) -> Runtime:
+        """A copy with these fields changed; None leaves a field as it is.
+
+        The copy always has a `run_id`. It is a new one where `max_cost` is given, so that a budget counts only what is
+        spent under it.
+        """
+        unknown = options.keys() - {field.name for field in fields(self)}
+        if unknown:
+            raise TypeError(f"Runtime has no field {min(unknown)!r}")
+        changes = {name: value for name, value in options.items() if value is not None}
+        if "run_id" not in changes and ("max_cost" in changes or self.run_id is None):
+            changes["run_id"] = uuid.uuid4().hex
+        return replace(self, **changes)
+
+    def split(self, processes: int) -> Runtime:
+        """The share of one of several processes that call LLMs at the same time: together they keep the limits."""
+
+        def share(limit: int | None) -> int | None:
+            return None if limit is None else max(1, limit // processes)
+
+        return replace(
+            self, concurrency=max(1, self.concurrency // processes), rpm=share(self.rpm), tpm=share(self.tpm)
+        )
+
+    @property
+    def max_llm_processes(self) -> int:
+        """How many processes can share the LLM limits: each needs at least one request and one token."""
+        return min(limit for limit in (self.concurrency, self.rpm, self.tpm) if limit is not None)
+
+
+def _parse(name: str, text: str) -> str | int | float | Path:
+    try:
+        if name in _COUNTS and text.isascii() and text.isdigit():
+            return int(text)
+        if name in _COUNTS:
+            raise RunError(f"{name} must be a whole number of at least 1, got {text!r}")
+        if name in _AMOUNTS or name == "max_cost":
+            return float(text)
+    except ValueError:
+        raise RunError(f"{name} must be a number, got {text!r}") from None
+    return Path(text) if name in _PATHS else text
