@@ -109,6 +109,12 @@ models-package: $(RELEASE)/.ready  ## metrist-models: wheel and source package, 
 	$(RELEASE)/bin/python -m build --outdir dist/models models
 	$(RELEASE)/bin/twine check --strict dist/models/*
 
+constraints: $(RELEASE)/.ready  ## resolve constraints-ci.txt anew: the versions that CI tests with
+	printf './models\n.[standard]\n' | $(RELEASE)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
+		--constraint constraints-cpu.txt --group tests --group checks --group coverage \
+		--no-emit-package metrist --no-emit-package metrist-models --no-annotate \
+		--custom-compile-command "make constraints" --output-file constraints-ci.txt -
+
 check-tag:  ## is TAG=v1.2.3 the version of the package, with a dated section in the changelog?
 	$(PYTHON) .ci/check_tag.py "$(TAG)"
 
