@@ -18,7 +18,7 @@ from machine_texts import LOW, SEED
 from packaged_texts import highlighted_news, service_dialogues, tasks
 from preference_texts import Known, abstracts, articles, dialogues, lines, stories
 
-from metrist.data.good_bad import GoodBad
+from metrist.data.pairs import GoodBad
 
 #: Criteria of a text alone: no source is shown with them.
 ALONE = frozenset({"fluency", "grammaticality", "naturalness", "understandability"})

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 
 from metrist import criteria
-from metrist.data.good_bad import Fields, GoodBad
+from metrist.data.pairs import Fields, GoodBad
 
 #: What can be asked of a text that stands alone, and what needs its context.
 ALONE = ("fluency", "grammaticality", "naturalness", "understandability")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from metrist import criteria
-from metrist.data.pairs_file import read_good_bad
+from metrist.data.pairs import read_good_bad
 from metrist.models import reward
 from metrist.models.options import Options
 from metrist.train.judging_pairs import accuracy, score_pairs

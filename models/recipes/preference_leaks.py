@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 from agreement import DATA, rows
 
-from metrist.data.good_bad import GoodBad
-from metrist.data.pairs_file import read_good_bad
-from metrist.data.similar_texts import normalised
+from metrist.data.pairs import GoodBad, read_good_bad
+from metrist.data.text_overlap import normalised
 
 JUDGED = ("summeval", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar")
 LEARNED = ("train", "dev")

@@ -25,11 +25,9 @@ from preference_texts import TRANSLATIONS, Known, heap_on_its_honest_split, turn
 
 from metrist import criteria
 from metrist.data.build import build_pairs
-from metrist.data.good_bad import Fields, GoodBad
 from metrist.data.judgments import Judgments, read_judgments
-from metrist.data.pairs_file import write_good_bad
+from metrist.data.pairs import Fields, GoodBad, Shape, write_good_bad
 from metrist.data.rules import Aim, Rules
-from metrist.data.shape import Shape
 from metrist.data.splits import split_pairs
 
 #: No more of a text than its first and last so many words is kept: a model of 512 tokens reads no more of it.

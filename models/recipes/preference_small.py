@@ -20,7 +20,7 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from metrist.data.pairs_file import read_good_bad
+from metrist.data.pairs import read_good_bad
 from metrist.models.options import Options
 from metrist.models.reward_layout import Layout
 from metrist.train.preference import Request, train

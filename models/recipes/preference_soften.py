@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from preference_asked import new_pairs
 
-from metrist.data.good_bad import GoodBad
-from metrist.data.pairs_file import read_good_bad, write_good_bad
+from metrist.data.pairs import GoodBad, read_good_bad, write_good_bad
 from metrist.models import reward
 from metrist.models.options import Options
 from metrist.models.rewards import Reward

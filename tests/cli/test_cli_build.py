@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from metrist.data.pairs_file import read_good_bad
+from metrist.data.pairs import read_good_bad
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from metrist.data.good_bad import GoodBad
-from metrist.data.pairs_file import write_good_bad
+from metrist.data.pairs import GoodBad, write_good_bad
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metrist.data.good_bad import GoodBad
-from metrist.data.pairs_file import read_good_bad
+from metrist.data.pairs import GoodBad, read_good_bad
 
 
 @pytest.fixture(scope="session")

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from metrist.data.build import Built, Splitting, build_pairs
-from metrist.data.good_bad import GoodBad
 from metrist.data.judgments import read_judgments
 from metrist.data.leaks import leaks
+from metrist.data.pairs import GoodBad, Shape
 from metrist.data.rules import Aim, Rules
-from metrist.data.shape import Shape
 from metrist.errors import InputError, SpecError
 
 Row = dict[str, Any]

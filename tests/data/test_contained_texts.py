@@ -9,7 +9,7 @@ from itertools import combinations
 
 import pytest
 
-from metrist.data.contained_texts import contained_texts
+from metrist.data.text_overlap import contained_texts
 from metrist.errors import SpecError
 
 
@@ -55,7 +55,7 @@ def test_all_texts_inside_others_are_found_and_no_others(threshold: float, vocab
 def test_meetings_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     texts = list(dict.fromkeys(text for _ in range(30) for text in dialogue(rng, 4)))
-    monkeypatch.setattr("metrist.data.contained_texts._AT_ONCE", 100)
+    monkeypatch.setattr("metrist.data.text_overlap._AT_ONCE", 100)
     assert [tuple(pair) for pair in contained_texts(texts).tolist()] == sorted(naive(texts, 0.8))
 
 
@@ -69,7 +69,7 @@ def test_seven_words_are_a_phrase_and_lie_inside_nothing() -> None:
 
 
 def test_a_crowd_of_texts_from_one_template_is_not_compared_two_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.data.contained_texts._CROWD", 1_000)
+    monkeypatch.setattr("metrist.data.text_overlap._CROWD", 1_000)
     template = " ".join(f"w{at}" for at in range(60))
     texts = [f"{template} about the number {at}" for at in range(300)]
     found = contained_texts(texts)
@@ -81,7 +81,7 @@ def test_a_crowd_of_texts_from_one_template_is_not_compared_two_by_two(monkeypat
 
 def test_the_same_is_found_whatever_the_seed_of_pythons_hashes() -> None:
     code = (
-        "import metrist.data.contained_texts as c; c._CROWD = 100; "
+        "import metrist.data.text_overlap as c; c._CROWD = 100; "
         "t = ' '.join(f'w{at}' for at in range(60)); "
         "print(c.contained_texts([f'{t} about {at % 7} of {at}' for at in range(200)]).tolist())"
     )

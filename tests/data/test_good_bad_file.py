@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from metrist.data.good_bad import GoodBad
-from metrist.data.pairs_file import check_name, read_good_bad, write_good_bad
+from metrist.data.pairs import GoodBad, check_name, read_good_bad, write_good_bad
 from metrist.errors import InputError, SpecError
 
 GOOD = [["source", "a text"], ["output", "good"]]

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from metrist import criteria
-from metrist.data.good_bad import GoodBad
 from metrist.data.heap import heap_pairs, instructed
-from metrist.data.pairs_file import write_good_bad
+from metrist.data.pairs import GoodBad, write_good_bad
 from metrist.data.splits import positional
 from metrist.errors import InputError, SpecError
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from metrist.data.aggregate import share_above
 from metrist.data.build import Built, Splitting, build_pairs
 from metrist.data.judgments import read_judgments
 from metrist.data.leaks import leaks
+from metrist.data.pairing import share_above
+from metrist.data.pairs import Shape
 from metrist.data.rules import Aim, Rules
-from metrist.data.shape import Shape
 from metrist.errors import InputError
 
 Row = dict[str, Any]

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from metrist.data.similar_texts import near_duplicates, normalised
+from metrist.data.text_overlap import near_duplicates, normalised
 from metrist.errors import SpecError
 
 
@@ -71,7 +71,7 @@ def test_normalised_texts_have_small_words_without_punctuation() -> None:
 
 
 def test_a_crowd_of_texts_from_one_template_hangs_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.data.similar_texts._CROWD", 400)
+    monkeypatch.setattr("metrist.data.text_overlap._CROWD_SIMILAR_TEXTS", 400)
     texts = [f"write a short and friendly poem for a child about the number {at}" for at in range(500)]
     found = near_duplicates(texts)
     assert len(found) < 50 * len(texts)

@@ -12,10 +12,10 @@ from itertools import combinations
 
 import pytest
 
-from metrist.data.good_bad import GoodBad
 from metrist.data.leaks import Leak, leaks
-from metrist.data.shared_texts import Unit
+from metrist.data.pairs import GoodBad
 from metrist.data.splits import USUAL, Split, assign, positional, split_pairs
+from metrist.data.text_overlap import Unit
 from metrist.errors import InputError, SpecError
 
 

@@ -11,8 +11,7 @@ import pytest
 from toy_pairs import answer_pairs
 
 from metrist import criteria
-from metrist.data.good_bad import GoodBad
-from metrist.data.pairs_file import write_good_bad
+from metrist.data.pairs import GoodBad, write_good_bad
 from metrist.errors import InputError
 from metrist.train.pair_material import gather_pairs
 

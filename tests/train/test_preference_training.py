@@ -21,7 +21,7 @@ from toy_pairs import answer_pairs, preference_request
 
 from forked_processes import exit_code, forked
 from metrist import criteria
-from metrist.data.good_bad import Fields, GoodBad
+from metrist.data.pairs import Fields, GoodBad
 from metrist.errors import InputError, ModelError, RunError
 from metrist.models.options import Options
 from metrist.models.reward import load

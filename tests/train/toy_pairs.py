@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from metrist.data.good_bad import GoodBad
+from metrist.data.pairs import GoodBad
 from metrist.models.options import Options
 from metrist.train.preference import Request
 from metrist.train.recipe import Recipe

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metrist.data.build import Splitting
-    from metrist.data.good_bad import GoodBad
     from metrist.data.judgments import Judgments
+    from metrist.data.pairs import GoodBad, Shape
     from metrist.data.rules import Aim
-    from metrist.data.shape import Shape
 
 build = typer.Typer(
     name="build",
@@ -159,7 +158,7 @@ def pairs(
     from metrist.cli.output import counted, remark, show
     from metrist.data.build import build_pairs
     from metrist.data.judgments import read_judgments
-    from metrist.data.pairs_file import check_name, write_good_bad
+    from metrist.data.pairs import check_name, write_good_bad
     from metrist.data.rules import Rules
     from metrist.io.writer import check_apart
 
@@ -214,7 +213,7 @@ def split(
     """Split a file of pairs anew, so that nothing on one side was seen on another; print the sides."""
     from metrist.cli.build_tables import sides_table
     from metrist.cli.output import counted, remark, show
-    from metrist.data.pairs_file import check_name, read_good_bad, write_good_bad
+    from metrist.data.pairs import check_name, read_good_bad, write_good_bad
     from metrist.data.splits import Split, positional, split_pairs
     from metrist.io.writer import check_apart
 
@@ -245,7 +244,7 @@ def leaks(
     from metrist.cli.build_tables import leaks_table
     from metrist.cli.output import show
     from metrist.data.leaks import leaks as find_leaks
-    from metrist.data.pairs_file import read_good_bad
+    from metrist.data.pairs import read_good_bad
 
     found = find_leaks(_read_split(read_good_bad(source)), near, inside)
     show(leaks_table(found, near, inside), form)
@@ -281,7 +280,7 @@ def _shares(text: str) -> tuple[float, float, float]:
 
 
 def _shape(judged: Judgments, context: str | None, labels: list[str]) -> Shape:
-    from metrist.data.shape import Shape
+    from metrist.data.pairs import Shape
 
     if context is None:
         known = judged.records.values()
@@ -307,7 +306,7 @@ def _aims(
     opposite: list[str],
     choices: list[str],
 ) -> list[Aim]:
-    from metrist.data.choice_rows import CHOSEN
+    from metrist.data.judgments import CHOSEN
     from metrist.data.rules import Aim
 
     for aspect in (*aspects, *opposite, *choices):

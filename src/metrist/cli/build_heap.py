@@ -39,7 +39,7 @@ def heap(
     """Make pairs of a data set that HEAP was made of, from the files that its authors published."""
     from metrist.cli.output import counted, remark
     from metrist.data import originals
-    from metrist.data.pairs_file import check_name, write_good_bad
+    from metrist.data.pairs import check_name, write_good_bad
     from metrist.data.splits import positional
     from metrist.io.writer import check_apart
 

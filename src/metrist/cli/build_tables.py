@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from metrist.data.account import REASONS, reasons_of
 from metrist.data.build import Built
-from metrist.data.contained_texts import FEWEST_WORDS_INSIDE
 from metrist.data.leaks import Leak
-from metrist.data.pairs_file import SPLITS
-from metrist.data.rules import Rules
+from metrist.data.pairs import SPLITS
+from metrist.data.rules import REASONS, Rules, reasons_of
 from metrist.data.splits import Split
-from metrist.data.word_grams import GRAM
+from metrist.data.text_overlap import FEWEST_WORDS_INSIDE, GRAM
 from metrist.report.tables import Column, Table
 
 

@@ -1,4 +1,4 @@
-"""From judgments to pairs, with an account of every pair that could have been made."""
+"""What became of all pairs that could have been made: each is kept, or dropped for one reason."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from dataclasses import dataclass, replace
 from math import comb
 from typing import Literal
 
-from metrist.data.account import TWO_SIDES, Account
-from metrist.data.contained_texts import INSIDE
-from metrist.data.good_bad import GoodBad
+from metrist.data.judged_pairs import Rated, RatingOrder, preferred_pairs, rated_outputs
 from metrist.data.judgments import Judgments
 from metrist.data.pairing import among_all, within_items
-from metrist.data.pairs_file import SPLITS
-from metrist.data.preferred_pairs import preferred_pairs
-from metrist.data.rated_pairs import Rated, RatingOrder, rated_outputs
-from metrist.data.rules import Aim, Rules
-from metrist.data.shape import Shape
-from metrist.data.shared_texts import Unit
-from metrist.data.similar_texts import NEAR
+from metrist.data.pairs import SPLITS, GoodBad, Shape
+from metrist.data.rules import TWO_SIDES, Account, Aim, Rules
 from metrist.data.splits import Shares, assign, check_shares, positional, split_pairs
+from metrist.data.text_overlap import INSIDE, NEAR, Unit
 from metrist.errors import InputError, SpecError
+
+# How judgments become pairs: the choices a user has, checked when they are made.
+
+
+# From judgments to pairs, with an account of every pair that could have been made.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

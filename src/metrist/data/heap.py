@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from metrist import criteria
 from metrist.criteria import Criterion
-from metrist.data.good_bad import GoodBad
-from metrist.data.pairs_file import read_good_bad
+from metrist.data.pairs import GoodBad, read_good_bad
 from metrist.errors import InputError, SpecError
 
 Wording = int | Mapping[str, int]

@@ -1,18 +1,108 @@
-"""All that people said of the outputs in some files: ratings, choices and preferences by aspect."""
+"""Rows in which people chose one of several outputs, taken apart into a row for each output."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from metrist.data.choice_rows import CHOSEN, with_choices
 from metrist.errors import InputError, did_you_mean
-from metrist.io.fields import check_fields
+from metrist.io.fields import as_name, as_texts, check_fields
+from metrist.io.json_rows import unreadable
 from metrist.io.reader import Reader
-from metrist.io.row_model import Entry
+from metrist.io.row_model import Entry, Fault, shown
+from metrist.io.rows import RowSource, file_source
+from metrist.io.table_rows import Cells, from_cells
 from metrist.ratings import Preference
 from metrist.records import Record
+
+#: The aspect under which a choice among several outputs is kept: 1 for the chosen one, 0 for the others.
+CHOSEN = "chosen"
+
+
+def with_choices(path: str | os.PathLike[str]) -> RowSource:
+    """A file's rows; one with `outputs` and `chosen` becomes a row for each output, rated 1 where chosen, else 0.
+
+    `chosen` is a position that counts from 1, a system's name, or a list with one of these for each rater.
+    """
+    source = file_source(path)
+
+    def read() -> Iterator[tuple[int, Any]]:
+        for line, row in source.read():
+            for one in _rows(row):
+                yield line, one
+
+    return replace(source, read=read)
+
+
+def _rows(row: Any) -> list[Any]:
+    if not isinstance(row, dict) or row.get(CHOSEN) is None or row.get("outputs") is None:
+        return [row]
+    try:
+        return _one_each(_from_table(row) if type(row) is Cells else dict(row))
+    except Fault as fault:
+        return [fault]
+
+
+def _from_table(cells: Cells) -> dict[str, Any]:
+    """A table's row as JSON would have it: a position or a list of choices is written out in its cell."""
+    row = from_cells(cells)
+    chosen = row.get(CHOSEN)
+    if isinstance(chosen, str) and (chosen.isdecimal() or chosen.lstrip().startswith("[")):
+        try:
+            row[CHOSEN] = json.loads(chosen)
+        except ValueError as error:
+            raise Fault(f"{CHOSEN!r} must hold JSON: {unreadable(error)}") from None
+    return row
+
+
+def _one_each(row: dict[str, Any]) -> list[dict[str, Any]]:
+    outputs = as_texts("outputs", row.pop("outputs"))
+    systems = _systems(row.pop("systems", None), len(outputs))
+    chosen = row.pop(CHOSEN)
+    said = chosen if isinstance(chosen, list) else [chosen]
+    raters = row.get("raters")
+    if isinstance(raters, list) and len(raters) == len(said):
+        # Who skipped the choice is no rater of it.
+        row["raters"] = [rater for rater, one in zip(raters, said, strict=True) if one is not None]
+    votes = [_position(one, systems) for one in said if one is not None]
+    if not votes:
+        raise Fault(f"{CHOSEN!r} is an empty list: it must name the chosen output for each rater")
+    rated = row.pop("ratings", None)
+    if rated:
+        raise Fault(f"'ratings' cannot stand beside {CHOSEN!r} in a row of several outputs")
+    return [
+        {**row, "system": system, "output": output, "ratings": {CHOSEN: [int(vote == at) for vote in votes]}}
+        for at, (system, output) in enumerate(zip(systems, outputs, strict=True))
+    ]
+
+
+def _systems(named: Any, count: int) -> list[str]:
+    if named is None:
+        return [str(number) for number in range(1, count + 1)]
+    if not isinstance(named, list) or len(named) != count:
+        raise Fault(f"'systems' must be a list of {count} names, one for each output, got {shown(named)}")
+    systems = [as_name("systems", name) for name in named]
+    if len(set(systems)) != count:
+        raise Fault(f"'systems' must name each system once, got {shown(named)}")
+    return systems
+
+
+def _position(chosen: Any, systems: list[str]) -> int:
+    if isinstance(chosen, str):
+        if chosen not in systems:
+            raise Fault(f"{CHOSEN!r} names no system of the row: {shown(chosen)}{did_you_mean(chosen, systems)}")
+        return systems.index(chosen)
+    if type(chosen) is not int or not 1 <= chosen <= len(systems):
+        wanted = f"a system's name or a position from 1 to {len(systems)}"
+        raise Fault(f"{CHOSEN!r} must be {wanted}, got {shown(chosen)}")
+    return chosen - 1
+
+
+# All that people said of the outputs in some files: ratings, choices and preferences by aspect.
+
 
 #: (item, system)
 Key = tuple[str, str]

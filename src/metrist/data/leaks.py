@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from metrist.data.contained_texts import INSIDE, contained_texts
-from metrist.data.good_bad import GoodBad
-from metrist.data.pairs_file import SPLITS
-from metrist.data.shared_texts import Numbered, Unit
-from metrist.data.similar_texts import NEAR, near_duplicates
+from metrist.data.pairs import SPLITS, GoodBad
+from metrist.data.text_overlap import INSIDE, NEAR, Numbered, Unit, contained_texts, near_duplicates
 from metrist.errors import InputError
 
 

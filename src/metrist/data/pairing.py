@@ -1,7 +1,9 @@
-"""Which outputs are set against each other: those of one item, or any two, as many as the cap allows."""
+"""Whether two outputs can be compared at all, whatever people said of them."""
 
 from __future__ import annotations
 
+import math
+import statistics
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,10 +13,86 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from metrist.data.account import COMPARED, NOT_DRAWN, OVER_CAP, REPEATED, Account
-from metrist.data.good_bad import Fields, GoodBad
-from metrist.data.rules import Rules
+from metrist.data import rules as reasons
+from metrist.data.judgments import Said
+from metrist.data.pairs import Fields, GoodBad
+from metrist.data.rules import COMPARED, NOT_DRAWN, OVER_CAP, REPEATED, Account, How, Rules
 from metrist.errors import SpecError
+
+
+def unfit(first: Fields | None, second: Fields | None, rules: Rules) -> str | None:
+    """Why two outputs make no pair, or None where they may. Fields are None without their context."""
+    if first is None or second is None:
+        return reasons.NO_CONTEXT
+    if not (first[-1][1].strip() and second[-1][1].strip()):
+        return reasons.EMPTY_TEXT
+    if first[:-1] != second[:-1]:
+        return reasons.OTHER_CONTEXT if rules.within == "item" else None
+    return reasons.SAME_TEXT if first[-1] == second[-1] else None
+
+
+# Several raters' values made one, and how sure they are of an order together.
+
+
+#: Values nearer than this, for their size, are equal: .1 + .2 is not exactly .3.
+EQUAL = 1e-9
+
+
+def aggregated(said: Sequence[Said], how: How) -> float:
+    """One value for all raters'."""
+    return _WAYS[how]([value for _, value in said])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _majority(values: Sequence[float]) -> float:
+    """The value that most raters gave; of several that are equally common, their mean."""
+    counts = Counter(values)
+    most = max(counts.values())
+    return _mean([value for value, count in counts.items() if count == most])
+
+
+_WAYS: dict[How, Callable[[Sequence[float]], float]] = {
+    "mean": _mean,
+    "median": statistics.median,
+    "majority": _majority,
+}
+
+
+def gap(first: float, second: float) -> float:
+    """By how much the first is higher; exactly 0 where they are equal but for rounding."""
+    found = first - second
+    return 0.0 if abs(found) <= EQUAL * max(1.0, abs(first), abs(second)) else found
+
+
+def share_above(first: Sequence[Said], second: Sequence[Said]) -> float:
+    """The probability that a rater puts the first above the second, ties counted half. Raters who judged both are
+    asked where most values are theirs; where they are few, or unknown, each value of the first is set against each of
+    the second."""
+    common = {rater for rater, _ in first if rater is not None} & {rater for rater, _ in second}
+    theirs = sum(rater in common for rater, _ in (*first, *second))
+    every = [(one, other) for one in first for other in second]
+    if 2 * theirs > len(first) + len(second):
+        every = [(one, other) for one, other in every if one[0] == other[0] and one[0] in common]
+    compared = [(one, other) for (_, one), (_, other) in every]
+    return _mean([0.5 + 0.5 * ((gap(one, other) > 0) - (gap(one, other) < 0)) for one, other in compared])
+
+
+def share_of_votes(first: Sequence[Said], second: Sequence[Said]) -> float:
+    """Of the raters who chose one of these two outputs among several, the share that chose the first."""
+    ours, theirs = (math.fsum(value for _, value in said) for said in (first, second))
+    return ours / (ours + theirs)
+
+
+def share_preferring(said: Sequence[Said]) -> float:
+    """The share of raters who prefer the first, ties counted half."""
+    return _mean([(1 + sign) / 2 for _, sign in said])
+
+
+# Which outputs are set against each other: those of one item, or any two, as many as the cap allows.
+
 
 #: More pairs than this are drawn, never all taken.
 MOST_UNDRAWN = 1_000_000

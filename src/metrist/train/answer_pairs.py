@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.data.good_bad import GoodBad
+from metrist.data.pairs import GoodBad
 from metrist.models.reward_layout import Encode, Judged, lay_out
 from metrist.models.reward_settings import RewardSettings
 

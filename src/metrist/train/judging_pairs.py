@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.data.good_bad import GoodBad
+from metrist.data.pairs import GoodBad
 from metrist.models.rewards import Reward
 from metrist.train.answer_pairs import judged
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from metrist.data.good_bad import GoodBad
+from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, RunError
 from metrist.models.devices import torch_for
 from metrist.models.options import Options

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from metrist.data.good_bad import GoodBad
+from metrist.data.pairs import GoodBad
 
 
 def json_lines(folder: Path, *rows: Any, name: str = "rows.jsonl") -> Path:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from metrist.data.good_bad import GoodBad
-from metrist.data.pairs_file import write_good_bad
+from metrist.data.pairs import GoodBad, write_good_bad
 from tiny_models import WORDS
 
 _PLACES = [word for word in WORDS if word.isalpha() and word not in ("cat", "dog")]

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from metrist.data.good_bad import GoodBad
+from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, RunError
 from metrist.studies.heap.answers import NO_CONTEXT, Answers, Result
 from metrist.studies.heap.estimates import accuracy, macro_accuracy, spearman

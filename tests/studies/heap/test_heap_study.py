@@ -15,9 +15,8 @@ from heap_pairs_made import made_pairs, pairs_file
 
 from forked_processes import exit_code, forked
 from metrist import criteria
-from metrist.data.good_bad import GoodBad
 from metrist.data.leaks import leaks
-from metrist.data.pairs_file import write_good_bad
+from metrist.data.pairs import GoodBad, write_good_bad
 from metrist.errors import InputError, RunError, SpecError
 from metrist.models.options import Options
 from metrist.models.reward_layout import Layout

@@ -6,19 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from metrist import criteria
-from metrist.data.good_bad import GoodBad
 from metrist.data.heap import Wording, instructed
-from metrist.data.originals import (
-    chasm,
-    commongen,
-    counter_narratives,
-    defeasible_inference,
-    hellaswag,
-    tellmewhy,
-    timetravel,
-    turing_advice,
-)
-from metrist.data.originals.table import PathLike
+from metrist.data.originals import datasets
+from metrist.data.originals.rows import PathLike
+from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, SpecError, did_you_mean
 
 
@@ -32,14 +23,14 @@ class Original:
 
 
 _READERS = {
-    "TuringAdvice": turing_advice.pairs,
-    "TellMeWhy": tellmewhy.pairs,
-    "HellaSwag": hellaswag.pairs,
-    "CommonGen": commongen.pairs,
-    "counter narratives": counter_narratives.pairs,
-    "CHASM": chasm.pairs,
-    "TimeTravel": timetravel.pairs,
-    "Defeasible Inference": defeasible_inference.pairs,
+    "TuringAdvice": datasets.read_turing_advice,
+    "TellMeWhy": datasets.read_tellmewhy,
+    "HellaSwag": datasets.read_hellaswag,
+    "CommonGen": datasets.read_commongen,
+    "counter narratives": datasets.read_counter_narratives,
+    "CHASM": datasets.read_chasm,
+    "TimeTravel": datasets.read_timetravel,
+    "Defeasible Inference": datasets.read_defeasible_inference,
 }
 
 

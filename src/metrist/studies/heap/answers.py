@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.data.good_bad import Fields, GoodBad
+from metrist.data.pairs import Fields, GoodBad
 from metrist.errors import InputError
 from metrist.io.writer import whole
 from metrist.studies.heap.jobs import Job

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from metrist.data.good_bad import GoodBad
 from metrist.data.heap import heap_pairs
-from metrist.data.shared_texts import Unit
+from metrist.data.pairs import GoodBad
 from metrist.data.splits import USUAL, assign
+from metrist.data.text_overlap import Unit
 from metrist.errors import InputError
 from metrist.io.writer import whole
 from metrist.studies.heap.jobs import SplitName

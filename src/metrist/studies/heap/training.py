@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from metrist.data.good_bad import GoodBad
 from metrist.data.heap import instructed
+from metrist.data.pairs import GoodBad
 from metrist.errors import InputError
 from metrist.models.devices import torch_for
 from metrist.models.options import Options

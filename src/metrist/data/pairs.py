@@ -1,14 +1,14 @@
-"""Files of good and bad answers: one JSON object a line, the good answer and the bad one with their labelled fields."""
+"""The noun that preference models learn from: two answers to one question, of which one is better."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from metrist.data.good_bad import Fields, GoodBad
 from metrist.errors import InputError, SpecError
 from metrist.io.compression import uncompressed_name
 from metrist.io.fields import as_name, as_number, as_optional_text
@@ -16,6 +16,78 @@ from metrist.io.row_model import Fault, shown
 from metrist.io.rows import file_source
 from metrist.io.table_rows import Cells
 from metrist.io.writer import whole
+from metrist.records import Record
+
+#: (label, text) of each field, the answer last and its context before it.
+Fields = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodBad:
+    """Two answers judged by one criterion. `good` has more of what the criterion asks for, which need not be what
+    people want: of two offensive texts, the more offensive one is good at offending.
+
+    `certainty` is the probability that `good` is the better one: 1 where people were clear, .5 for a tie kept as a
+    soft label. The good rating is the higher one, or equal in a tie. `split` is train, dev or test, None where nothing
+    was split.
+    """
+
+    criterion: str
+    good: Fields
+    bad: Fields
+    instruction: str = ""
+    item: str = ""
+    split: str | None = None
+    certainty: float = 1.0
+    good_rating: float | None = None
+    bad_rating: float | None = None
+    systems: tuple[str, str] | None = None
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """The texts that the answers are judged in; both sides', where they differ."""
+        return tuple(dict.fromkeys(text for side in (self.good, self.bad) for _, text in side[:-1]))
+
+    @property
+    def answers(self) -> tuple[str, str]:
+        """The good answer's text and the bad one's."""
+        return self.good[-1][1], self.bad[-1][1]
+
+
+# Which fields of a record a judge gets to see, and under which labels.
+
+
+_LABELS = {"references": "reference"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The context's fields in their order, then the output. A context field is `source`, `references` (the first one
+    counts), `instruction`, or any further column that holds text. `labels` renames fields, `output` too."""
+
+    context: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def lay_out(self, record: Record) -> Fields | None:
+        """The record's fields, or None where a context field has no text."""
+        context = tuple((self._label(name), text) for name in self.context if (text := _text(record, name)))
+        return (*context, (self._label("output"), record.output)) if len(context) == len(self.context) else None
+
+    def _label(self, name: str) -> str:
+        return self.labels.get(name, _LABELS.get(name, name))
+
+
+def _text(record: Record, name: str) -> str | None:
+    if name == "references":
+        return record.references[0] if record.references else None
+    if name in ("source", "instruction"):
+        return getattr(record, name) or None
+    value = record.extra.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+# Files of good and bad answers: one JSON object a line, the good answer and the bad one with their labelled fields.
+
 
 SPLITS = ("train", "dev", "test")
 
@@ -86,9 +158,9 @@ def _fields(name: str, value: Any) -> Fields:
     wanted = f"{name!r} must be a list of [label, text] with the answer last"
     if not isinstance(value, list) or not value:
         raise Fault(f"{wanted}, got {shown(value)}")
-    for field in value:
-        if not (isinstance(field, list) and len(field) == 2 and all(isinstance(part, str) for part in field)):
-            raise Fault(f"{wanted}, got the field {shown(field)}")
+    for entry in value:
+        if not (isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
+            raise Fault(f"{wanted}, got the field {shown(entry)}")
     return tuple((label, text) for label, text in value)
 
 
