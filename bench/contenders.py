@@ -34,7 +34,7 @@ class Contender:
 def metrist(*specs: str) -> Callable[[], Prepare]:
     def start() -> Prepare:
         from metrist.metrics import porter
-        from metrist.metrics.catalog import build
+        from metrist.metrics.registry import build
         from metrist.metrics.shard import Shard
         from metrist.records import Record
 

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from metrist.cli.app import app
-from metrist.metrics import cards, catalog
+from metrist.metrics import cards, registry
 from metrist.metrics.base import Metric
 
 DOCS = Path(__file__).resolve().parent
@@ -54,8 +54,8 @@ def metrics_page() -> str:
 def _families() -> list[list[Metric]]:
     """metrist's own metrics, those that share a card together."""
     found: dict[str, list[Metric]] = {}
-    for name in catalog.names():
-        metric = catalog.example(name)
+    for name in registry.names():
+        metric = registry.example(name)
         if type(metric).__module__.startswith("metrist."):  # Installed plug-ins are not part of these docs.
             found.setdefault(repr(cards.card(name)), []).append(metric)
     return list(found.values())

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from metrist.grid import Grid as Grid
     from metrist.io.reader import read_records as read_records
     from metrist.metrics.base import Metric as Metric
-    from metrist.metrics.catalog import metric as metric
-    from metrist.metrics.preferring import Comparator as Comparator
-    from metrist.metrics.preferring import Judgment as Judgment
+    from metrist.metrics.comparator import Comparator as Comparator
+    from metrist.metrics.comparator import Judgment as Judgment
+    from metrist.metrics.registry import metric as metric
     from metrist.metrics.shard import Shard as Shard
     from metrist.ratings import Error as Error
     from metrist.ratings import Preference as Preference
@@ -53,8 +53,8 @@ _HOME = {
     "SpecError": "metrist.errors",
     "Grid": "metrist.grid",
     "Metric": "metrist.metrics.base",
-    "Comparator": "metrist.metrics.preferring",
-    "Judgment": "metrist.metrics.preferring",
+    "Comparator": "metrist.metrics.comparator",
+    "Judgment": "metrist.metrics.comparator",
     "Shard": "metrist.metrics.shard",
     "Error": "metrist.ratings",
     "Preference": "metrist.ratings",
@@ -68,7 +68,7 @@ _HOME = {
     "explain": "metrist.evaluate.explain",
     "load": "metrist.run",
     "meta_evaluate": "metrist.evaluate.meta",
-    "metric": "metrist.metrics.catalog",
+    "metric": "metrist.metrics.registry",
     "prefer": "metrist.run.prefer",
     "read_records": "metrist.io.reader",
     "score": "metrist.run",

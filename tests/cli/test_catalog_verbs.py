@@ -11,25 +11,25 @@ from pathlib import Path
 from types import ModuleType
 
 from metrist import __version__
-from metrist.metrics import catalog
+from metrist.metrics import registry
 
 
 def test_the_list_shows_every_metric_with_needs_and_direction(metrist) -> None:
     rows = json.loads(metrist("list", "--format", "json").out)["rows"]
-    assert [row["metric"] for row in rows] == catalog.names()
+    assert [row["metric"] for row in rows] == registry.names()
     assert {"metric": "ter", "better": "lower", "needs": "output references"}.items() <= rows[13].items()
 
 
 def test_another_packages_broken_metric_is_listed_with_the_reason(metrist, monkeypatch) -> None:
-    point = EntryPoint(name="broken", value="no_such_module:Metric", group=catalog.ENTRY_POINTS)
-    monkeypatch.setattr(catalog, "entry_points", lambda **_: [point])
+    point = EntryPoint(name="broken", value="no_such_module:Metric", group=registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
     rows = json.loads(metrist("list", "--format", "json").out)["rows"]
     assert rows[-1]["metric"] == "broken"
     assert "no_such_module" in rows[-1]["install"]
 
 
 def test_every_metric_can_be_explained(metrist) -> None:
-    for name in catalog.names():
+    for name in registry.names():
         answer = metrist("explain-metric", name)
         assert answer.code == 0
         assert "What it measures" in answer.out

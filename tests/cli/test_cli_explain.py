@@ -16,8 +16,8 @@ from metrist.evaluate.explain import explain
 from metrist.llm import catalog as llm_catalog
 from metrist.llm.base import LLM, Arrived
 from metrist.llm.talk import Completion, Conversation, Sampling
-from metrist.metrics.aspect_tables import read_table
 from metrist.metrics.base import Metric
+from metrist.metrics.errors.aspect_tables import read_table
 from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.scores import Score, Scores

@@ -17,7 +17,7 @@ from metrist.llm.local import Transformers
 from metrist.llm.streaming import as_it_comes
 from metrist.llm.talk import Completion, Conversation, Message, Sampling
 from metrist.llm.vllm import VLLM
-from metrist.metrics.tigerscore import prompt_for
+from metrist.metrics.errors.tigerscore import prompt_for
 from metrist.models import devices
 
 ANSWER = """ The model-generated output contains 2 errors, with a total score reduction of 4.5.

@@ -425,7 +425,7 @@ def test_a_fault_of_the_whole_is_raised():
 
 def test_every_probe_holds_the_output_and_leaves_no_slot_open():
     record = metrist.Record(item="1", system="s", output="the {{top}} output")
-    from metrist.metrics.rubrics import load
+    from metrist.metrics.judge.rubrics import load
 
     for probe in probes():
         for rubric in ("single_answer", "reliability", "faithfulness"):

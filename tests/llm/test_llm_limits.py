@@ -16,7 +16,7 @@ from metrist.llm import limits
 from metrist.llm.limits import Bucket, Rates
 from metrist.llm.openai import OpenAI
 from metrist.llm.talk import Message, Sampling
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.run import score
 from metrist.run.executors import Processes, Serial, choice, choose
 

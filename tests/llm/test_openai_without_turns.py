@@ -15,9 +15,9 @@ from metrist.errors import ModelError
 from metrist.llm import calls, capabilities, retries
 from metrist.llm.openai import OpenAI
 from metrist.llm.talk import Completion, Message, Sampling, TokenChoice
-from metrist.metrics.catalog import build
+from metrist.metrics.errors.tigerscore import prompt_for
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
-from metrist.metrics.tigerscore import prompt_for
 from metrist.records import Record
 
 HELLO = (Message("system", "Be kind."), Message("user", "Say hello."))

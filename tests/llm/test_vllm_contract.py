@@ -16,9 +16,9 @@ from metrist.errors import ModelError
 from metrist.llm import calls, vllm
 from metrist.llm.catalog import build
 from metrist.llm.talk import Message, Sampling, TokenChoice
-from metrist.metrics.catalog import build as build_metric
+from metrist.metrics.errors.tigerscore import prompt_for
+from metrist.metrics.registry import build as build_metric
 from metrist.metrics.shard import Shard
-from metrist.metrics.tigerscore import prompt_for
 from metrist.records import Record
 from scripted_llm import say
 

@@ -12,7 +12,7 @@ import pytest
 import metrist
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice, check_within
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Record
 from metrist.scores import Scores

@@ -14,7 +14,7 @@ from real_records import record, sample
 from metrist.errors import InputError, ModelError, SpecError
 from metrist.metrics import embedding
 from metrist.metrics.bertscore import BertScore
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from real_models import unpacked
 

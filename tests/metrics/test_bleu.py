@@ -23,7 +23,7 @@ from sacrebleu.metrics import BLEU
 
 from metrist.errors import SpecError
 from metrist.metrics.bleu import Bleu
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 
 OWN_TOKENIZERS = ("13a", "intl", "zh", "char", "none")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import metrist
 from metrist.errors import InputError, RunError, SpecError
-from metrist.metrics.calibration import KEPT, Distribution, data_hash, fitted, read_calibration
-from metrist.metrics.catalog import build
+from metrist.metrics.calibrated import KEPT, Distribution, data_hash, fitted, read_calibration
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 

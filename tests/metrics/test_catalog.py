@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import metrist
 import tiny_rewards
 from metrist.errors import ModelError, SpecError
-from metrist.metrics import catalog
+from metrist.metrics import registry
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build, example, names
 from metrist.metrics.descriptive import Length
+from metrist.metrics.registry import build, example, names
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
@@ -358,13 +358,13 @@ def test_a_users_module_that_breaks_is_named(users_folder):
 
 
 def points(*pairs: tuple[str, str]) -> importlib.metadata.EntryPoints:
-    group = catalog.ENTRY_POINTS
+    group = registry.ENTRY_POINTS
     return importlib.metadata.EntryPoints(importlib.metadata.EntryPoint(n, v, group) for n, v in pairs)
 
 
 def test_other_packages_add_metrics_through_entry_points(monkeypatch):
     added = points(("size", "metrist.metrics.descriptive:Length"), ("rougeL", "json:loads"), ("gone", "no_such:Thing"))
-    monkeypatch.setattr(catalog, "entry_points", lambda group: added.select(group=group))
+    monkeypatch.setattr(registry, "entry_points", lambda group: added.select(group=group))
     assert [*names()[-2:]] == ["size", "gone"]
     assert build("size(unit='characters')") == Length(unit="characters")
     assert build("rougeL").name == "rougeL"  # metrist's own names cannot be taken over

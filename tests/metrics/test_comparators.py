@@ -13,10 +13,9 @@ import pytest
 from fake_llm import FakeLLM
 from metrist.errors import RunError, SpecError
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
-from metrist.metrics.comparators import ByScore, comparator
-from metrist.metrics.judge import Judge
-from metrist.metrics.preferring import Comparator, Judgment
+from metrist.metrics.comparator import ByScore, Comparator, Judgment, comparator
+from metrist.metrics.judge.judge import Judge
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Pair, Record
 from metrist.run.prefer import prefer

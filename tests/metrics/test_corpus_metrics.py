@@ -7,7 +7,7 @@ import pytest
 from peer_sacrebleu import record
 
 from metrist.errors import NeedsError
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 
 NAMES = ("bleu", "chrf", "ter")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from real_records import record, sample
 
 from metrist.errors import SpecError
-from metrist.metrics.catalog import build
 from metrist.metrics.descriptive import CopyRate, Distinct, Length
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 
 texts = st.lists(st.sampled_from("abc"), max_size=12).map(" ".join)

@@ -8,8 +8,8 @@ import pytest
 from real_records import record, sample
 
 from metrist.errors import SpecError
-from metrist.metrics.catalog import build
 from metrist.metrics.embedding_cosine import EmbeddingCosine
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from real_models import unpacked

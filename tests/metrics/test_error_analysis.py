@@ -17,11 +17,18 @@ from fake_llm import FakeLLM
 from injections import attacks
 from metrist.errors import SpecError
 from metrist.llm.talk import Completion, Conversation, Sampling
-from metrist.metrics import catalog
-from metrist.metrics.aspect_tables import Aspect, AspectTable, find_table, named_table, read_table, tables, toml_of
-from metrist.metrics.error_analysis import ErrorAnalysis
-from metrist.metrics.error_check import is_real
-from metrist.metrics.error_merging import merged
+from metrist.metrics import registry
+from metrist.metrics.errors.aspect_tables import (
+    Aspect,
+    AspectTable,
+    find_table,
+    named_table,
+    read_table,
+    tables,
+    toml_of,
+)
+from metrist.metrics.errors.base import merged
+from metrist.metrics.errors.error_analysis import ErrorAnalysis, is_real
 from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.records import Record
@@ -403,10 +410,10 @@ def test_settings_are_checked_and_read_back() -> None:
         with pytest.raises(SpecError, match=message):
             ErrorAnalysis(llm=llm, **settings)  # type: ignore[arg-type]
     text = "error_analysis(llm=openai(model='m'), temperature=0.7, task='story', samples=3, check='second_pass')"
-    metric = catalog.build(text)
-    assert catalog.build(metric.text) == metric
+    metric = registry.build(text)
+    assert registry.build(metric.text) == metric
     with pytest.raises(SpecError, match=r"no aspect table for the task 'stori'; did you mean 'story'\?"):
-        catalog.build("error_analysis(llm=openai(model='m'), task='stori')").facts()
+        registry.build("error_analysis(llm=openai(model='m'), task='stori')").facts()
 
 
 def test_there_is_a_table_for_each_of_the_papers_tasks_and_for_stories() -> None:

@@ -17,13 +17,13 @@ import pytest
 
 import metrist
 from metrist.errors import ModelError
-from metrist.metrics.catalog import build
-from metrist.metrics.external import adapted
+from metrist.metrics.external import adapter
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
 
-ADAPTERS = Path(adapted.__file__).parent / "adapters"
+ADAPTERS = Path(adapter.__file__).parent / "adapters"
 
 TORCH = """
 class cuda:
@@ -126,7 +126,7 @@ def nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """No environment of the machine's own, and nothing remembered."""
     for name in [name for name in os.environ if name.startswith("METRIST_")]:
         monkeypatch.delenv(name)
-    adapted.about.cache_clear()
+    adapter.about.cache_clear()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import metrist
 from metrist.errors import ModelError, RunError, SpecError
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores

@@ -15,9 +15,9 @@ import transformers
 from metrist.errors import ModelError, SpecError
 from metrist.metrics import gptscore
 from metrist.metrics.cards import describe
-from metrist.metrics.catalog import build
 from metrist.metrics.directions import Way
 from metrist.metrics.gptscore import GptScore, aspects, tasks
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.run.executors.scoring import score_one

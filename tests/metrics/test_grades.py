@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.metrics.answer_objects import objects_in
-from metrist.metrics.grades import planted, read_grades
-from metrist.metrics.judging import Unreadable
-from metrist.metrics.rubrics import parse_rubric
+from metrist.metrics.answer_parsing import objects_in
+from metrist.metrics.judge.grades import planted, read_grades
+from metrist.metrics.judge.rubrics import parse_rubric
+from metrist.metrics.llm_metric import Unreadable
 
 RUBRIC = parse_rubric(
     """

@@ -16,11 +16,11 @@ from fake_llm import FakeLLM
 from injections import ECHOES, Attack, Echo, attacks, repeats
 from metrist.llm.talk import Completion, Conversation
 from metrist.metrics import prompt_layout
-from metrist.metrics.grades import read_grades
-from metrist.metrics.judge import Judge
-from metrist.metrics.judging import Unreadable
+from metrist.metrics.judge.grades import read_grades
+from metrist.metrics.judge.judge import Judge
+from metrist.metrics.judge.rubrics import load
+from metrist.metrics.llm_metric import Unreadable
 from metrist.metrics.prompt_layout import Material, lay_out, mark_for, plain_letters
-from metrist.metrics.rubrics import load
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Score

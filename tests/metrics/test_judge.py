@@ -14,10 +14,10 @@ from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
 from metrist.llm.openai import OpenAI
 from metrist.llm.talk import Completion, Conversation, Usage
-from metrist.metrics.aspect_tables import find_table
-from metrist.metrics.catalog import build
-from metrist.metrics.instructions import default_instruction
-from metrist.metrics.judge import Judge
+from metrist.metrics.errors.aspect_tables import find_table
+from metrist.metrics.judge.judge import Judge
+from metrist.metrics.prompt_layout import default_instruction
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores

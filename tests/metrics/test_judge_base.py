@@ -9,7 +9,7 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.llm.talk import Completion, Message, Sampling, Usage
-from metrist.metrics.judging import (
+from metrist.metrics.llm_metric import (
     NOT_ASKED,
     Judging,
     Unreadable,

@@ -14,10 +14,10 @@ from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
 from metrist.llm.estimates import estimating
 from metrist.llm.talk import Completion, Conversation, TokenChoice
-from metrist.metrics.grade_expectation import Expected, expected_grade, spelled
-from metrist.metrics.judge import Judge
-from metrist.metrics.judging import Unreadable
-from metrist.metrics.rubrics import parse_rubric
+from metrist.metrics.judge.grades import Expected, expected_grade, spelled
+from metrist.metrics.judge.judge import Judge
+from metrist.metrics.judge.rubrics import parse_rubric
+from metrist.metrics.llm_metric import Unreadable
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 
@@ -181,8 +181,8 @@ def test_scales_that_have_no_expectation_are_refused(tmp_path):
 
 MANY = """
 import math, random
-from metrist.metrics.grade_expectation import expected_grade
-from metrist.metrics.rubrics import parse_rubric
+from metrist.metrics.judge.grades import expected_grade
+from metrist.metrics.judge.rubrics import parse_rubric
 from metrist.llm.talk import TokenChoice
 
 rng = random.Random(5)

@@ -9,9 +9,9 @@ import pytest
 from fake_llm import FakeLLM
 from metrist.errors import SpecError
 from metrist.llm.talk import Completion, Usage
-from metrist.metrics.catalog import build
-from metrist.metrics.judge_pair import JudgePair, read_choice
-from metrist.metrics.judge_prompt import Question
+from metrist.metrics.judge.judge import Question
+from metrist.metrics.judge.pair import JudgePair, read_choice
+from metrist.metrics.registry import build
 from metrist.records import Pair, Record
 from metrist.run.prefer import prefer
 

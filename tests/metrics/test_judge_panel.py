@@ -10,9 +10,9 @@ import pytest
 from fake_llm import FakeLLM
 from metrist.errors import SpecError
 from metrist.llm.talk import Completion, Usage
-from metrist.metrics.catalog import build
-from metrist.metrics.judge import Judge
-from metrist.metrics.panel import Panel
+from metrist.metrics.judge.judge import Judge
+from metrist.metrics.judge.panel import Panel
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.run.dry_run import estimate

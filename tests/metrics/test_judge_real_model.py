@@ -17,7 +17,7 @@ import pytest
 from metrist.io import read_records
 from metrist.llm.answer_cache import answer_cache
 from metrist.llm.exchange import write_answers
-from metrist.metrics.rubrics import load
+from metrist.metrics.judge.rubrics import load
 from metrist.run import Results, score
 
 pytestmark = pytest.mark.skipif(

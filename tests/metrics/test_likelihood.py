@@ -16,8 +16,8 @@ import pytest
 from metrist.errors import InputError, ModelError, SpecError
 from metrist.metrics import asking, cards, likelihood
 from metrist.metrics.bartscore import CONVERSION, BartScore, BartScorePara
-from metrist.metrics.catalog import build
 from metrist.metrics.likelihood import NO_PROMPT, Likelihood
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from real_records import record
 
 from metrist.errors import SpecError
-from metrist.metrics.catalog import build
 from metrist.metrics.match import Exact, TokenF1
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 
 answers = st.lists(st.sampled_from(["The", "a", "cat", "cat,", "Cat.", "an", "dog", "–the", "U.S."]), max_size=6).map(

@@ -10,8 +10,8 @@ from nltk_wordnet import nltk_reads
 from real_records import record, sample
 
 from metrist.errors import InputError, SpecError
-from metrist.metrics.catalog import build
 from metrist.metrics.meteor import Meteor
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.metrics.tokenizers import tokenise
 from metrist.records import Record

@@ -14,8 +14,8 @@ from real_records import record, sample
 
 from metrist.errors import SpecError
 from metrist.metrics import moverscore
-from metrist.metrics.catalog import build
 from metrist.metrics.moverscore import MoverScore
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from real_models import unpacked
 

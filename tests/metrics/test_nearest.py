@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.metrics import nearest
-from metrist.metrics.nearest import CLEAR_LEAD, MOST_EDITED, Nearest, edits
-from metrist.metrics.placing import place_all
-from metrist.metrics.word_edits import WordTable, edits_along
+from metrist.metrics.errors import fuzzy_matching
+from metrist.metrics.errors.fuzzy_matching import CLEAR_LEAD, MOST_EDITED, Nearest, WordTable, edits, edits_along
+from metrist.metrics.errors.span_alignment import place_all
 
 Column = list[tuple[float, int]]
 
@@ -78,8 +77,8 @@ def test_the_nearest_words_are_those_of_the_whole_table() -> None:
     rng = random.Random(5)
     found = 0
     for form, text in (_case(rng) for _ in range(300)):
-        made = nearest.nearest(form, text)
-        if len(form) >= nearest.FEWEST_CHARACTERS:
+        made = fuzzy_matching.nearest(form, text)
+        if len(form) >= fuzzy_matching.FEWEST_CHARACTERS:
             assert made == _plainly(form, text), (form, text)
         found += made is not None
     assert found > 100

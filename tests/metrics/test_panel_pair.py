@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from metrist.errors import SpecError
-from metrist.metrics.catalog import build
-from metrist.metrics.panel_pair import PanelPair
-from metrist.metrics.preferring import Comparator, Judgment
+from metrist.metrics.comparator import Comparator, Judgment
+from metrist.metrics.judge.panel import PanelPair
+from metrist.metrics.registry import build
 from metrist.ratings import Choice
 from metrist.records import Pair, Record
 from metrist.run.prefer import estimate_preferences, prefer

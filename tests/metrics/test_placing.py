@@ -20,9 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.metrics.nearest import MOST_EDITED, edits
-from metrist.metrics.normalised import normalised
-from metrist.metrics.placing import FEWEST_LETTERS, Place, place_all, places
+from metrist.metrics.errors.fuzzy_matching import MOST_EDITED, edits, normalised
+from metrist.metrics.errors.span_alignment import FEWEST_LETTERS, Place, place_all, places
 
 TEXT = "The quick  brown fox said: “Don’t jump!” — and the lazy dog, in finding it, slept."
 

@@ -18,9 +18,9 @@ import tiny_rewards
 from metrist import criteria
 from metrist.cli.app import app
 from metrist.errors import ModelError, SpecError
-from metrist.metrics.catalog import build
-from metrist.metrics.comparators import comparator
+from metrist.metrics.comparator import comparator
 from metrist.metrics.preference import Preference
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.models import reward
 from metrist.models.options import Options

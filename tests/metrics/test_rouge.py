@@ -13,7 +13,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from metrist.errors import NeedsError, SpecError
 from metrist.metrics import rouge
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.metrics.rouge import RougeL, RougeLsum, RougeN
 from metrist.metrics.shard import Shard
 from metrist.records import Record

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from metrist.errors import SpecError
-from metrist.metrics.rubrics import Level, load, parse_rubric, shipped
+from metrist.metrics.judge.rubrics import Level, load, parse_rubric, shipped
 
 ASPECT = '[aspects.a]\nquestion = "Good?"\n'
 LEVELS = '[aspects.a.levels]\n1 = "no"\n2 = "yes"\n'

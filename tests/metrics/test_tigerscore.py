@@ -14,10 +14,11 @@ from fake_llm import FakeLLM
 from metrist.errors import SpecError
 from metrist.llm.replay import Replay
 from metrist.llm.talk import Completion, Conversation, Sampling, Usage
-from metrist.metrics import catalog, tiger_answers
-from metrist.metrics.error_answers import WrittenError
+from metrist.metrics import registry
+from metrist.metrics.errors import tigerscore
+from metrist.metrics.errors.answers import WrittenError
+from metrist.metrics.errors.tigerscore import TigerScore, prompt_for
 from metrist.metrics.shard import Shard
-from metrist.metrics.tigerscore import TigerScore, prompt_for
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.run.store.shards import Header, decode, encode
@@ -63,7 +64,7 @@ def test_the_prompt_is_the_checkpoints_own() -> None:
 
 
 def test_the_question_is_the_prompt_alone_and_greedy() -> None:
-    llm = FakeLLM(lambda _conversation, sampling: "" if sampling.temperature else tiger_answers.written([]))
+    llm = FakeLLM(lambda _conversation, sampling: "" if sampling.temperature else tigerscore.written([]))
     record = Record(item="1", system="a", output="The cat", instruction="Translate.", source="Der Hund")
     (score,) = TigerScore(llm=llm).score(Shard([record]))
     assert score.value == 0
@@ -80,7 +81,7 @@ def test_half_characters_are_sent_as_missing_ones() -> None:
 
 
 def test_the_score_is_minus_the_sum_of_the_penalties() -> None:
-    score = scored(tiger_answers.written([PLACED, INVENTED]))
+    score = scored(tigerscore.written([PLACED, INVENTED]))
     assert score.value == -4.5
     assert score.parts == {
         "errors": 2.0,
@@ -97,7 +98,7 @@ def test_the_score_is_minus_the_sum_of_the_penalties() -> None:
 
 
 def test_each_error_has_its_place_in_the_output_or_none() -> None:
-    placed, invented = scored(tiger_answers.written([PLACED, INVENTED])).errors
+    placed, invented = scored(tigerscore.written([PLACED, INVENTED])).errors
     assert placed == Error(
         aspect="Accuracy", severity="major", penalty=4.0, explanation="Slow.", text="quick fox", start=5, end=14
     )
@@ -109,14 +110,14 @@ def test_an_error_whose_words_only_the_source_has_is_placed_there() -> None:
     left_out = WrittenError(
         location="kleine", aspect="Omission", explanation="Left out.", severity="Major", penalty=2.0
     )
-    score = scored(tiger_answers.written([left_out]), record)
+    score = scored(tigerscore.written([left_out]), record)
     (error,) = score.errors
     assert (error.side, error.start, error.end, error.text) == ("source", 4, 10, "kleine")
     assert (score.parts["grounded"], score.parts["in_source"]) == (0.0, 1.0)
 
 
 def test_errors_without_a_place_can_be_dropped() -> None:
-    score = scored(tiger_answers.written([PLACED, INVENTED]), ungrounded="drop")
+    score = scored(tigerscore.written([PLACED, INVENTED]), ungrounded="drop")
     assert score.value == -4.0
     assert [error.text for error in score.errors] == ["quick fox"]
     assert (score.parts["dropped"], score.parts["errors"], score.parts["grounded"]) == (1.0, 1.0, 0.5)
@@ -132,7 +133,7 @@ def test_an_output_without_errors_scores_a_plain_zero() -> None:
 
 def test_an_empty_output_can_be_scored() -> None:
     record = Record(item="1", system="a", output="", instruction="Translate.")
-    assert scored(tiger_answers.written([INVENTED]), record).parts["penalty_per_100_words"] == 50.0
+    assert scored(tigerscore.written([INVENTED]), record).parts["penalty_per_100_words"] == 50.0
 
 
 def test_what_cannot_be_read_is_a_failed_score_with_the_raw_answer() -> None:
@@ -152,7 +153,7 @@ def test_an_llm_that_does_not_answer_is_a_failed_score() -> None:
 
 
 def test_a_partial_answer_is_scored_with_a_note_and_its_raw_text() -> None:
-    answer = tiger_answers.written([PLACED, INVENTED])[:-40]
+    answer = tigerscore.written([PLACED, INVENTED])[:-40]
     score = scored(Completion(text=answer, finish="length", usage=Usage(prompt_tokens=7)))
     assert score.value == -4.0
     assert score.parts["partial"] == 1.0
@@ -184,8 +185,8 @@ def test_a_record_without_instruction_is_judged_under_the_usual_one(task: str | 
 def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
     answers = iter(
         [
-            tiger_answers.written([PLACED, INVENTED]),
-            tiger_answers.written([PLACED, INVENTED])[:-40],
+            tigerscore.written([PLACED, INVENTED]),
+            tigerscore.written([PLACED, INVENTED])[:-40],
             "nothing",
         ]
     )
@@ -213,7 +214,7 @@ def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
     ],
 )
 def test_a_published_checkpoint_behind_a_chat_template_is_remarked_on(llm: str, told: bool) -> None:
-    said = catalog.build(f"tigerscore(llm={llm})").remarks(Scores.of([Score(value=0.0)]))
+    said = registry.build(f"tigerscore(llm={llm})").remarks(Scores.of([Score(value=0.0)]))
     assert [one for one in said if "here it went through a chat template: turns='none'" in one] == (
         said if told else []
     )
@@ -221,7 +222,7 @@ def test_a_published_checkpoint_behind_a_chat_template_is_remarked_on(llm: str, 
 
 
 def test_remarks_tell_what_was_dropped() -> None:
-    metric = TigerScore(llm=FakeLLM(lambda *_: tiger_answers.written([PLACED, INVENTED])), ungrounded="drop")
+    metric = TigerScore(llm=FakeLLM(lambda *_: tigerscore.written([PLACED, INVENTED])), ungrounded="drop")
     assert (
         "1 of 2 errors (50.0%) stand in the output, 1 without a place were dropped"
         in metric.remarks(metric.score(Shard([RECORD])))[-1]
@@ -229,7 +230,7 @@ def test_remarks_tell_what_was_dropped() -> None:
 
 
 def test_scores_survive_a_run_folder_with_errors_and_raw_answers() -> None:
-    metric = TigerScore(llm=FakeLLM(lambda *_: tiger_answers.written([PLACED, INVENTED])[:-40]))
+    metric = TigerScore(llm=FakeLLM(lambda *_: tigerscore.written([PLACED, INVENTED])[:-40]))
     scores = metric.score(Shard([RECORD]))
     header = Header(metric="tigerscore", signature="s", start=0, count=1, digest="d" * 32)
     back = decode(encode(header, [RECORD], scores)).scores
@@ -239,17 +240,17 @@ def test_scores_survive_a_run_folder_with_errors_and_raw_answers() -> None:
 
 
 def test_the_text_reads_back_and_the_prompt_is_part_of_the_signature() -> None:
-    metric = catalog.build("tigerscore(llm=openai(model='m', url='http://127.0.0.1:1/v1'), ungrounded='drop')")
-    assert catalog.build(metric.text) == metric
+    metric = registry.build("tigerscore(llm=openai(model='m', url='http://127.0.0.1:1/v1'), ungrounded='drop')")
+    assert registry.build(metric.text) == metric
     assert "prompt " in metric.signature
-    assert isinstance(catalog.build("tigerscore(llm=replay(file='x'))").llm, Replay)  # type: ignore[attr-defined]
+    assert isinstance(registry.build("tigerscore(llm=replay(file='x'))").llm, Replay)  # type: ignore[attr-defined]
 
 
 def test_settings_are_checked() -> None:
     with pytest.raises(SpecError, match=r"ungrounded must be one of 'keep', 'drop', got 'hide'"):
         TigerScore(llm=FakeLLM(lambda *_: ""), ungrounded="hide")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="needs the setting 'llm'"):
-        catalog.build("tigerscore")
+        registry.build("tigerscore")
 
 
 def test_a_score_is_bounded_by_zero() -> None:

@@ -14,7 +14,7 @@ import metrist
 from metrist import Record
 from metrist.errors import NeedsError, RunError
 from metrist.io import read_records
-from metrist.metrics.preferring import Comparator, Judgment
+from metrist.metrics.comparator import Comparator, Judgment
 from metrist.run import prefer as prefer_module
 from metrist.run.pairing import pair_up
 

@@ -19,7 +19,7 @@ import sacrebleu
 from metrist.errors import InputError, MetristError, ModelError, RunError
 from metrist.evaluate.check import check
 from metrist.evaluate.compare import compare
-from metrist.metrics.judge import Judge
+from metrist.metrics.judge.judge import Judge
 from metrist.run import Results, load, score
 from metrist.run.store.flat import COLUMNS
 from metrist.scores import Scores

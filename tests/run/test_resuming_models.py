@@ -23,7 +23,7 @@ SCRIPT = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 source, model, folder = map(Path, sys.argv[1:])
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.run import score
 metrics = [build(f"likelihood(model={str(model)!r})"), build("chrf")]
 from metrist.models.loading import seq2seq

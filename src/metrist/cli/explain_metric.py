@@ -13,6 +13,6 @@ def explain_metric(
     """Say what a metric measures, its range, how to read it, when not to trust it, and whom to cite."""
     from metrist.cli.output import say
     from metrist.metrics.cards import describe
-    from metrist.metrics.catalog import example
+    from metrist.metrics.registry import example
 
     say(describe(example(spec)).rstrip())

@@ -11,7 +11,7 @@ from metrist.errors import SpecError
 def list_metrics(form: TableFormat = Format.text) -> None:
     """Show the metrics: what each needs, its direction and range, and the extra to install."""
     from metrist.cli.output import show
-    from metrist.metrics.catalog import names
+    from metrist.metrics.registry import names
     from metrist.report.tables import Column, Table
 
     table = Table(
@@ -23,7 +23,7 @@ def list_metrics(form: TableFormat = Format.text) -> None:
 
 
 def _row(name: str) -> list[Any]:
-    from metrist.metrics.catalog import example
+    from metrist.metrics.registry import example
 
     try:
         metric = example(name)

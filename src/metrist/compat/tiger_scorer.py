@@ -13,10 +13,10 @@ from metrist.errors import ModelError, RunError
 from metrist.llm import catalog
 from metrist.llm.base import LLM
 from metrist.llm.talk import Completion, Conversation, Message, Sampling
-from metrist.metrics import tiger_answers
-from metrist.metrics.error_answers import ErrorAnswer
-from metrist.metrics.judging import ask
-from metrist.metrics.tigerscore import prompt_for
+from metrist.metrics.errors import tigerscore
+from metrist.metrics.errors.answers import ErrorAnswer
+from metrist.metrics.errors.tigerscore import prompt_for
+from metrist.metrics.llm_metric import ask
 
 _COUNT = re.compile(r"The model-generated output contains (\d+) errors")
 _TOTAL = re.compile(r", with a total score reduction of (\d+)")
@@ -143,7 +143,7 @@ class TIGERScorer:
             return legacy_result(echoed + answer.text)
         if answer.failure is not None:
             return _nothing(answer.text, answer.failure)
-        found = tiger_answers.read(answer.text, prompt, cut=answer.finish == "length")
+        found = tigerscore.read(answer.text, prompt, cut=answer.finish == "length")
         return _nothing(answer.text, found.failure) if found.failure is not None else _shaped(found, answer.text)
 
 

@@ -13,9 +13,9 @@ from metrist.llm.base import LLM
 from metrist.llm.catalog import build
 from metrist.llm.estimates import TO_COME, Estimate, estimating
 from metrist.llm.talk import Conversation, Message, Sampling
-from metrist.metrics.answer_objects import objects_in
-from metrist.metrics.aspect_tables import Aspect, AspectTable, find_table, toml_of
-from metrist.metrics.judging import ask
+from metrist.metrics.answer_parsing import objects_in
+from metrist.metrics.errors.aspect_tables import Aspect, AspectTable, find_table, toml_of
+from metrist.metrics.llm_metric import ask
 from metrist.metrics.prompt_layout import filled, template
 
 CANDIDATES, FEWEST, MOST, ERRORS = 20, 3, 5, 5

@@ -15,7 +15,7 @@ from metrist.evaluate.scales import decimals_of
 from metrist.evaluate.selection import find_metric, opened
 from metrist.io import open_rows, read_records
 from metrist.metrics.base import Metric
-from metrist.metrics.calibration import Calibration, column_of, data_hash, fitted, groups_named, read_calibration
+from metrist.metrics.calibrated import Calibration, column_of, data_hash, fitted, groups_named, read_calibration
 from metrist.records import Record
 from metrist.report.cells import Count, Number, decimals_for
 from metrist.report.tables import Column, Table

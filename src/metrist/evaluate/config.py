@@ -24,7 +24,7 @@ from metrist.io.reader import read_records
 from metrist.io.writer import whole
 from metrist.llm.options import max_cost
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.report.tables import Table
 from metrist.run.executors.processes import Processes
 from metrist.run.executors.serial import Serial

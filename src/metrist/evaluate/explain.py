@@ -14,10 +14,10 @@ from metrist.io import Reader, open_rows, read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import catalog as llms
 from metrist.llm.estimates import Estimate
-from metrist.metrics import catalog
+from metrist.metrics import registry
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import Calibrated
-from metrist.metrics.error_scores import ErrorFinding
+from metrist.metrics.errors.base import ErrorFinding
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
@@ -87,10 +87,10 @@ def asked_metric(metric: str | Metric | None, llm: str | None) -> Metric:
         return metric
     spec = parse(metric or DEFAULT)
     if llm is None:
-        return catalog.build(spec)
+        return registry.build(spec)
     if "llm" in spec.settings:
         raise SpecError(f"{spec.name} already says its llm: leave out --llm")
-    return catalog.build(Spec(spec.name, {"llm": llms.parsed(llm), **spec.settings}))
+    return registry.build(Spec(spec.name, {"llm": llms.parsed(llm), **spec.settings}))
 
 
 def _is_run(source: Any) -> bool:

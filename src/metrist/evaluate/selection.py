@@ -75,7 +75,7 @@ def signature_of(run: Results, metric: Metric) -> str:
 
 def _usual_text(wanted: str) -> str:
     """The text as metrist prints it: settings in order, defaults left out. A text that names nothing stays as it is."""
-    from metrist.metrics.catalog import build
+    from metrist.metrics.registry import build
 
     try:
         return build(wanted, allow_import=False, asks=False).text

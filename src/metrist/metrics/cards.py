@@ -19,7 +19,7 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 from metrist.errors import MetristError
-from metrist.metrics import catalog
+from metrist.metrics import registry
 from metrist.metrics.base import Metric
 from metrist.models.options import nothing_fetched
 
@@ -49,7 +49,7 @@ class Card:
 
 def card(name: str) -> Card:
     """The card of the metric that a spec calls `name`; an unknown name is refused with the nearest ones."""
-    return _cards().get(name) or _from_docstring(catalog.build(name))
+    return _cards().get(name) or _from_docstring(registry.build(name))
 
 
 def describe(metric: Metric, width: int = 88) -> str:

@@ -17,11 +17,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
+import tomllib
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+
+from metrist.records import Record
 
 #: What a prompt says of the fences. The mark itself is named after the material, so that all prompts of a metric begin
 #: alike and a server can keep what it has read of them.
@@ -125,3 +128,48 @@ _LOOK_ALIKES = str.maketrans(
     "авсԁеғԍһіјӏкмոорԛѕтսѵԝхуᴢαβεικνορτυχγɑɡıԝɩ",
     "abcdefghijlkmnopqstuvwxyzabeikvoptuxyagiwi",
 )
+
+
+# The tasks that outputs are made for, by whatever name a data set has for them.
+
+
+def task_named(name: str | None) -> str | None:
+    """The task of that name, as metrist calls it; None where it is not known."""
+    return _by_name().get(_plain_prompt_layout((name or "").split("/")[0]))
+
+
+@cache
+def _by_name() -> Mapping[str, str]:
+    file = resources.files("metrist.metrics") / "tasks.toml"
+    known: Mapping[str, list[str]] = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {_plain_prompt_layout(name): task for task, names in known.items() for name in (task, *names)}
+
+
+def _plain_prompt_layout(name: str) -> str:
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+# What the writer of an output is taken to have been asked where the record does not say: each task's default.
+
+
+GENERAL = "general"
+
+
+def instruction_of(record: Record) -> tuple[str, bool]:
+    """The record's instruction, or its task's default; and whether it is the default."""
+    if record.instruction is not None and record.instruction.strip():
+        return record.instruction, False
+    return default_instruction(record.task), True
+
+
+def default_instruction(task: str | None) -> str:
+    """The default of that task, whatever a data set calls it; of any task where it is not known."""
+    known = _by_task()
+    return known.get(task_named(task) or GENERAL, known[GENERAL])
+
+
+@cache
+def _by_task() -> Mapping[str, str]:
+    file = resources.files("metrist.metrics") / "prompts" / "judge_instructions.toml"
+    tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {task: table["instruction"] for task, table in tables.items()}

@@ -8,7 +8,7 @@ from typing import Any
 from metrist.io import read_records
 from metrist.llm.estimates import Estimate, estimating
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.run.cutting import SHARD_SIZE_WITH_MODEL, cut
 from metrist.run.executors.scoring import score_one

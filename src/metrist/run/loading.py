@@ -13,7 +13,7 @@ import numpy as np
 from metrist.errors import InputError, RunError
 from metrist.io import open_rows
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.run.results import Results, remarks
 from metrist.run.store.flat import COLUMNS, RAW, TOKENS, flat_suffix
 from metrist.run.store.folder import Contents, RunFolder, Stored, is_run_folder

@@ -11,7 +11,7 @@ from typing import Literal
 
 from metrist.errors import RunError, did_you_mean
 from metrist.io import Reader
-from metrist.metrics.preferring import TURNED
+from metrist.metrics.comparator import TURNED
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
 

@@ -12,8 +12,7 @@ from metrist.io import read_records
 from metrist.io.reader import check_keywords
 from metrist.llm.estimates import Estimate, estimating
 from metrist.metrics.base import Metric
-from metrist.metrics.comparators import comparator
-from metrist.metrics.preferring import Comparator, Judgment
+from metrist.metrics.comparator import Comparator, Judgment, comparator
 from metrist.records import Pair
 from metrist.run.executors.scoring import named
 from metrist.run.needs import served

@@ -13,8 +13,8 @@ from typing import Any
 from metrist.errors import RunError
 from metrist.io import whole
 from metrist.io.writer import check_apart
-from metrist.metrics.judging import is_unanswered
-from metrist.metrics.preferring import Comparator, Judgment
+from metrist.metrics.comparator import Comparator, Judgment
+from metrist.metrics.llm_metric import is_unanswered
 from metrist.records import Pair
 from metrist.run.pairing import Key
 from metrist.run.preferred import as_row

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.metrics.judging import spent_together
-from metrist.metrics.preferring import Comparator, Judgment
+from metrist.metrics.comparator import Comparator, Judgment
+from metrist.metrics.llm_metric import spent_together
 from metrist.ratings import Choice
 from metrist.report.tables import Table
 from metrist.run.pairing import Key

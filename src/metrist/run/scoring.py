@@ -16,7 +16,7 @@ from metrist.errors import RunError
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.run.collected import Collected
 from metrist.run.cutting import SHARD_SIZE, SHARD_SIZE_WITH_MODEL, cut
@@ -231,7 +231,7 @@ def _is_settled(scores: Scores) -> bool:
     said = [*scores.failures.values(), *scores.explanations.values()]
     if not said:
         return True
-    from metrist.metrics.judging import is_unanswered
+    from metrist.metrics.llm_metric import is_unanswered
 
     return len(scores.failures) < len(scores) and not any(map(is_unanswered, said))
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.scores import Scores
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.run import score
 from metrist.run.executors import Executor, Processes, Serial, Task, choose

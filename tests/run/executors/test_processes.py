@@ -18,7 +18,7 @@ import pytest
 
 from metrist.errors import RunError
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.run.executors import Executor, Processes, Serial, Task, choose, wire
 from metrist.run.executors.processes import cores

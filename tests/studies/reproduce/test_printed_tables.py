@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metrist.errors import RunError
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.stats.measures import measure
 from metrist.studies.reproduce import peers, shipped, shipped_preference
 from metrist.studies.reproduce.printed import PrintedTable, chosen, names, printed_table

@@ -13,8 +13,8 @@ from scipy.stats import spearmanr
 
 import tiny_rewards
 from metrist import criteria
-from metrist.metrics.catalog import build
 from metrist.metrics.preference import Preference
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.stats.measures import measure

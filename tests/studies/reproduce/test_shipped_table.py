@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_material import factual, write_data
 
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.stats.measures import measure
 from metrist.studies.reproduce import shipped
 from metrist.studies.reproduce.material import Material

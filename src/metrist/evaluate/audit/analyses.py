@@ -12,11 +12,11 @@ from metrist.evaluate.audit.certainty import share, unmeasured
 from metrist.llm import estimates
 from metrist.llm.base import LLM
 from metrist.llm.talk import Completion, Message, Sampling
-from metrist.metrics.grades import read_grades
-from metrist.metrics.judge_prompt import materials_of
-from metrist.metrics.judging import Unreadable, ask, spent
+from metrist.metrics.judge.grades import read_grades
+from metrist.metrics.judge.judge import materials_of
+from metrist.metrics.judge.rubrics import Aspect, Level
+from metrist.metrics.llm_metric import Unreadable, ask, spent
 from metrist.metrics.prompt_layout import REMINDER, Material, filled, lay_out
-from metrist.metrics.rubrics import Aspect, Level
 from metrist.records import Record
 from metrist.scores import Scores
 

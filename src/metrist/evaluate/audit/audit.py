@@ -22,11 +22,11 @@ from metrist.io.reader import check_keywords
 from metrist.llm import catalog
 from metrist.llm.base import LLM
 from metrist.llm.estimates import Estimate, estimating
-from metrist.metrics.judge import Judge, Reference
-from metrist.metrics.judge_pair import JudgePair
-from metrist.metrics.judging import spent_together
-from metrist.metrics.preferring import Judgment
-from metrist.metrics.rubrics import ALL
+from metrist.metrics.comparator import Judgment
+from metrist.metrics.judge.judge import Judge, Reference
+from metrist.metrics.judge.pair import JudgePair
+from metrist.metrics.judge.rubrics import ALL
+from metrist.metrics.llm_metric import spent_together
 from metrist.run.surroundings import surroundings
 from metrist.spec import Spec
 

@@ -11,9 +11,9 @@ from metrist.errors import RunError
 from metrist.evaluate.audit.certainty import Floats
 from metrist.llm import estimates
 from metrist.llm.talk import Sampling
-from metrist.metrics.judge import Judge
-from metrist.metrics.judging import FILTERED, spent_together
-from metrist.metrics.rubrics import Rubric
+from metrist.metrics.judge.judge import Judge
+from metrist.metrics.judge.rubrics import Rubric
+from metrist.metrics.llm_metric import FILTERED, spent_together
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.run.executors.scoring import lack, score_one

@@ -20,7 +20,7 @@ from metrist.evaluate.audit.certainty import (
 )
 from metrist.evaluate.audit.grading import Grader
 from metrist.evaluate.audit.material import Material
-from metrist.metrics.preferring import Judgment
+from metrist.metrics.comparator import Judgment
 from metrist.records import Pair, Record
 from metrist.scores import Scores
 

@@ -12,7 +12,7 @@ from metrist.evaluate.audit.card import Finding
 from metrist.evaluate.audit.certainty import Floats, share, unmeasured
 from metrist.evaluate.audit.material import Material
 from metrist.evaluate.meta import meta_evaluate
-from metrist.metrics.preferring import Judgment
+from metrist.metrics.comparator import Judgment
 
 _MEASURES = ("acc_eq", "spearman")
 

@@ -15,8 +15,8 @@ from metrist.evaluate.audit.card import Finding
 from metrist.evaluate.audit.certainty import Floats, share, unmeasured
 from metrist.evaluate.audit.grading import Grader
 from metrist.evaluate.audit.material import Material
+from metrist.metrics.judge.rubrics import Aspect, Rubric
 from metrist.metrics.prompt_layout import filled
-from metrist.metrics.rubrics import Aspect, Rubric
 from metrist.records import Record
 
 #: Outputs that each probe is put on.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice, check_within
-from metrist.metrics.external.exchange import Called, ask
+from metrist.metrics.external.adapter import Called, ask
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
 from metrist.scores import Scores

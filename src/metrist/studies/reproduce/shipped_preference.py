@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from metrist.evaluate.meta.judged import Floats
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.report.cells import Count, Estimate, Number
 from metrist.report.tables import Column, Table
 from metrist.studies.reproduce.beside import Agreement, agreements

@@ -16,7 +16,7 @@ import numpy as np
 from metrist.errors import MetristError, RunError
 from metrist.evaluate.meta.result import MetaEvaluation
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.report.cells import Count, Number
 from metrist.report.tables import Column, Table

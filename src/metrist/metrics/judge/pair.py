@@ -10,14 +10,14 @@ from typing import ClassVar, Literal
 
 from metrist.errors import SpecError
 from metrist.llm.talk import Completion, Message
-from metrist.metrics import rubrics
 from metrist.metrics.base import check_choice
-from metrist.metrics.grades import read_grades
-from metrist.metrics.judge_prompt import Question, materials_of, schema
-from metrist.metrics.judging import Judging, Unreadable, ask, spent
-from metrist.metrics.preferring import TURNED, Comparator, Judgment
+from metrist.metrics.comparator import TURNED, Comparator, Judgment
+from metrist.metrics.judge import rubrics
+from metrist.metrics.judge.grades import read_grades
+from metrist.metrics.judge.judge import Question, answer_schema, materials_of
+from metrist.metrics.judge.rubrics import MARK, REASONS, Aspect, Level
+from metrist.metrics.llm_metric import Judging, Unreadable, ask, spent
 from metrist.metrics.prompt_layout import REMINDER, Material, filled, lay_out, template
-from metrist.metrics.rubrics import MARK, REASONS, Aspect, Level
 from metrist.ratings import Choice
 from metrist.records import Need, Pair, Record
 
@@ -96,7 +96,7 @@ class JudgePair(Judging, Comparator):
 
     def _judged(self, pairs: Sequence[Pair]) -> list[Judgment]:
         asked = [self._question(*both) for pair in pairs for both in self._orders(pair)]
-        sampling = self.sampling(schema=schema([_BETTER], reasons=True))
+        sampling = self.sampling(schema=answer_schema([_BETTER], reasons=True))
         answers = ask(self.llm, [one.conversation for one in asked], sampling)
         read = [read_choice(answer, one) for answer, one in zip(answers, asked, strict=True)]
         if self.orders == "one":

@@ -1,4 +1,5 @@
-"""Error analysis by any LLM in two steps: it first analyses freely, then says the same as JSON (paper 001, A.2)."""
+"""A second look at errors that were found: the LLM is asked of each whether it is real, and those that it does not hold
+for real are dropped."""
 
 from __future__ import annotations
 
@@ -11,32 +12,100 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from metrist.errors import SpecError
-from metrist.llm.talk import Completion, Message
-from metrist.metrics import json_answers
-from metrist.metrics.analysis_examples import read_examples
-from metrist.metrics.analysis_prompts import (
+from metrist.llm.base import LLM
+from metrist.llm.talk import Completion, Message, Sampling
+from metrist.metrics.base import check_choice
+from metrist.metrics.errors import answers as json_answers
+from metrist.metrics.errors.answers import ErrorAnswer, Object, values
+from metrist.metrics.errors.aspect_tables import (
+    GENERAL,
+    AspectTable,
+    find_table,
+    named_table,
+    read_table,
+    tables,
+    toml_of,
+)
+from metrist.metrics.errors.base import (
+    DEFAULT_INSTRUCTION,
+    ErrorFinding,
+    Merged,
+    count_words,
+    error_score,
+    merged,
+    spread,
+)
+from metrist.metrics.errors.prompts import (
     ANALYSIS,
     AS_JSON,
     CHECK,
     Questions,
     Reference,
+    check_question,
     questions,
+    read_examples,
     shown_analysis,
     user,
 )
-from metrist.metrics.aspect_tables import GENERAL, AspectTable, find_table, named_table, read_table, tables, toml_of
-from metrist.metrics.base import check_choice
-from metrist.metrics.error_answers import ErrorAnswer
-from metrist.metrics.error_check import Verdicts, checked_errors
-from metrist.metrics.error_merging import Merged, merged, spread
-from metrist.metrics.error_scores import DEFAULT_INSTRUCTION, ErrorFinding, count_words, error_score
-from metrist.metrics.grounding import grounded
-from metrist.metrics.judging import NOT_ASKED, ask, follow_up, reasons_among, spent
+from metrist.metrics.errors.span_alignment import grounded
+from metrist.metrics.llm_metric import NOT_ASKED, ask, follow_up, reasons_among, spent
 from metrist.metrics.prompt_layout import REMINDER, template
 from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.records import Need, Record
 from metrist.scores import Score, Scores
+
+_SAID = {"yes": True, "true": True, "no": False, "false": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """The errors that stand, how many were refused, and what is odd about the answers."""
+
+    kept: tuple[Error, ...]
+    refused: int = 0
+    notes: tuple[str, ...] = ()
+    completions: tuple[Completion, ...] = ()
+
+
+def checked_errors(
+    llm: LLM,
+    records: Sequence[Record],
+    own: Sequence[AspectTable],
+    found: Sequence[Sequence[Error]],
+    reference: Reference,
+    sampling: Sampling,
+) -> list[Verdicts]:
+    """One entry per record. An error whose answer is missing or cannot be read stands, and that is noted."""
+    asked = [
+        check_question(record, table, error, reference)
+        for record, table, errors in zip(records, own, found, strict=True)
+        for error in errors
+    ]
+    answers = iter(zip(ask(llm, [(user(text),) for text, _ in asked], sampling), asked, strict=True))
+    return [_verdicts(errors, [next(answers) for _ in errors]) for errors in found]
+
+
+def _verdicts(errors: Sequence[Error], answers: Sequence[tuple[Completion, tuple[str, str]]]) -> Verdicts:
+    said = [is_real(answer.text, mark) if answer.failure is None else None for answer, (_, mark) in answers]
+    silent = sum(one is None for one in said)
+    why = reasons_among(answer.failure for answer, _ in answers)
+    return Verdicts(
+        kept=tuple(error for error, real in zip(errors, said, strict=True) if real is not False),
+        refused=sum(one is False for one in said),
+        notes=(f"{silent} errors could not be checked and stand{f' ({why})' if why else ''}",) if silent else (),
+        completions=tuple(answer for answer, _ in answers),
+    )
+
+
+def is_real(answer: str, mark: str) -> bool | None:
+    """The verdict of an answer: the last JSON object that carries the mark decides; None where there is none."""
+    own = [value for value, _ in values(answer) if isinstance(value, Object) and value.get("mark") == mark]
+    return _SAID.get(str(own[-1].get("real")).strip().lower()) if own else None
+
+
+# Error analysis by any LLM in two steps: it first analyses freely, then says the same as JSON (paper 001, A.2).
+
 
 OF_TASK, NONE = "task", "none"
 SPREAD, REFUSED = "spread", "refused"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import SpecError, did_you_mean
-from metrist.metrics.tasks import task_named
+from metrist.metrics.prompt_layout import task_named
 
 #: The table for tasks that have none of their own.
 GENERAL = "instruction_following"

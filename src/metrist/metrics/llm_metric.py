@@ -2,7 +2,7 @@
 reader is told of outputs without a score and of what the answers took.
 
 A protocol is plain code: `ask` puts one question per record or several, `follow_up` takes a conversation on with what
-was answered, `scores_of` makes a score of each answer. See `metrist.metrics.judge` for one with a single question.
+was answered, `scores_of` makes a score of each answer.
 """
 
 from __future__ import annotations

@@ -1,16 +1,75 @@
-"""UniEval: one trained model that is asked a yes-or-no question per dimension."""
+"""BLEURT: a trained metric that sets an output beside a reference."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from metrist.errors import ModelError
+from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import check_choice
-from metrist.metrics.external.adapted import OneReference
+from metrist.metrics.external.adapter import OneReference
 from metrist.records import Need, Record
+
+CHECKPOINTS = "METRIST_BLEURT_CHECKPOINTS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bleurt(OneReference):
+    """BLEURT (Sellam et al., 2020) as google-research/bleurt computes it. A checkpoint is a folder, looked for as it is
+    given and then in the folder that METRIST_BLEURT_CHECKPOINTS names."""
+
+    catalog_name: ClassVar[str | None] = "bleurt"
+    adapter: ClassVar[str] = "bleurt"
+    install: ClassVar[str] = "git+https://github.com/google-research/bleurt.git"
+    needs: ClassVar[tuple[Need, ...]] = ("references",)
+
+    checkpoint: str = "BLEURT-20"
+    batch_size: int = field(default=16, compare=False)
+
+    def _told(self) -> dict[str, Any]:
+        return {"checkpoint": self._checkpoint(), "batch_size": self.batch_size}
+
+    def _checkpoint(self) -> str:
+        kept = os.environ.get(CHECKPOINTS)
+        if kept and not Path(self.checkpoint).exists():
+            return str(Path(kept) / self.checkpoint)
+        return self.checkpoint
+
+
+# COMET: trained metrics for translation, with error spans from the XCOMET models.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comet(OneReference):
+    """A COMET model (Rei et al., 2020, 2022) as unbabel-comet computes it. `needs=['source']` for models that do
+    without references."""
+
+    catalog_name: ClassVar[str | None] = "comet"
+    adapter: ClassVar[str] = "comet"
+    #: Without pkg_resources, which later setuptools lack, its imports fail.
+    install: ClassVar[str] = "unbabel-comet 'setuptools<81'"
+
+    model: str = "Unbabel/wmt22-comet-da"
+    needs: tuple[Need, ...] = ("source", "references")
+    batch_size: int = field(default=16, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not {"source"} <= {*self.needs} <= {"source", "references"}:
+            raise SpecError(f"comet: needs must be ['source', 'references'] or ['source'], got {list(self.needs)}")
+
+    def _checkpoint(self) -> str:
+        return self.model
+
+    def _told(self) -> dict[str, Any]:
+        return {"model": self.model, "batch_size": self.batch_size}
+
+
+# UniEval: one trained model that is asked a yes-or-no question per dimension.
+
 
 FOLDER = "METRIST_UNIEVAL_FOLDER"
 OVERALL = "overall"

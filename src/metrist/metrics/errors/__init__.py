@@ -1,0 +1,1 @@
+"""Metrics that list the errors of an output."""

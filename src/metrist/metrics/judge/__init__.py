@@ -1,0 +1,1 @@
+"""LLM judges: rubrics, grades, pairwise judges and panels."""
