@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +28,21 @@ DATA = Path(os.environ.get("METRIST_TEST_DATA") or ROOT / ".." / "shared" / "dat
 settings.register_profile("fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=500)
 settings.register_profile("metrist", settings.get_profile("fuzz"), max_examples=100, derandomize=True)
 settings.load_profile("metrist")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_signals() -> Iterator[None]:
+    """SIGINT as in a foreground process, for the tests and the processes that they start. A job in the background
+    (`make test &`, `nohup make test`) inherits SIGINT ignored, and some supervisors leave signals blocked."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may set handlers.
+        return
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ()) if hasattr(signal, "pthread_sigmask") else ()
+    yield
+    if blocked:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    signal.signal(signal.SIGINT, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import re
-import signal
 import socket
 import threading
 import time
@@ -343,14 +342,11 @@ def interrupted() -> Iterator[Sequence[float]]:
         pressed.append(time.monotonic())
         _thread.interrupt_main()
 
-    # A suite that runs in the background was started with the interrupt switched off.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, press)
     timer.start()
     yield pressed
     timer.cancel()
     timer.join()
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("act", [SILENT, status(503, b"", headers={"Retry-After": "60"})])

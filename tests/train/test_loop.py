@@ -177,6 +177,17 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path: Path, cal
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_training_in_the_background_ignores_ctrl_c(tmp_path: Path) -> None:
+    """Shells start background jobs with SIGINT ignored: Ctrl-C is meant for the job in the foreground."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        outcome = toy(tmp_path, objective=Scripted(30, interrupt)).run()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert outcome.steps == outcome.planned
+
+
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     def twice(loss: torch.Tensor) -> torch.Tensor:
         interrupt(loss)

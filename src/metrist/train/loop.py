@@ -329,7 +329,8 @@ def _not_finite(step: int, loss: float, norm: float, checkpoints: Checkpoints) -
 
 @contextmanager
 def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, or the process told to end, since; a second time stops at once."""
+    """Whether Ctrl-C was pressed, or the process told to end, since; a second time stops at once. A background job that
+    was started with SIGINT ignored keeps ignoring it."""
     asked: list[int] = []
 
     def note(number: int, _frame: object) -> None:
@@ -340,7 +341,10 @@ def _stop_requests() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # Only a program's main thread is told of signals.
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        heeded.append(signal.SIGINT)
+    before = {number: signal.signal(number, note) for number in heeded}
     try:
         yield lambda: bool(asked)
     finally:
