@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from bench.document import DOCUMENT, machine, put
 from bench.meta_peers import calibrated_pair_by_pair, exchanged_one_by_one, kendall, kendall_peer
-from metrist.stats.between import permutation_tests
-from metrist.stats.certainty import bootstrap
+from metrist.stats.bootstrap import bootstrap
 from metrist.stats.measures import measure
-from metrist.stats.panel import Panel, all_pairs
+from metrist.stats.permutation import permutation_tests
+from metrist.stats.samples import Panel, all_pairs
 from metrist.stats.threshold_search import best_threshold
 from metrist.stats.ties import pairing
 

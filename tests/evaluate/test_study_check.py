@@ -13,8 +13,8 @@ import metrist
 from metrist.errors import RunError
 from metrist.evaluate.check import check
 from metrist.evaluate.scales import scale_note
-from metrist.stats.multiple import holm
-from metrist.stats.resample import paired_randomisation
+from metrist.stats.resampling import paired_randomisation
+from metrist.stats.significance import holm
 
 GOOD, BAD = noisy(0.6, 1), noisy(0.5, 2)
 

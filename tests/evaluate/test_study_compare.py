@@ -13,8 +13,8 @@ from sacrebleu.significance import PairedTest
 import metrist
 from metrist.errors import RunError
 from metrist.evaluate.compare import compare
-from metrist.stats.multiple import holm
-from metrist.stats.resample import paired_bootstrap, paired_randomisation
+from metrist.stats.resampling import paired_bootstrap, paired_randomisation
+from metrist.stats.significance import holm
 
 THREE = {"a": noisy(0.6, 1), "b": noisy(0.5, 2), "c": noisy(0.5, 3)}
 

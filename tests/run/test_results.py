@@ -23,7 +23,7 @@ from metrist.metrics.judge.judge import Judge
 from metrist.run import Results, load, score
 from metrist.run.store.flat import COLUMNS
 from metrist.scores import Scores
-from metrist.stats.resample import pooled_interval
+from metrist.stats.resampling import pooled_interval
 
 Rows = list[dict[str, Any]]
 MINE = """

@@ -11,12 +11,20 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.stats import agreement as agreement_module
-from metrist.stats.agreement import COEFFICIENTS, Agreement, agreement, needs_names
-from metrist.stats.kappa import Weighting, cohen_kappa, fleiss_kappa
-from metrist.stats.krippendorff import Scale, alpha
-from metrist.stats.raters import Ratings
-from metrist.stats.tallies import level_totals
-from metrist.stats.tie_shares import tie_share, tie_shares
+from metrist.stats.agreement import (
+    COEFFICIENTS,
+    Agreement,
+    Scale,
+    Weighting,
+    agreement,
+    alpha,
+    cohen_kappa,
+    fleiss_kappa,
+    level_totals,
+    needs_names,
+)
+from metrist.stats.gold import Ratings
+from metrist.stats.ties import tie_share, tie_shares
 
 Floats = NDArray[np.float64]
 N = math.nan

@@ -10,13 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.stats import between, resample
-from metrist.stats.between import Exchange, PermutationTest, permutation_tests
+from metrist.stats import permutation, resampling
 from metrist.stats.grouping import estimate
-from metrist.stats.measures import MEASURES, acc_eq
-from metrist.stats.panel import Panel, all_pairs
-from metrist.stats.resample import Alternative, coin_tosses
-from metrist.stats.sample import Sample
+from metrist.stats.measures import MEASURES, acc_eq_measures
+from metrist.stats.permutation import Exchange, PermutationTest, permutation_tests
+from metrist.stats.resampling import Alternative, coin_tosses
+from metrist.stats.samples import Panel, Sample, all_pairs
 
 Floats = NDArray[np.float64]
 KENDALL, PEARSON = MEASURES["kendall_b"], MEASURES["pearson"]
@@ -123,8 +122,8 @@ def test_results_do_not_depend_on_chunks_or_blocks(monkeypatch: pytest.MonkeyPat
 
     whole = everything()
     for chunk, block in ((1, 128), (3000, 7)):
-        monkeypatch.setattr(resample, "CHUNK", chunk)
-        monkeypatch.setattr(between, "_BLOCK", block)
+        monkeypatch.setattr(resampling, "CHUNK", chunk)
+        monkeypatch.setattr(permutation, "_BLOCK", block)
         assert everything() == whole
 
 
@@ -224,7 +223,7 @@ def test_what_cannot_be_tested_is_refused() -> None:
     with pytest.raises(
         RunError, match=r"acc_eq\(epsilon=0\.5\): a tie threshold .* use the sign test of pairs \(--test sign\)"
     ):
-        permutation_tests(acc_eq(0.5), panel, [(0, 1)], rng=seeded())
+        permutation_tests(acc_eq_measures(0.5), panel, [(0, 1)], rng=seeded())
 
 
 def test_the_spread_is_that_of_all_exchanges() -> None:
@@ -242,7 +241,7 @@ def test_the_spread_is_that_of_all_exchanges() -> None:
 
 def test_metrics_with_thresholds_of_their_own_may_exchange_whole_groups() -> None:
     """Against enumeration: accuracies of the items, exchanged in all 2^6 ways."""
-    panel, own = some_panel(), [acc_eq(0.5), acc_eq(1.0)]
+    panel, own = some_panel(), [acc_eq_measures(0.5), acc_eq_measures(1.0)]
     by_item = [
         [estimate(measure, panel.sample(m).take(panel.item == item)).values[0] for item in range(6)]
         for m, measure in enumerate(own)

@@ -5,9 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.stats.ceiling import leave_one_out, mean_over_raters
+from metrist.stats.gold import Ratings, leave_one_out, mean_over_raters
 from metrist.stats.measures import measure
-from metrist.stats.raters import Ratings
 
 Floats = NDArray[np.float64]
 N = np.nan

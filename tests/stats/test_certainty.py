@@ -10,12 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.stats import resample
-from metrist.stats.certainty import Over, bootstrap, bootstrap_gaps, drawn
+from metrist.stats import resampling
+from metrist.stats.bootstrap import bootstrap, bootstrap_gaps, drawn
 from metrist.stats.grouping import estimate
-from metrist.stats.measures import MEASURES, acc_eq
-from metrist.stats.panel import Panel, all_pairs
-from metrist.stats.sample import Sample
+from metrist.stats.measures import MEASURES, acc_eq_measures
+from metrist.stats.resampling import Over
+from metrist.stats.samples import Panel, Sample, all_pairs
 
 Floats = NDArray[np.float64]
 KENDALL, PEARSON = MEASURES["kendall_b"], MEASURES["pearson"]
@@ -148,7 +148,7 @@ def test_results_do_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) -> 
 
     whole = everything()
     for chunk in (1, 555):
-        monkeypatch.setattr(resample, "CHUNK", chunk)
+        monkeypatch.setattr(resampling, "CHUNK", chunk)
         assert repr(everything()) == repr(whole)
 
 
@@ -175,7 +175,7 @@ def test_a_metric_is_judged_on_the_outputs_it_scored_and_a_pair_on_those_of_both
 
 def test_each_metric_may_have_a_threshold_of_its_own() -> None:
     panel = some_panel()
-    own = [acc_eq(0.0), acc_eq(0.5), acc_eq(1.5)]
+    own = [acc_eq_measures(0.0), acc_eq_measures(0.5), acc_eq_measures(1.5)]
     together = bootstrap(own, panel, "item", draws=60, rng=seeded())
     for metric, measure in enumerate(own):
         assert together[metric] == bootstrap(measure, panel, "item", draws=60, rng=seeded())[metric]

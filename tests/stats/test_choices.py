@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import RunError
-from metrist.stats import choices, pair_measures
-from metrist.stats.choices import CHOICES, chosen, confusion
-from metrist.stats.reductions import reduction_shares
+from metrist.stats import measures, preferences
+from metrist.stats.error_spans import reduction_shares
+from metrist.stats.preferences import CHOICES, chosen, confusion
 
 pairs_of_choices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20)
 
@@ -34,23 +34,23 @@ def test_a_table_has_human_choices_as_rows() -> None:
 
 def test_scores_of_a_small_table() -> None:
     small = table("fffst", "fssst")
-    assert choices.accuracy(small) == pytest.approx(3 / 5)
+    assert preferences.accuracy(small) == pytest.approx(3 / 5)
     # Precision and recall by hand: first 1/1 and 1/3, second 1/3 and 1/1, tie 1/1 and 1/1.
-    assert choices.f1_by_choice(small) == pytest.approx([0.5, 0.5, 1.0])
-    assert choices.macro_f1(small) == pytest.approx(2 / 3)
-    assert choices.chance_accuracy(small) == pytest.approx(2 / 5)
+    assert preferences.f1_by_choice(small) == pytest.approx([0.5, 0.5, 1.0])
+    assert preferences.macro_f1(small) == pytest.approx(2 / 3)
+    assert preferences.chance_accuracy(small) == pytest.approx(2 / 5)
 
 
 def test_a_choice_that_nobody_made_has_no_f1_and_no_say() -> None:
     two = table("ffs", "fss")
-    assert np.isnan(choices.f1_by_choice(two)).tolist() == [False, False, True]
-    assert choices.macro_f1(two) == pytest.approx((2 / 3 + 2 / 3) / 2)
-    assert choices.f1_by_choice(table("ff", "ft"))[2] == 0.0
+    assert np.isnan(preferences.f1_by_choice(two)).tolist() == [False, False, True]
+    assert preferences.macro_f1(two) == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert preferences.f1_by_choice(table("ff", "ft"))[2] == 0.0
 
 
 def test_no_choices_have_no_scores() -> None:
     nothing = confusion(np.array([], np.intp), np.array([], np.intp))[0]
-    for score in (choices.accuracy, choices.macro_f1, choices.chance_accuracy):
+    for score in (preferences.accuracy, preferences.macro_f1, preferences.chance_accuracy):
         assert math.isnan(score(nothing))
 
 
@@ -64,12 +64,12 @@ def test_a_weighted_table_is_that_of_repeated_pairs(pairs: list[tuple[int, int]]
 
 
 def test_pairwise_measures_apply_to_preferences() -> None:
-    counts = choices.pair_counts(table("fffffsst", "fffstsft"))
+    counts = preferences.pair_counts(table("fffffsst", "fffstsft"))
     assert counts.tolist() == [4, 2, 0, 1, 1]
-    assert pair_measures.darr_wmt17(counts) == pytest.approx((4 - 2 - 1) / 7)
-    assert pair_measures.darr_wmt14(counts) == pytest.approx((4 - 2) / 7)
-    assert pair_measures.gamma(counts) == pytest.approx((4 - 2) / 6)
-    assert pair_measures.acc_eq(counts) == choices.accuracy(table("fffffsst", "fffstsft")) == 5 / 8
+    assert measures.darr_wmt17(counts) == pytest.approx((4 - 2 - 1) / 7)
+    assert measures.darr_wmt14(counts) == pytest.approx((4 - 2) / 7)
+    assert measures.gamma(counts) == pytest.approx((4 - 2) / 6)
+    assert measures.acc_eq(counts) == preferences.accuracy(table("fffffsst", "fffstsft")) == 5 / 8
 
 
 def test_what_is_no_choice_is_refused() -> None:

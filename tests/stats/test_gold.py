@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import RunError
-from metrist.stats.gold import gold, majority_gold, mean_gold, median_gold, rater_gold, z_gold
-from metrist.stats.raters import Ratings
+from metrist.stats.gold import Ratings, gold, majority_gold, mean_gold, median_gold, rater_gold, z_gold
 
 #: Long-form ratings: which output of six, which rater of four, which level.
 LONG = st.lists(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from metrist.errors import RunError
-from metrist.stats.grouping import GROUPINGS, estimate
-from metrist.stats.measures import MEASURES, acc_eq
-from metrist.stats.sample import Draws, Sample
+from metrist.stats.grouping import estimate
+from metrist.stats.measures import MEASURES, acc_eq_measures
+from metrist.stats.samples import GROUPINGS, Draws, Sample
 
 NAMES = ["pearson", "spearman", "kendall_b", "kendall_c", "acc_eq"]
 ITEMS, SYSTEMS, DRAWS = 6, 5, 9
@@ -175,7 +175,7 @@ def test_chance_is_averaged_as_the_measure_is(sample: Sample) -> None:
 @pytest.mark.parametrize("size", [0, 1])
 def test_a_sample_of_no_pairs_has_no_estimate(grouping: str, size: int) -> None:
     nothing = Sample.of([0.0] * size, [1.0] * size, ["a"] * size, ["x"] * size)
-    for made in (*MEASURES.values(), acc_eq(0.1)):
+    for made in (*MEASURES.values(), acc_eq_measures(0.1)):
         assert np.isnan(estimate(made, nothing, grouping).values).tolist() == [True]
         assert np.isnan(estimate(made, nothing, grouping, Draws(items=np.ones((3, 1)))).values).tolist() == [True] * 3
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from metrist import kernels
 from metrist.errors import RunError, SpecError
-from metrist.stats.measures import MEASURES, acc_eq, measure
-from metrist.stats.moments import comoments, correlation, group_means, group_sums
-from metrist.stats.sample import Draws, Sample
+from metrist.stats.measures import MEASURES, acc_eq_measures, comoments, correlation, group_means, group_sums, measure
+from metrist.stats.samples import Draws, Sample
 
 EACH = pytest.mark.parametrize("name", MEASURES)
 
@@ -49,7 +48,7 @@ def test_a_weighted_measure_is_the_plain_one_on_repeated_outputs_that_are_not_pa
 def test_copies_of_an_output_are_no_pair() -> None:
     human, scores, twice = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 3.0]), np.array([[2.0, 1.0, 1.0]])
     # Pairs: (1, 2) twice wrong, (1, 3) twice right, (2, 3) right.
-    assert acc_eq().pool(acc_eq().rows(human, scores, twice)).tolist() == [3 / 5]
+    assert acc_eq_measures().pool(acc_eq_measures().rows(human, scores, twice)).tolist() == [3 / 5]
 
 
 @EACH
@@ -158,8 +157,8 @@ def test_outputs_may_share_weights(shared: int) -> None:
 def test_the_epsilon_of_acc_eq_ties_near_scores() -> None:
     human, metric = np.array([1.0, 1.0, 2.0]), np.array([0.1, 0.15, 0.5])
     assert MEASURES["acc_eq"].value(human, metric) == pytest.approx(2 / 3)
-    assert acc_eq(0.1).value(human, metric) == 1.0
-    assert acc_eq(1).value(human, metric) == pytest.approx(1 / 3)
+    assert acc_eq_measures(0.1).value(human, metric) == 1.0
+    assert acc_eq_measures(1).value(human, metric) == pytest.approx(1 / 3)
 
 
 def test_chance_and_all_ties_of_the_pairwise_accuracies() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import RunError
-from metrist.stats.multiple import adjust, benjamini_hochberg, holm
+from metrist.stats.significance import adjust, benjamini_hochberg, holm
 
 
 def test_holm_gives_the_values_of_a_worked_example() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrist.stats import pair_signs
-from metrist.stats.pair_signs import PairWins, pair_wins, sign_test
-from metrist.stats.resample import Alternative
+from metrist.stats import analytic_tests
+from metrist.stats.analytic_tests import PairWins, pair_wins, sign_test
+from metrist.stats.resampling import Alternative
 
 
 def seeded(seed: int = 7) -> np.random.Generator:
@@ -89,13 +89,13 @@ def test_sampling_stays_within_its_stated_error(seed: int) -> None:
     rng = seeded(seed)
     classes = [(size, int(rng.integers(5, 60)), int(rng.integers(5, 60))) for size in (3, 7, 11, 13)]
     exact = sign_test(counted(classes), 0, 1, seeded())
-    limit = pair_signs._OUTCOMES
+    limit = analytic_tests._OUTCOMES
     try:
-        pair_signs._OUTCOMES = 1
+        analytic_tests._OUTCOMES = 1
         sampled = sign_test(counted(classes), 0, 1, seeded())
         again = sign_test(counted(classes), 0, 1, seeded())
     finally:
-        pair_signs._OUTCOMES = limit
+        analytic_tests._OUTCOMES = limit
     assert exact.standard_error == 0 < sampled.standard_error < 0.01
     assert sampled.p == pytest.approx(exact.p, abs=5 * sampled.standard_error)
     assert sampled == again
@@ -130,12 +130,12 @@ def test_wins_are_counted_as_by_brute_force(seed: int, group_count: int, chunk: 
     rng = seeded(seed)
     human, metrics = rng.integers(0, 4, 20).astype(float), rng.integers(0, 6, (3, 20)).astype(float)
     groups, epsilons = rng.integers(0, group_count, 20), np.array([0.0, 1.0, 2.0])
-    before = pair_signs._CHUNK
+    before = analytic_tests._CHUNK
     try:
-        pair_signs._CHUNK = chunk
+        analytic_tests._CHUNK = chunk
         found = pair_wins(human, metrics, epsilons, groups)
     finally:
-        pair_signs._CHUNK = before
+        analytic_tests._CHUNK = before
     for a, b in itertools.permutations(range(3), 2):
         expected = brute_wins(human, metrics[a], metrics[b], epsilons[a], epsilons[b], groups)
         ours = zip(found.pairs, found.wins[:, a, b], found.wins[:, b, a], strict=True)

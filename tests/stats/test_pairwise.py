@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from metrist.stats.pairwise import pair_tests
-from metrist.stats.resample import paired_bootstrap, paired_randomisation
+from metrist.stats.resampling import pair_tests, paired_bootstrap, paired_randomisation
 
 Floats = NDArray[np.float64]
 

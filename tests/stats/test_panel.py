@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from metrist.errors import RunError
-from metrist.stats.panel import Panel, all_pairs, batches, grouped
-from metrist.stats.sample import Sample
+from metrist.stats.samples import Panel, Sample, all_pairs, batches, grouped
 
 
 def panel(metrics: list[list[float]]) -> Panel:

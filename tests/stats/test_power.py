@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from metrist.errors import RunError
-from metrist.stats.multiple import adjust
-from metrist.stats.power import power_of, strictest_level
-from metrist.stats.resample import coin_tosses
+from metrist.stats.resampling import coin_tosses
+from metrist.stats.significance import adjust, power_of, strictest_level
 
 
 def test_the_number_is_that_of_the_textbook() -> None:

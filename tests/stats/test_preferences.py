@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.stats.bradley_terry import BradleyTerry, bootstrap_strengths, bradley_terry
-from metrist.stats.preferences import Preferences, shares_won, win_rate, win_rates, win_rows
+from metrist.stats.preferences import (
+    BradleyTerry,
+    Preferences,
+    bootstrap_strengths,
+    bradley_terry,
+    shares_won,
+    win_rate,
+    win_rates,
+    win_rows,
+)
 
 Floats = NDArray[np.float64]
 #: (item, first, second, choice) among three systems.

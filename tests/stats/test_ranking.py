@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from metrist.stats.ranking import average_ranks, best_first, clusters, marks, ranks, wins
+from metrist.stats.significance import average_ranks, best_first, clusters, marks, ranks, wins
 
 
 def symmetric(size: int, significant: list[tuple[int, int]]) -> NDArray[np.float64]:

@@ -16,8 +16,8 @@ from sacrebleu.metrics.base import Metric as PeerMetric
 from sacrebleu.significance import PairedTest
 
 from metrist.errors import RunError
-from metrist.stats import resample
-from metrist.stats.resample import (
+from metrist.stats import resampling
+from metrist.stats.resampling import (
     Alternative,
     ExactSums,
     bootstrap_scores,
@@ -201,7 +201,7 @@ def test_results_do_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) -> 
 
     whole = everything()
     for chunk in (1, 1000, 7777):
-        monkeypatch.setattr(resample, "CHUNK", chunk)
+        monkeypatch.setattr(resampling, "CHUNK", chunk)
         assert everything() == whole
 
 

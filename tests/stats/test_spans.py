@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import RunError
-from metrist.stats.spans import ErrorAgreement, Errors, Figures, error_agreement, error_rows, figures, severity_rows
+from metrist.stats.error_spans import (
+    ErrorAgreement,
+    Errors,
+    Figures,
+    error_agreement,
+    error_rows,
+    figures,
+    severity_rows,
+)
 
 #: (output, start, length, severity)
 Row = tuple[int, int, int, int]

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from metrist.errors import RunError
-from metrist.stats.measures import MEASURES
-from metrist.stats.sample import Draws, Sample
-from metrist.stats.system_level import (
+from metrist.stats.grouping import (
     soft_agreement,
     soft_pairwise_accuracy,
     superiority_p_values,
     system_by_item,
     system_level_values,
 )
+from metrist.stats.measures import MEASURES
+from metrist.stats.samples import Draws, Sample
 
 
 def grid_sample(human: np.ndarray, metric: np.ndarray) -> Sample:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from metrist.stats.between import PermutationTest, exchange_rows
-from metrist.stats.certainty import Gap, bootstrap_gaps
-from metrist.stats.measures import MEASURES, acc_eq
-from metrist.stats.panel import Panel
-from metrist.stats.tail_p_values import bootstrap_p_values, exchange_p_values
+from metrist.stats.bootstrap import Gap, bootstrap_gaps, bootstrap_p_values
+from metrist.stats.measures import MEASURES, acc_eq_measures
+from metrist.stats.permutation import PermutationTest, exchange_p_values, exchange_rows
+from metrist.stats.samples import Panel
 
 Floats = NDArray[np.float64]
 
@@ -92,7 +91,7 @@ def alike(rng: np.random.Generator, systems: int, items: int = 20) -> Panel:
 
 
 @pytest.mark.parametrize("systems", [5, 12])
-@pytest.mark.parametrize("measure", [MEASURES["pearson"], acc_eq(0.3)], ids=["pearson", "acc_eq"])
+@pytest.mark.parametrize("measure", [MEASURES["pearson"], acc_eq_measures(0.3)], ids=["pearson", "acc_eq"])
 def test_few_systems_do_not_reject_a_true_null_too_often(systems: int, measure) -> None:
     """Counting resampled differences rejects in 8 to 11 % of all true nulls here."""
     trials, counted, found = 300, 0, 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.stats.tails import beta_share, coin_tail, normal_quantile, normal_tail, student_t_tail
+from metrist.stats.significance import beta_share, coin_tail, normal_quantile, normal_tail, student_t_tail
 
 
 @given(st.integers(0, 400), st.data())

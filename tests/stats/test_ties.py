@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import RunError
-from metrist.stats.sample import Sample
+from metrist.stats.samples import Sample
 from metrist.stats.ties import groups_of, pairing
 
 outputs = st.lists(

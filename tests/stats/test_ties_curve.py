@@ -7,8 +7,7 @@ import pytest
 from brute_ties import accuracy
 
 from metrist.errors import RunError
-from metrist.stats.threshold_search import best_threshold
-from metrist.stats.tie_curve import tie_curve
+from metrist.stats.threshold_search import best_threshold, tie_curve
 from metrist.stats.ties import pairing
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from metrist.kernels import windows
-from metrist.stats import tie_draws as module
-from metrist.stats.certainty import drawn
+from metrist.stats import tie_optimism as module
+from metrist.stats.bootstrap import drawn
 from metrist.stats.grouping import estimate
-from metrist.stats.measures import acc_eq
-from metrist.stats.resample import interval, resample_counts
-from metrist.stats.sample import Draws, Sample
+from metrist.stats.measures import acc_eq_measures
+from metrist.stats.resampling import interval, resample_counts
+from metrist.stats.samples import Draws, Sample
 from metrist.stats.threshold_search import best_threshold
-from metrist.stats.tie_draws import Choice, calibrated_interval, optimism
+from metrist.stats.tie_optimism import Choice, calibrated_interval, optimism
 from metrist.stats.ties import pairing
 
 
@@ -87,7 +87,7 @@ def test_optimism_is_how_far_resamples_lie_above_all_data_at_thresholds_of_their
     )
 
     def above(epsilon: float, draw: int) -> float:
-        found = estimate(acc_eq(epsilon), sample, "item", Draws(items=draws.items[[draw]])).values[0]
+        found = estimate(acc_eq_measures(epsilon), sample, "item", Draws(items=draws.items[[draw]])).values[0]
         return float(found) - paired.accuracy(epsilon)
 
     gained = [above(epsilon, draw) - above(choice.best(), draw) for draw, epsilon in enumerate(choice.anew(draws))]
@@ -141,7 +141,7 @@ def test_intervals_cover_the_truth_though_the_threshold_is_chosen_on_the_same_da
         sample = made(items, rng)
         choice = Choice(sample=sample, groups=sample.item)
         (draws,) = drawn(sample.item, sample.system, "items", 200, rng, 200)
-        held = acc_eq(choice.best())
+        held = acc_eq_measures(choice.best())
         value = float(estimate(held, sample, "item").values[0])
         low, high = interval(estimate(held, sample, "item", draws).values, 0.95, items)
         gained = optimism(choice, sample, "item", Draws(items=draws.items[:25]))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.stats.tie_steps import TIE, in_steps
+from metrist.stats.ties import TIE, in_steps
 
 # Two decimals: gaps such as .3 - .2 and .2 - .1 differ in their last bit.
 hundredths = st.lists(st.integers(-30, 30).map(lambda number: number / 100), min_size=2, max_size=12)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from metrist.stats.williams import williams, williams_of
+from metrist.stats.analytic_tests import williams, williams_of
 
 
 def test_williams_gives_a_textbook_example() -> None:

@@ -144,9 +144,9 @@ def meta(
     from metrist.cli.output import say
     from metrist.cli.output import show as show_table
     from metrist.evaluate.meta import meta_evaluate
+    from metrist.evaluate.meta.analyses import analyse
+    from metrist.evaluate.meta.evaluate import needs_no_metric
     from metrist.evaluate.meta.join import join
-    from metrist.evaluate.meta.people import needs_no_metric
-    from metrist.evaluate.meta.shows import shown
 
     wanted = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
     judged = join(
@@ -182,7 +182,7 @@ def meta(
         lower_is_better=lower_is_better or (),
         marked=mark or (),
     )
-    added = [table for name in wanted for table in shown(name, evaluation)]
+    added = [table for name in wanted for table in analyse(evaluation, name)]
     if json_out is not None:
         evaluation.write(json_out, added)
     if form is Format.json:

@@ -19,7 +19,7 @@ from metrist.metrics.calibrated import Calibration, column_of, data_hash, fitted
 from metrist.records import Record
 from metrist.report.cells import Count, Number, decimals_for
 from metrist.report.tables import Column, Table
-from metrist.stats.resample import pooled
+from metrist.stats.resampling import pooled
 
 if TYPE_CHECKING:
     from metrist.run.results import Results

@@ -18,7 +18,7 @@ from metrist.evaluate.selection import chosen_systems, find_metric, opened
 from metrist.evaluate.verdicts import Report, Verdict
 from metrist.metrics.base import Metric
 from metrist.report.cells import Number, Share
-from metrist.stats.resample import pooled
+from metrist.stats.resampling import pooled
 
 if TYPE_CHECKING:
     from metrist.run.results import Results

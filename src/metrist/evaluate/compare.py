@@ -17,8 +17,8 @@ from metrist.evaluate.selection import check_signatures, chosen_metrics, chosen_
 from metrist.metrics.base import Metric
 from metrist.report.cells import Change, Count, Number, PValue, or_none
 from metrist.report.tables import Column, Table
-from metrist.stats.multiple import holm
-from metrist.stats.pairwise import PairTest, Test, pair_tests
+from metrist.stats.resampling import PairTest, Test, pair_tests
+from metrist.stats.significance import holm
 
 if TYPE_CHECKING:
     from metrist.run.results import Results

@@ -16,8 +16,8 @@ from metrist.evaluate.selection import check_signatures
 from metrist.evaluate.verdicts import Verdict, missing
 from metrist.metrics.base import Metric
 from metrist.report.cells import Change, Number, PValue
-from metrist.stats.multiple import holm
-from metrist.stats.pairwise import PairTest, Test, pair_tests
+from metrist.stats.resampling import PairTest, Test, pair_tests
+from metrist.stats.significance import holm
 
 if TYPE_CHECKING:
     from metrist.run.results import Results

@@ -19,10 +19,19 @@ from metrist.report.tables import Table
 from metrist.run.pairing import Key
 from metrist.run.preferred_tables import comparator_table, system_table
 from metrist.run.summary import DRAWS, usual_reason
-from metrist.stats.bradley_terry import bradley_terry
-from metrist.stats.choices import CHOICES, accuracy, chance_accuracy, macro_f1
-from metrist.stats.preferences import FIRST, SECOND, TIE, Preferences, win_rates
-from metrist.stats.resample import pooled_interval
+from metrist.stats.preferences import (
+    CHOICES,
+    FIRST,
+    SECOND,
+    TIE,
+    Preferences,
+    accuracy,
+    bradley_terry,
+    chance_accuracy,
+    macro_f1,
+    win_rates,
+)
+from metrist.stats.resampling import pooled_interval
 
 _SIGNS: Mapping[Choice, int] = {"first": FIRST, "second": SECOND, "tie": TIE}
 _Floats = NDArray[np.float64]

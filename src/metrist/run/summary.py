@@ -14,7 +14,7 @@ from metrist.metrics.base import Metric
 from metrist.report.cells import Count, Estimate, Share, decimals_for
 from metrist.report.tables import Column, Table
 from metrist.scores import Scores
-from metrist.stats.resample import CHUNK, ExactSums, interval, resample_counts
+from metrist.stats.resampling import CHUNK, ExactSums, interval, resample_counts
 
 DRAWS = 1000
 #: Characters of an answer that a message quotes.

@@ -1,13 +1,6 @@
-"""The gold value of an output: what its raters, taken together, say of it.
+"""Ratings of one aspect as columns: which output, by whom, which value.
 
-mean       the mean of its ratings
-median     their median (the mean of the middle two where their number is even)
-majority   the value given most often; where two or more values are given equally often, the median of the ratings, or
-           a neutral value if one is named. With three raters on a scale of 1 to 3 this is the vote of Doostmohammadi et
-           al. (2024): what at least two say, and 2 where all three differ.
-z          each rating as distance from its rater's mean in that rater's standard deviations (over all of the rater's
-           ratings, dividing by their number), then the mean. A rater who gave a single value all along has no scale:
-           these ratings are left out.
+Outputs and raters are codes; a rater who is not known is -1. Nothing here knows a name or a text.
 """
 
 from __future__ import annotations
@@ -15,12 +8,115 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError, did_you_mean
-from metrist.stats.raters import Codes, Floats, Ratings, divided, summed
+from metrist.stats import Codes, Floats
+from metrist.stats.samples import Sample
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ratings:
+    """One entry per rating, in the order of their outputs; `outputs` counts all outputs, rated or not."""
+
+    output: Codes
+    rater: Codes
+    value: Floats
+    outputs: int
+
+    @staticmethod
+    def of(output: ArrayLike, rater: ArrayLike, value: ArrayLike, outputs: int | None = None) -> Ratings:
+        """Ratings from long columns. A NaN is no rating and is left out."""
+        codes, who, values = _codes(output), _codes(rater), np.asarray(value, dtype=np.float64)
+        if not len(codes) == len(who) == len(values):
+            raise RunError(
+                f"ratings need one output, rater and value each, got {len(codes)}, {len(who)}, {len(values)}"
+            )
+        size = int(codes.max(initial=-1)) + 1 if outputs is None else outputs
+        if len(codes) and (codes.min() < 0 or codes.max() >= size):
+            raise RunError(f"output codes of ratings must lie in 0 to {size - 1}, found {codes.min()} to {codes.max()}")
+        if np.isinf(values).any():
+            raise RunError("ratings must be finite numbers, found infinity")
+        given = np.flatnonzero(~np.isnan(values))
+        order = given[np.argsort(codes[given], kind="stable")]
+        return Ratings(output=codes[order], rater=who[order], value=values[order], outputs=size)
+
+    @property
+    def raters(self) -> Codes:
+        """The codes of the raters who are known, ascending."""
+        return np.unique(self.rater[self.rater != UNKNOWN])
+
+    def counts(self) -> Codes:
+        """How many ratings each output has."""
+        return np.bincount(self.output, minlength=self.outputs)
+
+    def chosen(self, mask: NDArray[np.bool_]) -> Ratings:
+        """The ratings under the mask, of the same outputs."""
+        return replace(self, output=self.output[mask], rater=self.rater[mask], value=self.value[mask])
+
+    def check_named(self, purpose: str) -> None:
+        """Refuse a per-rater statistic unless each rating has a rater, and a rater one rating per output."""
+        unknown = int(np.count_nonzero(self.rater == UNKNOWN))
+        if unknown:
+            raise RunError(
+                f"{purpose} needs to know who gave each rating, but {unknown:,} of {len(self.rater):,} ratings name no "
+                "rater; add 'raters' to the data, or use a statistic that needs none"
+            )
+        repeated = len(self.rater) - len(np.unique(np.stack([self.output, self.rater]), axis=1).T)
+        if repeated:
+            raise RunError(
+                f"{purpose} needs one rating per output and rater, but {repeated:,} of {len(self.rater):,} ratings "
+                "repeat a rater on the same output; keep one of each"
+            )
+
+    def are_named(self) -> bool:
+        """Whether at least two raters are known, and each rating names its rater, at most once per output."""
+        if not len(self.rater) or (self.rater == UNKNOWN).any() or len(self.raters) < 2:
+            return False
+        return np.unique(np.stack([self.output, self.rater]), axis=1).shape[1] == len(self.rater)
+
+    def table(self, purpose: str) -> Floats:
+        """Values (outputs, raters) in the order of `raters`, NaN where a rater gave none."""
+        self.check_named(purpose)
+        cells = np.full((self.outputs, len(self.raters)), np.nan)
+        cells[self.output, np.searchsorted(self.raters, self.rater)] = self.value
+        return cells
+
+
+def summed(values: Floats, codes: Codes, size: int) -> Floats:
+    """Sums of values by code."""
+    return np.bincount(codes, weights=values, minlength=size).astype(np.float64)
+
+
+def divided(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
+    """Sums over counts, NaN where the count is 0."""
+    quotient: Floats = np.divide(sums, counts, out=np.full(np.shape(sums), np.nan), where=counts > 0)
+    return quotient
+
+
+def _codes(column: ArrayLike) -> Codes:
+    array: NDArray[Any] = np.asarray(column)
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise RunError(f"outputs and raters are given as whole-number codes, got {array.dtype} values")
+    return array.astype(np.intp)
+
+
+# The gold value of an output: what its raters, taken together, say of it.
+#
+# mean       the mean of its ratings
+# median     their median (the mean of the middle two where their number is even)
+# majority   the value given most often; where two or more values are given equally often, the median of the ratings, or
+#            a neutral value if one is named. With three raters on a scale of 1 to 3 this is the vote of
+# Doostmohammadi et
+#            al. (2024): what at least two say, and 2 where all three differ.
+# z          each rating as distance from its rater's mean in that rater's standard deviations (over all of the rater's
+#            ratings, dividing by their number), then the mean. A rater who gave a single value all along has no scale:
+#            these ratings are left out.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,3 +205,55 @@ def _varied(position: Codes, value: Floats) -> NDArray[np.bool_]:
     np.fmin.at(lowest, position, value)
     np.fmax.at(highest, position, value)
     return lowest < highest
+
+
+# The human ceiling: how well one rater does, as if it were a metric, against the gold of all others.
+#
+# Each rater in turn is left out of the gold and judged by it, on the outputs that this rater and at least one other
+# rated. The mean over raters stands as a row beside the metrics. It is a little hard on humans: the gold lacks one
+# rater
+# whom the metrics' gold has.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LeftOut:
+    """One rater against the others: `outputs` are the codes of the sample's outputs."""
+
+    rater: int
+    outputs: Codes
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ceiling:
+    """The mean over raters, one value per draw; `raters` had a value at the first draw, `undefined` had none."""
+
+    values: Floats
+    raters: int
+    undefined: int
+
+
+def leave_one_out(ratings: Ratings, item: Codes, system: Codes, how: str = "mean") -> list[LeftOut]:
+    """A sample per rater; `item` and `system` have one code per output, kept as they are."""
+    ratings.check_named("the leave-one-rater-out ceiling")
+    if len(ratings.raters) < 2:
+        raise RunError(f"the leave-one-rater-out ceiling needs at least two raters, found {len(ratings.raters)}")
+    return [_left_out(ratings, int(rater), item, system, how) for rater in ratings.raters]
+
+
+def mean_over_raters(samples: list[LeftOut], estimate: Callable[[LeftOut], Floats]) -> Ceiling:
+    """The ceiling under any estimate that gives values (draws,) for one rater. Raters without a value are skipped."""
+    values = np.stack([estimate(sample) for sample in samples])
+    defined = ~np.isnan(values)
+    counts = defined.sum(axis=0)
+    mean = np.divide(np.nan_to_num(values).sum(axis=0), counts, out=np.full(counts.shape, np.nan), where=counts > 0)
+    return Ceiling(values=mean, raters=int(defined[:, 0].sum()), undefined=int((~defined[:, 0]).sum()))
+
+
+def _left_out(ratings: Ratings, rater: int, item: Codes, system: Codes, how: str) -> LeftOut:
+    own = ratings.chosen(ratings.rater == rater)
+    others = gold(ratings.chosen(ratings.rater != rater), how).value
+    both = ~np.isnan(others[own.output])
+    outputs = own.output[both]
+    sample = Sample(human=others[outputs], metric=own.value[both], item=item[outputs], system=system[outputs])
+    return LeftOut(rater=rater, outputs=outputs, sample=sample)

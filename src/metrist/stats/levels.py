@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.stats.raters import Codes, Floats, divided, summed
-from metrist.stats.resample import bootstrap_scores, interval
+from metrist.stats import Codes, Floats
+from metrist.stats.gold import divided, summed
+from metrist.stats.resampling import bootstrap_scores, interval
 
 #: More levels than this are no levels, and a table of them says nothing.
 MOST_LEVELS = 20

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError
-from metrist.stats.raters import Codes, Floats, divided
-from metrist.stats.resample import bootstrap_scores, interval, pooled
+from metrist.stats import Codes, Floats
+from metrist.stats.gold import divided
+from metrist.stats.resampling import CHUNK, bootstrap_scores, interval, pooled, resample_counts
 
 FIRST, SECOND, TIE = 1, -1, 0
 
@@ -97,3 +101,294 @@ def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, co
     low, high = np.array(limits, dtype=np.float64).reshape(-1, 2).T
     games: Codes = rows[..., 1].sum(axis=1).astype(np.intp)
     return WinRates(value=pooled(rows, win_rate), low=low, high=high, games=games)
+
+
+# Choices between two outputs, a metric's beside the humans': first, second or tie.
+#
+# The row that everything pools is a confusion table (3, 3) of counts: rows are what humans chose, columns what the
+# metric chose, both in the order of `CHOICES`. Tables add up, and a resample is a weighted table.
+
+
+FIRST_CHOICES, SECOND_CHOICES, TIE_CHOICES = 0, 1, 2
+CHOICES: Final = ("first", "second", "tie")
+
+
+def chosen(differences: Floats, threshold: float = 0.0) -> Codes:
+    """What a metric chooses, given its score of the first minus that of the second output: a tie where they differ by
+    at most the threshold."""
+    if not threshold >= 0:
+        raise RunError(f"a tie threshold must be 0 or more, got {threshold}")
+    if np.isnan(differences).any():
+        raise RunError(
+            f"{np.isnan(differences).sum()} of {len(differences)} score differences are NaN: leave such pairs out, "
+            "and count them"
+        )
+    return np.where(
+        differences > threshold, FIRST_CHOICES, np.where(differences < -threshold, SECOND_CHOICES, TIE_CHOICES)
+    )
+
+
+def confusion(human: Codes, metric: Codes, weights: Floats | None = None) -> Floats:
+    """Tables (draws, 3, 3), one where no weights (draws, pairs) are given."""
+    human, metric = np.asarray(human), np.asarray(metric)
+    if human.shape != metric.shape:
+        raise RunError(f"as many human choices as the metric's, got {len(human)} and {len(metric)}")
+    weights = np.ones((1, len(human))) if weights is None else weights
+    cells = (human * 3 + metric)[:, None] == np.arange(9)
+    counts: Floats = weights @ cells.astype(np.float64)
+    return counts.reshape(-1, 3, 3)
+
+
+def accuracy(tables: Floats) -> Floats:
+    """The share of pairs where the metric chose as humans did."""
+    return _share(np.trace(tables, axis1=-2, axis2=-1), tables.sum(axis=(-2, -1)))
+
+
+def f1_by_choice(tables: Floats) -> Floats:
+    """F1 of each choice (..., 3); NaN for one that nobody made."""
+    right = np.diagonal(tables, axis1=-2, axis2=-1)
+    return _share(2 * right, tables.sum(axis=-1) + tables.sum(axis=-2))
+
+
+def macro_f1(tables: Floats) -> Floats:
+    """The mean F1 of the choices that humans or metric made."""
+    scores = f1_by_choice(tables)
+    made = ~np.isnan(scores)
+    return _share(np.where(made, scores, 0.0).sum(axis=-1), made.sum(axis=-1).astype(np.float64))
+
+
+def chance_accuracy(tables: Floats) -> Floats:
+    """The accuracy of tossing a coin between first and second."""
+    by_human = tables.sum(axis=-1)
+    return _share((by_human[..., FIRST_CHOICES] + by_human[..., SECOND_CHOICES]) / 2, by_human.sum(axis=-1))
+
+
+def pair_counts(tables: Floats) -> Floats:
+    """Rows (..., 5) for the pairwise measures: chosen alike, chosen the other way round, tied by humans only, by the
+    metric only, by both. With these, `darr_wmt17` and its kind apply to preferences."""
+    human_tied = tables[..., TIE_CHOICES, FIRST_CHOICES] + tables[..., TIE_CHOICES, SECOND_CHOICES]
+    metric_tied = tables[..., FIRST_CHOICES, TIE_CHOICES] + tables[..., SECOND_CHOICES, TIE_CHOICES]
+    alike = tables[..., FIRST_CHOICES, FIRST_CHOICES] + tables[..., SECOND_CHOICES, SECOND_CHOICES]
+    opposed = tables[..., FIRST_CHOICES, SECOND_CHOICES] + tables[..., SECOND_CHOICES, FIRST_CHOICES]
+    return np.stack([alike, opposed, human_tied, metric_tied, tables[..., TIE_CHOICES, TIE_CHOICES]], axis=-1)
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    shares: Floats = np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+    return shares
+
+
+# Strengths of systems from preferences with ties: the Bradley-Terry model as Davidson (1970) extends it.
+#
+# With strengths s (on the log scale) and a tie parameter v, a preference between i and j is won by i, tied, or won by j
+# in the ratio exp(s_i) : v exp((s_i + s_j) / 2) : exp(s_j). A tie thus counts as half a win for each side, as it
+# does in
+# a win rate; without ties v is 0 and the model is Bradley and Terry's own. The likelihood is concave in (s, log v), so
+# that Newton's method finds its one maximum, where there is one. There is none
+#
+# * if systems fall into groups such that no member of the one ever won or tied against a member of the other, or were
+#   never compared: the strengths of the one may grow without end;
+# * if the ties can be told from the wins by strength alone (say, neighbours always tie and others never do): then all
+#   strengths and v may grow together;
+# * if every preference is a tie.
+#
+# All three are found before anything is fitted (the second by looking for a loop of preferences with more wins than
+# ties). `prior` is the way out: so many imagined preferences between each two systems, a third of them won by either
+# side and a third tied. It pulls strengths together, and its maximum always exists.
+
+
+#: Newton's steps double the correct digits, so a fit that has not settled by then never will.
+_STEPS = 100
+_SETTLED = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BradleyTerry:
+    """Log strengths that average 0, their standard errors and covariance (from the information matrix), and the tie
+    parameter: 0 where nothing ties; between two systems of equal strength a tie has the chance tie / (2 + tie)."""
+
+    strength: Floats
+    error: Floats
+    covariance: Floats
+    tie: float
+
+
+def bradley_terry(preferences: Preferences, prior: float = 0.0, names: Sequence[str] = ()) -> BradleyTerry:
+    """The strengths that make the preferences most likely; `names` of the systems are for messages only."""
+    if prior < 0:
+        raise RunError(f"a prior is a number of imagined preferences, at least 0, got {prior}")
+    counts = _counts(preferences, np.ones((1, preferences.items)), prior)
+    problem = _problem(counts[0], names)
+    if problem:
+        raise RunError(f"Bradley-Terry strengths are not determined: {problem}; drop these systems or set a prior")
+    strengths, log_tie = _fitted(counts)
+    if np.isnan(strengths).any():
+        raise RunError("Bradley-Terry strengths did not settle; set a prior")
+    covariance = _covariance(counts, strengths, log_tie)[0]
+    return BradleyTerry(
+        strength=strengths[0],
+        error=np.sqrt(np.diagonal(covariance)),
+        covariance=covariance,
+        tie=math.exp(log_tie[0]),
+    )
+
+
+def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator, prior: float = 0.0) -> Floats:
+    """Strengths (draws, systems) on resamples of the items; a row is NaN where a resample does not determine them."""
+    items, item = np.unique(preferences.item, return_inverse=True)
+    preferences = replace(preferences, item=item.reshape(-1), items=len(items))
+    room = max(1, CHUNK // max(1, len(items), 6 * preferences.systems**2))
+    chunks = []
+    for weights in resample_counts(preferences.items, draws, rng, room):
+        counts = _counts(preferences, weights, prior)
+        sound = np.array([not _problem(one, ()) for one in counts], dtype=np.bool_)
+        strengths = np.full((len(weights), preferences.systems), np.nan)
+        if sound.any():
+            strengths[sound] = _fitted(counts[sound])[0]
+        chunks.append(strengths)
+    return np.concatenate(chunks) if chunks else np.empty((0, preferences.systems))
+
+
+def _counts(preferences: Preferences, weights: Floats, prior: float) -> Floats:
+    """Counts (draws, 2, systems, systems): how often i beat j, and how often they tied (in both triangles)."""
+    systems = preferences.systems
+    winner = np.where(preferences.choice >= TIE, preferences.first, preferences.second)
+    loser = np.where(preferences.choice >= TIE, preferences.second, preferences.first)
+    kind = (preferences.choice == TIE).astype(np.intp)
+    cells, cell = np.unique((kind * systems + winner) * systems + loser, return_inverse=True)
+    rows = np.zeros((preferences.items, len(cells)))
+    np.add.at(rows, (preferences.item, cell.reshape(-1)), 1.0)
+    flat = np.zeros((len(weights), 2 * systems * systems))
+    flat[:, cells] = weights @ rows
+    counts = flat.reshape(-1, 2, systems, systems)
+    counts[:, 1] += counts[:, 1].swapaxes(1, 2)
+    return counts + prior / 3 * ~np.eye(systems, dtype=np.bool_)
+
+
+def _problem(counts: Floats, names: Sequence[str]) -> str:
+    """Why these counts have no finite maximum, or nothing."""
+    wins, ties = counts > 0
+    if not wins.any():
+        return "every preference is a tie" if ties.any() else "there are no preferences"
+    groups = _groups(wins | ties)
+    if len(groups) > 1:
+        named = ["{" + ", ".join(names[i] if names else str(i) for i in group) + "}" for group in groups]
+        return f"the systems fall into {len(groups)} groups without a win, or a tie, both ways: {' '.join(named)}"
+    if ties.any() and not _more_wins_than_ties_in_a_loop(wins, ties):
+        return "ties and wins are told apart by strength alone"
+    return ""
+
+
+def _groups(reaches: NDArray[np.bool_]) -> list[list[int]]:
+    """Sets of systems each of which reaches each other along the arrows."""
+    closure = reaches | np.eye(len(reaches), dtype=np.bool_)
+    for _ in range(len(reaches).bit_length()):
+        closure = (closure.astype(np.float32) @ closure.astype(np.float32)) > 0
+    mutual = closure & closure.T
+    return [np.flatnonzero(row).tolist() for i, row in enumerate(mutual) if np.argmax(row) == i]
+
+
+def _more_wins_than_ties_in_a_loop(wins: NDArray[np.bool_], ties: NDArray[np.bool_]) -> bool:
+    """Bellman and Ford's search for a loop of negative length, where a win is a step of -1 and a tie one of +1."""
+    step = np.where(wins, -1.0, np.where(ties, 1.0, np.inf))
+    distance = np.zeros(len(step))
+    for _ in range(len(step)):
+        shorter = np.minimum(distance, (distance[:, None] + step).min(axis=0))
+        if np.array_equal(shorter, distance):
+            return False
+        distance = shorter
+    return True
+
+
+def _fitted(counts: Floats) -> tuple[Floats, Floats]:
+    """The maximum for each draw: strengths (draws, systems) and log tie parameters (draws,), -inf where nothing ties.
+
+    A draw that has not settled by the last step is NaN.
+    """
+    with_ties = counts[:, 1].any(axis=(1, 2))
+    strengths = np.zeros((len(counts), counts.shape[2]))
+    log_tie = np.where(with_ties, 0.0, -np.inf)
+    value = _likelihood(counts, strengths, log_tie)
+    for _ in range(_STEPS):
+        gradient, information = _slopes(counts, strengths, log_tie)
+        step: Floats = np.linalg.solve(information, gradient[..., None])[..., 0].astype(np.float64)
+        moving = np.abs(step).max(axis=1) >= _SETTLED
+        if not moving.any():
+            break
+        strengths, log_tie, value = _uphill(counts, strengths, log_tie, step, value)
+    centred = strengths - strengths.mean(axis=1, keepdims=True)
+    return np.where(moving[:, None], np.nan, centred), log_tie
+
+
+def _uphill(
+    counts: Floats, strengths: Floats, log_tie: Floats, step: Floats, value: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """One Newton step, halved for those draws where the whole step would lead downhill."""
+    size = np.ones(len(counts))
+    for _ in range(_STEPS):
+        moved = strengths + size[:, None] * step[:, :-1], log_tie + size * step[:, -1]
+        reached = _likelihood(counts, *moved)
+        downhill = reached < value - 1e-9 * np.abs(value)
+        if not downhill.any():
+            break
+        size = np.where(downhill, size / 2, size)
+    return *moved, reached
+
+
+def _chances(strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
+    """The chances (draws, systems, systems) that i beats j, and that they tie."""
+    half = (strengths[:, :, None] - strengths[:, None, :]) / 2
+    top = np.maximum(np.abs(half), log_tie[:, None, None])
+    win, lose, tie = np.exp(half - top), np.exp(-half - top), np.exp(log_tie[:, None, None] - top)
+    whole = win + lose + tie
+    return win / whole, tie / whole
+
+
+def _likelihood(counts: Floats, strengths: Floats, log_tie: Floats) -> Floats:
+    win, tie = _chances(strengths, log_tie)
+    wins, ties = counts[:, 0], counts[:, 1] / 2
+    logs = [_times_log(wins, win), _times_log(ties, tie)]
+    total: Floats = np.sum(logs, axis=(0, 2, 3))
+    return total
+
+
+def _times_log(count: Floats, chance: Floats) -> Floats:
+    happened = count > 0
+    with np.errstate(divide="ignore"):
+        return np.where(happened, count * np.log(np.where(happened, chance, 1.0)), 0.0)
+
+
+def _slopes(counts: Floats, strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
+    """The gradient (draws, systems + 1) and the information matrix of strengths and log tie parameter.
+
+    The model is an exponential family: the gradient is what was seen minus what is expected (points, and number of
+    ties), the information the covariance of these. Strengths are known up to a shift, which a constant added to their
+    block pins; where nothing ties, a 1 stands for the tie parameter, which then stays where it is.
+    """
+    win, tie = _chances(strengths, log_tie)
+    wins, ties = counts[:, 0], counts[:, 1]
+    games = wins + wins.swapaxes(1, 2) + ties
+    expected = games * (win + tie / 2)
+    points = (wins + ties / 2 - expected).sum(axis=2)
+    tied = (ties - games * tie).sum(axis=(1, 2)) / 2
+    # For one preference, seen from i: the variance of its points, and their covariance with whether it is a tie.
+    mean = win + tie / 2
+    spread = games * (win + tie / 4 - mean**2)
+    joint = (games * tie * (0.5 - mean)).sum(axis=2)
+    size = counts.shape[2]
+    information = np.zeros((len(counts), size + 1, size + 1))
+    information[:, :size, :size] = 1 - spread
+    diagonal = np.arange(size)
+    information[:, diagonal, diagonal] = 1 + spread.sum(axis=2)
+    information[:, :size, size] = information[:, size, :size] = joint
+    information[:, size, size] = np.where(np.isinf(log_tie), 1.0, (games * tie * (1 - tie)).sum(axis=(1, 2)) / 2)
+    return np.concatenate([points, tied[:, None]], axis=1), information
+
+
+def _covariance(counts: Floats, strengths: Floats, log_tie: Floats) -> Floats:
+    """The covariance of strengths that average 0, the tie parameter being estimated beside them."""
+    size = counts.shape[2]
+    inverse = np.linalg.inv(_slopes(counts, strengths, log_tie)[1])[:, :size, :size]
+    centre = np.eye(size) - 1 / size
+    covariance: Floats = centre @ inverse @ centre
+    return covariance

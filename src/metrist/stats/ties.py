@@ -17,11 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError, did_you_mean
 from metrist.kernels.windows import Ranked, beyond_counts
-from metrist.stats.grouping import GROUPINGS, Grouping
-from metrist.stats.sample import Codes, Sample
+from metrist.stats import Codes, Counts, Floats
+from metrist.stats.gold import divided
+from metrist.stats.samples import GROUPINGS, Grouping, Sample
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
 #: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
 Average = Literal["macro", "micro"]
 
@@ -203,3 +202,123 @@ def _units(pairs: Counts, slice_of: Codes, average: Average, slice_average: Aver
     if multiple * shares <= _WHOLE:
         return np.int64(multiple) // divisors
     return np.maximum(1, np.rint(_WHOLE / shares / divisors)).astype(np.int64)
+
+
+# Gaps between the scores of paired outputs, all of them or a random sample.
+
+
+def count_gaps(paired: Pairing) -> int:
+    """How many pairs of different outputs there are."""
+    return int(_before(paired).sum())
+
+
+def some_gaps(paired: Pairing, most: int) -> Floats:
+    """The gaps of all pairs, ascending; those of `most` random pairs where there are more. The same every time."""
+    scores, before = paired.ranked.scores, _before(paired)
+    upto = np.cumsum(before)
+    count = int(before.sum())
+    pairs = np.arange(count) if count <= most else np.random.default_rng(0).integers(0, count, most)
+    later = np.searchsorted(upto, pairs, side="right")
+    earlier = later - 1 - (pairs - (upto[later] - before[later]))
+    return np.sort(scores[later] - scores[earlier])
+
+
+def greatest_gap(paired: Pairing) -> float:
+    scores, starts = paired.ranked.scores, paired.ranked.starts
+    return float((scores[starts[1:] - 1] - scores[starts[:-1]]).max(initial=0.0))
+
+
+def _before(paired: Pairing) -> Counts:
+    """For each output, how many of its group come before it."""
+    starts = paired.ranked.starts
+    return np.arange(len(paired.ranked.scores)) - np.repeat(starts[:-1], np.diff(starts))
+
+
+# How often values tie: the share of all pairs of outputs whose values differ by no more than a threshold.
+
+
+def tie_share(values: Floats, epsilon: float = 0.0) -> float:
+    """The share of pairs of outputs that tie; NaN values take no part, and fewer than two outputs have no pair."""
+    given = values[~np.isnan(values)]
+    return float(tie_shares(given, np.ones((1, len(given))), epsilon)[0])
+
+
+def tie_shares(values: Floats, weights: Floats, epsilon: float = 0.0) -> Floats:
+    """Shares (draws,) under weights (draws, n), how often each output was picked.
+
+    An output that was picked twice is not paired with itself: such pairs would all tie, and resamples would show more
+    ties than the data they are drawn from.
+    """
+    if epsilon < 0:
+        raise RunError(f"a tie's threshold must be at least 0, got {epsilon}")
+    order = np.argsort(values, kind="stable")
+    sorted_values, picked = values[order], weights[:, order]
+    below = np.concatenate([np.zeros((len(weights), 1)), np.cumsum(picked, axis=1)], axis=1)
+    within = below[:, last_ties(sorted_values, epsilon)] - below[:, 1:]
+    pairs = (picked.sum(axis=1) ** 2 - (picked**2).sum(axis=1)) / 2
+    return divided((picked * within).sum(axis=1), pairs)
+
+
+def last_ties(values: Floats, epsilon: float) -> Codes:
+    """For each of the ascending values, where those end that differ from it by epsilon at most.
+
+    Differences are what is compared, as they are elsewhere: value + epsilon would round otherwise.
+    """
+    low, high = np.arange(1, len(values) + 1), np.full(len(values), len(values))
+    while np.any(open_ := low < high):
+        middle = np.minimum((low + high) // 2, len(values) - 1)
+        near = values[middle] - values <= epsilon
+        low = np.where(open_ & near, middle + 1, low)
+        high = np.where(open_ & ~near, middle, high)
+    return low
+
+
+# Scores as whole numbers that tie at one common threshold, exactly where the scores tie at a threshold of their own.
+#
+# Several parts of the data may each have their own ε. Scores divided by ε would round, and a gap that is ε itself would
+# tie or not by luck. Instead each score becomes a whole number: scores tie where their numbers differ by at most `TIE`,
+# and are ordered alike.
+#
+# Sorted scores fall into steps: a step holds the scores that tie with its lowest one. Two scores of one step tie, of
+# steps further apart than neighbours never. For neighbouring steps it is enough to put all scores into one row, in
+# which
+# a score comes after exactly those of the next step that it ties with: step times `TIE + 1`, plus the place in that
+# row,
+# is the number wanted.
+
+
+#: Any number that is larger than how many different scores there are; its products must stay exact in a double.
+TIE = float((1 << 26) - 1)
+
+
+def in_steps(scores: Floats, epsilon: float) -> Floats:
+    """The scores as whole numbers that tie up to `TIE` where the scores tie up to epsilon; NaN stays NaN."""
+    known = ~np.isnan(scores)
+    if not known.any():
+        return scores.copy()
+    values, which = np.unique(scores[known], return_inverse=True)
+    ends = last_ties(values, epsilon).tolist()
+    firsts = [0]
+    while ends[firsts[-1]] < len(values):
+        firsts.append(ends[firsts[-1]])
+    step = np.zeros(len(values))
+    step[firsts[1:]] = 1
+    numbers = np.cumsum(step) * (TIE + 1) + _places(ends, firsts)
+    found = np.full(len(scores), np.nan)
+    found[known] = numbers[which.reshape(-1)]
+    return found
+
+
+def _places(ends: list[int], firsts: list[int]) -> Floats:
+    """Each score's place in the row: step by step from the last, a score is put in right after the highest of the next
+    step that it ties with, or in front where there is none."""
+    count = len(ends)
+    follower = [count] * (count + 1)  # follower[count] is the front, and marks the end too
+    for first, beyond in zip(reversed(firsts), reversed([*firsts[1:], count]), strict=True):
+        for score in range(beyond - 1, first - 1, -1):
+            before = ends[score] - 1 if ends[score] > beyond else count
+            follower[score], follower[before] = follower[before], score
+    places, at = np.empty(count), follower[count]
+    for place in range(count):
+        places[at], at = place, follower[at]
+    return places

@@ -13,7 +13,7 @@ from judged_rows import Row, made_rows, without
 
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta import meta_evaluate
-from metrist.evaluate.meta.result import HUMANS
+from metrist.evaluate.meta.results import HUMANS
 
 ROWS = made_rows()
 

@@ -17,8 +17,8 @@ from judged_rows import Row, made_rows, without, written
 import metrist
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta import meta_evaluate
-from metrist.evaluate.meta.preference_measures import best_epsilon, choice_table
-from metrist.evaluate.meta.shows import shown
+from metrist.evaluate.meta.analyses import analyse
+from metrist.evaluate.meta.preferences import best_epsilon, choice_table
 
 
 def pair(
@@ -249,7 +249,7 @@ def test_a_metric_is_better_by_the_items_that_both_judged() -> None:
 
 def test_strengths_are_of_the_systems_and_choices_that_take_part() -> None:
     rows = three_systems()
-    (table,) = shown("strengths", meta_evaluate(rows, preferences=True, exclude_systems="a", draws=100))
+    (table,) = analyse(meta_evaluate(rows, preferences=True, exclude_systems="a", draws=100), "strengths")
     left = [row for row in rows if "a" not in row["systems"]]
     assert {line[0]: line[2].value for line in table.rows} == {
         name: pytest.approx(np.mean(points(left, name))) for name in ("b", "c")
@@ -259,14 +259,14 @@ def test_strengths_are_of_the_systems_and_choices_that_take_part() -> None:
     strength = {line[0]: line[3] for line in table.rows}
     assert strength["b"].value - strength["c"].value == pytest.approx(np.log(odds))
     assert strength["b"].low < strength["b"].value < strength["b"].high
-    (stern,) = shown("strengths", meta_evaluate(rows, preferences=True, gold="stern", draws=0))
+    (stern,) = analyse(meta_evaluate(rows, preferences=True, gold="stern", draws=0), "strengths")
     assert stern.rows[0][1].value == 60
     assert stern.rows[0][2].value == pytest.approx(np.mean(points(rows, stern.rows[0][0], rater=1)))
-    (votes,) = shown("strengths", meta_evaluate(rows, preferences=True, gold="majority", draws=0))
+    (votes,) = analyse(meta_evaluate(rows, preferences=True, gold="majority", draws=0), "strengths")
     assert [line[1].value for line in votes.rows] == [60, 60, 60]
     assert votes.notes[0].startswith("Counted: one choice per pair")
     wide, narrow = (
-        shown("strengths", meta_evaluate(rows, preferences=True, confidence=c, draws=200))[0].rows[0][2]
+        analyse(meta_evaluate(rows, preferences=True, confidence=c, draws=200), "strengths")[0].rows[0][2]
         for c in (0.99, 0.5)
     )
     assert wide.high - wide.low > narrow.high - narrow.low
@@ -274,7 +274,7 @@ def test_strengths_are_of_the_systems_and_choices_that_take_part() -> None:
 
 def test_raters_may_agree_on_choices() -> None:
     rows = three_systems()
-    (table,) = shown("agreement", meta_evaluate(rows, preferences=True, draws=20))
+    (table,) = analyse(meta_evaluate(rows, preferences=True, draws=20), "agreement")
     value = {line[1]: line[2].value for line in table.rows}
     given = np.array([row["ratings"]["better"] for row in rows])
     same, first = np.mean(given[:, 0] == given[:, 1]), np.mean(given == 1, axis=0)
@@ -283,7 +283,7 @@ def test_raters_may_agree_on_choices() -> None:
     pooled = np.mean(given == 1)
     fleiss = pooled**2 + (1 - pooled) ** 2
     assert value["Fleiss' κ"] == pytest.approx((same - fleiss) / (1 - fleiss))
-    (unnamed,) = shown("agreement", meta_evaluate(without(rows, "raters"), preferences=True, draws=0))
+    (unnamed,) = analyse(meta_evaluate(without(rows, "raters"), preferences=True, draws=0), "agreement")
     assert [line[1] for line in unnamed.rows][-1] == "Fleiss' κ"
     assert "better: agreement between raters needs to know who gave each rating" in unnamed.notes[0]
     assert "Left out: Cohen's κ" in unnamed.notes[0]
@@ -293,8 +293,8 @@ def test_people_can_be_looked_at_without_any_metric() -> None:
     rows = without(three_systems(), "scores")
     found = meta_evaluate(rows, preferences=True, metrics=(), draws=20)
     assert not found.figures
-    assert shown("strengths", found)[0].rows
-    assert shown("agreement", found)[0].rows
+    assert analyse(found, "strengths")[0].rows
+    assert analyse(found, "agreement")[0].rows
     with pytest.raises(RunError, match="the data hold neither scores nor choices to judge"):
         meta_evaluate(rows, preferences=True)
     with pytest.raises(RunError, match="--resample systems: on preferences items are resampled"):
@@ -342,7 +342,7 @@ def test_bradley_terry_strengths_may_be_the_gold_between_systems() -> None:
     rows = three_systems()
     settings = {"gold": "bradley-terry", "group": "system-level", "measures": "pearson"}
     found = meta_evaluate(scored(rows), **settings, draws=50)
-    (table,) = shown("strengths", found)
+    (table,) = analyse(found, "strengths")
     strength = {line[0]: line[3].value for line in table.rows}
     late = [np.mean([ord(name) + len(row["item"]) / 7 for row in rows]) for name in THREE]
     wanted = np.corrcoef([strength[name] for name in THREE], late)[0, 1]

@@ -11,9 +11,9 @@ from judged_rows import made_rows, without, written
 
 import metrist
 from metrist.errors import RunError
-from metrist.evaluate.meta import SHOWS, advice, meta_evaluate
-from metrist.evaluate.meta.analyses.cost import pareto_front
-from metrist.evaluate.meta.shows import OF_PREFERENCES, shown
+from metrist.evaluate.meta import advice, meta_evaluate
+from metrist.evaluate.meta.analyses import ANALYSES, PREFERENCE_ANALYSES, analyse
+from metrist.evaluate.meta.analyses.metrics import pareto_front
 from metrist.ratings import Error
 from metrist.report.tables import Table
 from metrist.run import Results
@@ -34,8 +34,8 @@ def cell(table: Table, row: str, column: str) -> Any:
 
 
 def test_every_analysis_is_listed_and_known(evaluation: Any) -> None:
-    with pytest.raises(RunError, match=r"nothing to show named 'matrx'; known are .*; did you mean 'matrix'\?"):
-        shown("matrx", evaluation)
+    with pytest.raises(RunError, match="'matrx'.*did you mean 'matrix'"):
+        analyse(evaluation, "matrx")
     plain = {
         "matrix",
         "tests",
@@ -49,13 +49,13 @@ def test_every_analysis_is_listed_and_known(evaluation: Any) -> None:
         "ties",
         "agreement",
     }
-    for name in sorted((plain | {"curve", "advice"}) & set(SHOWS)):
-        for table in shown(name, evaluation):
+    for name in sorted((plain | {"curve", "advice"}) & set(ANALYSES)):
+        for table in analyse(evaluation, name):
             assert table.text()
 
 
 def test_bias_is_rank_by_humans_minus_rank_by_metric(evaluation: Any) -> None:
-    (table,) = shown("bias", evaluation)
+    (table,) = analyse(evaluation, "bias")
     human = {s: np.mean([np.median(r["ratings"]["quality"]) for r in ROWS if r["system"] == s]) for s in "abcd"}
     noise = {s: np.mean([r["scores"]["noise"] for r in ROWS if r["system"] == s]) for s in "abcd"}
 
@@ -69,7 +69,7 @@ def test_bias_is_rank_by_humans_minus_rank_by_metric(evaluation: Any) -> None:
 
 
 def test_levels_count_how_many_of_each_human_level_the_judge_shares(evaluation: Any) -> None:
-    (table,) = shown("levels", evaluation)
+    (table,) = analyse(evaluation, "levels")
     pairs = [(np.median(row["ratings"]["quality"]), row["scores"]["judge"]) for row in ROWS]
     fives = [judge for human, judge in pairs if human == 5]
     assert cell(table, "5", "same level").value == pytest.approx(np.mean(np.array(fives) == 5))
@@ -77,7 +77,7 @@ def test_levels_count_how_many_of_each_human_level_the_judge_shares(evaluation: 
 
 
 def test_mean_levels_stand_beside_each_other_with_their_gap(evaluation: Any) -> None:
-    (table,) = shown("systems", evaluation)
+    (table,) = analyse(evaluation, "systems")
     values = [row["ratings"]["quality"] for row in ROWS]
     low, high = np.min(values), np.max(values)
 
@@ -95,35 +95,35 @@ def test_mean_levels_stand_beside_each_other_with_their_gap(evaluation: Any) -> 
     assert cell(table, "average gap", "judge").value == pytest.approx(np.mean(gaps))
     no_judge = meta_evaluate(ROWS, metrics=["near"], draws=0)
     with pytest.raises(RunError, match="no metric gives scores on the raters' scale of 'quality'"):
-        shown("systems", no_judge)
+        analyse(no_judge, "systems")
 
 
 def test_ties_are_averaged_over_slices(evaluation: Any) -> None:
-    table = shown("ties", evaluation)[0]
+    table = analyse(evaluation, "ties")[0]
     assert cell(table, "(humans)", "tie share").value > cell(table, "near", "tie share").value
 
 
 def test_curves_end_where_everything_is_tied(evaluation: Any) -> None:
-    (table,) = shown("curve", evaluation)
+    (table,) = analyse(evaluation, "curve")
     last = [row for row in table.rows if row[0] == "near"][-1]
     assert last[3].value == 1
     assert last[2].value == pytest.approx(evaluation.figure("near").all_ties)
     by_system = meta_evaluate(ROWS, group="system-level", measures="pearson", draws=0)
     with pytest.raises(RunError, match="ε curves are of pairs of outputs"):
-        shown("curve", by_system)
+        analyse(by_system, "curve")
 
 
 def test_the_figures_of_fewer_systems_equal_an_evaluation_of_them(evaluation: Any) -> None:
-    table = shown("top-k", evaluation)[0]
+    table = analyse(evaluation, "top-k")[0]
     alone = meta_evaluate(ROWS, gold="median", top_k=2, draws=0)
     assert cell(table, "near", "top 2").value == alone.figure("near").value
     with pytest.raises(RunError, match="wanted at least 3 systems with ratings, found 2"):
-        shown("top-k", meta_evaluate(ROWS, systems=["a", "b"], draws=0))
+        analyse(meta_evaluate(ROWS, systems=["a", "b"], draws=0), "top-k")
 
 
 def test_agreement_without_names_leaves_out_what_needs_them() -> None:
     unnamed = meta_evaluate(without(ROWS, "raters"), draws=20)
-    (table,) = shown("agreement", unnamed)
+    (table,) = analyse(unnamed, "agreement")
     assert [row[1] for row in table.rows][-1] == "Fleiss' κ"
     assert "quality: agreement between raters needs to know who gave each rating" in table.notes[0]
 
@@ -134,28 +134,28 @@ def test_an_analysis_of_ratings_is_refused_on_preferences() -> None:
         for i in range(6)
     ]
     found = meta_evaluate(pairs, preferences=True, draws=20)
-    for name in set(SHOWS) - set(OF_PREFERENCES):
-        with pytest.raises(RunError, match=f"{name} is of ratings, and this evaluation is of preferences: try one of "):
-            shown(name, found)
-    for name in set(OF_PREFERENCES) - {"tests", "errors", "cost"}:
-        assert shown(name, found)
-    (table,) = shown("confusion", found)
+    for name in set(ANALYSES) - set(PREFERENCE_ANALYSES):
+        with pytest.raises(RunError, match=f"{name} .*preferences"):
+            analyse(found, name)
+    for name in set(PREFERENCE_ANALYSES) - {"tests", "errors", "cost"}:
+        assert analyse(found, name)
+    (table,) = analyse(found, "confusion")
     assert [row[3].value for row in table.rows] == [3, 3, 0]
-    (strengths,) = shown("strengths", found)
+    (strengths,) = analyse(found, "strengths")
     assert [row[2].value for row in strengths.rows] == [0.5, 0.5]
     with pytest.raises(RunError, match="the data hold no preferences"):
-        shown("confusion", meta_evaluate(ROWS, draws=0))
+        analyse(meta_evaluate(ROWS, draws=0), "confusion")
 
 
 def test_cost_is_that_of_the_run_and_nobody_on_the_front_is_beaten(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", without(ROWS, "scores"))
     metrist.score(path, ["rougeL", "chrf", "length"], out=tmp_path / "run")
     found = meta_evaluate([tmp_path / "run", path], draws=30)
-    (table,) = shown("cost", found)
+    (table,) = analyse(found, "cost")
     assert {row[0] for row in table.rows} == {"rougeL", "chrf", "length"}
     assert any(row[-1] == "front" for row in table.rows)
     with pytest.raises(RunError, match="no run recorded what its metrics took"):
-        shown("cost", meta_evaluate(ROWS, draws=0))
+        analyse(meta_evaluate(ROWS, draws=0), "cost")
 
 
 def test_the_pareto_front() -> None:
@@ -187,10 +187,10 @@ def test_errors_of_a_metric_are_compared_with_those_of_humans() -> None:
         signatures={"mine": ""},
     )
     found = meta_evaluate([results, metrist.read_records(rows)], group="none", draws=20)
-    (table,) = shown("errors", found)
+    (table,) = analyse(found, "errors")
     assert [value.value for value in table.rows[0][2:5]] == [0.5, 0.5, 0.5]
     assert table.notes[1].endswith("are left out: 1 of the humans', 0 of the metric's.")
-    (reductions,) = shown("reductions", found)
+    (reductions,) = analyse(found, "reductions")
     assert reductions.rows[0][2].value == 0.5
 
 
@@ -221,11 +221,11 @@ def test_wrong_answers_of_a_closed_set_earn_what_they_share_with_the_right_one()
     ]
     results = metrist.score(rows, ["rougeL", "exact"])
     found = meta_evaluate([results, metrist.read_records(rows)], draws=20)
-    (table,) = shown("label-space", found)
+    (table,) = analyse(found, "label-space")
     ratio = {row[2]: row[-1].value for row in table.rows}
     assert ratio["rougeL"] == pytest.approx(2 / 3)
     assert ratio["exact"] == 0
-    (inflation,) = shown("inflation", found)
+    (inflation,) = analyse(found, "inflation")
     assert [row[3].value for row in inflation.rows if row[1] == "rougeL"] == [pytest.approx(2 / 3)]
 
 
@@ -237,16 +237,16 @@ def test_no_llm_is_asked_because_a_file_names_a_judge() -> None:
     judge = "judge(llm=openai(model='m', url='http://127.0.0.1:9/v1'))"
     scored = [{**row, "scores": {judge: n % 3}} for n, row in enumerate(rows)]
     with pytest.raises(RunError, match="no metric here can be run on the answers"):
-        shown("label-space", meta_evaluate(scored, draws=20, group="none"))
+        analyse(meta_evaluate(scored, draws=20, group="none"), "label-space")
 
 
 def test_free_answers_are_no_closed_set(evaluation: Any) -> None:
     with pytest.raises(RunError, match="no task has a closed set of answers"):
-        shown("label-space", evaluation)
+        analyse(evaluation, "label-space")
 
 
 def test_mean_ranks_are_over_single_slices(evaluation: Any) -> None:
-    (table,) = shown("matrix", evaluation)
+    (table,) = analyse(evaluation, "matrix")
     names = [f"task={t}" for t in ("qa", "summary")] + [f"kind={k}" for k in ("extractive", "abstractive")]
     metrics = evaluation.metrics()
     figures = [{m: evaluation.figure(m, on=name).value for m in metrics} for name in names]
@@ -255,25 +255,25 @@ def test_mean_ranks_are_over_single_slices(evaluation: Any) -> None:
     equal = [sum(values[m] == values["far"] for m in metrics) for values in figures]
     ranks = [more + (same + 1) / 2 for more, same in zip(above, equal, strict=True)]
     assert cell(table, "far", "mean rank").value == pytest.approx(np.mean(ranks))
-    (whole,) = shown("matrix", meta_evaluate(ROWS, "quality", draws=0))
+    (whole,) = analyse(meta_evaluate(ROWS, "quality", draws=0), "matrix")
     assert sorted(row[-1].value for row in whole.rows if row[0] != "(one rater)") == [1, 2, 3, 4]
 
 
 def test_reductions_are_of_the_systems_that_take_part() -> None:
     rows = [{**row, "scores": {"off": -float(row["system"] == "a")}} for row in ROWS]
-    (table,) = shown("reductions", meta_evaluate(rows, exclude_systems="a", draws=0))
+    (table,) = analyse(meta_evaluate(rows, exclude_systems="a", draws=0), "reductions")
     assert [row[1] for row in table.rows] == ["b", "c", "d"]
-    (best,) = shown("reductions", meta_evaluate(rows, top_k=2, draws=0))
+    (best,) = analyse(meta_evaluate(rows, top_k=2, draws=0), "reductions")
     assert [row[1] for row in best.rows] == ["c", "d"]
 
 
 def test_power_counts_what_is_resampled(evaluation: Any) -> None:
-    (table,) = shown("power", evaluation)
+    (table,) = analyse(evaluation, "power")
     assert table.title == "how many items would separate neighbours"
     # Six pairs of four metrics: the strictest of Holm's steps asks for .05 / 6.
     assert "p of at most 0.0083, what the strictest of Holm's steps asks for" in table.notes[0]
     systems = meta_evaluate(ROWS, resample="systems", measures="pearson", group="none", draws=60)
-    (table,) = shown("power", systems)
+    (table,) = analyse(systems, "power")
     assert [column.name for column in table.columns][-2:] == ["systems", "to separate them"]
     assert {row[-2].value for row in table.rows} == {4}
     assert all("more items" not in row[-1] for row in table.rows)
@@ -282,28 +282,28 @@ def test_power_counts_what_is_resampled(evaluation: Any) -> None:
 def test_confidence_reaches_every_interval() -> None:
     wide, narrow = (meta_evaluate(ROWS, "quality", gold="median", confidence=c, draws=200) for c in (0.99, 0.5))
     for name in ("levels", "agreement"):
-        first, second = (shown(name, found)[0].rows[2][2] for found in (wide, narrow))
+        first, second = (analyse(found, name)[0].rows[2][2] for found in (wide, narrow))
         assert first.high - first.low > second.high - second.low
 
 
 def test_a_table_says_where_its_intervals_are_over_items_alone() -> None:
     found = meta_evaluate(ROWS, resample="systems", measures="pearson", group="none", draws=20)
-    assert shown("agreement", found)[0].notes[-1] == "Intervals of this table: resamples of items."
-    assert not shown("agreement", meta_evaluate(ROWS, draws=20))[0].notes
+    assert analyse(found, "agreement")[0].notes[-1].endswith("items.")
+    assert not analyse(meta_evaluate(ROWS, draws=20), "agreement")[0].notes
 
 
 def test_raters_are_compared_without_any_metric() -> None:
     bare = without(ROWS, "scores")
     alone = meta_evaluate(bare, metrics=(), draws=50)
-    (table,) = shown("agreement", alone)
+    (table,) = analyse(alone, "agreement")
     assert [row[1:] for row in table.rows] == [
-        row[1:] for row in shown("agreement", meta_evaluate(ROWS, draws=50))[0].rows
+        row[1:] for row in analyse(meta_evaluate(ROWS, draws=50), "agreement")[0].rows
     ]
     twice = meta_evaluate([*without(bare, "raters"), *without(bare, "raters")], metrics=(), draws=0)
-    assert any("more than one row" in note for note in shown("agreement", twice)[0].notes)
+    assert any("more than one row" in note for note in analyse(twice, "agreement")[0].notes)
     with pytest.raises(RunError, match="no aspect 'qualty' in the data"):
         meta_evaluate(bare, "qualty", metrics=())
-    with pytest.raises(RunError, match="bias is of metrics, and there are none; without them: agreement and strengths"):
-        shown("bias", alone)
-    (best,) = shown("agreement", meta_evaluate(bare, metrics=(), top_k=2, draws=0))
+    with pytest.raises(RunError, match=r"bias .*metrics.*agreement and strengths"):
+        analyse(alone, "bias")
+    (best,) = analyse(meta_evaluate(bare, metrics=(), top_k=2, draws=0), "agreement")
     assert best.rows[0][3].value == len(ROWS) // 2

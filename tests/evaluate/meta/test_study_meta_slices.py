@@ -7,8 +7,8 @@ import pytest
 from judged_rows import made_rows
 
 from metrist.errors import RunError
+from metrist.evaluate.meta.dataset import gold_of
 from metrist.evaluate.meta.join import join
-from metrist.evaluate.meta.samples import gold_of
 from metrist.evaluate.meta.slices import chosen_outputs, slices_of, top_systems
 
 JUDGED = join(made_rows(items=12))

@@ -10,8 +10,9 @@ from judged_rows import Row, made_rows
 
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta import meta_evaluate
-from metrist.evaluate.meta.recommend import advice
-from metrist.stats.measures import acc_eq
+from metrist.evaluate.meta.analyses import analyse
+from metrist.evaluate.meta.notes import advice
+from metrist.stats.measures import acc_eq_measures
 
 ROWS = made_rows()
 
@@ -99,7 +100,7 @@ def test_whole_items_are_exchanged_at_each_metrics_own_threshold() -> None:
     item = np.array([int(row["item"][1:]) for row in ROWS])
     by_item = []
     for name in ("near", "far"):
-        measure, scores = acc_eq(found.figure(name).epsilon), np.array([row["scores"][name] for row in ROWS])
+        measure, scores = acc_eq_measures(found.figure(name).epsilon), np.array([row["scores"][name] for row in ROWS])
         by_item.append([measure.value(human[item == i], scores[item == i]) for i in range(24)])
     gaps = np.array(by_item[0]) - by_item[1]
     assert found.tests[0].differences[0, 1] == pytest.approx(gaps.mean())
@@ -192,10 +193,10 @@ def test_the_known_measures_are_all_named() -> None:
 
 
 def test_what_separates_metrics_is_asked_for_in_what_was_resampled_at_the_corrected_level() -> None:
-    (_, table) = quick(resample="systems").tables(["power"])
+    (table,) = analyse(quick(resample="systems"), "power")
     assert table.title == "how many systems would separate neighbours"
     assert {str(row[-2]) for row in table.rows} == {"4"}
     assert all("systems" in str(row[-1]) and "items" not in str(row[-1]) for row in table.rows)
     assert "p of at most 0.0083" in table.notes[0]
-    (_, alone) = quick(resample="systems", correction="none").tables(["power"])
+    (alone,) = analyse(quick(resample="systems", correction="none"), "power")
     assert "p of at most 0.05" in alone.notes[0]

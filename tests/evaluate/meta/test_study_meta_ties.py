@@ -12,8 +12,8 @@ import pytest
 from judged_rows import Row, made_rows
 
 from metrist.evaluate.meta import meta_evaluate
-from metrist.evaluate.meta.result import HUMANS
-from metrist.evaluate.meta.shows import shown
+from metrist.evaluate.meta.analyses import analyse
+from metrist.evaluate.meta.results import HUMANS
 
 ROWS = made_rows()
 Key = Callable[[Row], Any]
@@ -186,7 +186,7 @@ def test_tie_shares_are_counted_at_the_threshold_of_each_language() -> None:
         epsilon = best_epsilon(own, by_item)
         gaps = [abs(score(a) - score(b)) for a, b in combinations(own, 2)]
         tied, pairs = tied + sum(gap <= epsilon for gap in gaps), pairs + len(gaps)
-    (table,) = shown("ties", found)
+    (table,) = analyse(found, "ties")
     assert cell(table, "far", "tie share") == pytest.approx(tied / pairs)
     assert tied
     assert "Only outputs that share a threshold are paired" in table.text()
@@ -196,7 +196,7 @@ def test_curves_average_groups_as_the_figures_do() -> None:
     rows = made_rows()[:-2]
     for average in ("macro", "micro"):
         found = quick(rows, metrics=["far"], group_average=average, draws=0)
-        (table,) = shown("curve", found)
+        (table,) = analyse(found, "curve")
         best = max(row[2].value for row in table.rows)
         assert best == pytest.approx(found.figure("far").value)
         assert table.rows[-1][2].value == pytest.approx(found.figure("far").all_ties)

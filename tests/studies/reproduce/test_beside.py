@@ -11,8 +11,8 @@ import pytest
 from made_material import write_data
 from scipy.stats import spearmanr
 
+from metrist.evaluate.meta.dataset import Judged
 from metrist.evaluate.meta.join import join
-from metrist.evaluate.meta.judged import Judged
 from metrist.studies.reproduce.beside import agreements
 
 Made = Callable[[list[dict[str, Any]]], Judged]

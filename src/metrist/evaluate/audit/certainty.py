@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.evaluate.audit.card import Finding, Verdict
-from metrist.stats.resample import pooled_interval
+from metrist.stats.resampling import pooled_interval
 
 Floats = NDArray[np.float64]
 #: The standard normal's 97.5 % point.

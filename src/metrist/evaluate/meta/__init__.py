@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from metrist.evaluate.meta.dataset import Judged
 from metrist.evaluate.meta.evaluate import evaluate, meta_evaluate
 from metrist.evaluate.meta.join import join
-from metrist.evaluate.meta.judged import Judged
-from metrist.evaluate.meta.plan import Plan
-from metrist.evaluate.meta.recommend import advice
-from metrist.evaluate.meta.result import Figure, MetaEvaluation
-from metrist.evaluate.meta.shows import SHOWS
+from metrist.evaluate.meta.notes import advice
+from metrist.evaluate.meta.results import Figure, MetaEvaluation, Plan
 
-__all__ = ["SHOWS", "Figure", "Judged", "MetaEvaluation", "Plan", "advice", "evaluate", "join", "meta_evaluate"]
+__all__ = ["Figure", "Judged", "MetaEvaluation", "Plan", "advice", "evaluate", "join", "meta_evaluate"]

@@ -19,17 +19,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metrist.evaluate.meta.grouped import group_codes
-from metrist.evaluate.meta.judged import Codes, Floats, Judged
-from metrist.evaluate.meta.plan import Average, Plan
-from metrist.evaluate.meta.samples import Taken, taken
-from metrist.evaluate.meta.slices import column_of
-from metrist.stats.certainty import drawn
-from metrist.stats.measures import Measure, acc_eq
-from metrist.stats.sample import Draws, Sample
-from metrist.stats.tie_draws import Choice, optimism
-from metrist.stats.tie_steps import TIE, in_steps
-from metrist.stats.ties import pairing
+from metrist.evaluate.meta.dataset import Judged, Taken, taken
+from metrist.evaluate.meta.results import Average, Plan
+from metrist.evaluate.meta.slices import column_of, group_codes
+from metrist.stats import Codes, Floats
+from metrist.stats.bootstrap import drawn
+from metrist.stats.measures import Measure, acc_eq_measures
+from metrist.stats.samples import Draws, Sample
+from metrist.stats.tie_optimism import Choice, optimism
+from metrist.stats.ties import TIE, in_steps, pairing
 
 FOLDS = 5
 #: Resamples in which thresholds are chosen anew: their mean is wanted, for which fewer do than for an interval.
@@ -64,13 +62,13 @@ class Thresholds:
         """How these outputs' scores are judged, each part at its own threshold."""
         single = self.single(outputs)
         if single is not None:
-            return Judging(scores, acc_eq(_usable(single)), single, parted=False)
+            return Judging(scores, acc_eq_measures(_usable(single)), single, parted=False)
         values = np.full(len(scores), np.nan)
         for code in np.unique(self.part[outputs]):
             if code >= 0:
                 inside = outputs[self.part[outputs] == code]
                 values[inside] = in_steps(scores[inside], _usable(float(self.epsilon[code])))
-        return Judging(values, acc_eq(TIE), TIE, parted=True)
+        return Judging(values, acc_eq_measures(TIE), TIE, parted=True)
 
 
 def parts_of(judged: Judged, plan: Plan, outputs: Codes) -> tuple[Codes, tuple[str, ...]]:

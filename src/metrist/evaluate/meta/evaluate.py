@@ -1,4 +1,4 @@
-"""`meta_evaluate`: how far each metric can be trusted, on which slice, with what certainty."""
+"""An evaluation without metrics: what can be said of the people alone, such as how far they agree."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import RunError, SpecError, did_you_mean
-from metrist.evaluate.meta.figures import SOFT, slice_figures
-from metrist.evaluate.meta.human_rows import ceiling_figure, has_ceiling
+from metrist.evaluate.meta.dataset import Judged, Scored, chosen, gold_of
+from metrist.evaluate.meta.estimates import Work, check_crossfit, check_groups
+from metrist.evaluate.meta.figures import SOFT, ceiling_figure, has_ceiling, mean_figures, slice_figures
 from metrist.evaluate.meta.join import join
-from metrist.evaluate.meta.judged import Judged, Scored, chosen
+from metrist.evaluate.meta.metric_tests import check_test
 from metrist.evaluate.meta.notes import (
     direction_notes,
     few_notes,
@@ -22,19 +23,58 @@ from metrist.evaluate.meta.notes import (
     reversal_notes,
     skew_notes,
 )
-from metrist.evaluate.meta.people import evaluate_people
-from metrist.evaluate.meta.plan import EPSILON_OVER, GROUPS, Average, Correction, Plan, Resample, names
-from metrist.evaluate.meta.preferred_gold import PREFERRED_GOLDS, with_preferred_gold
-from metrist.evaluate.meta.preferring import evaluate_preferences
-from metrist.evaluate.meta.result import Figure, MetaEvaluation, Tests
-from metrist.evaluate.meta.samples import gold_of
-from metrist.evaluate.meta.slice_means import mean_figures
-from metrist.evaluate.meta.slices import chosen_outputs, column_of, slices_of, top_systems
-from metrist.evaluate.meta.testing import check_test
-from metrist.evaluate.meta.units import with_whole_groups
-from metrist.evaluate.meta.work import Work, check_crossfit, check_groups
+from metrist.evaluate.meta.preferences import (
+    PREFERRED_GOLDS,
+    aspects_of_preferences,
+    check_preferences,
+    evaluate_preferences,
+    with_preferred_gold,
+)
+from metrist.evaluate.meta.results import (
+    EPSILON_OVER,
+    GROUPS,
+    Average,
+    Correction,
+    Figure,
+    MetaEvaluation,
+    Plan,
+    Resample,
+    Tests,
+    names,
+)
+from metrist.evaluate.meta.slices import chosen_outputs, column_of, slices_of, top_systems, with_whole_groups
 from metrist.spec import parse
 from metrist.stats.measures import MEASURES, measure
+
+#: The analyses that look at no score.
+RATERS_ONLY = ("agreement", "strengths")
+
+
+def evaluate_people(judged: Judged, plan: Plan) -> MetaEvaluation:
+    """The evaluation without figures, for its analyses; all aspects where none is named."""
+    if plan.preferences:
+        check_preferences(plan)
+        aspects_of_preferences(judged, plan.aspects)
+        return MetaEvaluation(judged=judged, plan=plan, figures=(), notes=judged.notes)
+    if not judged.ratings:
+        hint = "; they hold preferences: --preferences" if judged.preferences else ""
+        raise RunError(f"the data hold no ratings: give the file that has them{hint}")
+    aspects = chosen("aspect", plan.aspects, list(judged.ratings)) if plan.aspects else list(judged.ratings)
+    outputs = chosen_outputs(judged, systems=plan.systems, exclude_systems=plan.exclude_systems)
+    golds = {aspect: gold_of(judged, aspect, plan.gold) for aspect in aspects}
+    kept = {
+        aspect: outputs if plan.top_k is None else top_systems(judged, gold, outputs, plan.top_k)
+        for aspect, gold in golds.items()
+    }
+    return MetaEvaluation(judged=judged, plan=plan, figures=(), golds=golds, outputs=kept, notes=judged.notes)
+
+
+def needs_no_metric(judged: Judged, show: Sequence[str]) -> bool:
+    """Whether the data hold nothing to judge, and nothing was asked for that would need it."""
+    return not judged.scores and not judged.choices and bool(show) and set(show) <= set(RATERS_ONLY)
+
+
+# `meta_evaluate`: how far each metric can be trusted, on which slice, with what certainty.
 
 
 def meta_evaluate(

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import InputError, RunError
-from metrist.evaluate.meta.gathering import Gathering, error_spans
-from metrist.evaluate.meta.judged import Cost, Floats, Judged, Scored, Spans, chosen, unknown
+from metrist.evaluate.meta.columns_builder import Gathering, error_spans
+from metrist.evaluate.meta.dataset import Cost, Judged, Scored, Spans, chosen, unknown
 from metrist.io import Reader, open_rows, read_records
 from metrist.io.compression import uncompressed_name
 from metrist.run import Results, load
 from metrist.run.store.folder import RunFolder, is_run_folder
+from metrist.stats import Floats
 
 _RESULT_FIELDS = {"item", "system", "metric", "value", "signature"}
 #: Words in a metric's name that say "fewer is better" to a reader; they only ever cause a note.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.judged import LENGTHS, Codes, Floats, Judged, Labels, Mask, chosen
+from metrist.evaluate.meta.dataset import LENGTHS, Judged, Labels, Taken, chosen
+from metrist.stats import Codes, Floats, Mask
+from metrist.stats.samples import GROUPINGS, Grouping
 
 ALL = "all"
 _CLASSES = re.compile(r"(?P<column>.+?)(?::(?P<count>\d+)|@(?P<limits>[-+.\d,eE]+))")
@@ -113,3 +115,59 @@ def system_means(judged: Judged, values: Floats, outputs: Codes) -> Floats:
     sums = np.bincount(judged.systems.codes[there], weights=values[there], minlength=size)
     means: Floats = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
     return means
+
+
+# What outputs are grouped by: one of meta's own groupings, or any column of the data.
+
+
+def grouping_of(judged: Judged, group: str, part: Taken) -> Grouping | Codes:
+    """The grouping as meta takes it: by name, or a code per output of the sample."""
+    for known in GROUPINGS:
+        if group == known:
+            return known
+    return _column_codes(judged, group, part)
+
+
+def group_codes(judged: Judged, group: str, part: Taken) -> Codes:
+    """A code per output of the sample: outputs are paired where these are equal."""
+    match group:
+        case "none" | "system-level":
+            return np.zeros(len(part.outputs), dtype=np.intp)
+        case "item":
+            return part.sample.item
+        case "system":
+            return part.sample.system
+    return _column_codes(judged, group, part)
+
+
+def _column_codes(judged: Judged, group: str, part: Taken) -> Codes:
+    codes = column_of(judged, group, part.outputs).codes[part.outputs]
+    # Outputs without a value in the column belong to no group: each stands alone and forms no pair.
+    alone = codes < 0
+    return np.where(alone, codes.max(initial=-1) + 1 + np.cumsum(alone), codes)
+
+
+# What is resampled where outputs are grouped by a column such as the document.
+
+
+#: With fewer groups than this, resampling them says less than resampling the items within them.
+_ENOUGH = 30
+
+
+def with_whole_groups(judged: Judged, group: str, outputs: Codes) -> Judged:
+    """The data with the groups for items, where every item lies within one group and there are many of them.
+
+    An item drawn twice would meet its own copies within its group, as no item of other data would: of groups with two
+    or three items each, most resamples would then be unlike the data. Whole groups have no such copies.
+    """
+    column = judged.columns.get(group)
+    if column is None:
+        return judged
+    codes, items = column.codes[outputs], judged.items.codes[outputs]
+    groups, of_items = len(np.unique(codes)), len(np.unique(items))
+    nested = len(np.unique(np.stack([items, codes]), axis=1).T) == of_items
+    if (codes < 0).any() or not nested or not _ENOUGH <= groups < of_items:
+        return judged
+    note = f"Items lie whole within {group}: its {groups:,} values are what is resampled."
+    # Outputs outside the evaluation may have no group; they are never drawn.
+    return replace(judged, items=Labels(codes=column.codes, names=column.names), notes=(note, *judged.notes))

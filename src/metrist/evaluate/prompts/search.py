@@ -11,8 +11,8 @@ import numpy as np
 
 from metrist.errors import SpecError
 from metrist.evaluate.meta import Judged, MetaEvaluation, Plan, evaluate, join
-from metrist.evaluate.meta.judged import Scored
-from metrist.evaluate.meta.plan import names
+from metrist.evaluate.meta.dataset import Scored
+from metrist.evaluate.meta.results import names
 from metrist.evaluate.prompts.each_prompt import EachPrompt
 from metrist.evaluate.prompts.groups import aspect_groups
 from metrist.evaluate.prompts.result import ALL, PromptStudy, Tried

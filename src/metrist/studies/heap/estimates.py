@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.stats.measures import measure
-from metrist.stats.resample import interval, resample_counts
+from metrist.stats.resampling import interval, resample_counts
 from metrist.studies.heap.answers import NO_CONTEXT, Answers
 
 Floats = NDArray[np.float64]

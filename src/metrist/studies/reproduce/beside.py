@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from metrist.evaluate.meta.dataset import Compared, Judged, Labels, Scored
 from metrist.evaluate.meta.evaluate import meta_evaluate
-from metrist.evaluate.meta.judged import Compared, Floats, Judged, Labels, Scored
-from metrist.evaluate.meta.pairs import voted
-from metrist.evaluate.meta.result import Figure
+from metrist.evaluate.meta.preferences import voted
+from metrist.evaluate.meta.results import Figure
 from metrist.evaluate.meta.slices import ALL
+from metrist.stats import Floats
 
 _FAMILY, _SUBSET = "family", "subset"
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from metrist.evaluate.meta.judged import Floats, Judged
-from metrist.evaluate.meta.samples import gold_of, taken
+from metrist.evaluate.meta.dataset import Judged, gold_of, taken
 from metrist.evaluate.meta.slices import chosen_outputs
-from metrist.stats.choices import chosen, confusion, pair_counts
+from metrist.stats import Floats
 from metrist.stats.grouping import estimate
 from metrist.stats.measures import measure
+from metrist.stats.preferences import chosen, confusion, pair_counts
 from metrist.studies.reproduce.material import Material
 from metrist.studies.reproduce.printed import MEAN, Block
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from metrist.errors import RunError
+from metrist.evaluate.meta.dataset import Judged, Labels
 from metrist.evaluate.meta.join import join
-from metrist.evaluate.meta.judged import Floats, Judged, Labels
 from metrist.io import read_records
 from metrist.records import Record
 from metrist.run import Results, score
+from metrist.stats import Floats
 from metrist.studies.reproduce.printed import Block, Lines, References
 from metrist.studies.reproduce.sentences import by_sentence
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metrist.evaluate.meta.evaluate import meta_evaluate
-from metrist.evaluate.meta.result import Figure
+from metrist.evaluate.meta.results import Figure
 from metrist.report.cells import Change, Count, Estimate, Number
 from metrist.report.tables import Column, Table
 from metrist.studies.reproduce.material import Material

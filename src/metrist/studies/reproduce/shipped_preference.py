@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from metrist.evaluate.meta.judged import Floats
 from metrist.metrics.registry import build
 from metrist.report.cells import Count, Estimate, Number
 from metrist.report.tables import Column, Table
+from metrist.stats import Floats
 from metrist.studies.reproduce.beside import Agreement, agreements
 from metrist.studies.reproduce.material import Material
 from metrist.studies.reproduce.printed import Block, facts

@@ -1,23 +1,91 @@
-"""What a meta-evaluation gives: a row of figures per metric, aspect, measure and slice."""
+"""How a meta-evaluation is made: every choice that its numbers depend on."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from metrist.errors import RunError
-from metrist.evaluate.meta.judged import Floats, Judged
-from metrist.evaluate.meta.plan import Plan
+from metrist.errors import RunError, did_you_mean
+from metrist.evaluate.meta.dataset import Judged
 from metrist.io.writer import whole
 from metrist.report.cells import Count, Estimate, Number, Share, or_none
 from metrist.report.tables import Column, Table
+from metrist.stats import Floats
+
+Correction = Literal["holm", "benjamini-hochberg", "none"]
+Average = Literal["macro", "micro"]
+Resample = Literal["items", "systems", "both"]
+
+GROUPS = ("item", "none", "system", "system-level")
+EPSILON_OVER = ("all", "slice", "crossfit")
+TESTS = ("auto", "permutation", "bootstrap", "sign", "williams", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The settings of `meta_evaluate`, checked. `group` and `epsilon_over` may also name a column."""
+
+    aspects: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ("acc_eq",)
+    group: str = "item"
+    slices: tuple[str, ...] = ()
+    gold: str = "mean"
+    preferences: bool = False
+    epsilon_over: str = "all"
+    average: Average = "macro"
+    group_average: Average = "macro"
+    resample: Resample = "items"
+    draws: int = 1000
+    seed: int = 0
+    confidence: float = 0.95
+    alpha: float = 0.05
+    correction: Correction = "holm"
+    test: str = "auto"
+    metrics: tuple[str, ...] | None = None
+    systems: tuple[str, ...] | None = None
+    exclude_systems: tuple[str, ...] = ()
+    top_k: int | None = None
+    marked: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        one_of("average", self.average, get_args(Average))
+        one_of("average", self.group_average, get_args(Average))
+        one_of("resampling", self.resample, get_args(Resample))
+        one_of("correction", self.correction, get_args(Correction))
+        one_of("test", self.test, TESTS)
+        if self.draws < 0 or not 0 < self.confidence < 1 or not 0 < self.alpha < 1:
+            raise RunError(
+                "wanted draws of at least 0, and confidence and alpha between 0 and 1, got "
+                f"{self.draws}, {self.confidence} and {self.alpha}"
+            )
+        if not self.measures:
+            raise RunError("no measure was asked for: name at least one, such as acc_eq or kendall_b")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def one_of(what: str, name: str, known: tuple[str, ...]) -> None:
+    """Refuse a name that is none of these."""
+    if name not in known:
+        raise RunError(f"no {what} {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+
+
+def names(value: str | Iterable[str]) -> tuple[str, ...]:
+    """One name, or several, as several."""
+    return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
+
+
+# What a meta-evaluation gives: a row of figures per metric, aspect, measure and slice.
+
 
 #: The name of the row that shows how well one rater does against the others.
 HUMANS = "(one rater)"
@@ -121,11 +189,17 @@ class MetaEvaluation:
         """The metrics that have figures, in the order of the data."""
         return list(dict.fromkeys(one.metric for one in self.figures if one.metric != HUMANS))
 
-    def tables(self, show: Sequence[str] = ()) -> list[Table]:
-        """The main table, and those of the analyses named (`metrist.evaluate.meta.shows.SHOWS`)."""
-        from metrist.evaluate.meta.shows import shown
+    def seconds_per_output(self, metric: str) -> float:
+        """The seconds that a metric took per output; NaN if no run recorded them."""
+        scored = self.judged.scores.get(metric)
+        return scored.cost.seconds if scored else math.nan
 
-        return [self.table(), *(table for name in show for table in shown(name, self))]
+    def money_per_output(self, metric: str) -> float:
+        """The money that a metric cost per output: 0 if its run was timed and paid for nothing."""
+        scored = self.judged.scores.get(metric)
+        if scored is None or math.isnan(scored.cost.seconds):
+            return math.nan
+        return 0.0 if math.isnan(scored.cost.money) else scored.cost.money
 
     def table(self) -> Table:
         """All figures, best first within each aspect, measure and slice."""

@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels.windows import best_prefixes
-from metrist.stats.grouping import Grouping, draws_whole_groups, estimate
-from metrist.stats.measures import acc_eq
-from metrist.stats.sample import Codes, Draws, Sample
-from metrist.stats.tails import normal_quantile, student_t_tail
+from metrist.stats import Codes, Floats
+from metrist.stats.grouping import draws_whole_groups, estimate
+from metrist.stats.measures import acc_eq_measures
+from metrist.stats.samples import Draws, Grouping, Sample
+from metrist.stats.significance import normal_quantile, student_t_tail
 from metrist.stats.threshold_search import best_threshold
-from metrist.stats.ties import Average, Floats, Pairing, pairing
+from metrist.stats.ties import Average, Pairing, pairing
 
 MOST_PAIRS = 1 << 22
 MOST_OUTPUTS = 600
@@ -100,7 +101,7 @@ def optimism(
         return 0.0
 
     def above_all_data(epsilon: float, rows: NDArray[np.intp]) -> Floats:
-        found = estimate(acc_eq(epsilon), judged, grouping, _some(draws, rows), average).values
+        found = estimate(acc_eq_measures(epsilon), judged, grouping, _some(draws, rows), average).values
         above: Floats = found[:-1] - found[-1]
         return above
 

@@ -20,20 +20,17 @@ from typing import NamedTuple
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.grouped import group_codes
-from metrist.evaluate.meta.judged import Floats
-from metrist.evaluate.meta.plan import Plan
-from metrist.evaluate.meta.result import Tests
-from metrist.evaluate.meta.samples import taken
-from metrist.evaluate.meta.work import CALIBRATED, Laid, Work
-from metrist.stats.between import PermutationTest, permutation_tests
-from metrist.stats.certainty import bootstrap_gaps
+from metrist.evaluate.meta.dataset import taken
+from metrist.evaluate.meta.estimates import CALIBRATED, Laid, Work
+from metrist.evaluate.meta.results import Plan, Tests
+from metrist.evaluate.meta.slices import group_codes
+from metrist.stats import Floats
+from metrist.stats.analytic_tests import pair_wins, sign_test, williams_of
+from metrist.stats.bootstrap import bootstrap_gaps, bootstrap_p_values
 from metrist.stats.grouping import estimate
-from metrist.stats.multiple import adjust
-from metrist.stats.pair_signs import pair_wins, sign_test
-from metrist.stats.panel import Pairs, Panel, batches, grouped
-from metrist.stats.tail_p_values import bootstrap_p_values, exchange_p_values
-from metrist.stats.williams import williams_of
+from metrist.stats.permutation import PermutationTest, exchange_p_values, permutation_tests
+from metrist.stats.samples import Pairs, Panel, batches, grouped
+from metrist.stats.significance import adjust
 
 _UNITS = {"items": "item", "systems": "system"}
 

@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import RunError
+from metrist.evaluate.meta.dataset import Scored, taken
+from metrist.evaluate.meta.estimates import CALIBRATED, Work
 from metrist.evaluate.meta.figures import SOFT
-from metrist.evaluate.meta.result import HUMANS, MetaEvaluation, Tests
-from metrist.evaluate.meta.slices import ALL, Slice, system_means
-from metrist.evaluate.meta.work import Work
+from metrist.evaluate.meta.results import HUMANS, Figure, MetaEvaluation, Tests
+from metrist.evaluate.meta.slices import ALL, Slice, group_codes, slices_of, system_means
 from metrist.report.cells import Change, Count, Number, PValue
 from metrist.report.tables import Column, Table
-from metrist.stats.certainty import bootstrap_gaps
+from metrist.stats import Codes, Floats
+from metrist.stats.bootstrap import bootstrap_gaps
 from metrist.stats.measures import measure
-from metrist.stats.power import power_of, strictest_level
-from metrist.stats.ranking import average_ranks, best_first
+from metrist.stats.significance import average_ranks, best_first, power_of, strictest_level
+from metrist.stats.threshold_search import tie_curve
+from metrist.stats.ties import pairing, tie_share
 
 
 def matrix_tables(evaluation: MetaEvaluation) -> list[Table]:
@@ -187,4 +190,156 @@ def _power_rows(evaluation: MetaEvaluation, aspect: str, name: str) -> list[list
             str(power_of(gap.value, gap.standard_error, gap.units, _level(evaluation), over=plan.resample)),
         ]
         for (first, second), gap in zip(neighbours, gaps, strict=True)
+    ]
+
+
+# How often humans and metrics tie, and what a threshold does to the accuracy.
+
+
+#: Thresholds of a curve: enough to see its shape.
+_STEPS = 12
+
+
+def tie_tables(evaluation: MetaEvaluation) -> list[Table]:
+    """Per aspect: the share of output pairs that humans and each metric tie (at its ε), over all outputs, or as mean
+    and standard deviation over the slices (paper 004, Table 1)."""
+    return [_tie_table(evaluation, aspect) for aspect in evaluation.golds]
+
+
+def _tie_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+    work = _work(evaluation, aspect)
+    slices = slices_of(evaluation.judged, evaluation.plan.slices, evaluation.outputs[aspect])
+    kept = slices[1:] or slices
+    humans = [_share(work.gold[one.outputs], work.parts[one.outputs], np.zeros(1 + work.parts.max())) for one in kept]
+    rows: list[list[Any]] = [["(humans)", *_spread(humans), Number(0.0, 4)]]
+    for metric in work.metrics:
+        used = [_thresholds(work, metric, one) for one in kept]
+        shares = [
+            _share(metric.values[one.outputs], work.parts[one.outputs], epsilons)
+            for one, epsilons in zip(kept, used, strict=True)
+        ]
+        every = {float(epsilon) for epsilons in used for epsilon in epsilons}
+        rows.append([metric.name, *_spread(shares), Number(every.pop() if len(every) == 1 else np.nan, 4)])
+    parted = work.parts.any() and CALIBRATED in evaluation.plan.measures
+    return Table(
+        title=f"ties among pairs of outputs, {aspect}",
+        columns=[Column("metric"), *(Column(name, "right") for name in ("tie share", "± sd over slices", "ε"))],
+        rows=rows,
+        notes=["Only outputs that share a threshold are paired, and tie at that threshold."] if parted else [],
+    )
+
+
+def _work(evaluation: MetaEvaluation, aspect: str) -> Work:
+    return Work(
+        judged=evaluation.judged,
+        plan=evaluation.plan,
+        aspect=aspect,
+        gold=evaluation.golds[aspect],
+        outputs=evaluation.outputs[aspect],
+        metrics=tuple(evaluation.judged.scores[name] for name in evaluation.metrics()),
+    )
+
+
+def _thresholds(work: Work, metric: Scored, one: Slice) -> Floats:
+    """The threshold of each part of the data at which the metric was judged on a slice; 0 where it had none."""
+    if CALIBRATED not in work.plan.measures or not work.is_calibrated(CALIBRATED):
+        return np.zeros(1 + work.parts.max())
+    return work.used(metric.name, work.gold, metric.signed(), one).epsilon
+
+
+def _share(values: Floats, parts: Codes, epsilons: Floats) -> float:
+    """The share of pairs within parts that tie, each part at its threshold; outputs of no part are left out."""
+    tied, pairs = 0.0, 0.0
+    for code, epsilon in enumerate(epsilons):
+        inside = values[(parts == code) & ~np.isnan(values)]
+        if len(inside) > 1 and not np.isnan(epsilon):
+            number = len(inside) * (len(inside) - 1) / 2
+            tied, pairs = tied + number * tie_share(inside, float(epsilon)), pairs + number
+    return tied / pairs if pairs else np.nan
+
+
+def _spread(shares: list[float]) -> list[Number]:
+    known = np.array([share for share in shares if not np.isnan(share)])
+    mean = float(known.mean()) if len(known) else np.nan
+    return [Number(mean), Number(float(known.std(ddof=1)) if len(known) > 1 else np.nan)]
+
+
+def curve_tables(evaluation: MetaEvaluation) -> list[Table]:
+    """Per aspect: accuracy and tie share of each metric as its threshold grows from 0 to the widest gap, over all
+    outputs; the best threshold is one of those shown."""
+    if evaluation.plan.group == "system-level":
+        raise RunError("ε curves are of pairs of outputs; ask for them with --group item, none, system or a column")
+    return [_curve_table(evaluation, aspect) for aspect in evaluation.golds]
+
+
+def _curve_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+    judged, gold, outputs = evaluation.judged, evaluation.golds[aspect], evaluation.outputs[aspect]
+    rows: list[list[Any]] = []
+    for metric in evaluation.metrics():
+        part = taken(judged, gold, judged.scores[metric].signed(), outputs)
+        groups = group_codes(judged, evaluation.plan.group, part)
+        average = evaluation.plan.group_average
+        curve = tie_curve(pairing(part.sample.human, part.sample.metric, groups, average=average), _STEPS)
+        points = zip(curve.epsilons, curve.accuracies, curve.tie_shares, strict=True)
+        rows += [[metric, Number(e, 4), Number(accuracy, 4), Number(share, 3)] for e, accuracy, share in points]
+    return Table(
+        title=f"pairwise accuracy by threshold, {aspect}",
+        columns=[Column("metric"), *(Column(name, "right") for name in ("ε", "accuracy", "tie share"))],
+        rows=rows,
+        notes=["The last threshold ties everything: its accuracy is the all-ties baseline."],
+    )
+
+
+# Agreement beside what it takes: seconds and money per output, and which metrics nobody beats in both.
+
+
+def cost_tables(evaluation: MetaEvaluation) -> list[Table]:
+    """Per aspect and measure: all metrics whose run recorded what they took, the ones on the Pareto front marked."""
+    if not any(math.isfinite(one.cost.seconds) for one in evaluation.judged.scores.values()):
+        raise RunError(
+            "no run recorded what its metrics took: give run folders (`metrist score … -o run/`), not flat files"
+        )
+    keys = dict.fromkeys((figure.aspect, figure.measure) for figure in evaluation.figures)
+    return [_table(evaluation, aspect, name) for aspect, name in keys]
+
+
+def pareto_front(points: Sequence[tuple[float, ...]]) -> list[bool]:
+    """Which (value, cost, cost …) no other point beats: none is at least as good in all and better in one."""
+
+    def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+        costs = list(zip(one[1:], other[1:], strict=True))
+        as_good = one[0] >= other[0] and all(a <= b for a, b in costs)
+        return as_good and (one[0] > other[0] or any(a < b for a, b in costs))
+
+    return [not any(map(math.isnan, point)) and not any(beats(other, point) for other in points) for point in points]
+
+
+def _table(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
+    here = [f for f in evaluation.figures if f.aspect == aspect and f.measure == name and f.slice == "all"]
+    figures = [figure for figure in here if figure.metric != HUMANS]
+    known = [f for f in figures if math.isfinite(evaluation.seconds_per_output(f.metric))]
+    known.sort(key=lambda figure: evaluation.seconds_per_output(figure.metric))
+    front = pareto_front(
+        [(f.value, evaluation.seconds_per_output(f.metric), evaluation.money_per_output(f.metric)) for f in known]
+    )
+    rows = [_row(evaluation, figure, best) for figure, best in zip(known, front, strict=True)]
+    head = [
+        Column("metric"),
+        *(Column(n, "right") for n in (name, "ms per output", "cost per output")),
+        Column("front"),
+    ]
+    notes = ["front: no other metric is as good for less."]
+    missing = len(figures) - len(known)
+    if missing:
+        notes.append(f"Not shown: {missing} whose time nobody recorded.")
+    return Table(title=f"{name} with {aspect} beside its cost", columns=head, rows=rows, notes=notes)
+
+
+def _row(evaluation: MetaEvaluation, figure: Figure, best: bool) -> list[Any]:
+    return [
+        figure.metric,
+        Number(figure.value),
+        Number(1000 * evaluation.seconds_per_output(figure.metric), 3),
+        Number(evaluation.money_per_output(figure.metric), 5),
+        "front" if best else "",
     ]

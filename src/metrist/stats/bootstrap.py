@@ -14,20 +14,25 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from metrist.errors import RunError, did_you_mean
-from metrist.stats import resample
-from metrist.stats.grouping import Average, Estimated, Grouping, estimate
+from metrist.stats import Codes, Floats, resampling
+from metrist.stats.grouping import Estimated, estimate
 from metrist.stats.measures import Measure
-from metrist.stats.panel import Pairs, Panel, batches, grouped, one_each
-from metrist.stats.resample import Alternative, Floats, count_extreme, interval, p_values, resample_counts, slack_of
-from metrist.stats.sample import Codes, Draws
-
-Over = Literal["items", "systems", "both"]
-OVER: tuple[Over, ...] = ("items", "systems", "both")
+from metrist.stats.resampling import (
+    OVER,
+    Alternative,
+    Over,
+    count_extreme,
+    interval,
+    p_values,
+    resample_counts,
+    slack_of,
+)
+from metrist.stats.samples import Average, Draws, Grouping, Pairs, Panel, batches, grouped, one_each
+from metrist.stats.significance import student_t_tail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +148,7 @@ def _resampled(
     """Values (draws, metrics) on resamples that all metrics share."""
     chunks = [np.empty((0, len(own)))]
     samples = [panel.sample(metric) for metric in range(len(own))]
-    rows = max(1, resample.CHUNK // max(1, len(panel.human)))
+    rows = max(1, resampling.CHUNK // max(1, len(panel.human)))
     for chunk in drawn(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
         values = [estimate(m, s, grouping, chunk, average).values for m, s in zip(own, samples, strict=True)]
         chunks.append(np.stack(values, axis=1))
@@ -197,3 +202,39 @@ def _units(panel: Panel, over: Over) -> int:
     """Of what is resampled, how many there are; of both, the fewer."""
     items, systems = len(np.unique(panel.item)), len(np.unique(panel.system))
     return {"items": items, "systems": systems, "both": min(items, systems)}[over]
+
+
+# p-values where draws alone say too little: far out in the tail, and from few units.
+#
+# Exchanges: a correction for hundreds of pairs asks for p-values that a thousand draws cannot give. Where fewer than
+# ten
+# draws are as extreme as what was observed, p is the tail of a normal distribution with the spread of the draws: sums
+# over many units come close to one. It is never taken below what the number of exchanges could give at least, nor above
+# what ten draws would.
+#
+# Bootstrap: resampled differences are narrower than the truth is uncertain, the more so the fewer units were resampled
+# (five systems, say), and counting them would reject far too many true nulls. p is the tail of Student's t with one
+# degree of freedom less than there are units, at the difference over its standard error, which is widened for the same
+# reason; p is never below what counting gives as long as ten draws are as extreme.
+
+
+_FEW = 10
+#: With fewer units than this, p-values and intervals from resamples of them are rough.
+FEW_UNITS = 20
+
+
+def bootstrap_p_values(gaps: Sequence[Gap], draws: int) -> Floats:
+    """Two-sided p-values of paired bootstraps of so many draws."""
+    return np.array([_bootstrap_p_value(gap, draws) for gap in gaps], dtype=np.float64)
+
+
+def _bootstrap_p_value(gap: Gap, draws: int) -> float:
+    if gap.units < 2 or math.isnan(gap.p):
+        return math.nan
+    least = 2.0 ** (1 - gap.units)
+    if not gap.standard_error > 0:
+        return max(gap.p, least)
+    # A resample spreads by the share (n - 1) / n of the variance that n units speak for.
+    widened = gap.standard_error * math.sqrt(gap.units / (gap.units - 1))
+    tail = 2 * student_t_tail(abs(gap.value) / widened, gap.units - 1)
+    return max(tail, gap.p) if gap.p > _FEW / (draws + 1) else tail

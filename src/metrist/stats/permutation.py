@@ -25,13 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
-from metrist.stats import resample
-from metrist.stats.grouping import Average, Grouping, estimate
+from metrist.stats import Codes, Floats, resampling
+from metrist.stats.grouping import estimate
 from metrist.stats.measures import Measure
-from metrist.stats.panel import Pairs, Panel, batches, grouped, one_each
-from metrist.stats.resample import (
+from metrist.stats.resampling import (
     Alternative,
-    Floats,
     coin_tosses,
     count_extreme,
     exchanged_differences,
@@ -39,7 +37,8 @@ from metrist.stats.resample import (
     pooled,
     slack_of,
 )
-from metrist.stats.sample import Codes, Sample
+from metrist.stats.samples import Average, Grouping, Pairs, Panel, Sample, batches, grouped, one_each
+from metrist.stats.significance import normal_tail
 
 Exchange = Literal["items", "systems", "both"]
 EXCHANGES: tuple[Exchange, ...] = ("items", "systems", "both")
@@ -134,7 +133,7 @@ def _batch(
 
 
 def _linear(
-    plan: _Plan, rows: Floats, pool: resample.Pool, pairs: Pairs, outputs: int, rng: np.random.Generator
+    plan: _Plan, rows: Floats, pool: resampling.Pool, pairs: Pairs, outputs: int, rng: np.random.Generator
 ) -> list[PermutationTest]:
     return exchange_rows(rows, pool, pairs, draws=plan.draws, rng=rng, alternative=plan.alternative, outputs=outputs)
 
@@ -182,7 +181,7 @@ def _standardised(panel: Panel) -> Panel:
 
 def exchange_rows(
     rows: Floats,
-    pool: resample.Pool,
+    pool: resampling.Pool,
     pairs: Pairs,
     *,
     draws: int,
@@ -218,7 +217,7 @@ def _pearson_rows(panel: Panel, unit_of: Codes, units: int) -> Floats:
     return np.add.reduceat(columns[:, order], starts, axis=1)
 
 
-def _pearson_pool(human: Floats) -> resample.Pool:
+def _pearson_pool(human: Floats) -> resampling.Pool:
     centred = human - human.mean()
     outputs, human_sum, human_squares = len(human), float(centred.sum()), float((centred**2).sum())
     constant = bool((human == human[0]).all())
@@ -299,7 +298,7 @@ def _sequential(
 ) -> list[PermutationTest]:
     races = [_race(plan, measure, panel, pair, grouping) for pair in pairs]
     doubled = grouping if isinstance(grouping, str) else np.concatenate([grouping, grouping])
-    rows = min(_BLOCK, max(1, resample.CHUNK // (4 * len(panel.human))))
+    rows = min(_BLOCK, max(1, resampling.CHUNK // (4 * len(panel.human))))
     for tosses in coin_tosses(units, plan.draws, rng, rows):
         running = [race for race in races if not race.stopped and not math.isnan(race.observed)]
         if not running:
@@ -328,3 +327,20 @@ def _exchanged(swapped: Floats) -> Floats:
     """Weights (2 draws, 2 outputs) of the doubled sample: the first metric after the exchange, then the second."""
     kept = 1.0 - swapped
     return np.block([[kept, swapped], [swapped, kept]])
+
+
+_FEW = 10
+
+
+def exchange_p_values(tests: Sequence[PermutationTest]) -> Floats:
+    """Two-sided p-values of exchanges of rows that add up."""
+    return np.array([_exchange_p_value(test) for test in tests], dtype=np.float64)
+
+
+def _exchange_p_value(test: PermutationTest) -> float:
+    most = _FEW / (test.draws + 1)
+    # What was not tested (NaN), or has no spread, stays as it was counted.
+    if not test.p <= most or not test.spread > 0:
+        return test.p
+    tail = 2 * normal_tail(abs(test.difference) / test.spread)
+    return min(max(tail, 2.0 ** (1 - test.differing)), most)

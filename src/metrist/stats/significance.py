@@ -1,0 +1,376 @@
+"""Upper tails of the three distributions that the exact tests need: Student's t, the fair coin and the normal.
+
+The first two are one function, the regularised incomplete beta. It keeps about twelve digits even for billions of
+tosses: its leading factor is a binomial probability written with Stirling's remainder (Loader, 2000), where the
+difference of three large log-gammas would leave none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import RunError, did_you_mean
+from metrist.stats import Floats
+from metrist.stats.resampling import Over
+
+_TINY = 1e-300
+_CLOSE = 1e-14
+#: Coefficients of Stirling's remainder, in odd powers of 1/z.
+_REMAINDER = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
+_SERIES_FROM = 16.0
+
+
+def student_t_tail(t: float, freedom: float) -> float:
+    """P(T >= t) for Student's t with so many degrees of freedom."""
+    if math.isnan(t) or not freedom > 0:
+        return math.nan
+    if math.isinf(t):
+        return 0.0 if t > 0 else 1.0
+    square = t * t
+    both = beta_share(freedom / 2, 0.5, freedom / (freedom + square), square / (freedom + square))
+    return both / 2 if t >= 0 else 1 - both / 2
+
+
+def coin_tail(heads: int, tosses: int) -> float:
+    """P(at least so many heads in so many tosses of a fair coin)."""
+    if heads <= 0:
+        return 1.0
+    if heads > tosses:
+        return 0.0
+    return beta_share(heads, tosses - heads + 1, 0.5, 0.5)
+
+
+def normal_tail(z: float) -> float:
+    """P(Z >= z) for the standard normal."""
+    return math.erfc(z / math.sqrt(2)) / 2
+
+
+def normal_quantile(share: float) -> float:
+    """Below which value a standard normal lies with this probability, between 0 and 1."""
+    return NormalDist().inv_cdf(share)
+
+
+def beta_share(a: float, b: float, x: float, rest: float) -> float:
+    """The regularised incomplete beta function at x. `rest` is 1 - x, which the caller may know more digits of."""
+    if x <= 0:
+        return 0.0
+    if rest <= 0:
+        return 1.0
+    factor = a * b / (a + b) * _binomial_density(a, b, x, rest)
+    # The fraction converges quickly below the mean only; above it, the other tail is the small one.
+    if x * (a + b + 2) <= a + 1:
+        return factor * _fraction(a, b, x) / a
+    return 1 - factor * _fraction(b, a, rest) / b
+
+
+def _binomial_density(a: float, b: float, x: float, rest: float) -> float:
+    """Gamma(a + b + 1) / (Gamma(a + 1) Gamma(b + 1)) * x^a * rest^b."""
+    n = a + b
+    exponent = _remainder(n) - _remainder(a) - _remainder(b) - _deviance(a, n * x) - _deviance(b, n * rest)
+    return math.sqrt(n / (2 * math.pi * a * b)) * math.exp(exponent)
+
+
+def _remainder(z: float) -> float:
+    """log Gamma(z + 1) less Stirling's formula."""
+    if z < _SERIES_FROM:
+        return math.lgamma(z + 1) - (z + 0.5) * math.log(z) + z - 0.5 * math.log(2 * math.pi)
+    return sum(c / z ** (2 * i + 1) for i, c in enumerate(_REMAINDER))
+
+
+def _deviance(seen: float, expected: float) -> float:
+    """seen * log(seen / expected) - (seen - expected), with what would cancel left out: both such terms of a density
+    sum to its exponent, because what is seen and what is expected have the same total."""
+    gap = (seen - expected) / expected
+    if abs(gap) > 0.1:
+        return seen * math.log(seen / expected) - (seen - expected)
+    # (1 + g) log(1 + g) - g = g^2/2 - g^3/6 + g^4/12 - ..., free of the cancellation near g = 0.
+    total, power, order = 0.0, gap * gap, 2
+    while True:
+        term = power / (order * (order - 1))
+        total += term
+        if abs(term) <= _CLOSE * abs(total):
+            return expected * total
+        power, order = -power * gap, order + 1
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    """The continued fraction of the incomplete beta function, by Lentz's method; about sqrt(a + b) steps."""
+    above, below = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1))
+    value, m = below, 0
+    while True:
+        m += 1
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for step in (even, odd):
+            below = 1 / _away_from_zero(1 + step * below)
+            above = _away_from_zero(1 + step / above)
+            value *= above * below
+        if abs(above * below - 1) < _CLOSE:
+            return value
+
+
+def _away_from_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
+
+
+# Many tests at once: p-values adjusted so that a family of tests is as hard to fool as a single one.
+#
+# A NaN is a test that was not made: it stays NaN and does not count into the family.
+
+
+Correction = Literal["holm", "benjamini-hochberg", "none"]
+CORRECTIONS: Mapping[str, str] = {
+    "holm": "Holm: the chance of even one false finding among all pairs is at most alpha",
+    "benjamini-hochberg": "Benjamini-Hochberg: at most a share alpha of the findings is expected to be false",
+    "none": "none: each test stands alone, and one in twenty true nulls is rejected at .05",
+}
+
+
+def adjust(p_values: Sequence[float] | NDArray[np.float64], correction: Correction) -> NDArray[np.float64]:
+    """The adjusted p-values, in the order given."""
+    if correction not in CORRECTIONS:
+        known = ", ".join(CORRECTIONS)
+        raise RunError(f"no correction {correction!r}; known are {known}{did_you_mean(correction, CORRECTIONS)}")
+    match correction:
+        case "holm":
+            return holm(p_values)
+        case "benjamini-hochberg":
+            return benjamini_hochberg(p_values)
+        case "none":
+            return np.array(p_values, dtype=np.float64)
+
+
+def holm(p_values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Holm's step-down adjustment, in the order given: reject where the adjusted value is at most alpha, and the chance
+    of even one false finding in the family is at most alpha, however the tests depend on each other.
+    """
+    raw = np.asarray(p_values, dtype=np.float64)
+    made = np.flatnonzero(~np.isnan(raw))
+    order = made[np.argsort(raw[made], kind="stable")]
+    stepped = raw[order] * np.arange(len(order), 0, -1)
+    adjusted = np.full(raw.shape, np.nan)
+    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    return adjusted
+
+
+def benjamini_hochberg(p_values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Benjamini and Hochberg's step-up adjustment, in the order given: reject where the adjusted value is at most
+    alpha, and of all that is rejected a share of at most alpha is expected to be false.
+
+    It holds for independent tests and for those that err in the same direction (1995; Benjamini & Yekutieli 2001).
+    """
+    raw = np.asarray(p_values, dtype=np.float64)
+    made = np.flatnonzero(~np.isnan(raw))
+    order = made[np.argsort(raw[made], kind="stable")]
+    stepped = raw[order] * len(order) / np.arange(1, len(order) + 1)
+    adjusted = np.full(raw.shape, np.nan)
+    adjusted[order] = np.minimum(np.minimum.accumulate(stepped[::-1])[::-1], 1.0)
+    return adjusted
+
+
+# From values and p-values to places: significance clusters, average ranks, and the marks † and ‡ of a table.
+#
+# Everywhere a larger value is the better one, and `p[i, j]` is the p-value of the difference between i and j, two-sided
+# and already adjusted for many tests if it should be. A NaN is a test that was not made: nothing is claimed from it.
+
+
+Mark = Literal["", "†", "‡"]
+
+
+def wins(values: Floats, p: Floats, alpha: float = 0.05, differences: Floats | None = None) -> NDArray[np.bool_]:
+    """wins[i, j]: i is significantly better than j, that is, lies above it at a p of at most alpha.
+
+    `differences[i, j]` (i less j) are those that were tested, where each pair was compared on outputs of its own;
+    without them, the differences of the values."""
+    with np.errstate(invalid="ignore"):
+        lead = values[:, None] - values[None, :] if differences is None else differences
+        return (lead > 0) & (p <= alpha)
+
+
+def clusters(values: Floats, p: Floats, alpha: float = 0.05, differences: Floats | None = None) -> NDArray[np.intp]:
+    """The cluster of each metric, 1 for the best; 0 where a metric has no value.
+
+    The rule of the WMT metrics tasks and of mt-metrics-eval: walk down from the best value; whoever is significantly
+    worse than *any* member of the cluster so far opens the next one. So nobody in a cluster is beaten by another
+    member of it, but two metrics in different clusters need not differ significantly from each other.
+
+    Values on different outputs may stand in another order than the tests found. The walk then leaves a metric for
+    later until whoever beats it has come.
+    """
+    beaten = wins(values, p, alpha, differences)
+    found = np.zeros(len(values), dtype=np.intp)
+    members: list[int] = []
+    current = 1
+    for metric in _walk(values, beaten):
+        if beaten[members, metric].any():
+            current, members = current + 1, []
+        members.append(metric)
+        found[metric] = current
+    return found
+
+
+def _walk(values: Floats, beaten: NDArray[np.bool_]) -> Iterator[int]:
+    """From the best value down, but never past someone who is beaten by one still to come. Three metrics may beat each
+    other in a circle, when each pair shares other outputs: there the best value goes first."""
+    waiting = best_first(values)
+    while waiting:
+        free = (metric for metric in waiting if not beaten[waiting, metric].any())
+        following = next(free, waiting[0])
+        waiting.remove(following)
+        yield following
+
+
+def best_first(values: Floats) -> list[int]:
+    """Positions from the best value to the worst; equals keep their order, NaN is left out."""
+    defined = np.flatnonzero(~np.isnan(values))
+    order: list[int] = defined[np.argsort(-values[defined], kind="stable")].tolist()
+    return order
+
+
+def ranks(values: Floats) -> Floats:
+    """Ranks along the last axis, 1 for the largest; equals share the mean of their places, NaN stays NaN."""
+    with np.errstate(invalid="ignore"):
+        larger = (values[..., None, :] > values[..., :, None]).sum(axis=-1)
+        equal = (values[..., None, :] == values[..., :, None]).sum(axis=-1)
+    return np.where(np.isnan(values), np.nan, larger + (equal + 1) / 2)
+
+
+def average_ranks(values: Floats) -> Floats:
+    """The mean rank of each metric (columns) over the slices (rows) where it has a value; NaN where it has none."""
+    per_slice = ranks(values)
+    judged = ~np.isnan(per_slice)
+    with np.errstate(invalid="ignore"):
+        means: Floats = np.where(judged, per_slice, 0.0).sum(axis=0) / judged.sum(axis=0)
+    return means
+
+
+def marks(
+    values: Floats,
+    p: Floats,
+    families: Sequence[str],
+    marked: Collection[str],
+    alpha: float = 0.05,
+    differences: Floats | None = None,
+) -> list[Mark]:
+    """The marks of the BARTScore paper (002, "Significance Tests"), for the metrics of the marked families.
+
+    † : significantly better than every metric outside its own family;
+    ‡ : than every other metric, its own family's variants included.
+    The paper lists unsupervised metrics only, and so should the caller. Who has no one to beat gets no mark.
+    """
+    better = wins(values, p, alpha, differences)
+    kin = np.array([[a == b for b in families] for a in families], dtype=np.bool_).reshape(len(values), len(values))
+    return [_mark(better[i], kin[i], i) if family in marked else "" for i, family in enumerate(families)]
+
+
+def _mark(better: NDArray[np.bool_], kin: NDArray[np.bool_], metric: int) -> Mark:
+    others = np.arange(len(better)) != metric
+    strangers = ~kin
+    if others.any() and better[others].all():
+        return "‡"
+    return "†" if strangers.any() and better[strangers].all() else ""
+
+
+# How many more items (or systems) would separate two metrics: the power of a paired comparison.
+#
+# A normal approximation. The standard error of a difference shrinks with the square root of what is resampled; a
+# two-sided test at alpha finds a true difference d with probability `power` once d is (z[1 - alpha/2] + z[power])
+# standard errors. What was observed is taken for the truth, so the number is a guide to the next study and no part of a
+# test: an observed difference that is too large by luck asks for too few items.
+
+
+#: A difference this many times smaller than its standard error would take a million times the units.
+_HOPELESS = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """`needed` units in all would separate the two; None: no number of them would, or nothing is known. Units are what
+    the standard error is over; of both items and systems, as many times more of either as of the fewer."""
+
+    difference: float
+    standard_error: float
+    units: int
+    over: Over
+    needed: int | None
+    alpha: float
+    power: float
+    reason: str = ""
+
+    @property
+    def more(self) -> int | None:
+        """How many units beyond those at hand; 0 where they should be enough."""
+        return None if self.needed is None else max(0, self.needed - self.units)
+
+    def __str__(self) -> str:
+        if self.needed is None:
+            return self.reason
+        if self.over == "both":
+            times = math.ceil(10 * self.needed / self.units) / 10
+            enough = "the items and systems are enough to separate these two"
+            return f"about {times:g} times the items and the systems would separate these two" if self.more else enough
+        if not self.more:
+            return f"the {self.units:,} {self.over} are enough to separate these two"
+        return f"about {_round(self.more):,} more {self.over} would separate these two"
+
+
+def power_of(
+    difference: float,
+    standard_error: float,
+    units: int,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    *,
+    over: Over = "items",
+) -> Power:
+    """From a difference and its standard error over so many items, systems, or (the fewer of) both."""
+    if not (0 < alpha < 1 and 0 < power < 1):
+        raise RunError(f"alpha and power must lie between 0 and 1, got {alpha} and {power}")
+    needed, reason = _needed(difference, standard_error, units, alpha, power, _NAMES[over])
+    return Power(
+        difference=difference,
+        standard_error=standard_error,
+        units=units,
+        over=over,
+        needed=needed,
+        alpha=alpha,
+        power=power,
+        reason=reason,
+    )
+
+
+def strictest_level(alpha: float, tests: int, correction: Correction) -> float:
+    """The level that one of so many tests must reach at worst to be significant at alpha after the correction: the
+    first step of Holm's and of Benjamini and Hochberg's ladder."""
+    return alpha if correction == "none" else alpha / max(1, tests)
+
+
+_NAMES = {"items": "items", "systems": "systems", "both": "items and systems"}
+
+
+def _needed(
+    difference: float, standard_error: float, units: int, alpha: float, power: float, name: str
+) -> tuple[int | None, str]:
+    if math.isnan(difference) or math.isnan(standard_error):
+        return None, f"too little is known of the difference to say how many {name} would separate these two"
+    if difference == 0:
+        return None, f"no number of {name} would separate these two: the difference seen is 0"
+    reach = normal_quantile(1 - alpha / 2) + normal_quantile(power)
+    ratio = reach * standard_error / abs(difference)
+    if ratio > _HOPELESS:
+        return None, f"no number of {name} within reach would separate these two: the difference seen is too near 0"
+    # Below two units there is no test at all.
+    return max(2, math.ceil(units * ratio**2)), ""
+
+
+def _round(count: int) -> int:
+    """Two digits: more would promise what an approximation cannot keep."""
+    size = int("1".ljust(len(str(count)) - 1, "0"))
+    return math.ceil(count / size) * size
