@@ -13,7 +13,7 @@ from metrist.evaluate.meta.dataset import Judged
 from metrist.evaluate.meta.results import MetaEvaluation
 from metrist.evaluate.meta.slices import column_of, slices_of, system_means
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
+from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.report.cells import Change, Count, Estimate, Number
 from metrist.report.tables import Column, Table
