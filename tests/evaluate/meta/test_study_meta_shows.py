@@ -34,7 +34,7 @@ def cell(table: Table, row: str, column: str) -> Any:
 
 
 def test_every_analysis_is_listed_and_known(evaluation: Any) -> None:
-    with pytest.raises(RunError, match="'matrx'.*did you mean 'matrix'"):
+    with pytest.raises(RunError, match=r"'matrx'.*did you mean 'matrix'"):
         analyse(evaluation, "matrx")
     plain = {
         "matrix",
