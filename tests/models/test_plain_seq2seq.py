@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from metrist.errors import MissingExtra, ModelError
-from metrist.models.numpy_inference import load_seq2seq
+from metrist.models.numpy_inference.seq2seq import PlainSeq2Seq
 from metrist.models.numpy_inference.export import Depths, export_t5
 from metrist.models.numpy_inference.quantised import read
 from metrist.models.numpy_inference.seq2seq import PlainSeq2Seq
@@ -204,17 +204,17 @@ def test_a_faulty_configuration_is_named(
     config = {**json.loads((folder / "config.json").read_text()), **changed}
     (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
     with pytest.raises(ModelError, match=message):
-        load_seq2seq(Weights(name="x", folder=folder, fingerprint=""))
+        PlainSeq2Seq.load(Weights(name="x", folder=folder, fingerprint=""))
 
 
 def test_a_folder_without_files_is_named(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     weights = Weights(name="x", folder=tmp_path, fingerprint="")
     with pytest.raises(ModelError, match=r"config\.json: cannot be read as a model's configuration"):
-        load_seq2seq(weights)
+        PlainSeq2Seq.load(weights)
     export_t5(tiny("t5"), tmp_path, whole)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match=r"tokenizer\.json: cannot be read as a tokenizer"):
-        load_seq2seq(weights)
+        PlainSeq2Seq.load(weights)
 
 
 def test_without_tokenizers_the_extra_is_named(
@@ -223,7 +223,7 @@ def test_without_tokenizers_the_extra_is_named(
     export_t5(tiny("t5"), tmp_path, whole)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtra, match=r"running a shipped model needs .* pip install 'metrist\[standard\]'"):
-        load_seq2seq(Weights(name="x", folder=tmp_path, fingerprint=""))
+        PlainSeq2Seq.load(Weights(name="x", folder=tmp_path, fingerprint=""))
 
 
 def test_only_what_the_form_can_hold_is_exported(tiny: Callable[[str], Path], tmp_path: Path) -> None:

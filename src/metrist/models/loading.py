@@ -72,10 +72,10 @@ def _seq2seq(options: Options, _device: str, _content: str) -> LikelihoodModel:
     if options.languages and found.plain:
         raise ModelError(f"{options.model} takes no language in this form; leave language={options.languages[1]!r} out")
     if found.plain:
-        from metrist.models.numpy_inference import load_seq2seq
+        from metrist.models.numpy_inference.seq2seq import PlainSeq2Seq
 
         _refuse_settings(options)
-        return load_seq2seq(found)
+        return PlainSeq2Seq.load(found)
     from metrist.models.seq2seq import Seq2Seq
 
     return Seq2Seq.load(options)
