@@ -149,8 +149,8 @@ def original(folder: Path) -> Scorer:
 
 def engine(folder: Path) -> Scorer:
     """metrist's engine, all pairs in one call as a run gives them."""
+    from metrist.models.devices import Options
     from metrist.models.loading import seq2seq
-    from metrist.models.options import Options
 
     model = seq2seq(Options(model=str(folder)))
     model.log_probs([("one", "two")])

@@ -100,11 +100,11 @@ def _measured(name: str, folder: Path) -> dict[str, float]:
 
 
 def _metrist(folder: Path) -> Scorer:
-    from metrist.models import reward
-    from metrist.models.options import Options
+    from metrist.models import loading
+    from metrist.models.devices import Options
     from metrist.models.reward_layout import Judged
 
-    model = reward.load(Options(model=str(folder)))
+    model = loading.load(Options(model=str(folder)))
     return lambda outputs: model.rewards([Judged(INSTRUCTION, (("output", one),)) for one in outputs]).values
 
 
@@ -149,9 +149,9 @@ def _outputs(folder: Path) -> list[str]:
 def _with_a_random_head(folder: Path) -> Path:
     from transformers import AutoTokenizer
 
-    from metrist.models.options import Options
+    from metrist.models.devices import Options
     from metrist.models.reward_layout import Layout
-    from metrist.models.reward_torch import TorchReward
+    from metrist.models.reward_model import TorchReward
 
     made = TorchReward.untrained(Options(model=_model()), Layout(), pooling="mean")
     folder.mkdir()

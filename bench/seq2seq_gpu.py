@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from metrist.models import devices, tokenizing
+from metrist.models import devices, tokenization
 from metrist.models.batching import Budget
-from metrist.models.likelihoods import Likelihoods
-from metrist.models.options import Dtype, Options
+from metrist.models.devices import Dtype, Options
+from metrist.models.protocols import Likelihoods
 from metrist.models.seq2seq import Seq2Seq
 from metrist.models.weights import Weights
 
@@ -288,12 +288,12 @@ def _watched(stages: Sequence[tuple[str, Any, str]], spent: dict[str, float]) ->
 
 def _sweep(engine: Seq2Seq, pairs: Pairs) -> None:
     """Sizes of batches, of logits held, and of the parts in which targets are tokenised."""
-    part, rows = tokenizing.Ahead._PART, engine._path.head._rows
+    part, rows = tokenization.Ahead._PART, engine._path.head._rows
     for tokens, size, share in product((16_384, 32_768, 65_536), (1 << 16, 1 << 17, 1 << 18), (4, 1)):
         engine._encoding, engine._decoding = Budget(tokens), Budget(tokens)
-        tokenizing.Ahead._PART, engine._path.head._rows = size, rows // share
+        tokenization.Ahead._PART, engine._path.head._rows = size, rows // share
         _best(f"  {tokens} tokens, parts of {size}, {rows // share} rows", pairs, engine.log_probs, 2)
-    tokenizing.Ahead._PART, engine._path.head._rows = part, rows
+    tokenization.Ahead._PART, engine._path.head._rows = part, rows
 
 
 def _profile(engine: Seq2Seq, pairs: Pairs) -> None:

@@ -22,9 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from metrist.models.options import Options
-from metrist.models.reward_layout import Keep, Layout
-from metrist.models.reward_settings import Pooling
+from metrist.models.devices import Options
+from metrist.models.reward_layout import Keep, Layout, Pooling
 from metrist.studies.heap.answers import Result
 from metrist.studies.heap.found import read_results
 from metrist.studies.heap.jobs import SETUPS, SPLITS
@@ -32,7 +31,7 @@ from metrist.studies.heap.settings import Settings
 from metrist.studies.heap.study import Study, run
 from metrist.studies.heap.watching import Silent
 from metrist.train.recipe import Recipe
-from metrist.train.watching import Evaluation, Progress
+from metrist.train.task import Evaluation, Progress
 
 #: Dense bfloat16 peak of an H200 in FLOP a second; other cards will print a share of this one's.
 PEAK = 989e12

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metrist.models.devices import Options
 from metrist.models.loading import seq2seq
-from metrist.models.options import Options
 
 NAME = "likelihood-small"
 ASPECTS = ("coherence", "consistency", "fluency", "relevance")
@@ -99,7 +99,7 @@ def test_the_model_says_what_transformers_say_of_its_weights(
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
-    from metrist.models.numpy_inference.quantised import read
+    from metrist.models.numpy_inference.quantization import read
 
     config = json.loads((folder / "config.json").read_text())
     sizes = {key: value for key, value in config.items() if not isinstance(value, str)}

@@ -202,7 +202,7 @@ def save(kind: str, folder: Path) -> Path:
     """The folder, with a tiny random model of that kind in it; the same weights every time."""
     import torch
 
-    from metrist.models.pretrained import silent
+    from metrist.models.weights import silent
 
     with torch.random.fork_rng(), silent():
         torch.manual_seed(7)

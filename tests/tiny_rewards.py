@@ -24,9 +24,9 @@ def in_torch(
     """The folder, with a preference model of the base in it as a training writes it."""
     from transformers import AutoTokenizer
 
-    from metrist.models.options import Options
-    from metrist.models.pretrained import silent
-    from metrist.models.reward_torch import TorchReward
+    from metrist.models.devices import Options
+    from metrist.models.reward_model import TorchReward
+    from metrist.models.weights import silent
 
     made = TorchReward.untrained(Options(model=str(base)), layout or Layout(), pooling, seed)
     # Heads are drawn small; rewards of random models should differ visibly.

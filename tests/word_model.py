@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from metrist.models.likelihoods import Likelihoods
+from metrist.models.protocols import Likelihoods
 
 FAILING = "unspeakable"
 

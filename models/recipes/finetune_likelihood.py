@@ -170,7 +170,7 @@ def weights_of(run: Run) -> Arrays:
 
 def rounded(weights: Arrays, bits: int) -> Arrays:
     """The weights as they are after being kept in so many bits."""
-    from metrist.models.numpy_inference.quantised import dequantise, quantise
+    from metrist.models.numpy_inference.quantization import dequantise, quantise
 
     rounded = dict(weights)
     for name, array in weights.items():

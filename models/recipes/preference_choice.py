@@ -19,10 +19,10 @@ import numpy as np
 from agreement import Row, rated, rows, spearman
 
 from metrist import criteria
-from metrist.models import reward
-from metrist.models.options import Options
+from metrist.models import loading
+from metrist.models.devices import Options
+from metrist.models.protocols import Reward
 from metrist.models.reward_layout import Judged
-from metrist.models.rewards import Reward
 
 
 class Asked(NamedTuple):
@@ -70,7 +70,7 @@ class Found(NamedTuple):
 
 def figures(model: str) -> Iterator[Found]:
     """Two correlations for each aspect."""
-    network = reward.load(Options(model=model))
+    network = loading.load(Options(model=model))
     sets = {name: _read(name) for name in dict.fromkeys(asked.data for asked in CHOICE)}
     for asked in CHOICE:
         data = [row for row in sets[asked.data] if np.isfinite(rated(row, asked.aspect)) and row["output"].strip()]

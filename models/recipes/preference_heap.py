@@ -25,7 +25,7 @@ def main() -> None:
     suite = criteria.suite("heap")
     comparable = {code for code in suite.codes if suite.criterion(code).comparable}
     heap = [pair for pair in read_good_bad(Path(pairs)) if pair.criterion in comparable]
-    models = [reward.load(Options(model=folder)) for folder in folders]
+    models = [loading.load(Options(model=folder)) for folder in folders]
     for side in ("dev", "test"):
         known = [pair for pair in heap if pair.split == side]
         figures = [accuracy(known, score_pairs(model, known)) for model in models]

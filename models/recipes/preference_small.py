@@ -25,7 +25,7 @@ from metrist.models.options import Options
 from metrist.models.reward_layout import Layout
 from metrist.train.preference import Request, train
 from metrist.train.recipe import Recipe
-from metrist.train.watching import Evaluation, Progress
+from metrist.train.task import Evaluation, Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def main() -> None:
     pairs, out, *folders = sys.argv[1:]
     read = read_good_bad(Path(pairs))
     old, new = to_label(read)
-    teachers = [reward.load(Options(model=folder, dtype="bfloat16")) for folder in folders]
+    teachers = [loading.load(Options(model=folder, dtype="bfloat16")) for folder in folders]
     sure = [float(one) for one in probabilities([*old, *new], teachers)]
     labelled = [
         *map(softened, old, sure),

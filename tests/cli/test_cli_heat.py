@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from metrist.models.cache_file import CacheFile
+from metrist.models.sqlite_store import CacheFile
 
 TELLING = """
 @dataclass(frozen=True)

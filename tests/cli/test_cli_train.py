@@ -16,7 +16,7 @@ import pytest
 from metrist import __version__
 from metrist.cli import training_progress as module
 from metrist.cli.training_progress import Live, how_far, training_progress
-from metrist.train.watching import Evaluation, Progress
+from metrist.train.task import Evaluation, Progress
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_model_is_trained_scored_with_and_not_trained_again(
 def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(
     metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.train.token_loss import TokenLoss
+    from metrist.train.likelihood import TokenLoss
 
     plain, calls = TokenLoss.loss, []
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from metrist.cli import train_suite
+from metrist.cli import train_preference
 from metrist.errors import SpecError
 from metrist.studies.heap.choosing import BUDGET
 from metrist.studies.heap.jobs import SETUPS
@@ -25,7 +25,7 @@ from metrist.studies.heap.study import Study
     ],
 )
 def test_setups_are_named_with_commas_or_one_by_one(asked: list[str], wanted: tuple[str, ...]) -> None:
-    assert train_suite._setups(asked) == wanted
+    assert train_preference._setups(asked) == wanted
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_setups_are_named_with_commas_or_one_by_one(asked: list[str], wanted: tu
 def test_a_setup_that_there_is_not_is_refused_with_those_that_there_are(asked: str, found: str) -> None:
     there = "base, single, multi, cross-task, cross-cluster, all"
     with pytest.raises(SpecError, match=f"--setup wants some of {there}, with commas between, got {found}"):
-        train_suite._setups([asked])
+        train_preference._setups([asked])
 
 
 def test_the_help_says_what_holds_where_nothing_is_given(metrist: Callable[..., tuple[int, str, str]]) -> None:
@@ -44,4 +44,4 @@ def test_the_help_says_what_holds_where_nothing_is_given(metrist: Callable[..., 
     defaults = {name: one.default for name, one in inspect.signature(Study).parameters.items()}
     for wanted in (defaults["seeds"], defaults["splits"][0], defaults["at_once"], BUDGET, "multi"):
         assert re.search(rf"default: {wanted}\b", shown), wanted
-    assert ", ".join(SETUPS) in " ".join(train_suite.Setups.__metadata__[0].help.split())
+    assert ", ".join(SETUPS) in " ".join(train_preference.Setups.__metadata__[0].help.split())

@@ -23,7 +23,7 @@ from metrist.llm import calls, chat, generation, local
 from metrist.llm.catalog import build
 from metrist.llm.local import Transformers
 from metrist.llm.talk import Completion, Message, Sampling
-from metrist.models.options import BATCH_TOKENS, Options
+from metrist.models.devices import BATCH_TOKENS, Options
 from scripted_llm import say
 
 TEMPLATE = (

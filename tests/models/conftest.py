@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from seq2seq_models import MAKERS
 
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.models.seq2seq import Seq2Seq
 
 

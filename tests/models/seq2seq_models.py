@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.models.likelihoods import Likelihoods
+from metrist.models.protocols import Likelihoods
 from tiny_models import _SIZE, _TOKENS, _tokenizer
 
 SOURCES = ["the cat sat on the mat .", "a very old dog ran over the river and was not good .", "paris said that " * 9]

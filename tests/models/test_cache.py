@@ -19,11 +19,10 @@ import numpy as np
 import pytest
 
 from metrist.errors import ModelError
-from metrist.models import shared_file
+from metrist.models import sqlite_store
 from metrist.models.cache import remembering, remembering_encoder
-from metrist.models.cache_file import NAME, CacheFile
-from metrist.models.likelihoods import LikelihoodModel, Likelihoods
-from metrist.models.states import States
+from metrist.models.protocols import LikelihoodModel, Likelihoods, States
+from metrist.models.sqlite_store import NAME, CacheFile
 
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb"), ("\ud800", ""), ("dddd", "e")]
 
@@ -274,7 +273,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from metrist.models.cache_file import CacheFile
+from metrist.models.sqlite_store import CacheFile
 file = CacheFile(Path(sys.argv[1]))
 for n in range(20):
     file.keep({bytes([n]) * 32: bytes(50_000)})
@@ -310,8 +309,8 @@ def test_a_file_that_another_process_begins_between_two_looks_is_not_taken_for_a
                 CacheFile(folder).keep({b"k" * 32: b"v"})
             return SimpleNamespace(fetchone=lambda: found)
 
-    assert not shared_file._is_foreign(Looking())
-    assert not shared_file._is_foreign(connection)
+    assert not sqlite_store._is_foreign(Looking())
+    assert not sqlite_store._is_foreign(connection)
 
 
 WRITER = """
@@ -319,7 +318,7 @@ import hashlib, sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from metrist.models.cache_file import CacheFile
+from metrist.models.sqlite_store import CacheFile
 file = CacheFile(Path(sys.argv[1]))
 n = 0
 while True:

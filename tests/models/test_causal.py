@@ -20,7 +20,7 @@ import tiny_models
 from metrist.errors import MissingExtra, ModelError
 from metrist.models import causal_passes, devices, loading
 from metrist.models.causal import Causal
-from metrist.models.options import BATCH_TOKENS, CACHE, DEVICE, Options
+from metrist.models.devices import BATCH_TOKENS, CACHE, DEVICE, Options
 
 SIZE = tiny_models._SIZE
 WIDE = {

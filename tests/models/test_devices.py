@@ -8,7 +8,7 @@ import pytest
 
 from metrist.errors import MissingExtra, ModelError
 from metrist.models import devices
-from metrist.models.options import BATCH_TOKENS, DEVICE, Dtype, Options
+from metrist.models.devices import BATCH_TOKENS, DEVICE, Dtype, Options
 
 OPTIONS = Options(model="m")
 

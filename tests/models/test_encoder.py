@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from metrist.errors import ModelError
+from metrist.models.devices import BATCH_TOKENS, Options
 from metrist.models.encoder import Encoder
-from metrist.models.options import BATCH_TOKENS, Options
 
 TEXTS = [
     "the old cat sat on the mat.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.models.encoder_windows import Frame, windows
+from metrist.models.encoder import Frame, windows
 
 
 @given(

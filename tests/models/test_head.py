@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metrist.models import attention
+from metrist.models import varlen
 from metrist.models.devices import Place
 from metrist.models.head import Head, _CardProduct, _reduction, plainly
 
@@ -57,27 +57,25 @@ def test_without_a_compiler_for_the_card_the_plain_reduction_is_taken(monkeypatc
     assert _reduction(torch.device("cpu")) is plainly
 
 
-@pytest.mark.parametrize("way", [attention._flash, attention._efficient])
-def test_an_operator_that_a_device_does_not_have_is_not_taken(way: attention.Attention) -> None:
-    assert not attention._agrees(way, torch.device("cpu"), torch.float32)
+@pytest.mark.parametrize("way", [varlen._flash, varlen._efficient])
+def test_an_operator_that_a_device_does_not_have_is_not_taken(way: varlen.Attention) -> None:
+    assert not varlen._agrees(way, torch.device("cpu"), torch.float32)
 
 
 def test_an_operator_with_other_values_is_not_taken() -> None:
-    def wrong(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, b: attention.Blocks, c: bool, s: float
-    ) -> torch.Tensor:
-        return attention.looped(q, k, v, b, c, s) * 1.001
+    def wrong(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, b: varlen.Blocks, c: bool, s: float) -> torch.Tensor:
+        return varlen.looped(q, k, v, b, c, s) * 1.001
 
-    assert attention._agrees(attention.looped, torch.device("cpu"), torch.float32)
-    assert not attention._agrees(wrong, torch.device("cpu"), torch.float32)
+    assert varlen._agrees(varlen.looped, torch.device("cpu"), torch.float32)
+    assert not varlen._agrees(wrong, torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_packed_attention_is_softmax_of_products_within_each_block(causal: bool) -> None:
     lengths = [3, 1, 4]
     q, k, v = (torch.randn(8, 2, 4) for _ in range(3))
-    blocks = attention.Blocks(lengths, lengths, torch.device("cpu"))
-    found = attention.looped(q, k, v, blocks, causal, 0.5)
+    blocks = varlen.Blocks(lengths, lengths, torch.device("cpu"))
+    found = varlen.looped(q, k, v, blocks, causal, 0.5)
     block = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
     seen = block[:, None] == block[None]
     if causal:

@@ -10,8 +10,8 @@ import pytest
 from metrist.errors import ModelError
 from metrist.metrics.prism_style import PrismStyle
 from metrist.metrics.shard import Shard
+from metrist.models.devices import Options
 from metrist.models.loading import seq2seq
-from metrist.models.options import Options
 from metrist.records import Record
 
 TEXTS = ["the cat sat on the mat", "die katze sass auf der matte", "a dog ran", "ein hund lief", "good news today"]

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from metrist.errors import ModelError
-from metrist.models.layer_cut import encoder_of, stack_of
+from metrist.models.encoder import encoder_of, stack_of
 
 SMALL = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
 KINDS = {

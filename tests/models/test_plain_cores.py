@@ -6,20 +6,20 @@ import threading
 import pytest
 
 from forked_processes import exit_code, forked
-from metrist.models.numpy_inference import cores
+from metrist.models.numpy_inference import threads
 
 
 @pytest.fixture
 def set_to(monkeypatch):
     """Products that can be told their threads, starting with three."""
     said = [3]
-    monkeypatch.setattr(cores, "_products", lambda: cores._Products(lambda: said[-1], said.append))
+    monkeypatch.setattr(threads, "_products", lambda: threads._Products(lambda: said[-1], said.append))
     return said
 
 
 def test_pieces_come_back_in_order_and_the_threads_are_as_before(set_to):
     inside = []
-    found = cores.each(lambda piece: inside.append(set_to[-1]) or piece * 2, list(range(20)))
+    found = threads.each(lambda piece: inside.append(set_to[-1]) or piece * 2, list(range(20)))
     assert found == [piece * 2 for piece in range(20)]
     assert set(inside) == {1}
     assert set_to == [3, 1, 3]
@@ -27,43 +27,43 @@ def test_pieces_come_back_in_order_and_the_threads_are_as_before(set_to):
 
 def test_pieces_are_worked_on_at_once(set_to):
     meeting = threading.Barrier(3, timeout=20)
-    cores.each(lambda _: meeting.wait(), [1, 2, 3])
-    assert cores.threads() == 3 == set_to[0]
+    threads.each(lambda _: meeting.wait(), [1, 2, 3])
+    assert threads.threads() == 3 == set_to[0]
 
 
 def test_a_fault_comes_out_and_the_threads_are_as_before(set_to):
     with pytest.raises(ZeroDivisionError):
-        cores.each(lambda piece: 1 // piece, [1, 0])
+        threads.each(lambda piece: 1 // piece, [1, 0])
     assert set_to[-1] == 3
 
 
 def test_a_single_piece_keeps_all_threads_for_its_products(set_to):
-    assert cores.each(lambda _: set_to[-1], ["one"]) == [3]
+    assert threads.each(lambda _: set_to[-1], ["one"]) == [3]
     assert set_to == [3]
 
 
 def test_another_library_is_left_alone(monkeypatch):
-    monkeypatch.setattr(cores, "_products", lambda: None)
+    monkeypatch.setattr(threads, "_products", lambda: None)
     here = threading.get_ident()
-    assert cores.each(lambda _: threading.get_ident(), [1, 2]) == [here, here]
-    assert cores.threads() == 1
+    assert threads.each(lambda _: threading.get_ident(), [1, 2]) == [here, here]
+    assert threads.threads() == 1
 
 
 def test_numpys_own_library_says_how_many_threads_it_has():
-    found = cores._products()
+    found = threads._products()
     if found is None:
         pytest.skip("this numpy computes products with another library than OpenBLAS")
     before = found.get()
-    with cores._single():
+    with threads._single():
         assert found.get() == 1
     assert found.get() == before >= 1
 
 
 def test_the_last_of_several_sets_the_threads_back_whoever_came_first(set_to):
-    first, second = cores._single(), cores._single()
+    first, second = threads._single(), threads._single()
     first.__enter__()
     second.__enter__()
-    assert cores.threads() == 3, "as many pieces at once as before anybody came"
+    assert threads.threads() == 3, "as many pieces at once as before anybody came"
     first.__exit__(None, None, None)
     assert set_to[-1] == 1, "the second still computes each product on one core"
     second.__exit__(None, None, None)
@@ -71,7 +71,7 @@ def test_the_last_of_several_sets_the_threads_back_whoever_came_first(set_to):
 
 
 def test_many_that_work_at_once_leave_the_threads_as_they_were(set_to):
-    users = [threading.Thread(target=cores.each, args=(lambda piece: piece, range(9))) for _ in range(20)]
+    users = [threading.Thread(target=threads.each, args=(lambda piece: piece, range(9))) for _ in range(20)]
     for user in users:
         user.start()
     for user in users:
@@ -83,11 +83,11 @@ def test_many_that_work_at_once_leave_the_threads_as_they_were(set_to):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process")
 def test_a_process_that_is_forked_amid_the_work_has_its_threads_back(set_to):
     def child():
-        assert set_to[-1] == 3 == cores.threads()
-        assert cores.each(lambda _: set_to[-1], [1, 2]) == [1, 1]
+        assert set_to[-1] == 3 == threads.threads()
+        assert threads.each(lambda _: set_to[-1], [1, 2]) == [1, 1]
         assert set_to[-1] == 3
 
-    with cores._single():
+    with threads._single():
         assert exit_code(forked(child)) == 0
         assert set_to[-1] == 1, "here the work goes on"
     assert set_to[-1] == 3

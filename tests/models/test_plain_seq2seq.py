@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 from metrist.errors import MissingExtra, ModelError
-from metrist.models.numpy_inference.seq2seq import PlainSeq2Seq
+from metrist.models.devices import BATCH_TOKENS
 from metrist.models.numpy_inference.export import Depths, export_t5
-from metrist.models.numpy_inference.quantised import read
-from metrist.models.numpy_inference.seq2seq import PlainSeq2Seq
+from metrist.models.numpy_inference.quantization import read
+from metrist.models.numpy_inference.scorers import PlainSeq2Seq
 from metrist.models.numpy_inference.t5 import T5
-from metrist.models.options import BATCH_TOKENS
 from metrist.models.weights import Weights
 
 LONG = "the old cat sat on the mat and she said that it was not very good . " * 12

@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, BartModel, T5EncoderModel
 
 from metrist.errors import ModelError
-from metrist.models.options import Options
-from metrist.models.reward import load
+from metrist.models.devices import Options
+from metrist.models.loading import load
 from metrist.models.reward_layout import Judged, Layout, bare_ids, lay_out
-from metrist.models.reward_torch import TorchReward
+from metrist.models.reward_model import TorchReward
 from metrist.models.weights import find
 from tiny_models import WORDS
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from metrist.errors import ModelError
-from metrist.models.reward_layout import Frame, Layout
-from metrist.models.reward_settings import RewardSettings
+from metrist.models.reward_layout import Frame, Layout, RewardSettings
 
 GIVEN = RewardSettings(
     pooling="answer",

@@ -12,7 +12,7 @@ import pytest
 from seq2seq_models import PAIRS, SOURCES, WAYS, agree
 
 from metrist.errors import ModelError
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.models.seq2seq import Seq2Seq
 from tiny_models import _tokenizer
 
@@ -49,7 +49,7 @@ def test_values_are_those_of_transformers_one_pair_at_a_time(
 def test_every_way_through_a_model_gives_the_same_values(
     kind: str, share: bool, loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.unpacked import OwnDecoder, OwnEncoder
+    from metrist.models.dispatch import OwnDecoder, OwnEncoder
 
     engine = loaded(kind)
     wanted = engine.log_probs(PAIRS)
@@ -62,12 +62,12 @@ def test_every_way_through_a_model_gives_the_same_values(
 def test_a_model_whose_decoder_takes_no_cache_is_scored_all_the_same(
     seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models import unpacked
+    from metrist.models import dispatch
 
     def broken(*_args: object) -> None:
         raise AttributeError("this model keeps no such cache")
 
-    monkeypatch.setattr(unpacked, "_cache", broken)
+    monkeypatch.setattr(dispatch, "_cache", broken)
     engine = Seq2Seq.load(Options(model=str(seq2seq_folder("t5"))))
     assert engine._path.decoder._share is False  # type: ignore[attr-defined]
     agree(engine.log_probs(PAIRS[:3]), plainly(seq2seq_folder("t5"), PAIRS[:3]))
@@ -108,7 +108,7 @@ def test_values_depend_on_neither_budget_nor_order_nor_batch_mates(
 def test_parts_of_the_targets_that_are_tokenised_later_change_nothing(
     loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.tokenizing import Ahead
+    from metrist.models.tokenization import Ahead
 
     whole = loaded("bart").log_probs(PAIRS)
     monkeypatch.setattr(Ahead, "_PART", 20)
@@ -220,7 +220,7 @@ def test_windows_cut_a_text_that_has_no_white_space(loaded: Callable[[str], Seq2
 
 
 def test_a_tokenizer_with_another_target_side_is_asked_for_targets(loaded: Callable[[str], Seq2Seq]) -> None:
-    from metrist.models.tokenizing import Side
+    from metrist.models.tokenization import Side
 
     class Translating:
         """Puts 7 before conditions and 8 before targets, as tokenizers with a language code do."""

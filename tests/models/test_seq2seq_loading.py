@@ -14,7 +14,7 @@ from seq2seq_models import PAIRS, agree
 
 from metrist.errors import ModelError
 from metrist.models import loading
-from metrist.models.options import BATCH_TOKENS, DEVICE, Options
+from metrist.models.devices import BATCH_TOKENS, DEVICE, Options
 from metrist.models.seq2seq import Seq2Seq
 
 
@@ -104,7 +104,7 @@ def test_weights_that_are_damaged_are_refused(seq2seq_folder: Callable[[str], Pa
 def test_a_decoder_without_a_start_token_is_refused() -> None:
     from types import SimpleNamespace
 
-    from metrist.models.shifting import shift_of
+    from metrist.models.dispatch import shift_of
 
     config = SimpleNamespace(decoder_start_token_id=None, pad_token_id=None)
     with pytest.raises(ModelError, match=r"m: its config.json must name a decoder_start_token_id"):
@@ -114,7 +114,7 @@ def test_a_decoder_without_a_start_token_is_refused() -> None:
 def test_labels_are_shifted_as_the_model_does_even_in_an_unknown_way() -> None:
     from types import SimpleNamespace
 
-    from metrist.models.shifting import shift_of
+    from metrist.models.dispatch import shift_of
 
     def own(labels: Any) -> Any:
         return labels.flip(1)

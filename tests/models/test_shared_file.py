@@ -11,7 +11,7 @@ from metrist.errors import ModelError
 from metrist.llm import calls
 from metrist.llm.answer_cache import AnswerCache
 from metrist.llm.talk import Sampling
-from metrist.models.shared_file import SharedFile
+from metrist.models.sqlite_store import SharedFile
 from scripted_llm import Scripted, say
 
 
@@ -68,13 +68,13 @@ def test_a_file_with_a_journal_is_not_read_as_if_nobody_changed_it(
         raise sqlite3.OperationalError("unable to open database file")
 
     cache = AnswerCache(unwritable)
-    monkeypatch.setattr("metrist.models.shared_file.sqlite3.connect", unopenable)
+    monkeypatch.setattr("metrist.models.sqlite_store.sqlite3.connect", unopenable)
     for journal, tried in ((b"", ["mode=ro", "mode=ro&immutable=1"]), (b"not empty", ["mode=ro"])):
         Path(f"{cache.path}-wal").write_bytes(journal)
         ways.clear()
         with monkeypatch.context() as patched:
             patched.setattr(SharedFile, "_prepare", _refuse)
-            patched.setattr("metrist.models.shared_file._is_foreign", closed)
+            patched.setattr("metrist.models.sqlite_store._is_foreign", closed)
             with pytest.raises(ModelError, match="attempt to write a readonly database"):
                 cache.contents()
         assert ways == tried

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.models.seq2seq import Seq2Seq
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import MissingExtra, ModelError
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.models.weights import find
 
 
@@ -249,7 +249,7 @@ def test_what_the_hub_refuses_is_one_line(code: str, message: str, monkeypatch: 
 
 def test_finding_a_folder_imports_neither_torch_nor_the_hubs_client(folder: Path) -> None:
     code = (
-        "import sys; from metrist.models.weights import find; from metrist.models.options import Options; "
+        "import sys; from metrist.models.weights import find; from metrist.models.devices import Options; "
         "find(Options(model=sys.argv[1])); "
         "print([name for name in ('torch', 'transformers', 'huggingface_hub') if name in sys.modules])"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from metrist.models.cache_file import CacheFile
+from metrist.models.sqlite_store import CacheFile
 from metrist.run import load
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes to kill them")

@@ -11,8 +11,7 @@ import torch
 from toy_training import toy
 
 from metrist.errors import RunError
-from metrist.train.checkpoints import Checkpoints, Position
-from metrist.train.disk_space import space_needed
+from metrist.train.checkpoints import Checkpoints, Position, space_needed
 
 
 def left_free(monkeypatch: pytest.MonkeyPatch, free: int) -> None:

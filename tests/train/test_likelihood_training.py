@@ -23,15 +23,13 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 from forked_processes import exit_code, forked
 from metrist.cli.app import main
 from metrist.errors import ModelError, RunError
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.models.weights import find
-from metrist.train.folder import TrainingFolder
-from metrist.train.likelihood import Request, plan, train
-from metrist.train.own_folder import own_folder
-from metrist.train.ranks import Ranks
+from metrist.train.distributed import Ranks
+from metrist.train.examples import encode
+from metrist.train.folder import TrainingFolder, own_folder
+from metrist.train.likelihood import Request, TokenLoss, plan, train
 from metrist.train.recipe import Recipe
-from metrist.train.token_loss import TokenLoss
-from metrist.train.token_pairs import encode
 from tiny_models import WORDS
 
 SENTENCES = [

@@ -23,9 +23,9 @@ from forked_processes import exit_code, forked
 from metrist.errors import MissingExtra, ModelError, RunError
 from metrist.train import loop
 from metrist.train.checkpoints import weights_of
+from metrist.train.distributed import join
 from metrist.train.loop import Interrupted
-from metrist.train.ranks import join
-from metrist.train.watching import Evaluation, Progress
+from metrist.train.task import Evaluation, Progress
 
 
 def same(first: Any, second: Any) -> bool:

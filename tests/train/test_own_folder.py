@@ -14,9 +14,9 @@ from toy_pairs import preference_request
 
 from forked_processes import exit_code, forked
 from metrist.errors import RunError
-from metrist.train.own_folder import LOCK, own_folder
+from metrist.train.distributed import Ranks
+from metrist.train.folder import LOCK, own_folder
 from metrist.train.preference import Request, train
-from metrist.train.ranks import Ranks
 
 FIRST = Ranks(device="cpu")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to train beside")

@@ -13,12 +13,12 @@ import torch
 from toy_pairs import answer_pairs
 from transformers import AutoTokenizer
 
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.models.reward_layout import Layout, bare_ids
-from metrist.models.reward_torch import TorchReward
-from metrist.train.answer_pairs import AnswerPairs, encode, macro_shares, standard_ratings
+from metrist.models.reward_model import PairwiseRewardModel, TorchReward
 from metrist.train.batches import parts
-from metrist.train.pair_loss import Learner, PairLoss
+from metrist.train.examples import AnswerPairs, encode_answer_pairs, macro_shares, standard_ratings
+from metrist.train.preference import PairLoss
 
 PAIRS = [
     *answer_pairs(4, good_rating=5.0, bad_rating=2.0),
@@ -27,13 +27,13 @@ PAIRS = [
 ]
 
 
-def made(folder: Path, *, ratings: bool = False) -> tuple[Learner, AnswerPairs]:
+def made(folder: Path, *, ratings: bool = False) -> tuple[PairwiseRewardModel, AnswerPairs]:
     reward = TorchReward.untrained(Options(model=str(folder)), Layout(), seed=1)
-    examples = encode(reward.encode, reward.settings, reward.pad, PAIRS)
-    return Learner(reward.model, ratings=ratings).eval(), examples
+    examples = encode_answer_pairs(reward.encode, reward.settings, reward.pad, PAIRS)
+    return PairwiseRewardModel(reward.model, ratings=ratings).eval(), examples
 
 
-def naive(model: Learner, folder: Path, weight: float) -> torch.Tensor:
+def naive(model: PairwiseRewardModel, folder: Path, weight: float) -> torch.Tensor:
     """Each answer alone, the loss as the definition says it, in doubles."""
     reward = TorchReward.untrained(Options(model=str(folder)), Layout())
     tokens = bare_ids(AutoTokenizer.from_pretrained(folder))
@@ -137,7 +137,7 @@ def test_what_is_computed_at_once_is_counted_with_its_padding(tiny: Callable[[st
     """A long answer beside a short one: both take the long one's room."""
     reward = TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), seed=1)
     uneven = [replace(pair, good=(("answer", "cat " * 40),), bad=(("answer", "dog"),)) for pair in answer_pairs(30)]
-    examples = encode(reward.encode, reward.settings, reward.pad, uneven)
+    examples = encode_answer_pairs(reward.encode, reward.settings, reward.pad, uneven)
     found = parts(np.arange(30), examples.spaces, 500)
     assert max(map(examples.padded_tokens, found)) <= 500
     assert max(map(examples.padded_tokens, parts(np.arange(30), examples.lengths, 500))) > 500

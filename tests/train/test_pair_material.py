@@ -13,7 +13,7 @@ from toy_pairs import answer_pairs
 from metrist import criteria
 from metrist.data.pairs import GoodBad, write_good_bad
 from metrist.errors import InputError
-from metrist.train.pair_material import gather_pairs
+from metrist.train.dataset import gather_pairs
 
 Write = Callable[..., Path]
 

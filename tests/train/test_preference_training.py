@@ -23,14 +23,13 @@ from forked_processes import exit_code, forked
 from metrist import criteria
 from metrist.data.pairs import Fields, GoodBad
 from metrist.errors import InputError, ModelError, RunError
-from metrist.models.options import Options
-from metrist.models.reward import load
+from metrist.models.devices import Options
+from metrist.models.loading import load
+from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import Layout
-from metrist.models.rewards import Rewards
 from metrist.models.weights import find
-from metrist.train.judging_pairs import accuracy, score_pairs
-from metrist.train.pair_loss import PairLoss
-from metrist.train.preference import Request, _rates, plan, train
+from metrist.train.examples import accuracy, score_pairs
+from metrist.train.preference import PairLoss, Request, _rates, plan, train
 
 WEIGHTS = ("model.safetensors", "reward_head.safetensors", "reward.json")
 

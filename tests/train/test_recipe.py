@@ -11,10 +11,9 @@ from transformers import (
 )
 
 from metrist.errors import RunError
-from metrist.models.options import Options
-from metrist.train.ranks import Ranks
-from metrist.train.recipe import Recipe, learning_rate
-from metrist.train.settling import settled
+from metrist.models.devices import Options
+from metrist.train.distributed import Ranks
+from metrist.train.recipe import Recipe, learning_rate, settled
 
 
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5])

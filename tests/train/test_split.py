@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import InputError
-from metrist.train.material import gather
-from metrist.train.split import sample, shared_texts, split
+from metrist.train.dataset import gather, sample, shared_texts, split
 
 PAIRS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(20, 60).map(str)), min_size=1, unique=True)
 

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from metrist.errors import InputError
-from metrist.train.text_pairs import read_pairs
+from metrist.train.dataset import read_pairs
 
 
 def written(path: Path, *rows: Any) -> Path:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from metrist.train.batches import Shuffled
 from metrist.train.checkpoints import Checkpoints
+from metrist.train.distributed import Ranks
 from metrist.train.loop import Training
-from metrist.train.ranks import Ranks
 from metrist.train.recipe import Recipe
 
 DEVICE = Ranks(device="cpu")

@@ -16,7 +16,7 @@ def cache(
 ) -> None:
     """Say how much a cache of likelihoods and vectors holds; --clear empties it."""
     from metrist.cli.output import say
-    from metrist.models.cache_file import NAME, CacheFile
+    from metrist.models.sqlite_store import NAME, CacheFile
 
     if not (folder / NAME).exists():
         raise ModelError(f"{folder} holds no cache: wanted a folder that `metrist score --cache` has used")

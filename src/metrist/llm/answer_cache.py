@@ -23,7 +23,7 @@ from metrist.errors import ModelError
 from metrist.llm import options
 from metrist.llm.questions import Question, answer_of_json, answer_to_json, has_all_asked_for
 from metrist.llm.talk import Completion
-from metrist.models.shared_file import SharedFile, transaction
+from metrist.models.sqlite_store import SharedFile, transaction
 
 _T = TypeVar("_T")
 

@@ -18,10 +18,10 @@ from metrist.llm import chat
 from metrist.llm.base import Arrived
 from metrist.llm.streaming import as_it_comes
 from metrist.llm.talk import Completion, Conversation, Sampling, TokenChoice, Usage
-from metrist.models import devices, tokenizing, weights
+from metrist.models import devices, tokenization, weights
 from metrist.models.batching import Budget, halving, longest_first
-from metrist.models.options import Options
-from metrist.models.pretrained import read_model, read_tokenizer, silent
+from metrist.models.devices import Options
+from metrist.models.weights import read_model, read_tokenizer, silent
 
 #: A pass that goes on by one token holds little but keys and values: so many times more tokens fit than in scoring.
 _ROOM = 4
@@ -62,7 +62,7 @@ class Generator:
         place = devices.place(options)
         model = read_model("AutoModelForCausalLM", found, options, place)
         tokenizer = read_tokenizer(found, options)
-        context = tokenizing.context(tokenizer, model.config)
+        context = tokenization.context(tokenizer, model.config)
         return cls(model=model, tokenizer=tokenizer, place=place, context=context, turns=turns)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
@@ -180,7 +180,7 @@ class Generator:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def _choice(self, token: int, step: _Step) -> TokenChoice:
-        spelled = tokenizing.readable(self._tokenizer, [token, *step.alternatives])
+        spelled = tokenization.readable(self._tokenizer, [token, *step.alternatives])
         return TokenChoice(spelled[0], step.logprob, tuple(zip(spelled[1:], step.logprobs, strict=True)))
 
     def _padded(self, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 from metrist.llm.base import LLM, Arrived, check_choice, check_text
 from metrist.llm.chat import Turns
 from metrist.llm.talk import Completion, Conversation, Sampling
-from metrist.models.devices import torch_for
-from metrist.models.options import Dtype, Options, device
+from metrist.models.devices import Dtype, Options, device, torch_for
 from metrist.models.weights import find
 
 if TYPE_CHECKING:

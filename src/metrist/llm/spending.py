@@ -20,7 +20,7 @@ from functools import lru_cache
 from metrist.errors import ModelError
 from metrist.llm import options
 from metrist.llm.answer_cache import AnswerCache
-from metrist.models.shared_file import transaction
+from metrist.models.sqlite_store import transaction
 
 #: Seconds between two looks at what other processes have settled.
 _PAUSE = 0.1

@@ -17,8 +17,7 @@ from metrist.errors import ModelError, SpecError
 from metrist.llm.base import LLM, Arrived, check_choice, check_text
 from metrist.llm.chat import Turns, without_marks, words
 from metrist.llm.talk import Completion, Conversation, Message, Sampling, TokenChoice, Usage
-from metrist.models.devices import MAP
-from metrist.models.options import Options, device
+from metrist.models.devices import MAP, Options, device
 from metrist.models.weights import find
 
 #: What a schema is given as, by the version of vLLM: (class in vllm.sampling_params, argument of SamplingParams).

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.models.likelihoods import LikelihoodModel, Likelihoods
+from metrist.models.protocols import LikelihoodModel, Likelihoods
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from metrist.errors import ModelError, SpecError
 from metrist.metrics.likelihood import Likelihood
-from metrist.models.options import Options
+from metrist.models.devices import Options
 
 LARGE = "facebook/bart-large"
 CNN = "facebook/bart-large-cnn"

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from metrist.errors import MetristError
 from metrist.metrics import registry
 from metrist.metrics.base import Metric
-from metrist.models.options import nothing_fetched
+from metrist.models.devices import nothing_fetched
 
 _SHARED_SETTINGS = "settings.toml"
 

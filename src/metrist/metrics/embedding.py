@@ -15,7 +15,7 @@ from metrist.metrics.base import check_choice
 from metrist.metrics.neural import CUT, Neural
 from metrist.metrics.shard import Pairs, Shard
 from metrist.models import loading
-from metrist.models.states import EncoderModel, Long, States
+from metrist.models.protocols import EncoderModel, Long, States
 from metrist.records import Record
 from metrist.scores import Column, Scores
 

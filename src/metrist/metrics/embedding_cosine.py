@@ -12,7 +12,7 @@ from metrist.metrics import references
 from metrist.metrics.base import Reduce, check_choice
 from metrist.metrics.embedding import Embedding, comparable, own_tokens
 from metrist.metrics.shard import Pairs, Shard, pairs_of
-from metrist.models.states import States
+from metrist.models.protocols import States
 from metrist.records import Need
 from metrist.scores import Scores
 

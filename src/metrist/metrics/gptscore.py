@@ -24,7 +24,7 @@ from metrist.metrics.neural import CUT, Neural
 from metrist.metrics.scorings import Long, Scorings
 from metrist.metrics.shard import Shard
 from metrist.models import loading
-from metrist.models.likelihoods import LikelihoodModel
+from metrist.models.protocols import LikelihoodModel
 from metrist.records import Need
 from metrist.scores import Scores
 

@@ -20,9 +20,9 @@ from metrist.metrics.prompts import Side, facts_of, phrases_of
 from metrist.metrics.scorings import Frame, Long, Scorings, lay_out
 from metrist.metrics.shard import Shard
 from metrist.metrics.weighting import Rarity, Weighting, weigher
-from metrist.models.likelihoods import LikelihoodModel
+from metrist.models.devices import Options
 from metrist.models.loading import seq2seq
-from metrist.models.options import Options
+from metrist.models.protocols import LikelihoodModel
 from metrist.records import Need, Record
 from metrist.scores import Scores
 

@@ -21,7 +21,7 @@ from metrist.metrics.embedding import comparable
 from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.metrics.token_weights import Weighted
 from metrist.metrics.transport import earth_movers_distance
-from metrist.models.states import States
+from metrist.models.protocols import States
 from metrist.records import Need
 from metrist.scores import Scores
 

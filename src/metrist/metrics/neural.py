@@ -11,7 +11,7 @@ import numpy as np
 
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric
-from metrist.models.options import Dtype, Options, dtype_fault
+from metrist.models.devices import Dtype, Options, dtype_fault
 from metrist.scores import Scores
 
 #: The part in which a metric counts the tokens of an output's texts that its model had no room for.

@@ -15,8 +15,8 @@ from metrist.errors import SpecError
 from metrist.metrics.base import check_choice
 from metrist.metrics.neural import CUT, Neural
 from metrist.metrics.shard import Shard
-from metrist.models.likelihoods import Likelihoods, RunningModel
 from metrist.models.loading import reader
+from metrist.models.protocols import Likelihoods, RunningModel
 from metrist.scores import Column, Score, Scores
 
 Normalise = Literal["token", "character"]

@@ -193,7 +193,7 @@ class Preference(Neural):
         return [f"{self.text}: {name} has not learned {unlearned}: take the scores for a guess" for name in guessing]
 
     def _asked(self, options: Options, records: Sequence[Record]) -> _Found:
-        model = reward.load(options)
+        model = loading.load(options)
         settings, known = model.settings, _in_tables(self.criterion)
         learned = _learned_as(self.criterion, settings, options.model)
         instruction = self.instruction or _instruction(learned, settings, known)

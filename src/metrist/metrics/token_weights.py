@@ -13,8 +13,8 @@ from metrist.errors import SpecError
 from metrist.metrics.document_frequencies import DocumentFrequencies, document_frequencies, fingerprint
 from metrist.metrics.embedding import Embedding
 from metrist.models import loading
-from metrist.models.options import Options
-from metrist.models.states import Long, States
+from metrist.models.devices import Options
+from metrist.models.protocols import Long, States
 
 
 @dataclass(frozen=True, kw_only=True)

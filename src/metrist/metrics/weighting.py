@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from metrist.metrics.asking import Weigh
 from metrist.metrics.token_spans import Span, spans
-from metrist.models.likelihoods import LikelihoodModel
+from metrist.models.protocols import LikelihoodModel
 
 Weighting = Literal["uniform", "stopwords", "idf", "prior"]
 Numbers = NDArray[np.float64]

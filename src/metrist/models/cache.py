@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist._version import __version__
-from metrist.models.cache_file import CacheFile, cache_file
-from metrist.models.likelihoods import LikelihoodModel, Likelihoods, RunningModel
-from metrist.models.states import EncoderModel, Long, States
+from metrist.models.protocols import EncoderModel, LikelihoodModel, Likelihoods, Long, RunningModel, States
+from metrist.models.sqlite_store import CacheFile, cache_file
 
 _HEAD = struct.Struct("<qqq")
 _Asked = TypeVar("_Asked")

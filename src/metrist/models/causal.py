@@ -21,13 +21,12 @@ import numpy as np
 import torch
 
 from metrist.errors import ModelError
-from metrist.models import devices, tokenizing, weights
+from metrist.models import devices, tokenization, weights
 from metrist.models.batching import Budget
-from metrist.models.causal_batches import Schedule
-from metrist.models.causal_passes import Floats, NotCausal, Passes, Row, passes_of
-from metrist.models.likelihoods import Likelihoods
-from metrist.models.options import Options
-from metrist.models.pretrained import read_model, read_tokenizer, silent
+from metrist.models.causal_passes import Floats, NotCausal, Passes, Row, Schedule, passes_of
+from metrist.models.devices import Options
+from metrist.models.protocols import Likelihoods
+from metrist.models.weights import read_model, read_tokenizer, silent
 
 _Tokens = tuple[int, ...]
 
@@ -62,7 +61,7 @@ class Causal:
     ) -> None:
         self._schedule = schedule
         self._tokenizer = tokenizer
-        self._side = tokenizing.Side(tokenizer)
+        self._side = tokenization.Side(tokenizer)
         self._opening = opening
         self._context = context
         self._facts = facts
@@ -85,7 +84,7 @@ class Causal:
             schedule=Schedule(passes, Budget(where.tokens), partial(devices.free, where.device)),
             tokenizer=tokenizer,
             opening=_opening(tokenizer, model.config, passes),
-            context=tokenizing.context(tokenizer, model.config),
+            context=tokenization.context(tokenizer, model.config),
             facts={"weights": found.fingerprint, "dtype": options.dtype, "model_type": str(model.config.model_type)},
         )
 
@@ -111,14 +110,14 @@ class Causal:
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         """Windows take half of the context, so that a target finds room beside them."""
         room = _least(max_tokens, None if self._context is None else self._context // 2)
-        return [text] if room is None else tokenizing.windows(self._side, text, room)
+        return [text] if room is None else tokenization.windows(self._side, text, room)
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         return self.spelled(self._ids({target})[target][: _least(max_tokens, self._target_room)])
 
     def spelled(self, tokens: Sequence[int]) -> list[str]:
         """Tokens as readable text, each on its own."""
-        return tokenizing.readable(self._tokenizer, tokens)
+        return tokenization.readable(self._tokenizer, tokens)
 
     def in_windows(self, text: str, max_tokens: int | None = None) -> int:
         """In how many windows `running` reads a text."""
@@ -220,7 +219,7 @@ def _without_middle(tokens: _Tokens, room: int | None) -> _Tokens:
 
 
 def _opening(tokenizer: Any, config: Any, passes: Passes) -> Opening:
-    side = tokenizing.Side(tokenizer)
+    side = tokenization.Side(tokenizer)
     always = tuple(side.ids(["a"])[0][: side.before].tolist())
     known = (tokenizer.bos_token_id, config.bos_token_id, tokenizer.eos_token_id, config.eos_token_id)
     single = (one[0] if isinstance(one, list) and one else one for one in known)

@@ -11,7 +11,7 @@ Not every model can do this. What a model can do is not looked up but tried on a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
+from metrist.models.batching import Budget, MemoryIsShort, halving, longest_first
 from metrist.models.devices import Place
 from metrist.models.head import Head, plainly
 
@@ -230,3 +231,91 @@ def _gives(wanted: Sequence[Floats], way: Any, is_exact: bool) -> bool:
 def _close(found: Floats, wanted: Floats, is_exact: bool) -> bool:
     tolerance = 2e-5 if is_exact else 5e-2
     return bool(np.allclose(found, wanted, rtol=tolerance, atol=tolerance))
+
+
+# Batching of rows.
+#
+
+
+#: A token of a beginning beside a row costs the memory of one layer's keys and values and no computing: so many of them
+#: count as one token.
+_KEPT_PER_TOKEN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows (by number) with a common beginning."""
+
+    beginning: tuple[int, ...]
+    members: list[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """A model's passes with the budget that they have to keep to."""
+
+    passes: Passes
+    budget: Budget
+    free: Callable[[], None]
+
+    def log_probs(self, rows: Sequence[Row]) -> tuple[list[Floats | None], dict[int, str]]:
+        """Each row's log-probabilities, and why there are none of a row that does not fit into memory."""
+        found: list[Floats | None] = [None] * len(rows)
+        alone, groups = self._divided(rows)
+        failures = self._read_whole(rows, alone, found)
+        failures |= self._read_in_groups(rows, groups, found)
+        return found, failures
+
+    def _divided(self, rows: Sequence[Row]) -> tuple[list[int], list[_Group]]:
+        by_beginning: dict[tuple[int, ...], list[int]] = {}
+        for number, row in enumerate(rows):
+            by_beginning.setdefault(row.beginning, []).append(number)
+        groups = [_Group(*one) for one in by_beginning.items()]
+        shared = [group for group in groups if self.passes.can.shares and group.beginning and len(group.members) > 1]
+        kept = {number for group in shared for number in group.members}
+        return [number for number in range(len(rows)) if number not in kept], shared
+
+    def _read_whole(self, rows: Sequence[Row], numbers: Sequence[int], found: list[Floats | None]) -> dict[int, str]:
+        lengths = [len(rows[n].beginning) + len(rows[n].rest) for n in numbers]
+        order = longest_first(lengths)
+
+        def work(batch: list[int]) -> None:
+            at = [numbers[order[i]] for i in batch]
+            _put(found, at, self.passes.read([rows[n] for n in at]))
+
+        failed = halving([lengths[i] for i in order], self.budget, work, self.free)
+        return {numbers[order[i]]: why for i, why in failed.items()}
+
+    def _read_in_groups(
+        self, rows: Sequence[Row], groups: Sequence[_Group], found: list[Floats | None]
+    ) -> dict[int, str]:
+        lengths = [len(group.beginning) for group in groups]
+        order = longest_first(lengths)
+        failures: dict[int, str] = {}
+
+        def work(batch: list[int]) -> None:
+            failures.update(self._go_on(rows, [groups[order[i]] for i in batch], found))
+
+        failed = halving([lengths[i] for i in order], self.budget, work, self.free)
+        return failures | {n: why for i, why in failed.items() for n in groups[order[i]].members}
+
+    def _go_on(self, rows: Sequence[Row], groups: Sequence[_Group], found: list[Floats | None]) -> dict[int, str]:
+        begun = self.passes.begin([group.beginning for group in groups])
+        numbers = [(n, which) for which, group in enumerate(groups) for n in group.members]
+        beside = len(groups[0].beginning) // _KEPT_PER_TOKEN
+        lengths = [len(rows[n].rest) + beside for n, _ in numbers]
+        order = longest_first(lengths)
+
+        def work(batch: list[int]) -> None:
+            at = [numbers[order[i]] for i in batch]
+            _put(found, [n for n, _ in at], self.passes.go_on(begun, [rows[n] for n, _ in at], [w for _, w in at]))
+
+        failed = halving([lengths[i] for i in order], self.budget, work, self.free)
+        if failed and len(groups) > 1:
+            raise MemoryIsShort
+        return {numbers[order[i]][0]: why for i, why in failed.items()}
+
+
+def _put(found: list[Floats | None], at: Sequence[int], results: Sequence[Floats]) -> None:
+    for number, result in zip(at, results, strict=True):
+        found[number] = result

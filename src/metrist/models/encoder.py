@@ -1,26 +1,147 @@
-"""Encoders of transformers: a vector for every token of a text, after any layer.
+"""The first layers of an encoder: what lies above a chosen layer is not computed.
 
-Every distinct text is encoded once, in batches by a budget of tokens over sorted lengths. Vectors in fp32 agree within
-1e-5 whatever the batch.
+The layers are taken out of the model for the time of a call, so whatever the model does after its last layer (T5 and
+mBART normalise) is done after the chosen one. bert-score cuts its models in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import ModelError
-from metrist.models import batching, devices, pretrained, weights
-from metrist.models.encoder_windows import Frame, Window, windows
-from metrist.models.layer_cut import Stack, encoder_of, stack_of
-from metrist.models.options import Options, batch_tokens
-from metrist.models.states import Long, States
-from metrist.models.tokenizing import whole_characters
+from metrist.models import batching, devices, weights
+from metrist.models import weights as pretrained
+from metrist.models.devices import Options, batch_tokens
+from metrist.models.protocols import Long, States
+from metrist.models.tokenization import whole_characters
+
+#: Where architectures keep their layers, inside the model itself, its `encoder` or its `transformer`.
+_LISTS = ("layer", "layers", "block", "h")
+
+
+class Stack(NamedTuple):
+    """The layers as an attribute of one of the model's parts: a list of modules, or how many times to go round."""
+
+    owner: Any
+    name: str
+
+    @property
+    def size(self) -> int:
+        """How many layers there are."""
+        held = getattr(self.owner, self.name)
+        return held if isinstance(held, int) else len(held)
+
+    @contextlib.contextmanager
+    def first(self, count: int) -> Iterator[None]:
+        """Only the first `count` layers are there inside."""
+        whole = getattr(self.owner, self.name)
+        setattr(self.owner, self.name, count if isinstance(whole, int) else whole[:count])
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.name, whole)
+
+
+def encoder_of(model: Any) -> Any:
+    """The model itself, or its encoder where it has a decoder too."""
+    return model.encoder if hasattr(model, "encoder") and hasattr(model, "decoder") else model
+
+
+def stack_of(encoder: Any, name: str) -> Stack:
+    """Where the encoder keeps its layers."""
+    if isinstance(getattr(encoder, "n_layers", None), int):
+        return Stack(encoder, "n_layers")
+    parts: list[Any] = [encoder, getattr(encoder, "encoder", None), getattr(encoder, "transformer", None)]
+    for part in parts:
+        if hasattr(part, "albert_layer_groups"):
+            return Stack(part.config, "num_hidden_layers")
+        for key in _LISTS:
+            if type(getattr(part, key, None)).__name__ == "ModuleList":
+                return Stack(part, key)
+    raise ModelError(
+        f"{name} ({type(encoder).__name__}) keeps its layers where metrist does not find them; "
+        f"choose another encoder, such as a BERT, RoBERTa, DeBERTa or T5 model"
+    )
+
+
+# Texts as sequences that an encoder takes: one per text that fits, overlapping windows for one that does not.
+#
+# Every token of a long text gets its vector from the window in which it stands most centrally.
+# Each window is opened and closed like a text of its own; the opening vector of the text is that of the
+# first window, the closing vector that of the last.
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How many tokens open and close a text, and how many the model takes at once, these included."""
+
+    opening: int
+    closing: int
+    limit: int
+
+    @property
+    def room(self) -> int:
+        """Tokens of a text that fit beside those that open and close it."""
+        return max(1, self.limit - self.opening - self.closing)
+
+    def inside(self, ids: Sequence[int]) -> int:
+        """How many of the tokens are the text's own."""
+        return len(ids) - self.opening - self.closing
+
+    def kept(self, ids: list[int], long: Long) -> list[int]:
+        """The tokens that are read: all of them, or as many as fit."""
+        if long == "windows" or self.inside(ids) <= self.room:
+            return ids
+        return ids[: self.opening + self.room] + ids[len(ids) - self.closing :]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One sequence for the model. Its vectors `first:last` become the text's rows from `row` on."""
+
+    text: int
+    ids: list[int]
+    first: int
+    last: int
+    row: int
+
+
+def windows(text: int, ids: list[int], frame: Frame) -> Iterator[Window]:
+    """The sequences that give a text's vectors; none where it has no tokens."""
+    size, room = frame.inside(ids), frame.room
+    if size <= room:
+        if ids:
+            yield Window(text, ids, 0, len(ids), 0)
+        return
+    body = ids[frame.opening : len(ids) - frame.closing]
+    opening, closing = ids[: frame.opening], ids[len(ids) - frame.closing :]
+    starts = [*range(0, size - room, max(1, room // 2)), size - room]
+    for start, begin, end in zip(starts, *_owned(starts, room, size), strict=True):
+        first = 0 if start == 0 else frame.opening + begin - start
+        last = frame.opening + end - start + (frame.closing if end == size else 0)
+        row = 0 if start == 0 else frame.opening + begin
+        yield Window(text, opening + body[start : start + room] + closing, first, last, row)
+
+
+def _owned(starts: Sequence[int], room: int, size: int) -> tuple[list[int], list[int]]:
+    """Where each window's own tokens begin and end: half-way between its middle and its neighbours' middles."""
+    borders = [(later + earlier + room - 1) // 2 + 1 for earlier, later in pairwise(starts)]
+    return [0, *borders], [*borders, size]
+
+
+# Encoders of transformers: a vector for every token of a text, after any layer.
+#
+# Every distinct text is encoded once, in batches by a budget of tokens over sorted lengths.
+# Vectors in fp32 agree within 1e-5 whatever the batch.
+
 
 #: What a model that knows no limit reads at once.
 _WINDOW = 512

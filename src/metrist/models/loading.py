@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from metrist.errors import ModelError
 from metrist.models import weights
-from metrist.models.devices import torch_for
-from metrist.models.likelihoods import LikelihoodModel, RunningModel
-from metrist.models.options import CACHE, Options, device
-from metrist.models.states import EncoderModel
+from metrist.models.devices import CACHE, Options, device, torch_for
+from metrist.models.protocols import EncoderModel, LikelihoodModel, RunningModel
 
 if TYPE_CHECKING:
     from metrist.models.causal import Causal
+from metrist.models.protocols import Reward
 
 #: Models that a process keeps at a time. A run scores shard by shard with each of its metrics in turn.
 _KEPT = 4
@@ -72,7 +71,7 @@ def _seq2seq(options: Options, _device: str, _content: str) -> LikelihoodModel:
     if options.languages and found.plain:
         raise ModelError(f"{options.model} takes no language in this form; leave language={options.languages[1]!r} out")
     if found.plain:
-        from metrist.models.numpy_inference.seq2seq import PlainSeq2Seq
+        from metrist.models.numpy_inference.scorers import PlainSeq2Seq
 
         _refuse_settings(options)
         return PlainSeq2Seq.load(found)
@@ -99,3 +98,35 @@ def _encoder(options: Options, _device: str, _content: str) -> EncoderModel:
     from metrist.models.encoder import Encoder
 
     return Encoder.load(options)
+
+
+# Reward models: an instruction, a context and an answer become one number, higher for better answers.
+#
+# Numbers of one model are comparable with each other only; their zero and their unit mean nothing.
+
+
+#: Models that a process keeps at a time: a run asks for all of an ensemble again with every shard.
+_KEPT_REWARD = 8
+
+
+def load(options: Options) -> Reward:
+    """The reward model that the options name; equal options share one in a process."""
+    content = weights.find(options).fingerprint if Path(options.model).expanduser().is_dir() else ""
+    return _load(options, device(), content)
+
+
+@lru_cache(maxsize=_KEPT_REWARD)
+def _load(options: Options, _device: str, _content: str) -> Reward:
+    found = weights.find(options)
+    if found.plain:
+        from metrist.models.numpy_inference.scorers import PlainReward
+
+        if options.dtype != "float32":
+            raise ModelError(
+                f"{options.model} comes in one number format of its own; leave dtype={options.dtype!r} out"
+            )
+        return PlainReward(found)
+    torch_for(f"the preference model {options.model!r}")
+    from metrist.models.reward_model import TorchReward
+
+    return TorchReward.load(options)

@@ -4,18 +4,33 @@ a linear layer makes a number of it."""
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from metrist.errors import ModelError
-from metrist.models import pretrained
-from metrist.models.devices import Place
-from metrist.models.layer_cut import encoder_of
-from metrist.models.options import Options
-from metrist.models.reward_settings import HEAD, Pooling, RewardSettings
+from metrist.models import batching, devices, weights
+from metrist.models.devices import Options, Place
+from metrist.models.encoder import at_once, encoder_of, limit_of
+from metrist.models.protocols import Rewards
+from metrist.models.reward_layout import (
+    HEAD,
+    Encode,
+    Judged,
+    Layout,
+    Pooling,
+    RewardSettings,
+    bare_ids,
+    frame_of,
+    lay_out,
+    unknown_id,
+)
 from metrist.models.weights import Weights
 
 POOLINGS = ("auto", "answer", "mean", "first", "last")
@@ -91,12 +106,27 @@ class RewardModel(torch.nn.Module):
         """Write all that `TorchReward.load` reads into the folder."""
         from safetensors.torch import save_file
 
-        with pretrained.silent():
+        with weights.silent():
             self.body.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         head = self.head.weight.detach().float().cpu().contiguous()
         save_file({"weight": head, "bias": torch.zeros(1)}, folder / HEAD)
         settings.write(folder)
+
+
+class PairwiseRewardModel(torch.nn.Module):
+    """A reward model in training on pairs; with `ratings`, also the line that maps a reward to a rating."""
+
+    def __init__(self, reward: RewardModel, *, ratings: bool) -> None:
+        super().__init__()
+        reward.learn()
+        self.reward = reward
+        self.line = torch.nn.Parameter(torch.tensor([1.0, 0.0])) if ratings else None
+
+    def forward(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Compute the rewards of the good and of the bad answers."""
+        good, bad = self.reward(batch["input_ids"], batch["attention_mask"], batch["starts"]).view(2, -1)
+        return good, bad
 
 
 def begun(found: Weights, options: Options, place: Place, pooling: Pooling, seed: int) -> RewardModel:
@@ -158,7 +188,7 @@ def _is_causal(found: Weights) -> bool:
 
 def _body(found: Weights, options: Options, place: Place, pooling: Pooling) -> Any:
     kind = _ENCODERS.get(str(found.config.get("model_type"))) if pooling != "last" else None
-    body = pretrained.read_model(kind or "AutoModel", found, options, place)
+    body = weights.read_model(kind or "AutoModel", found, options, place)
     if getattr(body, "pooler", None) is not None:
         body.pooler = None  # A layer for whole sentences, of which nothing here is made.
     if not isinstance(getattr(body.config, "hidden_size", None), int):
@@ -178,3 +208,108 @@ def _body(found: Weights, options: Options, place: Place, pooling: Pooling) -> A
 def _dropout(config: Any) -> float:
     said = (getattr(config, name, None) for name in _DROPOUTS)
     return float(next((share for share in said if isinstance(share, float)), 0.0))
+
+
+# Reward models scored with torch: each distinct answer once, in batches by a budget of tokens over sorted lengths.
+
+
+Row = NDArray[np.int32]
+
+
+@dataclass(eq=False, kw_only=True)
+class TorchReward:
+    """A reward model that is ready to score."""
+
+    model: RewardModel
+    encode: Encode
+    unknown: int | None
+    pad: int
+    settings: RewardSettings
+    device: Any
+    budget: batching.Budget
+    facts: Mapping[str, str]
+    name: str
+
+    @staticmethod
+    def load(options: Options) -> TorchReward:
+        """One that was trained, on the device that the environment asks for."""
+        place, found = devices.place(options), weights.find(options)
+        settings = RewardSettings.read(found.folder, found.name)
+        model = loaded(found, options, place, settings.pooling)
+        return ready(model, weights.read_tokenizer(found, options), settings, place, found, options)
+
+    @staticmethod
+    def untrained(options: Options, layout: Layout, pooling: str = "auto", seed: int = 0) -> TorchReward:
+        """A base model as it is, with a head drawn by the seed: what a training begins with."""
+        place, found = devices.place(options), weights.find(options)
+        tokenizer = weights.read_tokenizer(found, options)
+        model = begun(found, options, place, pooling_of(found, pooling), seed)
+        settings = settings_of(model.body, tokenizer, layout, model.pooling)
+        return ready(model, tokenizer, settings, place, found, options)
+
+    def rewards(self, judged: Sequence[Judged]) -> Rewards:
+        distinct = list(dict.fromkeys(judged))
+        laid = lay_out(self.encode, self.settings.frame, self.settings.layout, distinct, self.unknown)
+        values = self._values(laid.ids, laid.starts)
+        number = {one: at for at, one in enumerate(distinct)}
+        order = np.array([number[one] for one in judged], np.int64)
+        return Rewards(values[order], np.array(laid.cut, np.int64)[order], np.array(laid.read, np.int64)[order])
+
+    def _values(self, rows: Sequence[Row], starts: Sequence[int]) -> NDArray[np.float64]:
+        order = batching.longest_first([len(row) for row in rows])
+        values = np.empty(len(rows), np.float64)
+
+        def work(batch: list[int]) -> None:
+            places = [order[at] for at in batch]
+            values[places] = self._forward([rows[at] for at in places], [starts[at] for at in places])
+
+        lengths = [len(rows[at]) for at in order]
+        failures = batching.halving(lengths, self.budget, work, lambda: devices.free(self.device))
+        for reason in failures.values():
+            raise ModelError(f"{self.name}: an answer {reason}")
+        return values
+
+    def _forward(self, rows: Sequence[Row], starts: Sequence[int]) -> NDArray[np.float64]:
+        tables = (*padded(rows, self.pad), np.array(starts, np.int64))
+        with torch.inference_mode():
+            put = (torch.from_numpy(table).to(self.device) for table in tables)
+            found: NDArray[np.float64] = self.model(*put).double().cpu().numpy()
+        return found
+
+
+def padded(rows: Sequence[Row], pad: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows as one table, padded on the right, and where it has tokens."""
+    lengths = np.array([len(row) for row in rows], np.int64)
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.full(mask.shape, pad, np.int64)
+    ids[mask] = np.concatenate(rows)
+    return ids, mask.astype(np.int64)
+
+
+def settings_of(body: Any, tokenizer: Any, layout: Layout, pooling: Pooling) -> RewardSettings:
+    """How a base model reads answers: as the layout says, within what the model takes."""
+    limit = limit_of(body, tokenizer)
+    within = replace(layout, max_length=min(layout.max_length or limit, limit))
+    return RewardSettings(pooling=pooling, layout=within, frame=frame_of(tokenizer))
+
+
+def ready(
+    model: RewardModel,
+    tokenizer: Any,
+    settings: RewardSettings,
+    place: devices.Place,
+    found: weights.Weights,
+    options: Options,
+) -> TorchReward:
+    """A model in memory as one that scores."""
+    return TorchReward(
+        model=model,
+        encode=bare_ids(tokenizer),
+        unknown=unknown_id(tokenizer),
+        pad=padding_of(model.body.config, tokenizer),
+        settings=settings,
+        device=place.device,
+        budget=batching.Budget(at_once(place)),
+        facts={"weights": found.fingerprint, "dtype": options.dtype},
+        name=found.name,
+    )

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.models import devices, tokenizing
-from metrist.models.batching import Budget, MemoryIsShort, halving, longest_first
-from metrist.models.languages import languages_of, told
-from metrist.models.likelihoods import Likelihoods
-from metrist.models.options import Options
-from metrist.models.pairing import Answers, Work
-from metrist.models.tokenizing import Ahead, Ids, Side
+from metrist.models import devices, tokenization
+from metrist.models.batching import Answers, Budget, MemoryIsShort, Work, halving, longest_first
+from metrist.models.devices import Options
+from metrist.models.protocols import Likelihoods
+from metrist.models.tokenization import Ahead, Ids, Side, languages_of, told
 from metrist.models.weights import Weights, find
 
 #: Where neither model nor tokenizer knows a limit, texts are cut here unless the user says otherwise.
@@ -33,8 +31,7 @@ class Seq2Seq:
     def __init__(self, model: Any, tokenizer: Any, weights: Weights, place: devices.Place) -> None:
         import torch
 
-        from metrist.models.paths import choose
-        from metrist.models.shifting import shift_of
+        from metrist.models.dispatch import choose, shift_of
 
         self._model, self._tokenizer, self._place = model, tokenizer, place
         self._conditions, self._targets = Side(tokenizer), Side(tokenizer, target=True)
@@ -52,7 +49,7 @@ class Seq2Seq:
     def load(cls, options: Options) -> Seq2Seq:
         """The model that the options name, on the device that the environment names."""
         place = devices.place(options)
-        from metrist.models.pretrained import read_model, read_tokenizer, silent
+        from metrist.models.weights import read_model, read_tokenizer, silent
 
         weights = find(options)
         model = read_model("AutoModelForSeq2SeqLM", weights, options, place)
@@ -68,19 +65,19 @@ class Seq2Seq:
         """Each (condition, target)'s tokens with their log-probabilities, in the order of the pairs."""
         import torch
 
-        from metrist.models.pretrained import silent
+        from metrist.models.weights import silent
 
         with silent(), torch.inference_mode():
             return _Call(self, Work(pairs), max_tokens).likelihoods()
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         """The text as overlapping pieces that fit into a condition; the text itself where it fits."""
-        return tokenizing.windows(self._conditions, text, self.condition_room(max_tokens))
+        return tokenization.windows(self._conditions, text, self.condition_room(max_tokens))
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         """The target's tokens as readable text, as many as `log_probs` gives of them."""
         ids = self._targets.cut(self._targets.ids([target])[0], self.target_room(max_tokens))
-        return tokenizing.readable(self._tokenizer, ids.tolist())
+        return tokenization.readable(self._tokenizer, ids.tolist())
 
     def condition_room(self, max_tokens: int | None) -> int:
         """Tokens that a condition may have."""
@@ -93,7 +90,7 @@ class Seq2Seq:
     def _room(self, stack: Any, max_tokens: int | None) -> int:
         """A table of positions is a limit that nothing lifts; others only advise."""
         table = _positions(stack)
-        said = tokenizing.limit(self._tokenizer) or getattr(self._model.config, "n_positions", None)
+        said = tokenization.limit(self._tokenizer) or getattr(self._model.config, "n_positions", None)
         asked = max_tokens or said or table or _ENOUGH
         return asked if table is None else min(asked, table)
 

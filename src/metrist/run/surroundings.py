@@ -12,7 +12,7 @@ from pathlib import Path
 from metrist.errors import RunError
 from metrist.llm.limits import CONCURRENCY, RPM, TPM
 from metrist.llm.options import MAX_COST, RUN
-from metrist.models.options import BATCH_TOKENS, CACHE, DEVICE
+from metrist.models.devices import BATCH_TOKENS, CACHE, DEVICE
 
 _VARIABLES = {"batch_tokens": BATCH_TOKENS, "concurrency": CONCURRENCY, "rpm": RPM, "tpm": TPM}
 

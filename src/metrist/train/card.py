@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from metrist._version import __version__
-from metrist.train.ranks import Ranks
+from metrist.train.distributed import Ranks
 from metrist.train.recipe import Recipe
 
 if TYPE_CHECKING:

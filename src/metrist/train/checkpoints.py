@@ -1,28 +1,72 @@
-"""Checkpoints: all that a training needs to go on as if nothing had happened.
-
-A checkpoint is a folder, `step-00000500`, with the weights and the optimizer's state as safetensors and the rest as
-JSON. It is written under another name, brought to the disk and renamed, so that a folder with the right name is whole.
-The generators of random numbers leave no state to keep: every step has a seed of its own.
-"""
+"""What a training will write, told before it begins: a disk that is full should not be found hours later."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metrist.errors import RunError
-from metrist.train.disk_space import check_space, saved_tensors, space_needed
-from metrist.train.watching import Evaluation
 
 if TYPE_CHECKING:
     from torch import Tensor
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+
+from metrist.train.task import Evaluation
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Refuse to begin where so many bytes are not free."""
+    free = _free_space(folder)
+    if free is not None and free < needed:
+        raise RunError(
+            f"{folder}: the checkpoints of this training need {_in_words(needed)} on the disk, and {_in_words(free)} "
+            "are free; make room there, or give another --out"
+        )
+
+
+def space_needed(model: Any, *, kept: int, there: int, to_come: int) -> int:
+    """Bytes that a training still needs, when so many checkpoints are kept at a time, there already, and to come: for
+    those kept, and beside them for the one being written, or in the end the model. A best one that is older than those
+    is not foreseen."""
+    weights: int = sum(tensor.nbytes for tensor in saved_tensors(model).values())
+    # AdamW keeps two numbers for each one that it learns.
+    checkpoint: int = weights + sum(2 * one.nbytes for one in model.parameters() if one.requires_grad)
+    more = max(0, min(kept, there + to_come) - there)
+    return more * checkpoint + (checkpoint if to_come > more else weights)
+
+
+def saved_tensors(model: Any) -> dict[str, Tensor]:
+    """What of a model is written: parameters and buffers, shared ones once."""
+    kept = set(model.state_dict())
+    return {**dict(model.named_parameters()), **{k: v for k, v in model.named_buffers() if k in kept}}
+
+
+def _free_space(folder: Path) -> int | None:
+    """What the user may still write there; None where the file system does not say."""
+    place = folder.absolute()
+    there = next(one for one in (place, *place.parents) if one.exists())
+    try:
+        return shutil.disk_usage(there).free
+    except OSError:
+        return None
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.2f} MB"
+
+
+# Checkpoints: all that a training needs to go on as if nothing had happened.
+#
+# A checkpoint is a folder, `step-00000500`, with the weights and the optimizer's state as safetensors and the rest as
+# JSON. It is written under another name, synced and renamed, so that a folder with the right name is whole.
+# The generators of random numbers leave no state to keep: every step has a seed of its own.
+
 
 _NAME = re.compile(r"step-(\d{8,})")
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"

@@ -1,33 +1,68 @@
-"""Fine-tuning a likelihood metric: a sequence-to-sequence model learns to find targets likely, given their conditions.
-
-The defaults are the recipe with which the BARTScore paper made its paraphrase variant.
-"""
+"""What a likelihood metric learns: to find the tokens of targets likely, given their conditions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metrist.train.examples import IGNORED
+from metrist.train.task import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
 from metrist.errors import ModelError
-from metrist.models.devices import torch_for
-from metrist.models.languages import told
-from metrist.models.options import Options
-from metrist.models.pretrained import read_model, read_tokenizer, silent
-from metrist.models.weights import Weights, find
+from metrist.models.devices import Options, torch_for
+from metrist.models.tokenization import told
+from metrist.models.weights import Weights, find, read_model, read_tokenizer, silent
 from metrist.train.batches import Shuffled
 from metrist.train.card import card
+from metrist.train.dataset import Material, described, gather
+from metrist.train.distributed import Ranks
+from metrist.train.examples import TokenPairs, encode
 from metrist.train.folder import TrainingFolder
-from metrist.train.material import Material, described, gather
-from metrist.train.opening import Joined, alone, base_weights, close, deciding, joined, learning_place, opened, usable
-from metrist.train.ranks import Ranks
 from metrist.train.recipe import Recipe
-from metrist.train.token_loss import TokenLoss
-from metrist.train.token_pairs import TokenPairs, encode
-from metrist.train.watching import Watcher
+from metrist.train.session import (
+    Joined,
+    alone,
+    base_weights,
+    close,
+    deciding,
+    joined,
+    learning_place,
+    opened,
+    usable,
+)
+from metrist.train.task import Watcher
 
 if TYPE_CHECKING:
     from metrist.train.loop import Outcome, Training
+
+
+class TokenLoss:
+    """The mean cross-entropy of target tokens, as transformers computes it from labels; judged by the mean over pairs
+    of what the metric itself will say: the mean log-probability of a target's tokens."""
+
+    figure = "mean log-probability"
+
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        summed: Tensor = model(**batch, use_cache=False).loss * (batch["labels"] != IGNORED).sum()
+        return summed
+
+    def judge(self, model: Any, batch: Batch) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        labels: Tensor = batch["labels"]
+        logits = model(**batch, use_cache=False).logits
+        losses = cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none")
+        return -losses.view_as(labels).sum(1) / (labels != IGNORED).sum(1)
+
+
+# Fine-tuning a likelihood metric: a sequence-to-sequence model learns to find targets likely, given their conditions.
+#
+# The defaults are the recipe with which the BARTScore paper made its paraphrase variant.
+
 
 #: The paper drew so many of ParaBank2's pairs.
 PAIRS = 30_000

@@ -25,10 +25,9 @@ from metrist.models.batching import out_of_memory
 from metrist.models.devices import free
 from metrist.train.batches import Chosen, Sampler, by_length, parts
 from metrist.train.checkpoints import Checkpoints, Position
-from metrist.train.objective import Batch, Examples, Objective
-from metrist.train.ranks import Ranks
+from metrist.train.distributed import Ranks
 from metrist.train.recipe import Recipe, learning_rate
-from metrist.train.watching import Evaluation, Progress, Silent, Watcher
+from metrist.train.task import Batch, Evaluation, Examples, Objective, Progress, Silent, Watcher
 
 #: Losses are read so many steps apart: reading one makes the CPU wait for the GPU.
 _READ_EVERY = 10

@@ -1,7 +1,4 @@
-"""Training a preference metric: a reward model learns to give the better of two answers the higher number.
-
-Model and loss are those of the HEAP paper; any AutoModel can be the base.
-"""
+"""What a preference metric learns: to give the better of two answers the higher reward."""
 
 from __future__ import annotations
 
@@ -16,25 +13,65 @@ import numpy as np
 
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, RunError
-from metrist.models.devices import torch_for
-from metrist.models.options import Options
-from metrist.models.pretrained import read_shape, read_tokenizer
-from metrist.models.reward_layout import Layout, bare_ids
-from metrist.models.reward_settings import RewardSettings
-from metrist.models.weights import Weights, find
-from metrist.train.answer_pairs import AnswerPairs, encode
+from metrist.models.devices import Options, torch_for
+from metrist.models.reward_layout import Layout, RewardSettings, bare_ids
+from metrist.models.weights import Weights, find, read_shape, read_tokenizer
 from metrist.train.batches import Balanced, Sampler, Shuffled, parts
 from metrist.train.card import card
+from metrist.train.dataset import with_missing_instructions
+from metrist.train.examples import AnswerPairs, accuracy, encode_answer_pairs, score_pairs
 from metrist.train.folder import TrainingFolder
-from metrist.train.judging_pairs import accuracy, score_pairs
-from metrist.train.opening import Joined, alone, base_weights, close, deciding, joined, learning_place, opened, usable
-from metrist.train.pair_material import with_missing_instructions
 from metrist.train.recipe import Recipe
-from metrist.train.watching import Watcher
+from metrist.train.session import Joined, alone, base_weights, close, deciding, joined, learning_place, opened, usable
+from metrist.train.task import Batch, Watcher
 
 if TYPE_CHECKING:
-    from metrist.models.reward_torch import TorchReward
+    from torch import Tensor
+
+    from metrist.models.reward_model import PairwiseRewardModel, TorchReward
     from metrist.train.loop import Outcome, Training
+
+
+class PairLoss:
+    """-log sigmoid(r_good - r_bad) where people were certain, its expectation where they were not. `regression` weighs
+    the mean squared error of ratings beside it. Judged by the share of pairs whose good answer has the higher reward;
+    equal rewards count as wrong."""
+
+    def __init__(self, *, regression: float = 0.0, criteria: int = 1) -> None:
+        self.regression = regression
+        self.figure = "accuracy" if criteria == 1 else f"mean accuracy over {criteria} criteria"
+
+    def loss(self, model: PairwiseRewardModel, batch: Batch) -> Tensor:
+        import torch
+        from torch.nn.functional import softplus
+
+        good, bad = model(batch)
+        certainty = batch["certainty"]
+        losses = certainty * softplus(bad - good) + (1 - certainty) * softplus(good - bad)
+        if model.line is not None:
+            losses = losses + self.regression * _squared_errors(model.line, torch.stack([good, bad]), batch["ratings"])
+        total: Tensor = losses.sum()
+        return total
+
+    def judge(self, model: PairwiseRewardModel, batch: Batch) -> Tensor:
+        good, bad = model(batch)
+        won: Tensor = (good > bad) * batch["shares"]
+        return won
+
+
+def _squared_errors(line: Tensor, rewards: Tensor, ratings: Tensor) -> Tensor:
+    """For each pair, the mean over its two answers; an answer without a rating has no error."""
+    import torch
+
+    known = ~ratings.isnan()
+    errors = torch.where(known, line[0] * rewards + line[1] - ratings.nan_to_num(), 0.0)
+    return (errors**2).mean(0)
+
+
+# Training a preference metric: a reward model learns to give the better of two answers the higher number.
+#
+# Model and loss are those of the HEAP paper; any AutoModel can be the base.
+
 
 _T = TypeVar("_T")
 Ties = Literal["drop", "soft"]
@@ -149,16 +186,15 @@ def _train(request: Request, together: Joined) -> dict[str, Any]:
 
 
 def _training(request: Request, weights: Weights, planned: Plan, together: Joined) -> Training:
-    from metrist.models.reward_model import begun
+    from metrist.models.reward_model import PairwiseRewardModel, begun
     from metrist.train.checkpoints import Checkpoints
     from metrist.train.loop import Training
-    from metrist.train.pair_loss import Learner, PairLoss
 
     recipe = request.recipe
     reward = begun(weights, request.base, learning_place(together.ranks), planned.settings.pooling, recipe.seed)
     judged = len(set(planned.dev.criteria)) if planned.dev else 1
     return Training(
-        model=Learner(reward, ratings=request.regression > 0),
+        model=PairwiseRewardModel(reward, ratings=request.regression > 0),
         objective=PairLoss(regression=request.regression, criteria=judged),
         examples=planned.train,
         dev=planned.dev,
@@ -204,7 +240,7 @@ def _publish(request: Request, weights: Weights, planned: Plan, training: Traini
 
 def _scoring(request: Request, weights: Weights, planned: Plan, training: Training, tokenizer: Any) -> TorchReward:
     """What was trained, as it will score: in float32."""
-    from metrist.models.reward_torch import ready
+    from metrist.models.reward_model import ready
 
     place = replace(learning_place(training.ranks), tokens=request.recipe.max_tokens or training.at.max_tokens)
     return ready(training.model.reward, tokenizer, planned.settings, place, weights, request.base)
@@ -282,20 +318,19 @@ def _digest(pairs: Sequence[GoodBad]) -> str:
 
 
 def _planned(request: Request, weights: Weights) -> Plan:
-    from metrist.models.reward_model import padding_of, pooling_of
-    from metrist.models.reward_torch import settings_of
+    from metrist.models.reward_model import padding_of, pooling_of, settings_of
 
     train, dev = _learned(request), _without_ties(request.dev)
     _check(request, train, dev)
     tokenizer, shape = read_tokenizer(weights, request.base), read_shape(weights, request.base)
     settings = settings_of(shape, tokenizer, request.layout, pooling_of(weights, request.pooling))
     tokens, pad = bare_ids(tokenizer), padding_of(shape.config, tokenizer)
-    examples = encode(tokens, settings, pad, train)
+    examples = encode_answer_pairs(tokens, settings, pad, train)
     sampler = _sampler(examples, request)
     return Plan(
         settings=settings,
         train=examples,
-        dev=encode(tokens, settings, pad, dev) if dev else None,
+        dev=encode_answer_pairs(tokens, settings, pad, dev) if dev else None,
         sampler=sampler,
         steps=request.recipe.epochs * sampler.steps,
         padding=_padding(examples, sampler, request.recipe),

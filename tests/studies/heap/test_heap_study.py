@@ -18,7 +18,7 @@ from metrist import criteria
 from metrist.data.leaks import leaks
 from metrist.data.pairs import GoodBad, write_good_bad
 from metrist.errors import InputError, RunError, SpecError
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.models.reward_layout import Layout
 from metrist.studies.heap import crew
 from metrist.studies.heap.answers import Answers, Result
@@ -31,7 +31,7 @@ from metrist.studies.heap.settings import Settings
 from metrist.studies.heap.study import Study, found_in, paper_change, run
 from metrist.studies.heap.watching import Silent
 from metrist.train.recipe import Recipe
-from metrist.train.watching import Watcher
+from metrist.train.task import Watcher
 
 
 class Told(Silent):

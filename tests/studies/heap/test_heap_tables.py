@@ -13,7 +13,7 @@ import pytest
 from heap_pairs_made import made_pairs
 
 from metrist import criteria
-from metrist.cli.study_progress import under_way
+from metrist.cli.training_progress import under_way
 from metrist.errors import InputError
 from metrist.report.tables import Table
 from metrist.studies.heap.answers import Answers, Result

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import ModelError
-from metrist.models.numpy_inference.quantised import Floats
+from metrist.models.numpy_inference.quantization import Floats
 
 Ids = NDArray[np.int32]
 Activation = Callable[[Floats], None]

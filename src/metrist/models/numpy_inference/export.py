@@ -1,26 +1,81 @@
-"""From a folder of transformers to metrist's own form: weights in few bits, read and run without torch.
-
-Every recipe of a shipped model ends here. Needs safetensors and nothing else: no torch.
-"""
+"""A model's folder that appears whole or not at all: written beside its place, then moved there."""
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from metrist.errors import ModelError, SpecError
-from metrist.models.numpy_inference import folder as folders
+from metrist.errors import ModelError, RunError, SpecError
+from metrist.models.numpy_inference import quantization as folders
 from metrist.models.numpy_inference.bert import Sizes as BertSizes
-from metrist.models.numpy_inference.quantised import Floats, write
-from metrist.models.numpy_inference.reward import ARCHITECTURE as BERT_REWARD
+from metrist.models.numpy_inference.quantization import Floats, write
+from metrist.models.numpy_inference.scorers import ARCHITECTURE as BERT_REWARD
 from metrist.models.numpy_inference.t5 import Sizes as T5Sizes
-from metrist.models.numpy_inference.whole_folder import TRAINING, check_place, whole_folder
-from metrist.models.reward_settings import HEAD, RewardSettings
+from metrist.models.reward_layout import HEAD, RewardSettings
+
+#: The folder of a training has it, whether finished or not.
+TRAINING = "training.json"
+
+
+def check_place(source: Path, out: Path) -> None:
+    """Refuse a place where the new model would spoil another one."""
+    if out.resolve() == source.resolve():
+        raise RunError(f"{out} is the folder of the model itself; give another one for the exported model")
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file; give a folder for the exported model")
+    if (out / TRAINING).is_file():
+        raise RunError(f"{out} is the folder of a training; give another one for the exported model")
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A folder to write into, whose files move to `out` when the block ends well. Other files there stay."""
+    # A link keeps pointing where it points.
+    place = out.resolve()
+    part = place.with_name(f".{place.name[:100]}.{secrets.token_hex(6)}.part")
+    try:
+        with disk_faults():
+            part.mkdir(parents=True)
+            yield part
+            _move(part, place)
+    except OSError as fault:
+        raise RunError(f"{out}: the model cannot be written: {fault.strerror or fault}") from fault
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _move(part: Path, place: Path) -> None:
+    if not place.exists():
+        part.rename(place)
+        return
+    # Weights last: no one takes half a model for one.
+    for path in sorted(part.iterdir(), key=lambda one: one.name == folders.WEIGHTS):
+        os.replace(path, place / path.name)
+
+
+@contextmanager
+def disk_faults() -> Iterator[None]:
+    """What safetensors says of a disk that is full, as what it is."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as fault:
+        raise OSError(str(fault)) from fault
+
+
+# From a folder of transformers to metrist's own form: weights in few bits, read and run without torch.
+#
+# Every recipe of a shipped model ends here. Needs safetensors and nothing else: no torch.
+
 
 #: A matrix's name to its bits and the columns that share a scale (None: a whole row); None: float32.
 Depths = Callable[[str], tuple[int, int | None] | None]

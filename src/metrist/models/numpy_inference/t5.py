@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.models.numpy_inference.quantised import Floats
+from metrist.models.numpy_inference.quantization import Floats
 
 Ids = NDArray[np.int64]
 #: Rows that go through the vocabulary at a time: their logits stay in the processor's cache, more or less.

@@ -7,7 +7,7 @@ import re
 import subprocess
 from itertools import takewhile
 
-from metrist.models.options import device
+from metrist.models.devices import device
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 #: Seconds after which `nvidia-smi` is given up; a driver that hangs is no card to use.

@@ -18,7 +18,7 @@ from metrist.errors import MetristError
 from metrist.studies.heap.orders import Order
 from metrist.studies.heap.training import run
 from metrist.studies.heap.watching import OneOf, StudyWatcher
-from metrist.train.watching import Evaluation, Progress
+from metrist.train.task import Evaluation, Progress
 
 #: A worker that is told to stop writes a checkpoint first; one that takes longer is ended.
 _PATIENCE = 120.0

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from metrist.errors import RunError, did_you_mean
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.models.reward_layout import Layout
 from metrist.train.preference import RECIPE, Ties
 from metrist.train.recipe import Recipe

@@ -14,17 +14,16 @@ import numpy as np
 from metrist.data.heap import instructed
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError
-from metrist.models.devices import torch_for
-from metrist.models.options import Options
-from metrist.models.reward import load
-from metrist.models.rewards import Reward
+from metrist.models.devices import Options, torch_for
+from metrist.models.loading import load
+from metrist.models.protocols import Reward
 from metrist.studies.heap.answers import Answers, Result
 from metrist.studies.heap.material import Material, read, side, split_material
 from metrist.studies.heap.orders import RESULTS, Order
+from metrist.train.examples import score_pairs
 from metrist.train.folder import TrainingFolder
-from metrist.train.judging_pairs import score_pairs
 from metrist.train.preference import Request, train
-from metrist.train.watching import Watcher
+from metrist.train.task import Watcher
 
 
 def run(order: Order, watcher: Watcher) -> Result:
@@ -92,7 +91,7 @@ def _reward(order: Order) -> Reward:
     if order.job.learns:
         return load(Options(model=str(order.folder / "model")))
     torch_for("the base model of a study")
-    from metrist.models.reward_torch import TorchReward
+    from metrist.models.reward_model import TorchReward
 
     settings = order.settings
     return TorchReward.untrained(settings.base, settings.layout, settings.pooling, order.job.seed)

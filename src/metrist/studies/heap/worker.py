@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from metrist.errors import MetristError
 from metrist.studies.heap.orders import Order
 from metrist.studies.heap.training import run
-from metrist.train.watching import Evaluation, Progress
+from metrist.train.task import Evaluation, Progress
 
 
 class Teller:

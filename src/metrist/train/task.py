@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
+from dataclasses import dataclass
 
 Batch = Mapping[str, Any]
 
@@ -49,3 +50,48 @@ class Objective(Protocol):
     def judge(self, model: Any, batch: Batch) -> Tensor:
         """One number per example; the development figure is their mean."""
         ...
+
+
+# What a training tells whoever watches it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The development figure after so many steps."""
+
+    step: int
+    figure: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far it has come. `loss` is the mean over the latest steps, `tokens` counts those learned from so far."""
+
+    step: int
+    steps: int
+    loss: float
+    lr: float
+    tokens: int
+
+
+class Watcher(Protocol):
+    """Told of what happens, in the process that trains."""
+
+    def moved(self, progress: Progress) -> None: ...
+
+    def evaluated(self, evaluation: Evaluation, name: str) -> None: ...
+
+    def said(self, remark: str) -> None: ...
+
+
+class Silent:
+    """Watches nothing."""
+
+    def moved(self, progress: Progress) -> None:
+        pass
+
+    def evaluated(self, evaluation: Evaluation, name: str) -> None:
+        pass
+
+    def said(self, remark: str) -> None:
+        pass

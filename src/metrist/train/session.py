@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -9,17 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import ModelError, RunError
-from metrist.models.devices import Place, place
-from metrist.models.options import Options
+from metrist.models.devices import Options, Place, place
 from metrist.models.weights import Weights, find
 from metrist.train.card import page
 from metrist.train.checkpoints import Checkpoints
-from metrist.train.folder import TrainingFolder
-from metrist.train.own_folder import own_folder
-from metrist.train.ranks import Ranks, join
-from metrist.train.recipe import Recipe
-from metrist.train.settling import settled
-from metrist.train.watching import Silent, Watcher
+from metrist.train.distributed import Ranks, join
+from metrist.train.folder import TrainingFolder, own_folder
+from metrist.train.recipe import Recipe, settled
+from metrist.train.task import Silent, Watcher
 
 if TYPE_CHECKING:
     from metrist.train.loop import Training
