@@ -15,9 +15,9 @@ import numpy as np
 
 from metrist import criteria
 from metrist.data.pairs import read_good_bad
-from metrist.models import reward
-from metrist.models.options import Options
-from metrist.train.judging_pairs import accuracy, score_pairs
+from metrist.models import loading
+from metrist.models.devices import Options
+from metrist.train.examples import accuracy, score_pairs
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from metrist.data.pairs import read_good_bad
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.models.reward_layout import Layout
 from metrist.train.preference import Request, train
 from metrist.train.recipe import Recipe

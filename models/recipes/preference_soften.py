@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from preference_asked import new_pairs
 
 from metrist.data.pairs import GoodBad, read_good_bad, write_good_bad
-from metrist.models import reward
-from metrist.models.options import Options
-from metrist.models.rewards import Reward
-from metrist.train.judging_pairs import score_pairs
+from metrist.models import loading
+from metrist.models.devices import Options
+from metrist.models.protocols import Reward
+from metrist.train.examples import score_pairs
 
 SEED = 1
 #: How many pairs are new, and how many of all are labelled: four minutes of an H200.

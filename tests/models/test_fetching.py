@@ -10,7 +10,7 @@ import pytest
 from metrist.errors import ModelError
 from metrist.metrics.cards import describe
 from metrist.metrics.registry import build
-from metrist.models.options import Options, may_fetch, nothing_fetched
+from metrist.models.devices import Options, may_fetch, nothing_fetched
 from metrist.models.weights import find
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from metrist.data.pairs import GoodBad
-from metrist.models.options import Options
+from metrist.models.devices import Options
 from metrist.train.preference import Request
 from metrist.train.recipe import Recipe
 from tiny_models import WORDS

@@ -14,11 +14,10 @@ from metrist.criteria import Criterion
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.neural import CUT, Neural
 from metrist.metrics.shard import Shard
-from metrist.models import reward
-from metrist.models.options import Options
-from metrist.models.reward_layout import Fields, Judged
-from metrist.models.reward_settings import RewardSettings
-from metrist.models.rewards import Rewards
+from metrist.models import loading
+from metrist.models.devices import Options
+from metrist.models.protocols import Rewards
+from metrist.models.reward_layout import Fields, Judged, RewardSettings
 from metrist.models.weights import find
 from metrist.records import Record
 from metrist.scores import Score, Scores

@@ -17,7 +17,7 @@ from metrist.errors import SpecError, did_you_mean
 from metrist.llm import catalog as llm_catalog
 from metrist.llm.base import LLM
 from metrist.metrics.base import Metric
-from metrist.models.options import Dtype, dtype_fault
+from metrist.models.devices import Dtype, dtype_fault
 from metrist.spec import Spec, parse
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from metrist import criteria
-from metrist.data.good_bad import GoodBad
 from metrist.data.leaks import leaks
-from metrist.data.pairs_file import read_good_bad
+from metrist.data.pairs import GoodBad, read_good_bad
 from metrist.data.splits import split_pairs
 from metrist.errors import InputError
 from metrist.io.compression import STANDARD_INPUT

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from metrist.data.good_bad import GoodBad
+from metrist.data.pairs import GoodBad
 from metrist.models.protocols import Reward
 from metrist.models.reward_layout import Encode, Judged, RewardSettings, lay_out
 
