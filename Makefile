@@ -11,7 +11,7 @@ PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help demo test check format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
+.PHONY: help demo test coverage check format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
 
 help:  ## show the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -41,6 +41,10 @@ demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 
 test: $(VENV)/.tests  ## the whole test suite, on all cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
+
+coverage: $(VENV)/.tests  ## the whole test suite, and the share of lines that it runs; fails below the floor in pyproject.toml
+	$(PIP) --group coverage
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --cov --cov-report=term:skip-covered
 
 check: $(VENV)/.tests  ## linter, formatter, types, layers
 	$(BIN)/ruff check .
