@@ -1,10 +1,11 @@
-"""What a metric says: one output's `Score`, and `Scores`, the same as columns for a whole shard."""
+"""Scores: `Score` for one output, `Scores` for a block of outputs as columns, and `Failure` where there is no score."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,27 +17,116 @@ Column = NDArray[np.float64]
 _T = TypeVar("_T")
 
 
+class FailureKind(StrEnum):
+    """Why there is no score. Code decides on the kind, never on the words of the message."""
+
+    #: A server did not answer; the same request may succeed later.
+    transient = "transient"
+    #: A server or model rejected the request.
+    refused = "refused"
+    #: The answer could not be parsed.
+    unparsable = "unparsable"
+    #: The text does not fit the model's context.
+    too_long = "too_long"
+    #: The record lacks a field, or the field is empty.
+    missing_input = "missing_input"
+    #: The question was not asked because an earlier one failed.
+    not_asked = "not_asked"
+    #: A content filter withheld the answer.
+    filtered = "filtered"
+    #: The metric returned None or NaN.
+    not_scored = "not_scored"
+    other = "other"
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether a resumed run should try again."""
+        return self in (FailureKind.transient, FailureKind.not_asked)
+
+
+class Failure(str):
+    """Why there is no score: a message with a kind.
+
+    It is a string, so that it can be printed, searched and written to JSON like any message; `kind` is what code
+    decides on. Failures with equal messages are equal.
+    """
+
+    __slots__ = ("_kind",)
+    _kind: FailureKind
+
+    def __new__(cls, kind: FailureKind | str, message: str) -> Failure:
+        failure = super().__new__(cls, message)
+        failure._kind = FailureKind(kind)
+        return failure
+
+    @property
+    def kind(self) -> FailureKind:
+        """What went wrong, as one of a closed set."""
+        return self._kind
+
+    @property
+    def message(self) -> str:
+        """The message as a plain string."""
+        return str(self)
+
+    @classmethod
+    def of(cls, failure: str) -> Failure:
+        """The failure itself, or a plain message as a failure of kind `other`."""
+        return failure if isinstance(failure, Failure) else cls(FailureKind.other, failure)
+
+    @classmethod
+    def combine(cls, failures: Iterable[str | None]) -> Failure:
+        """Several failures as one, with each distinct message once. It is retryable if any of them is."""
+        distinct = [cls.of(failure) for failure in dict.fromkeys(failures) if failure is not None]
+        kinds = [failure.kind for failure in distinct]
+        retryable = [kind for kind in kinds if kind.is_retryable]
+        kind = min(retryable) if retryable else kinds[0] if len(set(kinds)) == 1 else FailureKind.other
+        return cls(kind, "; ".join(distinct))
+
+    def __repr__(self) -> str:
+        return f"Failure({self.kind.value!r}, {str.__repr__(self)})"
+
+    def __reduce__(self) -> tuple[type[Failure], tuple[str, str]]:
+        return Failure, (self.kind.value, str(self))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One output's score. `value` is NaN exactly when `failure` says why."""
+    """One output's score. `value` is NaN exactly when `failure` says why.
+
+    `incomplete` marks a score that exists although some of the requests behind it failed and may succeed later: a
+    resumed run computes it again. A `failure` given as plain text has the kind `other`.
+    """
 
     value: float
     parts: Mapping[str, float] = field(default_factory=dict)
     stats: tuple[float, ...] = ()
     errors: tuple[Error, ...] = ()
     explanation: str | None = None
-    failure: str | None = None
+    failure: Failure | None = None
     raw: str | None = None
     tokens: Any = None
     usage: Any = None
+    incomplete: bool = False
+
+    def __post_init__(self) -> None:
+        if self.failure is not None and type(self.failure) is not Failure:
+            object.__setattr__(self, "failure", Failure.of(self.failure))
+
+    @classmethod
+    def failed(cls, message: str, kind: FailureKind | str | None = None, **fields: Any) -> Score:
+        """No score, and why. Without `kind`, a `Failure` keeps its own and plain text has the kind `other`."""
+        failure = Failure.of(message) if kind is None else Failure(kind, message)
+        return cls(value=math.nan, failure=failure, **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scores(Sequence[Score]):
-    """A block of scores: numbers as columns, and what few scores carry as sparse maps from position.
+    """A block of scores: numbers as columns, and what only some scores carry as maps from position.
 
     `stats` has one row of numbers per output; sums of rows are what `Metric.pool` turns into a system score. Where a
-    metric gives none they are (value, 1), which pools to the mean. A failed output has a row of zeros.
+    metric gives none they are (value, 1), which pools to the mean. A failed output has a row of zeros. `incomplete`
+    holds the positions of incomplete scores.
     """
 
     values: Column
@@ -44,72 +134,76 @@ class Scores(Sequence[Score]):
     stats: Column = field(default_factory=lambda: np.empty((0, 0)))
     errors: Mapping[int, tuple[Error, ...]] = field(default_factory=dict)
     explanations: Mapping[int, str] = field(default_factory=dict)
-    failures: Mapping[int, str] = field(default_factory=dict)
+    failures: Mapping[int, Failure] = field(default_factory=dict)
     raws: Mapping[int, str] = field(default_factory=dict)
     tokens: Mapping[int, Any] = field(default_factory=dict)
     usages: Mapping[int, Any] = field(default_factory=dict)
+    incomplete: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if self.stats.size == 0:
             object.__setattr__(self, "stats", _mean_stats(self.values))
         if len(self.stats) != len(self.values) or any(len(p) != len(self.values) for p in self.parts.values()):
             raise ValueError("values, parts and stats of a block of scores must have one row per output")
-        silent = set(np.flatnonzero(np.isnan(self.values)).tolist()) ^ set(self.failures)
-        if silent:
-            raise ValueError(f"score {min(silent)} must be NaN exactly when a failure says why")
+        object.__setattr__(self, "failures", {i: Failure.of(failure) for i, failure in self.failures.items()})
+        mismatches = set(np.flatnonzero(np.isnan(self.values)).tolist()) ^ set(self.failures)
+        if mismatches:
+            raise ValueError(f"score {min(mismatches)} must be NaN exactly when a failure says why")
 
     @staticmethod
     def of(rows: Iterable[float | Score]) -> Scores:
-        """A block from plain numbers or single scores, whichever a small metric finds easier."""
+        """A block from plain numbers or single scores, whichever a metric finds easier to return."""
         scores = [row if isinstance(row, Score) else Score(value=float(row)) for row in rows]
         names = dict.fromkeys(name for score in scores for name in score.parts)
         return Scores(
             values=np.array([score.value for score in scores], dtype=np.float64),
             parts={n: np.array([s.parts.get(n, math.nan) for s in scores], dtype=np.float64) for n in names},
-            stats=_stacked([score.stats for score in scores]),
-            errors={i: s.errors for i, s in enumerate(scores) if s.errors},
-            explanations=_present(s.explanation for s in scores),
-            failures=_present(s.failure for s in scores),
-            raws=_present(s.raw for s in scores),
-            tokens=_present(s.tokens for s in scores),
-            usages=_present(s.usage for s in scores),
+            stats=_stack_stats([score.stats for score in scores]),
+            errors={i: score.errors for i, score in enumerate(scores) if score.errors},
+            explanations=_present(score.explanation for score in scores),
+            failures=_present(score.failure for score in scores),
+            raws=_present(score.raw for score in scores),
+            tokens=_present(score.tokens for score in scores),
+            usages=_present(score.usage for score in scores),
+            incomplete=frozenset(i for i, score in enumerate(scores) if score.incomplete),
         )
 
     @staticmethod
     def join(blocks: Sequence[Scores]) -> Scores:
         """One block out of several, in their order. All must come from one metric."""
-        starts = np.cumsum([0, *map(len, blocks)]).tolist()
+        starts = np.cumsum([0, *map(len, blocks)]).tolist()[:-1]
         names = dict.fromkeys(name for block in blocks for name in block.parts)
-
-        def sparse(name: str) -> dict[int, Any]:
-            maps: Iterator[tuple[int, Mapping[int, Any]]] = zip(
-                starts, (getattr(block, name) for block in blocks), strict=False
-            )
-            return {start + i: value for start, found in maps for i, value in found.items()}
-
+        # A block in which every output failed cannot know the width of its metric's rows: its zeros are widened.
+        width = max((block.stats.shape[1] for block in blocks), default=0)
+        placed = list(zip(starts, blocks, strict=True))
         return Scores(
             values=np.concatenate([block.values for block in blocks]),
             parts={n: np.concatenate([b.parts.get(n, np.full(len(b), np.nan)) for b in blocks]) for n in names},
-            stats=_joined_stats([block.stats for block in blocks]),
-            **{name: sparse(name) for name in _SPARSE},
+            stats=np.concatenate([np.pad(b.stats, ((0, 0), (0, width - b.stats.shape[1]))) for b in blocks]),
+            incomplete=frozenset(start + i for start, block in placed for i in block.incomplete),
+            **{
+                name: {start + i: value for start, block in placed for i, value in getattr(block, name).items()}
+                for name in _SPARSE
+            },
         )
 
     def spread(self, size: int, positions: Sequence[int], failures: Mapping[int, str]) -> Scores:
-        """The same scores laid out in a block of `size`, with a failure in each place that they leave free."""
+        """The same scores in a block of `size`: score i moves to `positions[i]`, and `failures` fill the rest."""
         at = np.asarray(positions, dtype=np.intp)
 
-        def placed(column: Column, empty: float) -> Column:
+        def widen(column: Column, empty: float) -> Column:
             wide = np.full((size, *column.shape[1:]), empty)
             wide[at] = column
             return wide
 
-        moved = {name: {int(at[i]): v for i, v in getattr(self, name).items()} for name in _SPARSE}
-        moved["failures"].update(failures)
+        sparse = {name: {int(at[i]): v for i, v in getattr(self, name).items()} for name in _SPARSE}
+        sparse["failures"].update(failures)
         return Scores(
-            values=placed(self.values, np.nan),
-            parts={name: placed(column, np.nan) for name, column in self.parts.items()},
-            stats=placed(self.stats, 0.0),
-            **moved,
+            values=widen(self.values, np.nan),
+            parts={name: widen(column, np.nan) for name, column in self.parts.items()},
+            stats=widen(self.stats, 0.0),
+            incomplete=frozenset(int(at[i]) for i in self.incomplete),
+            **sparse,
         )
 
     def __len__(self) -> int:
@@ -129,6 +223,7 @@ class Scores(Sequence[Score]):
             raw=self.raws.get(i),
             tokens=self.tokens.get(i),
             usage=self.usages.get(i),
+            incomplete=i in self.incomplete,
         )
 
 
@@ -140,16 +235,10 @@ def _mean_stats(values: Column) -> Column:
     return np.stack([np.where(scored, values, 0.0), scored.astype(np.float64)], axis=1)
 
 
-def _stacked(rows: Sequence[tuple[float, ...]]) -> Column:
+def _stack_stats(rows: Sequence[tuple[float, ...]]) -> Column:
     width = max(map(len, rows), default=0)
     empty = (0.0,) * width
     return np.array([row or empty for row in rows], dtype=np.float64).reshape(len(rows), width)
-
-
-def _joined_stats(blocks: Sequence[Column]) -> Column:
-    # A block in which every output failed cannot know the width of its metric's rows: its zeros are widened.
-    width = max((block.shape[1] for block in blocks), default=0)
-    return np.concatenate([np.pad(block, ((0, 0), (0, width - block.shape[1]))) for block in blocks])
 
 
 def _present(values: Iterable[_T | None]) -> dict[int, _T]:
