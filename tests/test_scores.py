@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+import pickle
 
 import numpy as np
 import pytest
 
 from metrist.ratings import Error
-from metrist.scores import Score, Scores
+from metrist.scores import Failure, FailureKind, Score, Scores
 
 
 def test_plain_numbers_get_statistics_that_pool_to_their_mean() -> None:
@@ -67,3 +69,38 @@ def test_spread_scores_leave_failures_in_the_places_between() -> None:
 def test_an_empty_block_is_a_block() -> None:
     assert len(Scores.of([])) == 0
     assert len(Scores.join([Scores.of([]), Scores.of([1.0])])) == 1
+
+
+def test_a_failure_is_text_with_a_kind() -> None:
+    failure = Failure(FailureKind.transient, "the server is busy")
+    assert (failure, failure.kind, failure.message) == ("the server is busy", "transient", "the server is busy")
+    assert pickle.loads(pickle.dumps(failure)).kind is FailureKind.transient
+    assert json.dumps([failure]) == '["the server is busy"]'
+    with pytest.raises(ValueError, match="nonsense"):
+        Failure("nonsense", "x")
+
+
+def test_plain_text_is_a_failure_of_kind_other() -> None:
+    assert Score(value=math.nan, failure="odd").failure.kind == "other"  # type: ignore[arg-type, union-attr]
+    scores = Scores(values=np.array([math.nan, 1.0]), failures={0: "odd"})  # type: ignore[dict-item]
+    assert scores.failures[0].kind == "other"
+    assert scores[0].failure == Score.failed("odd").failure
+    assert Score.failed(Failure("filtered", "withheld")).failure.kind == "filtered"  # type: ignore[union-attr]
+    assert Score.failed("", "too_long").failure.kind is FailureKind.too_long  # type: ignore[union-attr]
+
+
+def test_combined_failures_are_retryable_if_one_of_them_is() -> None:
+    busy, long, odd = Failure("transient", "busy"), Failure("too_long", "long"), Failure.of("odd")
+    assert Failure.combine([odd, None, busy, odd]) == "odd; busy"
+    assert Failure.combine([odd, None, busy]).kind.is_retryable
+    assert Failure.combine([long, long]).kind == "too_long"
+    assert Failure.combine([long, odd]).kind == "other"
+    assert Failure.combine([]) == ""
+
+
+def test_incomplete_scores_keep_their_positions() -> None:
+    scores = Scores.of([1.0, Score(value=2.0, incomplete=True)])
+    assert scores.incomplete == {1}
+    assert scores[1].incomplete
+    assert Scores.join([scores, scores]).incomplete == {1, 3}
+    assert scores.spread(4, [1, 3], {0: "no", 2: "no"}).incomplete == {3}

@@ -17,7 +17,7 @@ from metrist.metrics.llm_metric import (
     cost_remarks,
     coverage_remarks,
     follow_up,
-    is_unanswered,
+    is_retryable,
     scores_of,
     spent,
     spent_together,
@@ -25,7 +25,7 @@ from metrist.metrics.llm_metric import (
 from metrist.metrics.prompt_layout import filled, template
 from metrist.metrics.shard import Shard
 from metrist.records import Record
-from metrist.scores import Score, Scores
+from metrist.scores import Failure, Score, Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,9 +170,9 @@ def test_a_failure_for_want_of_an_answer_is_told_from_an_answer_that_makes_no_se
     llm = FakeLLM(lambda *_: Completion(failure="the server answered 500: overloaded"))
     (answer,) = ask(llm, [(Message("user", "a"),)], Sampling())
     assert answer.failure == "no answer came: the server answered 500: overloaded"
-    assert is_unanswered(f"judge_1: {answer.failure}")
-    assert is_unanswered(NOT_ASKED)
-    assert not is_unanswered("the answer has no JSON object")
+    assert is_retryable(answer.failure)
+    assert is_retryable(NOT_ASKED)
+    assert not is_retryable(Failure("unparsable", "the answer has no JSON object"))
 
 
 def test_a_metric_without_wording_or_with_odd_settings_is_refused():

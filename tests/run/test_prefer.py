@@ -241,6 +241,7 @@ def test_failed_pairs_are_written_and_read_as_no_choice(tmp_path):
         "choice": None,
         "explanation": None,
         "failure": "an output is empty",
+        "failure_kind": "other",
     }
     assert list(read_records(tmp_path / "p.jsonl").entries())[-1].choices == ()
 

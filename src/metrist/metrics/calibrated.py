@@ -19,7 +19,7 @@ from metrist.errors import InputError, RunError
 from metrist.metrics.base import Metric, check_choice
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
-from metrist.scores import Column, Scores
+from metrist.scores import Column, Failure, Scores
 
 FORMAT = "metrist calibration 1"
 #: Fewer values say too little about where another one stands among them.
@@ -289,7 +289,7 @@ class Calibrated(Metric):
 
     def _as_percentiles(self, shard: Shard, scores: Scores, percentiles: Column, calibration: Calibration) -> Scores:
         lost = np.flatnonzero(np.isnan(percentiles) & ~np.isnan(scores.values)).tolist()
-        failures = {i: self._no_group(shard.records[i], calibration) for i in lost}
+        failures = {i: Failure.of(self._no_group(shard.records[i], calibration)) for i in lost}
         return dataclasses.replace(
             scores,
             values=percentiles,

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal, NoReturn
 
 from metrist.errors import RunError, SpecError
 from metrist.metrics.base import Metric, check_choice
-from metrist.metrics.llm_metric import is_unanswered, spent_together
+from metrist.metrics.llm_metric import spent_together
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.ratings import Choice
 from metrist.records import Need, Pair, Record
-from metrist.scores import Score, Scores
+from metrist.scores import Failure, FailureKind, Score, Scores
 from metrist.spec import Spec
 
 #: A choice between two outputs, seen by one who was shown them the other way round.
@@ -32,16 +32,25 @@ class Judgment:
 
     preference: Choice | None = None
     explanation: str | None = None
-    failure: str | None = None
+    failure: Failure | None = None
     flipped: bool | None = None
     shown: tuple[Choice, ...] = ()
     raws: tuple[str, ...] = ()
     usage: Any = None
     scores: tuple[Score, ...] = field(default=(), compare=False, repr=False)
+    #: A choice that was made although some of the requests behind it failed and may succeed later.
+    incomplete: bool = False
 
     def __post_init__(self) -> None:
         if (self.preference is None) == (self.failure is None):
             raise ValueError("a judgment has either a preference or a failure that says why there is none")
+        if self.failure is not None:
+            object.__setattr__(self, "failure", Failure.of(self.failure))
+
+    @classmethod
+    def failed(cls, message: str, kind: FailureKind | str | None = None, **fields: Any) -> Judgment:
+        """No choice, and why. Without `kind`, a `Failure` keeps its own and plain text has the kind `other`."""
+        return cls(failure=Failure.of(message) if kind is None else Failure(kind, message), **fields)
 
 
 class Comparator(Metric):
@@ -134,12 +143,11 @@ class ByScore(Comparator):
     def _judgment(self, first: Score, second: Score) -> Judgment:
         for side, score in (("first", first), ("second", second)):
             if score.failure is not None:
-                return Judgment(failure=f"the {side} output has no score: {score.failure}")
+                return Judgment.failed(f"the {side} output has no score: {score.failure}", score.failure.kind)
         lead = (first.value - second.value) * (-1 if self._lower_wins else 1)
-        shown = "\n\n".join([self.metric.against(first, second), *_wanting(first, second)])
-        if abs(lead) <= self.tie:
-            return Judgment(preference="tie", explanation=shown)
-        return Judgment(preference="first" if lead > 0 else "second", explanation=shown)
+        shown = "\n\n".join([self.metric.against(first, second), *_incomplete_notes(first, second)])
+        choice: Choice = "tie" if abs(lead) <= self.tie else "first" if lead > 0 else "second"
+        return Judgment(preference=choice, explanation=shown, incomplete=first.incomplete or second.incomplete)
 
     @property
     def _lower_wins(self) -> bool:
@@ -149,10 +157,10 @@ class ByScore(Comparator):
         return self.metric._code()
 
 
-def _wanting(first: Score, second: Score) -> list[str]:
-    """What was not answered though there is a score. Without these words a stored choice would count as settled."""
-    told = (("first", first.explanation or ""), ("second", second.explanation or ""))
-    return [f"of the {side} output: {said}" for side, said in told if is_unanswered(said)]
+def _incomplete_notes(first: Score, second: Score) -> list[str]:
+    """What incomplete scores say about the requests that failed."""
+    sides = (("first", first), ("second", second))
+    return [f"of the {side} output: {score.explanation or ''}" for side, score in sides if score.incomplete]
 
 
 def comparator(named: str | Spec | Metric, *, allow_import: bool = True) -> Comparator:

@@ -14,7 +14,7 @@ from metrist.metrics import tokenizers
 from metrist.metrics.base import Metric, check_choice, check_within
 from metrist.metrics.shard import Shard
 from metrist.records import Need
-from metrist.scores import Scores
+from metrist.scores import Failure, FailureKind, Scores
 
 Numbers = NDArray[np.int64]
 
@@ -150,6 +150,8 @@ def _laid_out(grams: _Grams, texts: Numbers) -> tuple[Numbers, Numbers]:
 
 def _share(some: Numbers, all_: Numbers, order: int) -> Scores:
     unit = "word" if order == 1 else f"sequence of {order} words"
-    failures = {int(i): f"the output has no {unit}" for i in np.flatnonzero(all_ == 0)}
+    failures = {
+        int(i): Failure(FailureKind.missing_input, f"the output has no {unit}") for i in np.flatnonzero(all_ == 0)
+    }
     with np.errstate(invalid="ignore"):
         return Scores(values=some / all_, failures=failures)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from metrist.metrics.references import best_or_mean
 from metrist.records import Need, Record
+from metrist.scores import Failure, FailureKind
 
 Direction = Literal["source->output", "reference->output", "output->reference", "f"]
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
@@ -81,12 +82,19 @@ def asked(records: Sequence[Record], direction: Direction) -> Asked:
     """The pairs to score. A record of which a text is empty has none: there are no words to be likely, or nothing to
     make them so."""
     ways = WAYS[direction]
-    failures = {i: reason for i, record in enumerate(records) if (reason := _empty(record, ways[0]))}
+    empty = ((i, _empty(record, ways[0])) for i, record in enumerate(records))
+    failures = {i: Failure(FailureKind.missing_input, reason) for i, reason in empty if reason}
     able = [i for i in range(len(records)) if i not in failures]
     pairs = tuple([pair for i in able for pair in _pairs(records[i], way)] for way in ways)
     counts = [1 if direction == "source->output" else len(records[i].references) for i in able]
     starts = np.cumsum([0, *counts], dtype=np.int64)
-    return Asked(ways=ways, pairs=pairs, starts=starts, able=able, failures=failures)
+    return Asked(
+        ways=ways,
+        pairs=pairs,
+        starts=starts,
+        able=able,
+        failures=failures,
+    )
 
 
 def _pairs(record: Record, way: Way) -> Iterator[tuple[str, str]]:

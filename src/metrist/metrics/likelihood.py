@@ -24,7 +24,7 @@ from metrist.models.devices import Options
 from metrist.models.loading import seq2seq
 from metrist.models.protocols import LikelihoodModel
 from metrist.records import Need, Record
-from metrist.scores import Scores
+from metrist.scores import Failure, Scores
 
 Numbers = NDArray[np.float64]
 WINDOWS = "windows"
@@ -206,7 +206,7 @@ def _placed(size: int, found: _Found, parts: Mapping[str, Numbers], readings: Ma
     return Scores(
         values=column(found.by_prompt.mean(axis=1)),
         parts={name: column(values) for name, values in parts.items()},
-        failures=failures,
+        failures={i: Failure.of(reason) for i, reason in failures.items()},
         tokens={able[n]: readings[n] for n in scored if n in readings},
     )
 

@@ -22,15 +22,11 @@ from metrist.llm import calls
 from metrist.llm.base import LLM
 from metrist.llm.talk import Completion, Conversation, Message, Sampling
 from metrist.metrics.base import Metric
-from metrist.scores import Score, Scores
+from metrist.scores import Failure, FailureKind, Score, Scores
 
 #: How many answers a filter of the server took, among what they took.
 FILTERED = "filtered"
-NOT_ASKED = "it was not asked, since an earlier question was not answered"
-#: How the failure of a question begins to which nothing was answered. By these words a stored score tells that it may
-#: be well worth asking again; an answer that makes no sense is kept, and would be the same. A score that was made in
-#: spite of such a failure has them in its explanation.
-NO_ANSWER = "no answer came"
+NOT_ASKED = Failure(FailureKind.not_asked, "it was not asked, since an earlier question was not answered")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,22 +75,21 @@ def ask(llm: LLM, conversations: Sequence[Conversation | None], sampling: Sampli
     """One completion per conversation, in order; a failed one in each place where there is none to be asked."""
     asked = [i for i, conversation in enumerate(conversations) if conversation is not None]
     found = calls.complete(llm, [conversations[i] or () for i in asked], sampling) if asked else []
-    answers = dict(zip(asked, map(_unanswered_said, found), strict=True))
+    answers = dict(zip(asked, map(_mark_unanswered, found), strict=True))
     return [answers.get(i) or Completion(failure=NOT_ASKED) for i in range(len(conversations))]
 
 
-def _unanswered_said(answer: Completion) -> Completion:
-    return answer if answer.failure is None else dataclasses.replace(answer, failure=f"{NO_ANSWER}: {answer.failure}")
+def _mark_unanswered(answer: Completion) -> Completion:
+    if answer.failure is None:
+        return answer
+    # An LLM that gives no kind is taken to have failed for a reason that may pass.
+    kind = answer.failure.kind if isinstance(answer.failure, Failure) else FailureKind.transient
+    return dataclasses.replace(answer, failure=Failure(kind, f"no answer came: {answer.failure}"))
 
 
-def is_unanswered(said: str) -> bool:
-    """Whether a failure or an explanation tells that an answer is wanting: a server's fault, which may have passed."""
-    return f"{NO_ANSWER}:" in said or NOT_ASKED in said
-
-
-def reasons_among(failures: Iterable[str | None]) -> str:
-    """Why questions failed, each reason once: any of them may be the one that is worth asking again for."""
-    return "; ".join(dict.fromkeys(failure for failure in failures if failure is not None))
+def is_retryable(failure: str | None) -> bool:
+    """Whether asking again may succeed where this failure came from."""
+    return isinstance(failure, Failure) and failure.kind.is_retryable
 
 
 def follow_up(
@@ -119,20 +114,21 @@ def scores_of(answers: Sequence[Completion], read: Callable[[int, Completion], S
 def _score(number: int, answer: Completion, read: Callable[[int, Completion], Score]) -> Score:
     usage = spent([answer])
     if answer.failure is not None:
-        return Score(value=math.nan, failure=answer.failure, raw=answer.text or None, usage=usage)
+        return Score.failed(answer.failure, raw=answer.text or None, usage=usage)
     try:
         score = read(number, answer)
     except Unreadable as fault:
-        return Score(value=math.nan, failure=_why(answer, fault), raw=answer.text, usage=usage)
+        return Score.failed(_why(answer, fault), raw=answer.text, usage=usage)
     return score if score.usage is not None else dataclasses.replace(score, usage=usage)
 
 
-def _why(answer: Completion, fault: Unreadable) -> str:
+def _why(answer: Completion, fault: Unreadable) -> Failure:
     if not answer.text.strip():
         fault = Unreadable("the answer is empty")
-    if answer.finish == "length":
-        return f"{fault} (the answer was cut off: more max_tokens may help)"
-    return f"{fault} (the server filtered the answer)" if answer.finish == "filter" else str(fault)
+    if answer.finish == "filter":
+        return Failure(FailureKind.filtered, f"{fault} (the server filtered the answer)")
+    cut = " (the answer was cut off: more max_tokens may help)" if answer.finish == "length" else ""
+    return Failure(FailureKind.unparsable, f"{fault}{cut}")
 
 
 def spent(answers: Iterable[Completion]) -> dict[str, Any]:

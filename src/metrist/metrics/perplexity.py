@@ -17,11 +17,11 @@ from metrist.metrics.neural import CUT, Neural
 from metrist.metrics.shard import Shard
 from metrist.models.loading import reader
 from metrist.models.protocols import Likelihoods, RunningModel
-from metrist.scores import Column, Score, Scores
+from metrist.scores import Column, Failure, FailureKind, Score, Scores
 
 Normalise = Literal["token", "character"]
 _WINDOWS = "windows"
-_EMPTY = "the output is empty: it has no tokens to be likely"
+_EMPTY = Failure(FailureKind.missing_input, "the output is empty: it has no tokens to be likely")
 _IMPOSSIBLE = "the model holds a token of the output for impossible"
 
 
@@ -47,13 +47,13 @@ class Perplexity(Neural):
     def score(self, shard: Shard) -> Scores:
         texts = [record.output for record in shard.records]
         if not any(map(str.strip, texts)):
-            return Scores.of(Score(value=np.nan, failure=_EMPTY) for _ in texts)
+            return Scores.of(Score.failed(_EMPTY) for _ in texts)
         model = reader(self.options)
         filled = [text for text in dict.fromkeys(texts) if text.strip()]
         found = model.running(filled, self.max_tokens)
         place = {text: n for n, text in enumerate(filled)}
         by_text = {text: self._score(model, text, found, n, shard.tokens) for text, n in place.items()}
-        empty = Score(value=np.nan, failure=_EMPTY)
+        empty = Score.failed(_EMPTY)
         return Scores.of(by_text.get(text, empty) for text in texts)
 
     def pool(self, sums: Column) -> Column:
@@ -73,12 +73,12 @@ class Perplexity(Neural):
     def _score(self, model: RunningModel, text: str, found: Likelihoods, n: int, tokens: bool) -> Score:
         logprobs = found.of(n).astype(np.float64)
         if n in found.failures:
-            return Score(value=np.nan, failure=found.failures[n])
+            return Score.failed(found.failures[n])
         total, count = float(logprobs.sum()), len(logprobs) if self.normalise == "token" else len(text)
         with np.errstate(over="ignore"):
             value = float(np.exp(-total / count))
         if not np.isfinite(value):
-            return Score(value=np.nan, failure=_IMPOSSIBLE)
+            return Score.failed(_IMPOSSIBLE)
         parts = {
             "logprob": total / len(logprobs),
             "tokens": float(len(logprobs)),

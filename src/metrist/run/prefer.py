@@ -22,6 +22,7 @@ from metrist.run.preferred import Preferred
 from metrist.run.scoring import Progress
 from metrist.run.summary import failed_on_all
 from metrist.run.surroundings import surroundings
+from metrist.scores import FailureKind
 from metrist.spec import Spec
 
 #: Pairs that a comparator gets at once, or a few more: the pairs of an item stay together, since they share outputs.
@@ -151,7 +152,10 @@ def _preferred(one: Comparator, pairs: Sequence[Pair]) -> list[Judgment]:
     if not isinstance(found, list) or len(found) != len(able):
         raise RunError(f"{one.text} must return a list of {len(able):,} judgments, one per pair in order")
     judged = dict(zip(able, found, strict=True))
-    return [judged.get(i) or Judgment(failure=_lacks(one, pair)) for i, pair in enumerate(pairs)]
+    return [
+        judged.get(i) or Judgment.failed(_lacks(one, pair) or "", FailureKind.missing_input)
+        for i, pair in enumerate(pairs)
+    ]
 
 
 def _lacks(one: Comparator, pair: Pair) -> str | None:

@@ -14,12 +14,12 @@ from metrist.errors import RunError
 from metrist.io import whole
 from metrist.io.writer import check_apart
 from metrist.metrics.comparator import Comparator, Judgment
-from metrist.metrics.llm_metric import is_unanswered
 from metrist.records import Pair
 from metrist.run.pairing import Key
 from metrist.run.preferred import as_row
 from metrist.run.store.flat import check_writable, flat_suffix
 from metrist.run.store.metric_folder import folder_name
+from metrist.run.store.shards import INCOMPLETE, KIND, read_failure
 
 _FOLDER = "preferences"
 
@@ -99,15 +99,16 @@ def content_of(pairs: Sequence[Pair]) -> str:
 
 
 def _is_settled(judgment: Judgment) -> bool:
-    return judgment.failure is None and not is_unanswered(judgment.explanation or "")
+    return judgment.failure is None and not judgment.incomplete
 
 
 def _judgment(row: Mapping[str, Any]) -> Judgment:
     return Judgment(
         preference=row["choice"],
         explanation=row["explanation"],
-        failure=row["failure"],
+        failure=None if row["failure"] is None else read_failure(row["failure"], row.get(KIND)),
         flipped=row.get("flipped"),
         shown=tuple(row.get("shown") or ()),
         raws=tuple(row.get("raws") or ()),
+        incomplete=bool(row.get(INCOMPLETE)),
     )

@@ -18,6 +18,7 @@ from metrist.ratings import Choice
 from metrist.report.tables import Table
 from metrist.run.pairing import Key
 from metrist.run.preferred_tables import comparator_table, system_table
+from metrist.run.store.shards import INCOMPLETE, KIND
 from metrist.run.summary import DRAWS, usual_reason
 from metrist.stats.preferences import (
     CHOICES,
@@ -236,7 +237,13 @@ class Preferred:
 
 def as_row(comparator: str, judgment: Judgment) -> dict[str, Any]:
     """A judgment as a file has it; what few judgments have is left out where it is not there."""
-    few = {"flipped": judgment.flipped, "shown": list(judgment.shown) or None, "raws": list(judgment.raws) or None}
+    few = {
+        "flipped": judgment.flipped,
+        "shown": list(judgment.shown) or None,
+        "raws": list(judgment.raws) or None,
+        KIND: None if judgment.failure is None else judgment.failure.kind,
+        INCOMPLETE: judgment.incomplete or None,
+    }
     return {
         "comparator": comparator,
         "choice": judgment.preference,

@@ -225,15 +225,11 @@ def _asked(metrics: str | Spec | Metric | Iterable[str | Spec | Metric]) -> tupl
 
 
 def _is_settled(scores: Scores) -> bool:
-    """Whether stored scores are work done. Where a server did not answer, or where nothing at all was scored, the fault
-    may have been mended since; answers that came before are in the LLM's cache, so only what is missing is asked. A
-    score can be there in spite of what was not answered: its explanation tells."""
-    said = [*scores.failures.values(), *scores.explanations.values()]
-    if not said:
-        return True
-    from metrist.metrics.llm_metric import is_unanswered
-
-    return len(scores.failures) < len(scores) and not any(map(is_unanswered, said))
+    """Whether stored scores can be used as they are. Where a server did not answer, or where nothing at all was scored,
+    the cause may have gone; earlier answers are in the LLM cache, so only what is missing is asked again."""
+    if scores.incomplete or any(failure.kind.is_retryable for failure in scores.failures.values()):
+        return False
+    return len(scores.failures) < len(scores) or not scores.failures
 
 
 def _usual_size(target: Target, metrics: Sequence[Metric]) -> int:

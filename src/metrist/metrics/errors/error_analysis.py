@@ -4,7 +4,6 @@ for real are dropped."""
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -48,12 +47,12 @@ from metrist.metrics.errors.prompts import (
     user,
 )
 from metrist.metrics.errors.span_alignment import grounded
-from metrist.metrics.llm_metric import NOT_ASKED, ask, follow_up, reasons_among, spent
+from metrist.metrics.llm_metric import NOT_ASKED, ask, follow_up, is_retryable, spent
 from metrist.metrics.prompt_layout import REMINDER, template
 from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.records import Need, Record
-from metrist.scores import Score, Scores
+from metrist.scores import Failure, Score, Scores
 
 _SAID = {"yes": True, "true": True, "no": False, "false": False}
 
@@ -89,7 +88,7 @@ def checked_errors(
 def _verdicts(errors: Sequence[Error], answers: Sequence[tuple[Completion, tuple[str, str]]]) -> Verdicts:
     said = [is_real(answer.text, mark) if answer.failure is None else None for answer, (_, mark) in answers]
     silent = sum(one is None for one in said)
-    why = reasons_among(answer.failure for answer, _ in answers)
+    why = Failure.combine(answer.failure for answer, _ in answers)
     return Verdicts(
         kept=tuple(error for error, real in zip(errors, said, strict=True) if real is not False),
         refused=sum(one is False for one in said),
@@ -253,9 +252,9 @@ class ErrorAnalysis(ErrorFinding):
         usage = spent([*(one for analysis in read for one in analysis.completions), *verdict.completions])
         whole = [one for one in read if one.answer.failure is None]
         raw = "\n\n".join(one.raw for one in read) or None
-        why = reasons_among(one.answer.failure for one in read)
+        why = Failure.combine(one.answer.failure for one in read)
         if not whole:
-            return Score(value=math.nan, failure=why, raw=raw, usage=usage)
+            return Score.failed(why, raw=raw, usage=usage)
         failed = len(read) - len(whole)
         notes = [note for one in whole for note in one.answer.notes] + list(verdict.notes)
         if failed:
@@ -265,7 +264,10 @@ class ErrorAnalysis(ErrorFinding):
         more = {DEFAULT_INSTRUCTION: float(not record.instruction), REFUSED: float(verdict.refused)}
         if self.samples > 1:
             more[SPREAD] = spread(found, score.errors)
-        return dataclasses.replace(score, parts={**score.parts, **more}, raw=raw if notes else None, usage=usage)
+        incomplete = why.kind.is_retryable or any(is_retryable(answer.failure) for answer in verdict.completions)
+        return dataclasses.replace(
+            score, parts={**score.parts, **more}, raw=raw if notes else None, usage=usage, incomplete=incomplete
+        )
 
 
 def _table_of(record: Record) -> AspectTable:

@@ -22,7 +22,7 @@ from metrist.metrics.shard import Shard
 from metrist.models.weights import digest_of
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.scores import Score, Scores
+from metrist.scores import FailureKind, Score, Scores
 
 _WANTED = 'wanted {"value": NUMBER} or {"failure": "why"}, with "parts", "errors" and "explanation" as it likes'
 
@@ -51,10 +51,10 @@ def _score(name: str, at: int, line: str, output: str) -> Score:
 
 def _checked(name: str, answer: Mapping[str, Any], output: str) -> Score:
     if (failure := answer.get("failure")) is not None:
-        return Score(value=math.nan, failure=_text(failure, "failure"))
+        return Score.failed(_text(failure, "failure"))
     value = _number(answer["value"], "value")
     if not math.isfinite(value):
-        return Score(value=math.nan, failure=f"{name} gave {value}, which is no score")
+        return Score.failed(f"{name} gave {value}, which is no score", FailureKind.not_scored)
     explanation = answer.get("explanation")
     return Score(
         value=value,

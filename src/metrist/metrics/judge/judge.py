@@ -17,11 +17,11 @@ from metrist.metrics.base import check_choice
 from metrist.metrics.judge import rubrics
 from metrist.metrics.judge.grades import Grades, expected_grade, read_grades, spelled, unfit
 from metrist.metrics.judge.rubrics import ALL, MARK, REASONS, Aspect, Rubric
-from metrist.metrics.llm_metric import Judging, Unreadable, ask, reasons_among, scores_of, spent_together
+from metrist.metrics.llm_metric import Judging, Unreadable, ask, scores_of, spent_together
 from metrist.metrics.prompt_layout import REMINDER, Material, filled, instruction_of, lay_out, template
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
-from metrist.scores import Score, Scores
+from metrist.scores import Failure, Score, Scores
 
 RULES, QUESTION = "judge_rules", "judge_question"
 _WITH_REASONS = (
@@ -258,7 +258,7 @@ class Judge(Judging):
         """The score of a record from those of its aspects."""
         usage = spent_together(score.usage for score in row)
         if failed := next((score for score in row if score.failure is not None), None):
-            return replace(failed, failure=reasons_among(score.failure for score in row), usage=usage)
+            return replace(failed, failure=Failure.combine(score.failure for score in row), usage=usage)
         parts = {aspect.name: score.value for aspect, score in zip(self._valued(rubric), row, strict=True)}
         outside = max(score.parts[OUTSIDE] for score in row)
         return Score(value=self._mean(rubric, parts), parts={**parts, OUTSIDE: outside}, usage=usage)

@@ -20,6 +20,7 @@ from metrist.metrics.llm_metric import Judging, Unreadable, ask, spent
 from metrist.metrics.prompt_layout import REMINDER, Material, filled, lay_out, template
 from metrist.ratings import Choice
 from metrist.records import Need, Pair, Record
+from metrist.scores import Failure, FailureKind
 
 _RULES, _QUESTION = "judge_pair_rules", "judge_pair"
 #: The choice is read as a grade is, so that what keeps grades the judge's own keeps choices so.
@@ -42,7 +43,7 @@ class Chosen:
 
     choice: Choice | None = None
     reasons: str = ""
-    failure: str | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ class JudgePair(Judging, Comparator):
         if around != others:
             apart = next(one.name for one in (*around, *others) if one not in around or one not in others)
             why = f"the two records differ in {apart}, so that each order would judge by another: give both the same"
-            return Judgment(failure=why)
+            return Judgment.failed(why)
         if pair.first.output == pair.second.output:
             return Judgment(preference="tie", explanation="The two outputs are the same; nobody was asked.")
         return None
@@ -142,14 +143,14 @@ class JudgePair(Judging, Comparator):
 def read_choice(answer: Completion, asked: Question) -> Chosen:
     """The choice that is the LLM's own, and one of those offered."""
     if answer.failure is not None:
-        return Chosen(failure=answer.failure)
+        return Chosen(failure=Failure.of(answer.failure))
     try:
         found = read_grades(answer.text, [_BETTER], asked.mark, asked.texts)
         found.need([_BETTER.name])
     except Unreadable as fault:
         cut = " (the answer was cut off: more max_tokens may help)" if answer.finish == "length" else ""
         why = str(fault) if answer.text.strip() else "the answer is empty"
-        return Chosen(failure=f"{why}{cut}", reasons=answer.text.strip())
+        return Chosen(failure=Failure(FailureKind.unparsable, f"{why}{cut}"), reasons=answer.text.strip())
     return Chosen(choice=_CHOICES[found.levels[_BETTER.name].name], reasons=found.reasons)
 
 
@@ -166,7 +167,7 @@ def _form(mark: str) -> str:
 def _one(found: Chosen, answer: Completion, turned: bool) -> Judgment:
     usage, raws = spent([answer]), (answer.text,)
     if found.choice is None:
-        return Judgment(failure=found.failure, raws=raws, usage=usage)
+        return Judgment.failed(found.failure or "", raws=raws, usage=usage)
     choice = TURNED[found.choice] if turned else found.choice
     shown = "(output A is the second of the pair) " if turned else ""
     told = f"{shown}{found.reasons}"
@@ -180,7 +181,8 @@ def _both(read: Sequence[Chosen], answers: Sequence[Completion]) -> Judgment:
     reasons = "\n\n".join(f"{order}: {found.reasons}" for order, found in zip(_ORDERS, read, strict=True))
     for order, found in zip(_ORDERS, read, strict=True):
         if found.failure is not None:
-            return Judgment(failure=f"asked {order}: {found.failure}", explanation=reasons, raws=raws, usage=usage)
+            kind = Failure.combine(found.failure for found in read).kind
+            return Judgment.failed(f"asked {order}: {found.failure}", kind, explanation=reasons, raws=raws, usage=usage)
     shown = tuple(found.choice for found in read if found.choice is not None)
     flipped = shown[0] != TURNED[shown[1]]
     choice: Choice = "tie" if flipped else shown[0]

@@ -13,11 +13,11 @@ import numpy as np
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice
 from metrist.metrics.comparator import Comparator, Judgment
-from metrist.metrics.llm_metric import cost_remarks, coverage_remarks, spent_together
+from metrist.metrics.llm_metric import cost_remarks, coverage_remarks, is_retryable, spent_together
 from metrist.metrics.shard import Shard
 from metrist.ratings import Choice
 from metrist.records import Need, Pair
-from metrist.scores import Score, Scores
+from metrist.scores import Failure, Score, Scores
 
 Vote = Literal["mean", "median", "majority"]
 DISAGREEMENT = "disagreement"
@@ -85,8 +85,9 @@ class Panel(Metric):
         raws = [f"{name}: {score.raw}" for name, score in named.items() if score.raw is not None]
         if 2 * len(values) < len(said):
             reasons = "; ".join(f"{name}: {score.failure}" for name, score in named.items() if score.failure)
+            kind = Failure.combine(score.failure for score in said).kind
             failure = f"only {len(values)} of {len(said)} judges answered ({reasons})"
-            return Score(value=math.nan, failure=failure, raw="\n\n".join(raws) or None, usage=usage)
+            return Score.failed(failure, kind, raw="\n\n".join(raws) or None, usage=usage)
         parts = {name: score.value for name, score in named.items()}
         # What a judge that did not vote failed of is kept: another day it may vote.
         told = {name: score.failure or score.explanation for name, score in named.items()}
@@ -97,6 +98,7 @@ class Panel(Metric):
             explanation="\n\n".join(why) or None,
             raw="\n\n".join(raws) or None,
             usage=usage,
+            incomplete=any(score.incomplete or is_retryable(score.failure) for score in said),
         )
 
     def _agreement(self, scores: Scores) -> list[str]:
@@ -183,9 +185,15 @@ def _voted(said: Sequence[Judgment]) -> Judgment:
     if 2 * len(choices) < len(said):
         reasons = "; ".join(f"{name}: {one.failure}" for name, one in named.items() if one.failure)
         failure = f"only {len(choices)} of {len(said)} judges chose ({reasons})"
-        return Judgment(failure=failure, explanation=told, raws=raws, usage=usage)
+        kind = Failure.combine(one.failure for one in said).kind
+        return Judgment.failed(failure, kind, explanation=told, raws=raws, usage=usage)
     return Judgment(
-        preference=_majority(choices), explanation=told, flipped=_flipped(said), raws=raws, usage=usage or None
+        preference=_majority(choices),
+        explanation=told,
+        flipped=_flipped(said),
+        raws=raws,
+        usage=usage or None,
+        incomplete=any(one.incomplete or is_retryable(one.failure) for one in said),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from metrist.errors import MetristError, RunError
 from metrist.metrics.base import Metric
 from metrist.metrics.shard import Shard
 from metrist.records import Record
-from metrist.scores import Scores
+from metrist.scores import Failure, FailureKind, Scores
 
 
 def score_one(metric: Metric, shard: Shard) -> Scores:
@@ -18,12 +19,17 @@ def score_one(metric: Metric, shard: Shard) -> Scores:
     able = shard.once(("able", metric.needs), lambda: _able(metric, shard))
     if len(able) == len(shard):
         return _scored(metric, shard)
-    failures = {i: f"{lack(metric, shard.records[i])}" for i in sorted(set(range(len(shard))) - set(able))}
+    missing = FailureKind.missing_input
+    failures = {i: Failure(missing, f"{lack(metric, shard.records[i])}") for i in set(range(len(shard))) - set(able)}
     if not able:
         return Scores.of([]).spread(len(shard), able, failures)
     # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
-    smaller = shard.once(("shard", metric.needs), lambda: Shard([shard.records[i] for i in able], tokens=shard.tokens))
+    smaller = shard.once(("shard", metric.needs), lambda: _part(shard, able))
     return _scored(metric, smaller).spread(len(shard), able, failures)
+
+
+def _part(shard: Shard, positions: list[int]) -> Shard:
+    return Shard([shard.records[i] for i in positions], tokens=shard.tokens, runtime=shard.runtime)
 
 
 def lack(metric: Metric, record: Record) -> str | None:
@@ -81,14 +87,9 @@ def _as_doubles(scores: Scores) -> Scores:
     columns = (scores.values, scores.stats, *scores.parts.values())
     if all(column.dtype == np.float64 for column in columns):
         return scores
-    return Scores(
+    return replace(
+        scores,
         values=scores.values.astype(np.float64),
         parts={name: column.astype(np.float64) for name, column in scores.parts.items()},
         stats=scores.stats.astype(np.float64),
-        errors=scores.errors,
-        explanations=scores.explanations,
-        failures=scores.failures,
-        raws=scores.raws,
-        tokens=scores.tokens,
-        usages=scores.usages,
     )

@@ -24,7 +24,7 @@ from metrist.errors import RunError
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.run.store.numbers import column_of, count_texts, number_texts, row_texts
-from metrist.scores import Scores
+from metrist.scores import Failure, FailureKind, Scores
 
 DIGEST_LENGTH = 32
 
@@ -155,7 +155,8 @@ def _block(header: Header, rows: list[list[Any]]) -> Block:
     return Block(header=header, items=[r[0] for r in rows], systems=[r[1] for r in rows], scores=scores)
 
 
-# A remark is what only some scores carry: the key it has in a file, and the column of `Scores` that holds it.
+# A remark is what only some scores carry: the key it has in a file, and the column of `Scores` that holds it. A failure
+# has its kind beside it, under KIND; files written before kinds existed have none.
 # Usage is left out: what a score cost is kept with the timings, since it differs from run to run.
 _REMARKS = {
     "errors": "errors",
@@ -166,25 +167,41 @@ _REMARKS = {
 }
 
 
+KIND, INCOMPLETE = "failure_kind", "incomplete"
+
+
 def _remarks(scores: Scores) -> dict[int, str]:
     found: dict[int, dict[str, Any]] = {}
     for key, column in _REMARKS.items():
         for position, value in getattr(scores, column).items():
             found.setdefault(position, {})[key] = error_rows(value) if key == "errors" else value
+    for position, failure in scores.failures.items():
+        found[position][KIND] = failure.kind
+    for position in scores.incomplete:
+        found.setdefault(position, {})[INCOMPLETE] = True
     try:
         return {position: json.dumps(found[position]) for position in sorted(found)}
     except TypeError as fault:
         raise RunError(f"a score cannot be written as JSON: {fault}") from None
 
 
-def scores_remarks(remarks: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[int, Any]]:
+def scores_remarks(remarks: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """Remarks by position, as the sparse columns of `Scores`."""
-    columns = {
+    columns: dict[str, Any] = {
         column: {i: row[key] for i, row in remarks.items() if row.get(key) is not None}
         for key, column in _REMARKS.items()
     }
     columns["errors"] = {i: errors_of(rows) for i, rows in columns["errors"].items() if rows}
+    columns["failures"] = {i: read_failure(text, remarks[i].get(KIND)) for i, text in columns["failures"].items()}
+    columns["incomplete"] = frozenset(i for i, row in remarks.items() if row.get(INCOMPLETE))
     return columns
+
+
+def read_failure(message: str, kind: str | None) -> Failure:
+    """A failure from a file. Files written before kinds existed mark what a server did not answer by its words."""
+    if kind is None:
+        kind = FailureKind.transient if "no answer came:" in message else FailureKind.other
+    return Failure(kind, message)
 
 
 def error_rows(errors: Sequence[Error]) -> list[dict[str, Any]]:
