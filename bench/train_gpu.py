@@ -24,12 +24,10 @@ from typing import Any, get_args
 
 from metrist.models.devices import Options
 from metrist.models.reward_layout import Keep, Layout, Pooling
-from metrist.studies.heap.answers import Result
-from metrist.studies.heap.found import read_results
-from metrist.studies.heap.jobs import SETUPS, SPLITS
-from metrist.studies.heap.settings import Settings
+from metrist.studies.heap.callbacks import Silent
+from metrist.studies.heap.jobs import SETUPS, SPLITS, Result, Settings
+from metrist.studies.heap.results import read_results
 from metrist.studies.heap.study import Study, run
-from metrist.studies.heap.watching import Silent
 from metrist.train.recipe import Recipe
 from metrist.train.task import Evaluation, Progress
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 import pytest
 
 if TYPE_CHECKING:
-    from metrist.evaluate.verdicts import Report
+    from metrist.evaluate.check import Report
     from metrist.run.results import Results
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from metrist.cli import train_preference
 from metrist.errors import SpecError
-from metrist.studies.heap.choosing import BUDGET
+from metrist.studies.heap.hyperparameters import BUDGET
 from metrist.studies.heap.jobs import SETUPS
 from metrist.studies.heap.study import Study
 

@@ -14,8 +14,8 @@ import metrist
 from fake_llm import FakeLLM
 from metrist.errors import ModelError, RunError
 from metrist.evaluate.audit import Plan, audit, estimate_audit
-from metrist.evaluate.audit.certainty import correlation_by_item, partial, wilson
-from metrist.evaluate.audit.probes import probes
+from metrist.evaluate.audit.intervals import correlation_by_item, partial, wilson
+from metrist.evaluate.audit.sample import probes
 from metrist.llm.talk import Completion, Usage
 
 RUBRIC = "single_answer"

@@ -12,7 +12,7 @@ from made_runs import METRICS, make_run, noisy
 import metrist
 from metrist.errors import RunError
 from metrist.evaluate.check import check
-from metrist.evaluate.scales import scale_note
+from metrist.evaluate.selection import scale_note
 from metrist.stats.resampling import paired_randomisation
 from metrist.stats.significance import holm
 

@@ -14,8 +14,7 @@ from metrist.cli.options import Format, TableFormat
 from metrist.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
-    from metrist.studies.heap.jobs import Job, SetupName, SplitName
-    from metrist.studies.heap.settings import Settings
+    from metrist.studies.heap.jobs import Job, Settings, SetupName, SplitName
     from metrist.studies.heap.study import Study
 from typing import TYPE_CHECKING
 
@@ -194,7 +193,7 @@ def _run(study: Study) -> None:
 def _tell_plan(study: Study) -> None:
     from metrist import criteria
     from metrist.cli.output import say
-    from metrist.studies.heap.material import read
+    from metrist.studies.heap.dataset import read
     from metrist.studies.heap.study import check_place, plan
     from metrist.train.session import base_weights
 
@@ -364,7 +363,7 @@ def preference(
     base_model = Options(model=base, revision=revision, trust_remote_code=trust_remote_code)
     layout = Layout(labelled=labelled, max_length=max_length, keep=keep.value)
     if suite is not None:
-        from metrist.studies.heap.settings import Settings
+        from metrist.studies.heap.jobs import Settings
 
         run_suite(
             asked,

@@ -14,7 +14,7 @@ from metrist.cli.output import remark
 if TYPE_CHECKING:
     from metrist.train.task import Evaluation, Progress, Watcher
 if TYPE_CHECKING:
-    from metrist.studies.heap.watching import StudyWatcher
+    from metrist.studies.heap.callbacks import StudyWatcher
     from metrist.train.task import Evaluation, Progress
 from collections.abc import Callable
 from pathlib import Path

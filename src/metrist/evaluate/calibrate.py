@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.scales import decimals_of
-from metrist.evaluate.selection import find_metric, opened
+from metrist.evaluate.selection import decimals_of, find_metric, opened
 from metrist.io import open_rows, read_records
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import Calibration, column_of, data_hash, fitted, groups_named, read_calibration

@@ -15,9 +15,8 @@ from scipy import stats
 
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, RunError
-from metrist.studies.heap.answers import NO_CONTEXT, Answers, Result
-from metrist.studies.heap.estimates import accuracy, macro_accuracy, spearman
-from metrist.studies.heap.jobs import Job
+from metrist.studies.heap.jobs import NO_CONTEXT, Answers, Job, Result
+from metrist.studies.heap.results import accuracy, macro_accuracy, spearman
 
 
 def answers(

@@ -20,16 +20,13 @@ from metrist.data.pairs import GoodBad, write_good_bad
 from metrist.errors import InputError, RunError, SpecError
 from metrist.models.devices import Options
 from metrist.models.reward_layout import Layout
-from metrist.studies.heap import crew
-from metrist.studies.heap.answers import Answers, Result
-from metrist.studies.heap.choosing import CHOICES, Search, _Subject, _Trial, check_search, values
-from metrist.studies.heap.clusters import clusters
-from metrist.studies.heap.jobs import Job, jobs
-from metrist.studies.heap.material import read, split_material, write_split
-from metrist.studies.heap.orders import Order
-from metrist.studies.heap.settings import Settings
+from metrist.studies.heap import worker_pool
+from metrist.studies.heap.callbacks import Silent
+from metrist.studies.heap.dataset import read, split_material, write_split
+from metrist.studies.heap.hyperparameters import CHOICES, Search, _Subject, _Trial, check_search, values
+from metrist.studies.heap.jobs import Answers, Job, Order, Result, Settings, jobs
 from metrist.studies.heap.study import Study, found_in, paper_change, run
-from metrist.studies.heap.watching import Silent
+from metrist.studies.heap.tables import clusters
 from metrist.train.recipe import Recipe
 from metrist.train.task import Watcher
 
@@ -236,14 +233,14 @@ def test_one_failure_does_not_stop_the_others(study: Study) -> None:
 
 
 def test_a_fault_of_any_kind_does_not_stop_the_others(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = crew.run
+    real = worker_pool.run
 
     def faulty(order: Order, watcher: Watcher) -> Result:
         if order.job.target == "AG":
             raise ValueError("no such tensor")
         return real(order, watcher)
 
-    monkeypatch.setattr(crew, "run", faulty)
+    monkeypatch.setattr(worker_pool, "run", faulty)
     told = Told()
     outcome = run(replace(study, setups=("single",), seeds=1), told)
     assert outcome.failures == told.failures == {"single-AG-seed0-authors": "ValueError: no such tensor"}
@@ -327,7 +324,7 @@ def test_each_criterion_may_have_its_own_paraphrase(study: Study, monkeypatch: p
         )
         result.write(order.folder / "results.json")
 
-    monkeypatch.setattr(crew, "run", fake)
+    monkeypatch.setattr(worker_pool, "run", fake)
     outcome = run(replace(study, setups=("multi",), seeds=1, choose=("instruction",)))
     assert asked == [{}, {"AG": 1, "AV": 1}, {"AG": 2, "AV": 2}, {"AG": 1, "AV": 0}]
     assert outcome.found.results[0].settings["instructions"] == {"AG": 1, "AV": 0}

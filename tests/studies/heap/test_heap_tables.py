@@ -16,14 +16,10 @@ from metrist import criteria
 from metrist.cli.training_progress import under_way
 from metrist.errors import InputError
 from metrist.report.tables import Table
-from metrist.studies.heap.answers import Answers, Result
-from metrist.studies.heap.estimates import Figure
-from metrist.studies.heap.found import Found, read_results, readings
-from metrist.studies.heap.jobs import Job, SetupName
-from metrist.studies.heap.sizes import of_paper
-from metrist.studies.heap.spreads import Printed, Spread
+from metrist.studies.heap.jobs import Answers, Job, Result, SetupName
+from metrist.studies.heap.results import Figure, Found, read_results, readings
 from metrist.studies.heap.study import found_in
-from metrist.studies.heap.tables import tables
+from metrist.studies.heap.tables import Printed, Spread, of_paper, tables
 
 SUITE = criteria.suite("heap")
 SIZES = {"AG": 381, "AV": 463, "QA": 1917, "HSO": 16503}

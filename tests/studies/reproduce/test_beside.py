@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from metrist.evaluate.meta.dataset import Judged
 from metrist.evaluate.meta.join import join
-from metrist.studies.reproduce.beside import agreements
+from metrist.studies.reproduce.comparison import agreements
 
 Made = Callable[[list[dict[str, Any]]], Judged]
 

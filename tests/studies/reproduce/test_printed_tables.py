@@ -7,9 +7,10 @@ import pytest
 from metrist.errors import RunError
 from metrist.metrics.registry import build
 from metrist.stats.measures import measure
-from metrist.studies.reproduce import peers, shipped, shipped_preference
-from metrist.studies.reproduce.printed import PrintedTable, chosen, names, printed_table
-from metrist.studies.reproduce.sentences import by_sentence
+from metrist.studies.reproduce import peers, shipped
+from metrist.studies.reproduce import shipped as shipped_preference
+from metrist.studies.reproduce.dataset import by_sentence
+from metrist.studies.reproduce.published import PrintedTable, chosen, names, printed_table
 
 TABLES = [name for name in names() if name not in (peers.NAME, shipped_preference.NAME, *shipped.NAMES)]
 

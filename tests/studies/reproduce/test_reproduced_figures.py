@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from made_material import compared, factual, write_data
 
-from metrist.studies.reproduce.figures import Reproduced, reproduced
-from metrist.studies.reproduce.material import Material
-from metrist.studies.reproduce.printed import Block, printed_table
-from metrist.studies.reproduce.tables import is_off, summary_of
+from metrist.studies.reproduce.comparison import Reproduced, reproduced
+from metrist.studies.reproduce.dataset import Material
+from metrist.studies.reproduce.page import is_off, summary_of
+from metrist.studies.reproduce.published import Block, printed_table
 
 RANK19 = Block(
     label="ROUGE-1",

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from metrist.cli.reproduce import reproduce as reproduce_verb
 from metrist.errors import RunError
 from metrist.studies.reproduce import peers
-from metrist.studies.reproduce.material import Material, data_folder
+from metrist.studies.reproduce.dataset import Material, data_folder
 from metrist.studies.reproduce.page import as_markdown, reproduce
-from metrist.studies.reproduce.printed import names
+from metrist.studies.reproduce.published import names
 
 ROOT = Path(__file__).resolve().parents[3]
 

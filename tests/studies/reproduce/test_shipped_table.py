@@ -11,8 +11,8 @@ from made_material import factual, write_data
 from metrist.metrics.registry import build
 from metrist.stats.measures import measure
 from metrist.studies.reproduce import shipped
-from metrist.studies.reproduce.material import Material
-from metrist.studies.reproduce.printed import facts
+from metrist.studies.reproduce.dataset import Material
+from metrist.studies.reproduce.published import facts
 
 
 @pytest.fixture(params=shipped.NAMES)

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from metrist.errors import RunError
-from metrist.evaluate.audit import parts
-from metrist.evaluate.audit.analyses import analysis_findings
-from metrist.evaluate.audit.card import Finding, JudgeCard, checked_card_path
-from metrist.evaluate.audit.certainty import Floats
-from metrist.evaluate.audit.grading import Grader, check_some_graded
-from metrist.evaluate.audit.material import Material, gather
-from metrist.evaluate.audit.people import choice_findings, people_findings
-from metrist.evaluate.audit.probes import probe_findings
+from metrist.evaluate.audit import findings as parts
+from metrist.evaluate.audit.findings import analysis_findings, choice_findings, people_findings
+from metrist.evaluate.audit.intervals import Floats
+from metrist.evaluate.audit.judge import Finding, Grader, JudgeCard, check_some_graded, checked_card_path
+from metrist.evaluate.audit.sample import Material, gather, probe_findings
 from metrist.io import read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import catalog

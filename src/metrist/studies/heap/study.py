@@ -17,16 +17,24 @@ from metrist.criteria import Suite
 from metrist.errors import InputError, RunError, did_you_mean
 from metrist.io.writer import whole
 from metrist.report.tables import Table
-from metrist.studies.heap.choosing import BUDGET, LOG, Search, check_search, in_words
-from metrist.studies.heap.clusters import clusters
-from metrist.studies.heap.crew import Crew, Failures
-from metrist.studies.heap.found import Found, readings
-from metrist.studies.heap.jobs import Codes, Job, SetupName, SplitName, jobs
-from metrist.studies.heap.material import Material, read, write_split
-from metrist.studies.heap.orders import RESULTS, Order, differing_settings
-from metrist.studies.heap.settings import Change, Settings
-from metrist.studies.heap.tables import tables, to_data, to_markdown
-from metrist.studies.heap.watching import Silent, StudyWatcher
+from metrist.studies.heap.callbacks import Silent, StudyWatcher
+from metrist.studies.heap.dataset import Material, read, write_split
+from metrist.studies.heap.hyperparameters import BUDGET, LOG, Search, check_search, in_words
+from metrist.studies.heap.jobs import (
+    RESULTS,
+    Change,
+    Codes,
+    Job,
+    Order,
+    Settings,
+    SetupName,
+    SplitName,
+    differing_settings,
+    jobs,
+)
+from metrist.studies.heap.results import Found, readings
+from metrist.studies.heap.tables import clusters, tables, to_data, to_markdown
+from metrist.studies.heap.worker_pool import Crew, Failures
 
 _ABOUT, _CHOSEN = "study.json", "chosen.json"
 

@@ -17,9 +17,8 @@ from metrist.errors import InputError
 from metrist.models.devices import Options, torch_for
 from metrist.models.loading import load
 from metrist.models.protocols import Reward
-from metrist.studies.heap.answers import Answers, Result
-from metrist.studies.heap.material import Material, read, side, split_material
-from metrist.studies.heap.orders import RESULTS, Order
+from metrist.studies.heap.dataset import Material, read, side, split_material
+from metrist.studies.heap.jobs import RESULTS, Answers, Order, Result
 from metrist.train.examples import score_pairs
 from metrist.train.folder import TrainingFolder
 from metrist.train.preference import Request, train

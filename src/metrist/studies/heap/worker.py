@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from metrist.errors import MetristError
-from metrist.studies.heap.orders import Order
+from metrist.studies.heap.jobs import Order
 from metrist.studies.heap.training import run
 from metrist.train.task import Evaluation, Progress
 

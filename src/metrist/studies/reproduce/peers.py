@@ -11,9 +11,8 @@ from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.results import Figure
 from metrist.report.cells import Change, Count, Estimate, Number
 from metrist.report.tables import Column, Table
-from metrist.studies.reproduce.material import Material
-from metrist.studies.reproduce.printed import facts
-from metrist.studies.reproduce.tables import ABSENT
+from metrist.studies.reproduce.dataset import Material
+from metrist.studies.reproduce.published import ABSENT, facts
 
 NAME = "wmt23-en-de"
 #: What four decimals can tell apart.

@@ -17,11 +17,8 @@ import numpy as np
 from metrist.criteria import Suite
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.io.writer import whole
-from metrist.studies.heap.answers import Result
-from metrist.studies.heap.crew import Failures
-from metrist.studies.heap.jobs import Codes
-from metrist.studies.heap.orders import Order
-from metrist.studies.heap.settings import Change
+from metrist.studies.heap.jobs import Change, Codes, Order, Result
+from metrist.studies.heap.worker_pool import Failures
 
 LOG = "choices.jsonl"
 BUDGET = 12

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import resources
+from typing import Any
 
 import numpy as np
 
-from metrist.evaluate.audit.card import Finding, Verdict
-from metrist.evaluate.audit.certainty import (
+from metrist.errors import MetristError
+from metrist.evaluate.audit.intervals import (
     FEWEST,
     Floats,
     correlation_by_item,
@@ -18,9 +21,19 @@ from metrist.evaluate.audit.certainty import (
     share,
     unmeasured,
 )
-from metrist.evaluate.audit.grading import Grader
-from metrist.evaluate.audit.material import Material
+from metrist.evaluate.audit.judge import Finding, Grader, Verdict
+from metrist.evaluate.audit.sample import Material
+from metrist.evaluate.meta import meta_evaluate
+from metrist.llm import estimates
+from metrist.llm.base import LLM
+from metrist.llm.talk import Completion, Message, Sampling
 from metrist.metrics.comparator import Judgment
+from metrist.metrics.judge.grades import read_grades
+from metrist.metrics.judge.judge import materials_of
+from metrist.metrics.judge.rubrics import Aspect, Level
+from metrist.metrics.llm_metric import Unreadable, ask, spent
+from metrist.metrics.prompt_layout import REMINDER, filled, lay_out
+from metrist.metrics.prompt_layout import Material as Material_prompt_layout
 from metrist.records import Pair, Record
 from metrist.scores import Scores
 
@@ -222,3 +235,148 @@ def _entropy(counts: Sequence[int]) -> float:
         return math.nan
     shares = [count / total for count in counts if count]
     return abs(sum(one * math.log(one) for one in shares)) / math.log(len(counts))
+
+
+# How far the judge agrees with people, with the reference in the prompt and without it.
+
+
+_MEASURES = ("acc_eq", "spearman")
+
+
+def people_findings(material: Material, grades: Mapping[str, Floats], lower_is_better: bool) -> list[Finding]:
+    """Agreement of each column of grades, by aspect that people rated: pairwise accuracy with ties, and rank
+    correlation, on all outputs together."""
+    if not material.ratings:
+        return [unmeasured("people", "agreement with ratings", "the data have no human ratings")]
+    told = {name: column for name, column in grades.items() if not all(map(math.isnan, column))}
+    if not told:
+        return [unmeasured("people", "agreement with ratings", "no output has a grade")]
+    try:
+        found = meta_evaluate(
+            list(_rows(material, told)),
+            list(material.ratings),
+            list(_MEASURES),
+            group="none",
+            test="none",
+            lower_is_better=list(told) if lower_is_better else (),
+        )
+    except MetristError as fault:
+        return [unmeasured("people", "agreement with ratings", str(fault))]
+    return [
+        Finding(
+            part="people",
+            name=f"{figure.measure} with {figure.aspect}, {figure.metric}",
+            value=figure.value,
+            low=figure.low,
+            high=figure.high,
+            n=figure.n,
+            unit="outputs",
+            beside=_baselines(figure.chance, figure.all_ties),
+            details={} if math.isnan(figure.chance) else {"chance": figure.chance, "all_ties": figure.all_ties},
+        )
+        for figure in found.figures
+        if figure.metric in told and not math.isnan(figure.value)
+    ]
+
+
+def _baselines(chance: float, all_ties: float) -> str:
+    """What a metric reaches that knows nothing: pairwise accuracy is no share of which half would be chance."""
+    if math.isnan(chance) or math.isnan(all_ties):
+        return ""
+    return f"chance {chance:.3f}, all ties {all_ties:.3f}"
+
+
+def choice_findings(material: Material, judgments: Sequence[Judgment]) -> list[Finding]:
+    """How often the judge chooses between two outputs as most people did."""
+    findings = []
+    for aspect, votes in material.votes.items():
+        keys = [(pair.first.item, pair.first.system, pair.second.system) for pair in material.pairs]
+        sides = zip(map(votes.choice, keys), (one.preference for one in judgments), strict=True)
+        both = [(human, own) for human, own in sides if human is not None and own is not None]
+        hits = sum(human == own for human, own in both)
+        coin = sum(human != "tie" for human, _ in both) / 2 / len(both) if both else math.nan
+        name = f"choices as people's by {aspect}"
+        told = share("people", name, hits, len(both), "pairs", details={"chance": coin})
+        findings.append(replace(told, beside="" if math.isnan(coin) else f"chance {coin:.3f}"))
+    return findings
+
+
+def _rows(material: Material, grades: Mapping[str, Floats]) -> list[dict[str, Any]]:
+    rows = []
+    for i, record in enumerate(material.records):
+        key = (record.item, record.system)
+        ratings = {aspect: column[key] for aspect, column in material.ratings.items() if key in column}
+        scores = {name: float(column[i]) for name, column in grades.items() if not math.isnan(column[i])}
+        rows.append(
+            {
+                "item": record.item,
+                "system": record.system,
+                "output": record.output,
+                "ratings": ratings,
+                "scores": scores,
+            }
+        )
+    return rows
+
+
+# Does the judge make things up? A second LLM reads its reasons beside the texts and says yes or no (paper 001, Tables
+# 22 and 23).
+
+
+#: Analyses that are checked: enough for an interval, and twice as many as the paper's twenty.
+MOST = 40
+_PART, _NAME = "analyses", "made-up analyses"
+_MADE_UP = Aspect("made_up", "Is anything made up?", (Level("yes", 1), Level("no", 0)), categorical=True)
+
+
+def analysis_findings(
+    second: LLM | None, records: Sequence[Record], scores: Scores
+) -> tuple[list[Finding], Mapping[str, Any]]:
+    """The share of the judge's analyses that the second LLM holds to be made up in part, and what its answers took."""
+    if second is None:
+        return [unmeasured(_PART, _NAME, "no second LLM was named (--second-llm)")], {}
+    told = _told(records, scores)
+    if not told:
+        return [unmeasured(_PART, _NAME, "the judge gave no reasons")], {}
+    answers, marks, texts = _asked(second, told)
+    read = map(_verdict, answers, marks, texts)
+    verdicts = [one for one in read if one is not None]
+    used = spent(answers)
+    details = {"checked_by": str(second), "unread": len(told) - len(verdicts), **used}
+    return [share(_PART, _NAME, sum(verdicts), len(verdicts), "analyses", above=0.1, details=details)], used
+
+
+def _told(records: Sequence[Record], scores: Scores) -> list[tuple[Record, str]]:
+    """The outputs whose analyses are checked, each with its analysis; a dry run counts on one for each output."""
+    if estimates.current() is not None:
+        return [(record, scores.explanations.get(i, estimates.TO_COME)) for i, record in enumerate(records)][:MOST]
+    return [(records[i], said) for i, said in sorted(scores.explanations.items()) if i not in scores.failures][:MOST]
+
+
+def _asked(
+    second: LLM, told: Sequence[tuple[Record, str]]
+) -> tuple[list[Completion], list[str], list[tuple[str, ...]]]:
+    """The answers, with the mark that each is to carry and the texts that it is about."""
+    materials = [
+        [*materials_of(record, references=bool(record.references)), Material_prompt_layout("analysis", said)]
+        for record, said in told
+    ]
+    laid = [lay_out(one) for one in materials]
+    asked = [(Message("user", filled(_prompt(), reminder=REMINDER, material=one.text, mark=one.mark)),) for one in laid]
+    answers = ask(second, asked, Sampling())
+    return answers, [one.mark for one in laid], [tuple(one.text for one in some) for some in materials]
+
+
+def _verdict(answer: Completion, mark: str, texts: Sequence[str]) -> bool | None:
+    if answer.failure is not None:
+        return None
+    try:
+        found = read_grades(answer.text, [_MADE_UP], mark, texts)
+    except Unreadable:
+        return None
+    level = found.levels.get(_MADE_UP.name)
+    return None if level is None else bool(level.value)
+
+
+def _prompt() -> str:
+    return (resources.files("metrist.evaluate.audit") / "analysis.md").read_text(encoding="utf-8").strip()

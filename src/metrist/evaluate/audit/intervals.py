@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.evaluate.audit.card import Finding, Verdict
+from metrist.evaluate.audit.judge import Finding, Verdict
 from metrist.stats.resampling import pooled_interval
 
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""What the papers print: one TOML file per table in the folder `printed` beside this module.
+"""What the papers print: one TOML file per table in the folder `published_tables` beside this module.
 
 A table has `title`, `caption`, `notes`, `decimals`, `scale` (what our figures are multiplied by) and `blocks`. A block
 is a metric computed in one way, on one or more data sets:
@@ -114,4 +114,7 @@ def _block(block: dict[str, Any]) -> Block:
 
 
 def _folder() -> Any:
-    return resources.files(__package__) / "printed"
+    return resources.files(__package__) / "published_tables"
+
+
+ABSENT = "data not at hand"

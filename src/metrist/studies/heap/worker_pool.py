@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import MetristError
-from metrist.studies.heap.orders import Order
+from metrist.studies.heap.callbacks import OneOf, StudyWatcher
+from metrist.studies.heap.jobs import Order
 from metrist.studies.heap.training import run
-from metrist.studies.heap.watching import OneOf, StudyWatcher
 from metrist.train.task import Evaluation, Progress
 
 #: A worker that is told to stop writes a checkpoint first; one that takes longer is ended.
