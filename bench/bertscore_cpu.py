@@ -92,7 +92,7 @@ def package(model: str) -> Scorer:
 
 
 def metrist(model: str) -> Scorer:
-    from metrist.metrics.bertscore import BertScore
+    from metrist.metrics.embedding.bertscore import BertScore
     from metrist.metrics.shard import Shard
     from metrist.records import Record
 

@@ -33,8 +33,8 @@ class Contender:
 
 def metrist(*specs: str) -> Callable[[], Prepare]:
     def start() -> Prepare:
-        from metrist.metrics import porter
-        from metrist.metrics.registry import build
+        from metrist.metrics.catalog import build
+        from metrist.metrics.lexical import tokenizers
         from metrist.metrics.shard import Shard
         from metrist.records import Record
 
@@ -42,7 +42,7 @@ def metrist(*specs: str) -> Callable[[], Prepare]:
 
         def prepare(pairs: Sequence[TextPair]) -> Run:
             records = [Record(item="", system="", output=o, references=(r,)) for o, r in pairs]
-            porter._remembered.cache_clear()
+            tokenizers._remembered.cache_clear()
 
             def run() -> Any:
                 shard = Shard(records)

@@ -14,7 +14,7 @@ import pytest
 from metrist.compat import BARTScorer
 from metrist.compat.bart_scorer import _usable
 from metrist.errors import ModelError, RunError
-from metrist.metrics.bartscore import CNN, CONVERSION
+from metrist.metrics.likelihood.likelihood import CNN, CONVERSION
 
 SOURCES = ["the small cat sat on the mat.", "news of the day in london", "a dog", "the small cat sat on the mat."]
 TARGETS = ["the cat sat", "the president said that it was a very good day, and people ran", "", "it is not a dog!"]

@@ -15,8 +15,8 @@ from metrist.cli.app import main
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.prompts import PromptStudy, Tried, aspect_groups, search_prompts
 from metrist.evaluate.prompts.result import ALL
-from metrist.metrics import likelihood
-from metrist.metrics.likelihood import NO_PROMPT, Likelihood
+from metrist.metrics.likelihood import likelihood
+from metrist.metrics.likelihood.likelihood import NO_PROMPT, Likelihood
 from metrist.models import weights
 from word_model import WordModel, mean
 

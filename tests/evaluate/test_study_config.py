@@ -10,7 +10,7 @@ import pytest
 from fault_server import FaultServer, answer
 from metrist.errors import InputError, MetristError, RunError, SpecError
 from metrist.evaluate.config import read_config, run_config
-from metrist.metrics.match import Exact
+from metrist.metrics.lexical.match import Exact
 from metrist.scores import Scores
 
 ROWS = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from metrist.kernels import Tokens, twin
+from metrist.kernels import Tokens, reference
 
 
 def _compiled() -> ModuleType | None:
@@ -23,7 +23,7 @@ def _compiled() -> ModuleType | None:
 compiled = _compiled()
 needs_compiled = pytest.mark.skipif(compiled is None, reason="the kernels are not compiled here")
 both_flavours = pytest.mark.parametrize(
-    "kernels", [pytest.param(twin, id="twin"), pytest.param(compiled, id="compiled", marks=needs_compiled)]
+    "kernels", [pytest.param(reference, id="twin"), pytest.param(compiled, id="compiled", marks=needs_compiled)]
 )
 
 # Few letters, so that tokens meet again; and what scanners stumble over: markup, digits by stops, odd spaces, marks,

@@ -84,7 +84,7 @@ def test_union_hits_of_long_lines_are_those_of_rouge_score(kernels: ModuleType) 
 def test_the_walk_through_blocks_is_that_through_the_table(
     kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.kernels.twin.lcs._WIDTH", 5)
+    monkeypatch.setattr("metrist.kernels.reference.text._WIDTH", 5)
     rng = random.Random(3)
     for _ in range(60):
         texts = [[_random_words(rng, rng.randrange(40), 4)] for _ in range(2)]

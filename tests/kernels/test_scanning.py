@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from metrist.kernels import SEPARATOR, SINGLE, WORD, CharClasses, twin
+from metrist.kernels import SEPARATOR, SINGLE, WORD, CharClasses, reference
 
 LATIN = CharClasses(lambda c: WORD if c in string.ascii_lowercase + string.digits else SEPARATOR, case="lower")
 SPACES = CharClasses(lambda c: SEPARATOR if c.isspace() else WORD)
@@ -52,7 +52,7 @@ def test_a_single_character_is_a_token_alone(kernels: ModuleType) -> None:
 def test_compiled_scan_equals_its_twin(given_texts: list[str]) -> None:
     assert compiled is not None
     for classes in (LATIN, SPACES, SCRIPTS):
-        assert same(compiled.scan(given_texts, classes), twin.scan(given_texts, classes))
+        assert same(compiled.scan(given_texts, classes), reference.scan(given_texts, classes))
 
 
 @needs_compiled
@@ -60,7 +60,7 @@ def test_compiled_scan_equals_its_twin(given_texts: list[str]) -> None:
 def test_the_other_compiled_scanners_equal_their_twins(given_texts: list[str]) -> None:
     assert compiled is not None
     for name in ("scan_13a", "scan_chrf_words", "characters"):
-        assert same(getattr(compiled, name)(given_texts), getattr(twin, name)(given_texts))
+        assert same(getattr(compiled, name)(given_texts), getattr(reference, name)(given_texts))
 
 
 @both_flavours

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metrist.errors import InputError
-from metrist.metrics.document_frequencies import document_frequencies, fingerprint, texts_of
+from metrist.metrics.token_weights import document_frequencies, fingerprint, texts_of
 
 
 class Letters:

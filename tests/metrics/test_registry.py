@@ -19,8 +19,8 @@ import tiny_rewards
 from metrist.errors import ModelError, SpecError
 from metrist.metrics import registry
 from metrist.metrics.base import Metric
-from metrist.metrics.descriptive import Length
-from metrist.metrics.registry import build, example, names
+from metrist.metrics.catalog import build, example, names
+from metrist.metrics.lexical.descriptive import Length
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
@@ -363,7 +363,9 @@ def points(*pairs: tuple[str, str]) -> importlib.metadata.EntryPoints:
 
 
 def test_other_packages_add_metrics_through_entry_points(monkeypatch):
-    added = points(("size", "metrist.metrics.descriptive:Length"), ("rougeL", "json:loads"), ("gone", "no_such:Thing"))
+    added = points(
+        ("size", "metrist.metrics.lexical.descriptive:Length"), ("rougeL", "json:loads"), ("gone", "no_such:Thing")
+    )
     monkeypatch.setattr(registry, "entry_points", lambda group: added.select(group=group))
     assert [*names()[-2:]] == ["size", "gone"]
     assert build("size(unit='characters')") == Length(unit="characters")

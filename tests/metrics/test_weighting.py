@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from metrist.metrics.token_spans import spans
-from metrist.metrics.weighting import Rarity, content_words, prior, stop_words, weigher
+from metrist.metrics.model_metric import spans
+from metrist.metrics.token_weights import Rarity, content_words, prior, stop_words, weigher
 from word_model import WordModel
 
 

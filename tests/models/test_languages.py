@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError
-from metrist.metrics.prism_style import PrismStyle
+from metrist.metrics.likelihood.likelihood import PrismStyle
 from metrist.metrics.shard import Shard
 from metrist.models.devices import Options
 from metrist.models.loading import seq2seq

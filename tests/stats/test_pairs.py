@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist import kernels
-from metrist.kernels import twin
+from metrist.kernels import reference
 
-KERNELS = [pytest.param(kernels, id="chosen"), pytest.param(twin, id="twin")]
+KERNELS = [pytest.param(kernels, id="chosen"), pytest.param(reference, id="twin")]
 coarse = st.integers(0, 5).map(lambda number: number / 4)
 fine = st.floats(-1e300, 1e300)
 
@@ -51,7 +51,7 @@ def test_weighted_counts_are_those_of_every_pair_of_the_repeated_arrays(of: Modu
 @given(case=weighted())
 def test_rank_comoments_are_the_same_compiled_and_plain(case) -> None:
     *columns, _ = case
-    assert np.array_equal(kernels.rank_comoments_grouped(*columns), twin.rank_comoments_grouped(*columns))
+    assert np.array_equal(kernels.rank_comoments_grouped(*columns), reference.rank_comoments_grouped(*columns))
 
 
 @pytest.mark.parametrize("of", KERNELS)

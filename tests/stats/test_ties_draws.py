@@ -9,9 +9,16 @@ from unittest import mock
 import numpy as np
 import pytest
 
+<<<<<<< HEAD
 from metrist.kernels import windows
 from metrist.stats import tie_optimism as module
 from metrist.stats.bootstrap import drawn
+=======
+from metrist import kernels
+from metrist.kernels import reference
+from metrist.stats import tie_draws as module
+from metrist.stats.certainty import drawn
+>>>>>>> 7ea9fe8 (Group lexical, likelihood and embedding metrics and the kernels)
 from metrist.stats.grouping import estimate
 from metrist.stats.measures import acc_eq_measures
 from metrist.stats.resampling import interval, resample_counts
@@ -39,7 +46,7 @@ def counts(size: int, draws: int = 25, seed: int = 0) -> np.ndarray:
 def test_an_item_drawn_twice_is_two_groups(sample, average, compiled):
     items = counts(12)
     choice = Choice(sample=sample, groups=sample.item, average=average)
-    with mock.patch.object(windows, "have_compiled", compiled and windows.have_compiled):
+    with mock.patch.object(kernels, "_kernels", kernels._kernels if compiled else reference):
         found = choice.anew(Draws(items=items))
     for draw, times in enumerate(items):
         copies = np.repeat(np.arange(12), times.astype(int))

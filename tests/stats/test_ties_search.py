@@ -12,7 +12,8 @@ from brute_ties import best
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metrist.kernels import windows
+from metrist import kernels
+from metrist.kernels import reference
 from metrist.stats import threshold_search
 from metrist.stats.threshold_search import best_threshold
 from metrist.stats.ties import pairing
@@ -24,7 +25,7 @@ def narrow() -> AbstractContextManager[object]:
 
 
 def plain() -> AbstractContextManager[object]:
-    return mock.patch.object(windows, "have_compiled", False)
+    return mock.patch.object(kernels, "_kernels", reference)
 
 
 WAYS = pytest.mark.parametrize("way", [nullcontext, narrow, plain], ids=["as it is", "narrow", "without C"])

@@ -1,6 +1,6 @@
 """Fast loops over text: numbers in, numbers out, no policy.
 
-Compiled where the extension was built, plain Python elsewhere (`metrist.kernels.twin`), with equal results.
+Compiled where the extension was built, plain Python elsewhere (`metrist.kernels.reference`), with equal results.
 METRIST_KERNELS=python chooses the twin. Texts are any `str`; `outputs` and `references` are text numbers, one of each
 per pair.
 """
@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.kernels.columns import Counts, Floats, Ranked, Stretch
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel
 
 
 def _chosen() -> ModuleType:
     if os.environ.get("METRIST_KERNELS") == "python":
-        return importlib.import_module("metrist.kernels.twin")
+        return importlib.import_module("metrist.kernels.reference")
     try:
         return importlib.import_module("metrist.kernels.compiled")
     except ImportError:
-        return importlib.import_module("metrist.kernels.twin")
+        return importlib.import_module("metrist.kernels.reference")
 
 
 if TYPE_CHECKING:
-    from metrist.kernels import twin as _kernels
+    from metrist.kernels import reference as _kernels
 else:
     _kernels = _chosen()
 
@@ -40,11 +41,17 @@ __all__ = [
     "SINGLE",
     "WORD",
     "CharClasses",
+    "Ranked",
+    "Stretch",
     "Tokens",
+    "best_prefixes",
+    "beyond_counts",
     "characters",
     "clipped_matches",
     "clipped_matches_grouped",
     "from_lists",
+    "gap_histogram",
+    "gaps_kept",
     "have_compiled",
     "lcs_lengths",
     "pair_counts",
@@ -148,3 +155,28 @@ def rank_comoments_grouped(
 def ter_edits(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
     """Translation edits (insertions, deletions, substitutions, moves) per pair, as sacrebleu's Tercom search finds."""
     return _kernels.ter_edits(tokens, outputs, references)
+
+
+def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
+    """Pairs whose gap is above epsilon, per threshold and group: tied by humans, concordant, and all of them."""
+    return _kernels.beyond_counts(ranked, epsilons)
+
+
+def gap_histogram(ranked: Ranked, units: Counts, stretch: Stretch, buckets: int) -> Counts:
+    """The pairs of a stretch by bucket, in units of their group times both weights: tied by humans, concordant,
+    discordant."""
+    return _kernels.gap_histogram(ranked, units, stretch, buckets)
+
+
+def gaps_kept(
+    ranked: Ranked, units: Counts, stretch: Stretch, keep: NDArray[np.bool_], room: int
+) -> tuple[Floats, Counts] | None:
+    """The gaps, in no order, of pairs in kept buckets that are not discordant, and their units: negative where
+    concordant. Equal gaps may come as one. None if there are more than `room`."""
+    return _kernels.gaps_kept(ranked, units, stretch, keep, room)
+
+
+def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weights: Floats) -> tuple[Floats, Counts]:
+    """For each row of group weights: the greatest weighted sum of gains from the first up to one of `lasts`, and which
+    of `lasts` is the first to reach it; 0 and -1 where none is above 0."""
+    return _kernels.best_prefixes(gains, groups, lasts, weights)

@@ -9,15 +9,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metrist.kernels import _native
-from metrist.kernels.arranging import arranged, check_columns, check_weights, levels_in_group
+from metrist.kernels.columns import (
+    Counts,
+    Floats,
+    Ranked,
+    Stretch,
+    arranged,
+    check_columns,
+    check_weights,
+    levels_in_group,
+)
+from metrist.kernels.reference.text import SYMBOLS_13A, cleaned_13a
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists
-from metrist.kernels.twin.scanning import SYMBOLS_13A, cleaned_13a
 
 __all__ = [
+    "best_prefixes",
+    "beyond_counts",
     "characters",
     "clipped_matches",
     "clipped_matches_grouped",
     "from_lists",
+    "gap_histogram",
+    "gaps_kept",
     "lcs_lengths",
     "pair_counts_grouped",
     "rank_comoments_grouped",
@@ -110,6 +123,32 @@ def rank_comoments_grouped(
     levels = levels_in_group(human, starts), levels_in_group(metric, starts)
     _native.rank_comoments(*levels, _places(starts), np.ascontiguousarray(weights, np.float64), found, len(weights))
     return found
+
+
+def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
+    counts = np.zeros((len(epsilons), len(ranked.starts) - 1, 3), np.int64)
+    _native.beyond_counts(*ranked, np.ascontiguousarray(epsilons), counts)
+    return counts
+
+
+def gap_histogram(ranked: Ranked, units: Counts, stretch: Stretch, buckets: int) -> Counts:
+    table = np.zeros((buckets, 3), np.int64)
+    _native.gap_histogram(*ranked, units, *stretch, table)
+    return table
+
+
+def gaps_kept(
+    ranked: Ranked, units: Counts, stretch: Stretch, keep: NDArray[np.bool_], room: int
+) -> tuple[Floats, Counts] | None:
+    gaps, gains = np.empty(room), np.empty(room, np.int64)
+    count = _native.gaps_kept(*ranked, units, *stretch, np.ascontiguousarray(keep), gaps, gains)
+    return (gaps[:count], gains[:count]) if count <= room else None
+
+
+def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weights: Floats) -> tuple[Floats, Counts]:
+    best, at = np.empty(len(weights)), np.empty(len(weights), np.int64)
+    _native.best_prefixes(gains, groups, lasts, np.ascontiguousarray(weights), best, at)
+    return best, at
 
 
 _Pairs = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]

@@ -17,10 +17,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+<<<<<<< HEAD
 from metrist.errors import RunError
 from metrist.kernels import windows
 from metrist.stats import Counts, Floats
 from metrist.stats.ties import Pairing, count_gaps, greatest_gap, some_gaps
+=======
+from metrist import kernels
+from metrist.stats.gaps import count_gaps, greatest_gap, some_gaps
+from metrist.stats.ties import Counts, Floats, Pairing
+>>>>>>> 7ea9fe8 (Group lexical, likelihood and embedding metrics and the kernels)
 
 #: Pairs that are sorted at once; fewer than this are sorted without further thought.
 _FEW = 1 << 12
@@ -143,8 +149,8 @@ class _Search:
     def _exhaust(self, stretch: _Stretch) -> None:
         buckets = 1 if stretch.pairs <= _FEW else min(_BUCKETS, max(_FEWEST, stretch.pairs // 4))
         scale = buckets / (stretch.high - stretch.low)
-        cut = windows.Stretch(stretch.low, stretch.high, stretch.low, scale)
-        won, lost, _ = windows.gap_histogram(*self._columns, cut, buckets).T
+        cut = kernels.Stretch(stretch.low, stretch.high, stretch.low, scale)
+        won, lost, _ = kernels.gap_histogram(*self._columns, cut, buckets).T
         found = _Buckets(cut, stretch.right, won, lost)
         hopeful = self._hopeful(found.bounds(), stretch.low) & (found.bounds() >= found.after().max())
         kept = np.flatnonzero(hopeful & (won + lost > 0))
@@ -182,7 +188,7 @@ class _Search:
         keep = np.zeros(len(found.won), np.bool_)
         keep[kept] = True
         part = found.cut._replace(low=inner.low, high=inner.high)
-        listed = windows.gaps_kept(*self._columns, part, keep, room)
+        listed = kernels.gaps_kept(*self._columns, part, keep, room)
         if listed is None:
             return False
         order = np.argsort(listed[0])
@@ -200,7 +206,7 @@ class _Search:
 class _Buckets:
     """The pairs of a stretch by their gap: units won and lost in each bucket, and the units right before the first."""
 
-    cut: windows.Stretch
+    cut: kernels.Stretch
     right: int
     won: Counts
     lost: Counts

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from metrist.metrics.base import Metric
-from metrist.metrics.likelihood import Likelihood
-from metrist.metrics.prompts import NONE
+from metrist.metrics.likelihood.layout import NONE
+from metrist.metrics.likelihood.likelihood import Likelihood
 from metrist.metrics.shard import Shard
 from metrist.records import Need
 from metrist.scores import Scores

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.metrics.likelihood import NO_PROMPT
+from metrist.metrics.likelihood.likelihood import NO_PROMPT
 from metrist.report.cells import Change, Count, Number, Share, or_none
 from metrist.report.tables import Column, Table
 

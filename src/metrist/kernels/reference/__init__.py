@@ -1,0 +1,41 @@
+"""The kernels in plain Python and numpy: they define the results and run where the extension was not compiled."""
+
+from metrist.kernels.reference.ranking import (
+    best_prefixes,
+    beyond_counts,
+    gap_histogram,
+    gaps_kept,
+    pair_counts_grouped,
+    rank_comoments_grouped,
+)
+from metrist.kernels.reference.ter import ter_edits
+from metrist.kernels.reference.text import (
+    characters,
+    clipped_matches,
+    clipped_matches_grouped,
+    lcs_lengths,
+    scan,
+    scan_13a,
+    scan_chrf_words,
+    union_lcs_hits,
+)
+from metrist.kernels.tokens import from_lists
+
+__all__ = [
+    "best_prefixes",
+    "beyond_counts",
+    "characters",
+    "clipped_matches",
+    "clipped_matches_grouped",
+    "from_lists",
+    "gap_histogram",
+    "gaps_kept",
+    "lcs_lengths",
+    "pair_counts_grouped",
+    "rank_comoments_grouped",
+    "scan",
+    "scan_13a",
+    "scan_chrf_words",
+    "ter_edits",
+    "union_lcs_hits",
+]

@@ -1,0 +1,295 @@
+"""Pairs of outputs, counted by how two columns order them, for many weightings at once.
+
+The heart is one count: for each output, how much weight of lower human level lies before its tie window. Levels are
+compared bit by bit: two levels differ first at some bit, where the lower has 0 and the higher 1. So for each bit the
+outputs are brought together that share all higher bits, still in the metric's order, and a running sum over those with
+a 0 answers for all those with a 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.kernels.columns import (
+    Arranged,
+    Counts,
+    Floats,
+    LevelNumbers,
+    Levels,
+    Places,
+    Ranked,
+    Stretch,
+    arranged,
+    check_columns,
+    check_weights,
+    group_numbers,
+    levels_of,
+    segment_sums,
+)
+
+BAD_WEIGHTS: Final = "weights must be whole numbers, none negative, that add up to less than 2**31 in each draw"
+_AT_ONCE: Final = 1 << 19
+
+
+def pair_counts_grouped(
+    human: Floats, metric: Floats, weights: Floats, starts: Places, epsilon: float = 0.0
+) -> NDArray[np.int64]:
+    outputs = arranged(human, metric, starts, epsilon)
+    whole = _whole(weights, len(outputs.order))
+    rows = max(1, _AT_ONCE // max(1, len(human)))
+    blocks = [_counts(outputs, whole[i : i + rows]) for i in range(0, len(whole), rows)]
+    return np.concatenate([np.empty((0, len(starts) - 1, 5), np.int64), *blocks])
+
+
+def _whole(weights: Floats, outputs: int) -> NDArray[np.int64]:
+    check_weights(weights, outputs)
+    if not ((weights >= 0) & (weights < 2**31)).all() or (weights.sum(axis=1) >= 2**31).any():
+        raise ValueError(BAD_WEIGHTS)
+    whole = weights.astype(np.int64)
+    if (whole != weights).any():
+        raise ValueError(BAD_WEIGHTS)
+    return whole
+
+
+def _counts(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+    weights = weights[:, outputs.order]
+    bits = int(outputs.levels.max(initial=0)).bit_length()
+    levels = (group_numbers(outputs.starts) << bits) + outputs.levels
+    below = _weight_below(levels, outputs.lows, weights, bits)
+    same = _weight_same(levels, outputs.lows, weights)
+    running = _running(weights)
+    before = running[:, outputs.lows] - running[:, outputs.starts[group_numbers(outputs.starts)]]
+
+    def summed(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        upto = _running(weights * values)
+        return upto[:, outputs.starts[1:]] - upto[:, outputs.starts[:-1]]
+
+    concordant, human_tied = summed(below), summed(same)
+    discordant = summed(before - below - same)
+    total = _pairs(running[:, outputs.starts[1:]] - running[:, outputs.starts[:-1]])
+    both = _human_ties(levels, outputs.starts, weights, bits) - human_tied
+    metric_tied = total - concordant - discordant - human_tied - both
+    return np.stack([concordant, discordant, human_tied, metric_tied, both], axis=-1)
+
+
+def _weight_below(levels: Places, lows: Places, weights: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
+    below = np.zeros_like(weights)
+    for bit in range(bits):
+        zero = (levels >> bit) & 1 == 0
+        above = levels >> (bit + 1)
+        together, begin, end = _windows(above, lows)
+        running = _running(np.where(zero, weights, 0)[:, together])
+        below += np.where(zero, 0, running[:, end] - running[:, begin])
+    return below
+
+
+def _weight_same(levels: Places, lows: Places, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+    together, begin, end = _windows(levels, lows)
+    running = _running(weights[:, together])
+    return running[:, end] - running[:, begin]
+
+
+def _windows(keys: Places, lows: Places) -> tuple[Places, Places, Places]:
+    """The order that brings equal keys together, and where in it, for each output, the equal ones before its low lie.
+    A low never lies before its output's own group, whose keys are its own; so an end is never before its begin."""
+    together = np.argsort(keys, kind="stable")
+    length = len(keys) + 1
+    places = keys[together] * length + together
+    begin = np.searchsorted(places, keys * length)
+    return together, begin, np.searchsorted(places, keys * length + lows)
+
+
+def _human_ties(levels: Places, starts: Places, weights: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
+    together = np.argsort(levels, kind="stable")
+    distinct, first = np.unique(levels[together], return_index=True)
+    running = _running(weights[:, together])
+    tied = _running(_pairs(np.diff(running[:, np.append(first, len(levels))], axis=1)))
+    cut = np.searchsorted(distinct, np.arange(len(starts)) << bits)
+    return tied[:, cut[1:]] - tied[:, cut[:-1]]
+
+
+def _running(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    sums = np.zeros((len(values), values.shape[1] + 1), np.int64)
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    return sums
+
+
+def _pairs(count: NDArray[np.int64]) -> NDArray[np.int64]:
+    return count * (count - 1) // 2
+
+
+# Comoments of weighted midranks. An output of weight w is there w times, tied with itself.
+
+
+#: Numbers worked on at once, few enough to stay in a core's cache; results do not depend on it.
+_AT_ONCE_RANKS: Final = 1 << 15
+
+
+def rank_comoments_grouped(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
+    check_columns(human, metric, starts)
+    check_weights(weights, len(human))
+    levels = levels_of(human, starts), levels_of(metric, starts)
+    found = np.empty((len(weights), len(starts) - 1, 5))
+    rows = max(1, _AT_ONCE_RANKS // max(1, len(human)))
+    for first in range(0, len(weights), rows):
+        block = slice(first, first + rows)
+        found[block] = _block(levels, weights[block], starts)
+    return found
+
+
+def _block(levels: tuple[Levels, Levels], weights: Floats, starts: Places) -> Floats:
+    (x, x_weight), (y, y_weight) = (_distances(side, weights) for side in levels)
+    products = weights * x.take(levels[0].level, axis=1) * y.take(levels[1].level, axis=1)
+    columns = [
+        segment_sums(x_weight * x * x, levels[0].starts),
+        segment_sums(y_weight * y * y, levels[1].starts),
+        segment_sums(products, starts),
+        segment_sums((x_weight > 0).astype(np.float64), levels[0].starts),
+        segment_sums((y_weight > 0).astype(np.float64), levels[1].starts),
+    ]
+    return np.stack(columns, axis=-1)
+
+
+def _distances(levels: Levels, weights: Floats) -> tuple[Floats, Floats]:
+    """Twice the distance of each level's midrank from its group's mean rank, and the level's weight."""
+    weight = segment_sums(weights.take(levels.order, axis=1), levels.runs)
+    upto = np.zeros((len(weights), len(levels.runs)))
+    np.cumsum(weight, axis=1, out=upto[:, 1:])
+    ends = upto[:, levels.starts[:-1]] + upto[:, levels.starts[1:]]
+    return upto[:, :-1] + upto[:, 1:] - np.repeat(ends, np.diff(levels.starts), axis=1), weight
+
+
+# Pairs of outputs told apart by the gap between their scores.
+#
+# Outputs come group by group (`starts`), in a group by ascending score and, of equal scores, by descending human level.
+# So the outputs within a gap of a later one lie side by side before it, and an earlier output on a lower level makes a
+# concordant pair that no equal score can have. An output of weight w stands for w copies; copies of one output are not
+# paired here. Gaps are differences as rounded by the machine, which keeps their order.
+
+
+#: Pairs that are written out at once.
+_CHUNK = 1 << 20
+#: Prefix sums that are held at once.
+_PREFIXES = 1 << 21
+
+
+def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
+    scores, levels, weights, starts = ranked
+    counts = np.zeros((len(epsilons), len(starts) - 1, 3), np.int64)
+    if not len(scores):
+        return counts
+    firsts = _firsts(starts)
+    total = np.concatenate([[0], np.cumsum(weights)])
+    for row, epsilon in zip(counts, epsilons.tolist(), strict=True):
+        ends = _window_starts(scores, firsts, epsilon)
+        below, equal = _below_and_equal(levels, weights, firsts, ends)
+        per_output = np.stack([equal, below, total[ends] - total[firsts]], axis=1) * weights[:, None]
+        row[:] = np.add.reduceat(per_output, starts[:-1])
+    return counts
+
+
+def gap_histogram(ranked: Ranked, units: Counts, stretch: Stretch, buckets: int) -> Counts:
+    table = np.zeros((buckets, 3), np.int64)
+    for pairs in _pairs_between(ranked, units, stretch):
+        np.add.at(table, (stretch.buckets_of(pairs.gaps, buckets), pairs.relation), pairs.worth)
+    return table
+
+
+def gaps_kept(
+    ranked: Ranked, units: Counts, stretch: Stretch, keep: NDArray[np.bool_], room: int
+) -> tuple[Floats, Counts] | None:
+    gaps, gains = np.empty(0), np.empty(0, np.int64)
+    for pairs in _pairs_between(ranked, units, stretch):
+        kept = keep[stretch.buckets_of(pairs.gaps, len(keep))] & (pairs.relation < 2)
+        changes = np.where(pairs.relation == 0, pairs.worth, -pairs.worth)[kept]
+        gaps, gains = _added_up(np.concatenate([gaps, pairs.gaps[kept]]), np.concatenate([gains, changes]))
+        if len(gaps) > room:
+            return None
+    return gaps, gains
+
+
+def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weights: Floats) -> tuple[Floats, Counts]:
+    best, at = np.zeros(len(weights)), np.full(len(weights), -1, np.int64)
+    step = max(1, _PREFIXES // max(1, len(gains)))
+    for start in range(0, len(weights) if len(lasts) else 0, step):
+        sums = np.cumsum(weights[start : start + step, groups] * gains, axis=1)[:, lasts]
+        chosen = sums.argmax(axis=1)
+        found = sums[np.arange(len(sums)), chosen]
+        best[start : start + step] = np.maximum(found, 0)
+        at[start : start + step] = np.where(found > 0, chosen, -1)
+    return best, at
+
+
+class _Pairs(NamedTuple):
+    """Gap, relation (0 tied by humans, 1 concordant, 2 discordant) and units of some pairs."""
+
+    gaps: Floats
+    relation: NDArray[np.intp]
+    worth: Counts
+
+
+def _added_up(gaps: Floats, gains: Counts) -> tuple[Floats, Counts]:
+    distinct, which = np.unique(gaps, return_inverse=True)
+    sums = np.zeros(len(distinct), np.int64)
+    np.add.at(sums, which, gains)
+    return distinct, sums
+
+
+def _firsts(starts: Counts) -> NDArray[np.int64]:
+    return np.repeat(starts[:-1], np.diff(starts))
+
+
+def _window_starts(scores: Floats, firsts: NDArray[np.int64], epsilon: float) -> NDArray[np.int64]:
+    """For each output the first of its group that is at most epsilon below it: by halving, all outputs at once."""
+    low, high = firsts, np.arange(len(scores))
+    while (low < high).any():
+        middle = (low + high) // 2
+        # Where the two have met, middle is that place and nothing changes any more.
+        near = (scores - scores[middle] <= epsilon) | (low == high)
+        high = np.where(near, middle, high)
+        low = np.where(near, low, middle + 1)
+    return low
+
+
+def _below_and_equal(levels: LevelNumbers, weights: Counts, low: Counts, high: Counts) -> tuple[Counts, Counts]:
+    """Weight, from each output's `low` up to its `high`, of those on a lower level, and of those on its own.
+
+    A wavelet matrix: bit by bit from the highest, outputs are parted into those whose bit is 0 and those whose bit is
+    1, and each range narrows to the part that still agrees with its output's level.
+    """
+    below = np.zeros(len(levels), np.int64)
+    keys, loads = levels, weights
+    for bit in reversed(range(int(levels.max()).bit_length())):
+        zero = (keys >> bit & 1) == 0
+        asks_one = (levels >> bit & 1) == 1
+        rank = np.concatenate([[0], np.cumsum(zero)])
+        load = np.concatenate([[0], np.cumsum(np.where(zero, loads, 0))])
+        below += np.where(asks_one, load[high] - load[low], 0)
+        low = np.where(asks_one, rank[-1] + low - rank[low], rank[low])
+        high = np.where(asks_one, rank[-1] + high - rank[high], rank[high])
+        parted = np.concatenate([np.flatnonzero(zero), np.flatnonzero(~zero)])
+        keys, loads = keys[parted], loads[parted]
+    load = np.concatenate([[0], np.cumsum(loads)])
+    return below, load[high] - load[low]
+
+
+def _pairs_between(ranked: Ranked, units: Counts, stretch: Stretch) -> Iterator[_Pairs]:
+    """The pairs whose gap is above `low` and at most `high`, in chunks."""
+    scores, levels, weights, starts = ranked
+    firsts = _firsts(starts)
+    begin, end = _window_starts(scores, firsts, stretch.high), _window_starts(scores, firsts, stretch.low)
+    unit = np.repeat(units, np.diff(starts)) * weights
+    sizes = end - begin
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    row = 0
+    while row < len(sizes):
+        stop = max(row + 1, int(np.searchsorted(before, before[row] + _CHUNK, side="right")) - 1)
+        later = np.repeat(np.arange(row, stop), sizes[row:stop])
+        earlier = np.arange(before[row], before[stop]) - before[later] + begin[later]
+        relation = np.sign(levels[later] - levels[earlier]) % 3
+        yield _Pairs(scores[later] - scores[earlier], relation, unit[later] * weights[earlier])
+        row = stop

@@ -1,0 +1,234 @@
+"""Texts into tokens."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, Tokens, from_lists, starts_of
+
+_MARKS = frozenset(string.punctuation)
+
+# The rules of mteval-v13a. Each is applied once, from left to right, to what the one before it left.
+
+_ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
+SYMBOLS_13A = frozenset(string.punctuation) - frozenset("',-.")
+_SYMBOL = re.compile(f"([{re.escape(''.join(sorted(SYMBOLS_13A)))}])")
+_STOP_AFTER_NON_DIGIT = re.compile(r"([^0-9])([.,])")
+_STOP_BEFORE_NON_DIGIT = re.compile(r"([.,])([^0-9])")
+_DASH_AFTER_DIGIT = re.compile(r"([0-9])-")
+
+
+def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
+    spacing = _Spacing(classes)
+    if classes.case == "lower":
+        texts = [text.lower() for text in texts]
+    return from_lists([[token for token in text.translate(spacing).split(" ") if token] for text in texts])
+
+
+def scan_13a(texts: Sequence[str]) -> Tokens:
+    return from_lists([_words_13a(text) for text in texts])
+
+
+def scan_chrf_words(texts: Sequence[str]) -> Tokens:
+    return from_lists([[part for word in text.split() for part in _without_mark(word)] for text in texts])
+
+
+def characters(texts: Sequence[str]) -> Tokens:
+    bare = ["".join(text.split()) for text in texts]
+    ids = np.frombuffer("".join(bare).encode("utf-32-le", "surrogatepass"), dtype="<i4").astype(np.int32)
+    return Tokens(ids, starts_of(map(len, bare)), [])
+
+
+class _Spacing(dict[int, str]):
+    """A table for `str.translate` that puts spaces where tokens end; it learns a character when it first meets it."""
+
+    def __init__(self, classes: CharClasses) -> None:
+        super().__init__()
+        self._classes = classes
+
+    def __missing__(self, code_point: int) -> str:
+        character, kind = chr(code_point), self._classes[code_point]
+        spaced = " " if kind == SEPARATOR else f" {character} " if kind == SINGLE else character
+        self[code_point] = spaced
+        return spaced
+
+
+def _words_13a(text: str) -> list[str]:
+    text = _SYMBOL.sub(r" \1 ", f" {cleaned_13a(text)} ")
+    text = _STOP_AFTER_NON_DIGIT.sub(r"\1 \2 ", text)
+    text = _STOP_BEFORE_NON_DIGIT.sub(r" \1 \2", text)
+    return _DASH_AFTER_DIGIT.sub(r"\1 - ", text).split()
+
+
+def cleaned_13a(text: str) -> str:
+    """The text without the markup and the line breaks that mteval removes before it looks for words."""
+    text = text.rstrip().replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
+    for entity, character in _ENTITIES:
+        text = text.replace(entity, character)
+    return text
+
+
+def _without_mark(word: str) -> tuple[str, ...]:
+    """chrF++ takes one punctuation mark off a word, from its end rather than from its beginning."""
+    if len(word) > 1 and word[-1] in _MARKS:
+        return word[:-1], word[-1]
+    if len(word) > 1 and word[0] in _MARKS:
+        return word[0], word[1:]
+    return (word,)
+
+
+# N-grams that an output shares with its references.
+
+
+def clipped_matches(
+    tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32], max_order: int
+) -> NDArray[np.int64]:
+    starts = np.arange(len(references) + 1, dtype=np.int64)
+    return clipped_matches_grouped(tokens, outputs, references, starts, max_order)
+
+
+def clipped_matches_grouped(
+    tokens: Tokens,
+    outputs: NDArray[np.int32],
+    references: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    max_order: int,
+) -> NDArray[np.int64]:
+    # Neighbouring records share references, and the records of a system share none: a short memory is enough.
+    @lru_cache(maxsize=32)
+    def counted(text: int, order: int) -> Counter[tuple[int, ...]]:
+        ids = tokens.listed(text)
+        return Counter(zip(*(ids[i:] for i in range(order)), strict=False))
+
+    matches = np.zeros((len(starts) - 1, max_order), np.int64)
+    for group, (first, last) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
+        for order in range(1, max_order + 1 if last > first else 0):
+            allowed: Counter[tuple[int, ...]] = Counter()
+            for reference in references[first:last].tolist():
+                allowed |= counted(reference, order)
+            matches[group, order - 1] = (allowed & counted(int(outputs[first]), order)).total()
+    return matches
+
+
+# Longest common subsequences, bit-parallel (Hyyrö 2004).
+#
+# A row of the table is kept as one integer: bit i is 0 where the length grows from the pattern's first i tokens to its
+
+# first i + 1, so that a whole row takes four operations on integers and the length is the number
+# of zeros. Long patterns
+# go in blocks, each taking at every row the carry of the block before: else the masks of a megabyte would not fit.
+
+
+_WIDTH = 1 << 14
+
+
+def lcs_lengths(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
+    pairs = zip(outputs.tolist(), references.tolist(), strict=True)
+    return np.array([_length(tokens.listed(a), tokens.listed(b)) for a, b in pairs], np.int64)
+
+
+def union_lcs_hits(
+    tokens: Tokens, line_starts: NDArray[np.int64], outputs: NDArray[np.int32], references: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    def lines(text: int) -> list[list[int]]:
+        return [tokens.listed(line) for line in range(int(line_starts[text]), int(line_starts[text + 1]))]
+
+    pairs = zip(outputs.tolist(), references.tolist(), strict=True)
+    return np.array([_union_hits(lines(output), lines(reference)) for output, reference in pairs], np.int64)
+
+
+class _Block:
+    """A piece of the pattern, and the rows that it makes of another text."""
+
+    def __init__(self, pattern: Sequence[int]) -> None:
+        self.pattern = pattern
+        self.full = (1 << len(pattern)) - 1
+        self._masks: dict[int, int] = {}
+        for i, token in enumerate(pattern):
+            self._masks[token] = self._masks.get(token, 0) | 1 << i
+
+    def rows(self, other: Sequence[int], carries: bytearray, row: int) -> Iterator[int]:
+        """Each next row. Takes the carries from the block before, leaves its own in their place."""
+        for j, token in enumerate(other):
+            shared = row & self._masks.get(token, 0)
+            total = row + shared + carries[j]
+            carries[j] = total > self.full
+            row = (total | (row - shared)) & self.full
+            yield row
+
+
+def _blocks(pattern: Sequence[int]) -> list[Sequence[int]]:
+    return [pattern[i : i + _WIDTH] for i in range(0, len(pattern), _WIDTH)]
+
+
+def _length(a: Sequence[int], b: Sequence[int]) -> int:
+    pattern, other = sorted((a, b), key=len)
+    carries = bytearray(len(other))
+    length = 0
+    for piece in _blocks(pattern):
+        block = _Block(piece)
+        row = block.full
+        for last in block.rows(other, carries, row):
+            row = last
+        length += (block.full & ~row).bit_count()
+    return length
+
+
+def _union_hits(output: list[list[int]], reference: list[list[int]]) -> int:
+    """Tokens of the reference's lines that lie on a common subsequence with some line of the output, each counted at
+    most as often as it occurs on either side."""
+    left = Counter(token for line in output for token in line) & Counter(token for line in reference for token in line)
+    hits = 0
+    for line in reference:
+        shared = set(line)
+        others = {tuple(other) for other in output if not shared.isdisjoint(other)}
+        for i in sorted(set().union(*(_common(line, other) for other in others))):
+            if left[line[i]] > 0:
+                left[line[i]] -= 1
+                hits += 1
+    return hits
+
+
+def _common(line: Sequence[int], other: Sequence[int]) -> Iterator[int]:
+    """The positions in `line` of that one longest common subsequence which rouge-score reads out of its table: from
+    the end, equal tokens are taken, otherwise `line` is stepped back unless this would lose length."""
+    pieces = _blocks(line)
+    carries = [bytearray(len(other))]
+    for piece in pieces[:-1]:
+        carries.append(carries[-1].copy())
+        for _ in _Block(piece).rows(other, carries[-1], (1 << len(piece)) - 1):
+            pass
+    for number in reversed(range(len(pieces))):
+        taken, j = _walk(_Block(pieces[number]), other, carries[number])
+        other = other[:j]
+        yield from (number * _WIDTH + i for i in taken)
+
+
+def _walk(block: _Block, other: Sequence[int], carries: bytearray) -> tuple[list[int], int]:
+    """What the walk takes of one block, and how much of `other` it leaves to the block before. Only every k-th row is
+    kept, the rows between are computed again when the walk gets there."""
+    step = isqrt(len(other)) + 1
+    rows = block.rows(other, carries.copy(), block.full)
+    kept = [block.full, *(row for j, row in enumerate(rows, 1) if j % step == 0)]
+    taken: list[int] = []
+    i, j = len(block.pattern) - 1, len(other) - 1
+    while i >= 0 and j >= 0:
+        start = j - j % step
+        near = list(block.rows(other[start : j + 1], carries[start : j + 1], kept[start // step]))
+        while i >= 0 and j >= start:
+            if block.pattern[i] == other[j]:
+                taken.append(i)
+                i, j = i - 1, j - 1
+            elif near[j - start] >> i & 1:
+                i -= 1
+            else:
+                j -= 1
+    return taken, j + 1

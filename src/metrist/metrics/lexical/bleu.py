@@ -1,0 +1,326 @@
+"""How BLEU cuts text into tokens. The rules are those of mteval-v13a, mteval-v14 and sacrebleu, so that scores can be
+set beside published ones; the four that need dictionaries or models come from sacrebleu itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist import kernels
+from metrist.errors import MissingExtra, RunError, SpecError
+from metrist.kernels import SEPARATOR, WORD, CharClasses, Tokens
+from metrist.metrics.base import Metric, Reduce, check_choice
+from metrist.metrics.lexical.references import best_or_mean, best_pairs
+from metrist.metrics.shard import Pairs, Shard, pairs_of
+from metrist.records import Need
+from metrist.scores import Column, Scores
+
+Rule = tuple[str, str]  # A pattern and what takes its place.
+
+#: mteval-v13a for Western languages: marks stand alone, except periods and commas inside numbers and most dashes.
+SYMBOLS: Rule = (r"([{-~\[-` -&(-+:-@/])", r" \1 ")
+PERIODS_AND_DASHES: tuple[Rule, ...] = (
+    (r"([^0-9])([.,])", r"\1 \2 "),
+    (r"([.,])([^0-9])", r" \1 \2"),
+    (r"([0-9])(-)", r"\1 \2 "),
+)
+
+# sacrebleu writes the ranges of two supplementary blocks with four-digit escapes, so they mean U+2001 to U+2A6D and a
+# part of the Kangxi radicals. Published scores rest on that: curly quotes and dashes are split, Extension B is not.
+_CHINESE: Rule = (
+    "([\u2001-\u2a6d\u2e80-\u2fdf\u2ff0-\u303f\u3100-\u312f\u31a0-\u31ef\u3200-\u4db5\u4e00-\u9fbb"
+    "\uf900-\ufa2d\ufa30-\ufa6a\ufa70-\ufad9\ufe10-\ufe1f\ufe30-\ufe4f\uff00-\uffef])",
+    r" \1 ",
+)
+
+#: Tokenizers that sacrebleu runs for us: they need a dictionary or a model.
+FROM_SACREBLEU = ("ja-mecab", "ko-mecab", "flores200", "flores101")
+
+
+def names() -> tuple[str, ...]:
+    """All tokenizers that `tokenize=` can name."""
+    return (*_OWN, *FROM_SACREBLEU)
+
+
+def tokens_of(shard: Shard, tokenize: str, lowercase: bool) -> Tokens:
+    """The shard's distinct texts (see `pairs_of`) as tokens, cut once for all metrics that ask alike."""
+
+    def make() -> Tokens:
+        cut = _OWN.get(tokenize) or _sacrebleu_tokenizer(tokenize)
+        return cut([text.rstrip() for text in texts_of(shard, lowercase)])
+
+    return shard.once(("tokens", f"bleu {tokenize}", lowercase), make)
+
+
+def texts_of(shard: Shard, lowercase: bool) -> list[str]:
+    """The shard's distinct texts, in lower case if asked."""
+    texts = pairs_of(shard).texts
+    return shard.once("lowered texts", lambda: [text.lower() for text in texts]) if lowercase else texts
+
+
+def facts_of(tokenize: str) -> Mapping[str, str]:
+    """What the tokens depend on besides metrist: tables of characters, or the package that cuts them."""
+    if tokenize == "intl":
+        return {"unicode": unicodedata.unidata_version}
+    if tokenize in FROM_SACREBLEU:
+        return {"sacrebleu": _sacrebleu_version(tokenize)}
+    return {}
+
+
+def rewrite(text: str, rules: Iterable[Rule]) -> str:
+    """The text after each rule has been applied to all of it, one rule after the other."""
+    for pattern, replacement in rules:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def words_between_spaces(texts: Sequence[str]) -> Tokens:
+    """What lies between stretches of white space, Unicode's too."""
+    return kernels.scan(texts, _white_space())
+
+
+@cache
+def _white_space() -> CharClasses:
+    return CharClasses(lambda character: SEPARATOR if character.isspace() else WORD)
+
+
+def _international(texts: Sequence[str]) -> Tokens:
+    """mteval-v14: symbols stand alone, and punctuation too unless a number lies on that side of it."""
+    rules = _international_rules(set().union(*texts))
+    return words_between_spaces([rewrite(text, rules) for text in texts])
+
+
+def _international_rules(characters: set[str]) -> tuple[Rule, ...]:
+    # Python's patterns know no Unicode categories; listing those of the characters at hand is quicker than a table of
+    # them all. One character of each keeps the lists from being empty.
+    number, mark, symbol = (
+        re.escape("".join(sorted(c for c in {*characters, *"0!+"} if unicodedata.category(c)[0] == kind)))
+        for kind in "NPS"
+    )
+    return (
+        (f"([^{number}])([{mark}])", r"\1 \2 "),
+        (f"([{mark}])([^{number}])", r" \1 \2"),
+        (f"([{symbol}])", r" \1 "),
+    )
+
+
+def _chinese(texts: Sequence[str]) -> Tokens:
+    """Chinese characters stand alone; what lies between them is cut as 13a cuts it, without its clean-up."""
+    rules = (_CHINESE, SYMBOLS, *PERIODS_AND_DASHES)
+    return words_between_spaces([rewrite(text.strip(), rules) for text in texts])
+
+
+_OWN: Mapping[str, Callable[[Sequence[str]], Tokens]] = {
+    "13a": kernels.scan_13a,
+    "intl": _international,
+    "zh": _chinese,
+    "char": kernels.characters,
+    "none": words_between_spaces,
+}
+
+
+def _sacrebleu_tokenizer(tokenize: str) -> Callable[[Sequence[str]], Tokens]:
+    cut = _loaded(tokenize)
+
+    def scan(texts: Sequence[str]) -> Tokens:
+        # The libraries behind these tokenizers take UTF-8 only, which has no lone surrogates.
+        sound = (text.encode("utf-8", "replace").decode("utf-8") for text in texts)
+        return words_between_spaces([cut(text) for text in sound])
+
+    return scan
+
+
+def _loaded(tokenize: str) -> Callable[[str], str]:
+    version = _sacrebleu_version(tokenize)
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        made: Any = BLEU(tokenize=tokenize)
+    except (ImportError, RuntimeError):  # sacrebleu raises one or the other when the package behind it is missing.
+        raise MissingExtra(f"bleu(tokenize={tokenize!r})", "languages") from None
+    except (OSError, AssertionError) as fault:
+        raise RunError(
+            f"bleu(tokenize={tokenize!r}): sacrebleu {version} could not load what it needs ({fault}); "
+            "it downloads models to the folder that the environment variable SACREBLEU names"
+        ) from fault
+    cut: Callable[[str], str] = made.tokenizer
+    return cut
+
+
+def _sacrebleu_version(tokenize: str) -> str:
+    try:
+        return importlib.metadata.version("sacrebleu")
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingExtra(f"bleu(tokenize={tokenize!r})", "languages") from None
+
+
+# BLEU: how many of an output's word sequences its references have, with a penalty for being short.
+#
+# Agrees with sacrebleu at sentence and corpus level. An output's row of statistics is
+# `[output length, reference length, matches of order 1…n, n-grams of order 1…n, 1]`.
+
+
+Smooth = Literal["exp", "floor", "add-k", "none"]
+Orders = Literal["all", "effective"]
+
+# sacrebleu's defaults, after Chen and Cherry (2014).
+_SMOOTH_VALUES: Mapping[str, float] = {"floor": 0.1, "add-k": 1.0}
+_MOST_ORDERS = 16
+
+
+class _Bleu(NamedTuple):
+    values: Column
+    precisions: Column
+    brevity: Column
+
+
+@dataclass(frozen=True)
+class Bleu(Metric):
+    """BLEU (Papineni et al., 2002) from 0 to 100."""
+
+    tokenize: str = "13a"
+    lowercase: bool = False
+    smooth: Smooth = "exp"
+    #: What 'floor' and 'add-k' add to counts; None: 0.1 and 1.
+    smooth_value: float | None = None
+    max_order: int = 4
+    reduce: Reduce = "native"
+
+    needs: ClassVar[tuple[Need, ...]] = ("references",)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 100.0)
+    catalog_name: ClassVar[str | None] = "bleu"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "tokenize", names())
+        check_choice(self, "smooth", ("exp", "floor", "add-k", "none"))
+        check_choice(self, "reduce", ("native", "max", "mean"))
+        if not 1 <= self.max_order <= _MOST_ORDERS:
+            raise SpecError(f"bleu: max_order must be a whole number from 1 to {_MOST_ORDERS}, got {self.max_order}")
+        if self.smooth_value is not None:
+            self._check_smooth_value(self.smooth_value)
+
+    def _check_smooth_value(self, value: float) -> None:
+        if self.smooth not in _SMOOTH_VALUES:
+            raise SpecError(f"bleu: smooth_value goes with smooth='floor' or 'add-k', not with smooth={self.smooth!r}")
+        # More than one match for none would let a precision pass 100.
+        most = 1.0 if self.smooth == "floor" else sys.float_info.max
+        if not 0 <= value <= most:
+            wanted = "from 0 to 1 with smooth='floor'" if self.smooth == "floor" else "from 0 up"
+            raise SpecError(f"bleu: smooth_value must be a number {wanted}, got {value}")
+        object.__setattr__(self, "smooth_value", float(value))  # So that 1 and 1.0 make one text.
+
+    def facts(self) -> Mapping[str, str]:
+        return facts_of(self.tokenize)
+
+    def score(self, shard: Shard) -> Scores:
+        pairs = pairs_of(shard)
+        tokens = tokens_of(shard, self.tokenize, self.lowercase)
+        if self.reduce == "native":
+            stats = _native_rows(tokens, pairs, self.max_order)
+            return _scores(self._bleu(stats, "effective"), stats)
+        rows = _pair_rows(tokens, pairs, self.max_order)
+        by_pair = self._bleu(rows, "effective")
+        return self._reduced(by_pair, rows, pairs.starts)
+
+    def pool(self, sums: Column) -> Column:
+        """Corpus BLEU, from the counts of all outputs together; all orders count, as is the custom."""
+        sums = np.asarray(sums, dtype=np.float64)
+        return np.where(sums[..., -1] > 0, self._bleu(sums, "all").values, np.nan)
+
+    def _reduced(self, by_pair: _Bleu, rows: Column, starts: NDArray[np.int64]) -> Scores:
+        columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
+        reduced = best_or_mean(columns, by_pair.values, starts, self.reduce)
+        values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
+        return _scores(_Bleu(values[:, 0], precisions, brevity[:, 0]), stats)
+
+    def _bleu(self, stats: Column, orders: Orders) -> _Bleu:
+        lengths, references = stats[..., 0], stats[..., 1]
+        matches, totals = np.split(stats[..., 2:-1], 2, axis=-1)
+        # Without a single match nothing is smoothed: the output scores 0.
+        matched = np.any(matches, axis=-1, keepdims=True)
+        precisions, counted = self._precisions(matches, totals)
+        precisions = np.where(matched, precisions, 0.0)
+        brevity = _brevity(lengths, references)
+        if orders == "all":
+            counted = np.ones_like(counted)
+        values = np.where(matched[..., 0], brevity * _geometric_mean(precisions, counted), 0.0)
+        return _Bleu(values, precisions, brevity)
+
+    def _precisions(self, matches: Column, totals: Column) -> tuple[Column, NDArray[np.bool_]]:
+        """Smoothed precisions from 0 to 100, and which orders the output is long enough to have."""
+        value = self._smoothing()
+        if self.smooth == "add-k":
+            added = np.where(np.arange(self.max_order) > 0, value, 0.0)
+            matches, totals = matches + added, totals + added
+        counted = np.logical_and.accumulate(totals > 0, axis=-1)
+        missed = counted & (matches == 0)
+        if self.smooth == "exp":
+            # Each further order without a match is worth half of the one before.
+            matches = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), matches)
+        elif self.smooth == "floor":
+            matches = np.where(missed, value, matches)
+        return np.divide(100.0 * matches, totals, out=np.zeros_like(totals), where=counted), counted
+
+    def _smoothing(self) -> float:
+        return _SMOOTH_VALUES.get(self.smooth, 0.0) if self.smooth_value is None else self.smooth_value
+
+
+def _brevity(lengths: Column, references: Column) -> Column:
+    short = (lengths < references) & (lengths > 0)
+    ratio = np.divide(references, lengths, out=np.ones_like(lengths), where=short)
+    return np.where((lengths == 0) & (references > 0), 0.0, np.exp(1.0 - ratio))
+
+
+def _geometric_mean(precisions: Column, counted: NDArray[np.bool_]) -> Column:
+    with np.errstate(divide="ignore"):
+        logs = np.where(counted, np.log(precisions), 0.0)
+    mean: Column = np.exp(logs.sum(axis=-1) / np.maximum(counted.sum(axis=-1), 1))
+    return np.minimum(mean, 100.0)  # exp(log(100)) is a little more than 100.
+
+
+def _native_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
+    """Counts clipped by the reference that has most of each n-gram; the reference length nearest to the output's."""
+    references, starts = _nearest_lengths(tokens, pairs), pairs.starts
+    outputs = tokens.lengths[pairs.outputs[starts[:-1]]]
+    if len(pairs.outputs) == len(outputs):
+        matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
+    else:
+        matches = kernels.clipped_matches_grouped(tokens, pairs.outputs, pairs.references, starts, max_order)
+    return _rows(outputs, references, matches)
+
+
+def _nearest_lengths(tokens: Tokens, pairs: Pairs) -> NDArray[np.int64]:
+    lengths = tokens.lengths
+    references = lengths[pairs.references]
+    distances = np.abs(lengths[pairs.outputs] - references)
+    # One number says both: the distance first, and the shorter reference where distances are equal.
+    scale = int(lengths.max(initial=0)) + 1
+    nearest: NDArray[np.int64] = references[best_pairs(distances * scale + references, pairs.starts, "lowest")]
+    return nearest
+
+
+def _pair_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
+    lengths = tokens.lengths
+    matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
+    return _rows(lengths[pairs.outputs], lengths[pairs.references], matches)
+
+
+def _rows(outputs: NDArray[np.int64], references: NDArray[np.int64], matches: NDArray[np.int64]) -> Column:
+    totals = np.maximum(outputs[:, None] - np.arange(matches.shape[1]), 0)
+    ones = np.ones(len(outputs))  # Sums know how many outputs they hold: none is NaN, not 0.
+    return np.column_stack([outputs, references, matches, totals, ones]).astype(np.float64)
+
+
+def _scores(found: _Bleu, stats: Column) -> Scores:
+    parts = {f"precision_{n + 1}": column for n, column in enumerate(found.precisions.T)}
+    parts |= {"brevity_penalty": found.brevity, "output_length": stats[:, 0], "reference_length": stats[:, 1]}
+    return Scores(values=found.values, parts=parts, stats=stats)

@@ -1,0 +1,134 @@
+"""chrF: how many character sequences an output and its reference share, and word sequences too for chrF++.
+
+Agrees with sacrebleu at sentence and corpus level. An output's row of statistics is `[n-grams of the output, of the
+reference, matches]` for each order, characters first, and a closing 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from metrist import kernels
+from metrist.errors import SpecError
+from metrist.kernels import Tokens
+from metrist.metrics.base import Metric, Reduce, check_choice
+from metrist.metrics.lexical.bleu import texts_of
+from metrist.metrics.lexical.references import best_or_mean
+from metrist.metrics.shard import Shard, pairs_of
+from metrist.records import Need
+from metrist.scores import Column, Scores
+
+_MOST_ORDERS = 16
+_TINY = 1e-16  # What eps_smoothing gives an order without n-grams.
+
+
+class _Chrf(NamedTuple):
+    values: Column
+    precision: Column
+    recall: Column
+
+
+@dataclass(frozen=True)
+class Chrf(Metric):
+    """chrF (Popović, 2015) from 0 to 100; with `word_order=2` it is chrF++ (Popović, 2017)."""
+
+    char_order: int = 6
+    word_order: int = 0
+    #: How many times more recall counts than precision.
+    beta: float = 2.0
+    lowercase: bool = False
+    #: Whether white space counts among the characters.
+    whitespace: bool = False
+    #: Mean of the orders' F as in chrF++.py, NLTK and Moses, not F of their mean precision and recall.
+    eps_smoothing: bool = False
+    reduce: Reduce = "native"
+
+    needs: ClassVar[tuple[Need, ...]] = ("references",)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 100.0)
+    catalog_name: ClassVar[str | None] = "chrf"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "reduce", ("native", "max", "mean"))
+        for name, order in (("char_order", self.char_order), ("word_order", self.word_order)):
+            if not 0 <= order <= _MOST_ORDERS:
+                raise SpecError(f"chrf: {name} must be a whole number from 0 to {_MOST_ORDERS}, got {order}")
+        if self.char_order + self.word_order == 0:
+            raise SpecError("chrf: char_order and word_order cannot both be 0")
+        if not 0 < self.beta < np.inf:
+            raise SpecError(f"chrf: beta must be a number above 0, got {self.beta}")
+        object.__setattr__(self, "beta", float(self.beta))  # So that 2 and 2.0 make one text.
+
+    def score(self, shard: Shard) -> Scores:
+        rows = self._pair_rows(shard)
+        by_pair = self._chrf(rows)
+        columns = np.column_stack([*by_pair, rows])
+        reduced = best_or_mean(columns, by_pair.values, pairs_of(shard).starts, self.reduce)
+        values, precision, recall = reduced[:, :3].T
+        return Scores(values=values, parts={"precision": precision, "recall": recall}, stats=reduced[:, 3:])
+
+    def pool(self, sums: Column) -> Column:
+        """Corpus chrF, from the counts of all outputs together."""
+        sums = np.asarray(sums, dtype=np.float64)
+        return np.where(sums[..., -1] > 0, self._chrf(sums).values, np.nan)
+
+    def _pair_rows(self, shard: Shard) -> Column:
+        pairs = pairs_of(shard)
+        rows = np.ones((len(pairs.outputs), 3 * (self.char_order + self.word_order) + 1))
+        column = 0
+        for tokens, max_order in self._sequences(shard):
+            lengths = tokens.lengths
+            outputs, references = lengths[pairs.outputs], lengths[pairs.references]
+            matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
+            for n in range(max_order):
+                # An order that the reference is too short for says nothing against the output.
+                rows[:, column] = np.where(references > n, np.maximum(outputs - n, 0), 0)
+                rows[:, column + 1] = np.maximum(references - n, 0)
+                rows[:, column + 2] = matches[:, n]
+                column += 3
+        return rows
+
+    def _sequences(self, shard: Shard) -> Iterator[tuple[Tokens, int]]:
+        """What n-grams are made of, and how long they get: characters, then words."""
+        texts = texts_of(shard, self.lowercase)
+        if self.char_order:
+            cut = _all_characters if self.whitespace else kernels.characters
+            key = ("characters", self.whitespace, self.lowercase)
+            yield shard.once(key, lambda: cut(texts)), self.char_order
+        if self.word_order:
+            yield shard.once(("chrf words", self.lowercase), lambda: kernels.scan_chrf_words(texts)), self.word_order
+
+    def _chrf(self, stats: Column) -> _Chrf:
+        weight, sizes = self.beta**2, self.char_order + self.word_order
+        precision, recall, orders, summed = np.zeros((4, *stats.shape[:-1]))
+        # One order after the other, as sacrebleu adds them: the last bit decides which of two references is better.
+        for column in range(0, 3 * sizes, 3):
+            of_output, of_reference, matches = (stats[..., column + i] for i in range(3))
+            counted = (of_output > 0) & (of_reference > 0)
+            hit, found = _ratio(matches, of_output, _TINY), _ratio(matches, of_reference, _TINY)
+            precision += np.where(counted, hit, 0.0)
+            recall += np.where(counted, found, 0.0)
+            orders += counted
+            if self.eps_smoothing:
+                summed += _f(hit, found, weight, _TINY)
+        precision, recall = _ratio(precision, orders, 0.0), _ratio(recall, orders, 0.0)
+        values = summed / sizes if self.eps_smoothing else _f(precision, recall, weight, 0.0)
+        return _Chrf(100 * values, 100 * precision, 100 * recall)
+
+
+def _f(precision: Column, recall: Column, weight: float, otherwise: float) -> Column:
+    return _ratio((1 + weight) * precision * recall, weight * precision + recall, otherwise)
+
+
+def _ratio(above: Column, below: Column, otherwise: float) -> Column:
+    """above / below, and `otherwise` where there is nothing to divide by."""
+    return np.divide(above, below, out=np.full_like(below, otherwise), where=below > 0)
+
+
+def _all_characters(texts: Sequence[str]) -> Tokens:
+    """Every code point, white space too."""
+    points = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.int32)
+    return Tokens(points, np.cumsum([0, *map(len, texts)], dtype=np.int64), [])

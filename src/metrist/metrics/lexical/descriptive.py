@@ -1,0 +1,157 @@
+"""What an output is like, without a judgment: how varied, how long, how much of it is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.kernels import Tokens
+from metrist.metrics.base import Metric, check_choice, check_within
+from metrist.metrics.lexical import tokenizers
+from metrist.metrics.shard import Shard
+from metrist.records import Need
+from metrist.scores import Failure, FailureKind, Scores
+
+Numbers = NDArray[np.int64]
+
+
+class _Grams(NamedTuple):
+    """All n-grams of some texts: text t has `numbers[starts[t]:starts[t + 1]]`, equal where the n-grams are."""
+
+    numbers: Numbers
+    starts: Numbers
+
+
+@dataclass(frozen=True)
+class _ShareOfGrams(Metric):
+    """What part of an output's n-grams has some property."""
+
+    order: int = 2
+    tokenizer: str = "unicode"
+
+    higher_is_better: ClassVar[bool | None] = None
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        check_within(self, "order", 1, 9)
+        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
+
+    def facts(self) -> Mapping[str, str]:
+        return tokenizers.facts(self.tokenizer)
+
+
+@dataclass(frozen=True)
+class Distinct(_ShareOfGrams):
+    """The share of an output's n-grams that are different ones."""
+
+    catalog_name: ClassVar[str | None] = "distinct"
+
+    def score(self, shard: Shard) -> Scores:
+        texts, outputs, _ = _texts(shard)
+        grams = _grams(_tokens(shard, self.tokenizer), self.order)
+        text_of = np.repeat(np.arange(len(texts)), np.diff(grams.starts))
+        width = int(grams.numbers.max(initial=0)) + 1
+        different = np.bincount(np.unique(text_of * width + grams.numbers) // width, minlength=len(texts))
+        return _share(different[outputs], np.diff(grams.starts)[outputs], self.order)
+
+
+@dataclass(frozen=True)
+class CopyRate(_ShareOfGrams):
+    """The share of an output's n-grams that stand in the source."""
+
+    needs: ClassVar[tuple[Need, ...]] = ("source",)
+    catalog_name: ClassVar[str | None] = "copy_rate"
+
+    def score(self, shard: Shard) -> Scores:
+        _, outputs, sources = _texts(shard)
+        grams = _grams(_tokens(shard, self.tokenizer), self.order)
+        width = int(grams.numbers.max(initial=0)) + 1
+        mine, record_of = _laid_out(grams, outputs)
+        different = np.unique(sources)
+        known, source_of = _laid_out(grams, different)
+        in_source = np.isin(sources[record_of] * width + mine, different[source_of] * width + known)
+        copied = np.bincount(record_of[in_source], minlength=len(shard))
+        return _share(copied, np.diff(grams.starts)[outputs], self.order)
+
+
+@dataclass(frozen=True)
+class Length(Metric):
+    """How many words or characters an output has."""
+
+    unit: str = "words"
+    tokenizer: str = "unicode"
+
+    higher_is_better: ClassVar[bool | None] = None
+    bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    catalog_name: ClassVar[str | None] = "length"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "unit", ("words", "characters"))
+        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
+
+    def facts(self) -> Mapping[str, str]:
+        return tokenizers.facts(self.tokenizer) if self.unit == "words" else {}
+
+    def score(self, shard: Shard) -> Scores:
+        texts, outputs, _ = _texts(shard)
+        if self.unit == "characters":
+            lengths = np.array([len(text) for text in texts], np.float64)
+        else:
+            lengths = _tokens(shard, self.tokenizer).lengths.astype(np.float64)
+        return Scores(values=lengths[outputs])
+
+
+def _texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
+    """The distinct outputs and sources; per record the number of its output and of its source (-1: it has none)."""
+    return shard.once("outputs and sources", lambda: _numbered(shard))
+
+
+def _numbered(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
+    seen: dict[str, int] = {}
+
+    def numbers(texts: Sequence[str | None]) -> Numbers:
+        return np.array([-1 if t is None else seen.setdefault(t, len(seen)) for t in texts], np.int64)
+
+    outputs = numbers([record.output for record in shard.records])
+    sources = numbers([record.source for record in shard.records])
+    return list(seen), outputs, sources
+
+
+def _tokens(shard: Shard, tokenizer: str) -> Tokens:
+    texts = _texts(shard)[0]
+    return shard.once(("tokens of outputs and sources", tokenizer), lambda: tokenizers.tokenise(texts, tokenizer))
+
+
+def _grams(tokens: Tokens, order: int) -> _Grams:
+    """A sequence of n words is the sequence of n - 1 before its last word, and that word: numbered anew each time."""
+    numbers = tokens.ids.astype(np.int64)
+    width = int(numbers.max(initial=0)) + 1
+    longer = numbers
+    for step in range(1, order):
+        _, longer = np.unique(longer[:-1] * width + numbers[step:], return_inverse=True)
+    sizes = np.maximum(tokens.lengths - (order - 1), 0)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    # Sequences that run over the end of a text are left out here: only starts that lie early enough are taken.
+    at = np.arange(int(starts[-1])) + np.repeat(tokens.starts[:-1] - starts[:-1], sizes)
+    return _Grams(longer[at], starts)
+
+
+def _laid_out(grams: _Grams, texts: Numbers) -> tuple[Numbers, Numbers]:
+    """The n-grams of the given texts end to end, and beside each the position of its text in the list."""
+    sizes = np.diff(grams.starts)[texts]
+    owner = np.repeat(np.arange(len(texts)), sizes)
+    at = np.arange(len(owner)) + np.repeat(grams.starts[texts] - (np.cumsum(sizes) - sizes), sizes)
+    return grams.numbers[at], owner
+
+
+def _share(some: Numbers, all_: Numbers, order: int) -> Scores:
+    unit = "word" if order == 1 else f"sequence of {order} words"
+    failures = {
+        int(i): Failure(FailureKind.missing_input, f"the output has no {unit}") for i in np.flatnonzero(all_ == 0)
+    }
+    with np.errstate(invalid="ignore"):
+        return Scores(values=some / all_, failures=failures)

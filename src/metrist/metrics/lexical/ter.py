@@ -1,0 +1,118 @@
+"""TER: how many edits (words put in, taken out, replaced, stretches moved) turn an output into its reference.
+
+Agrees with sacrebleu, which follows tercom. An output's row of statistics is `[edits, reference length, 1]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from metrist import kernels
+from metrist.kernels import Tokens
+from metrist.metrics.base import Metric, Reduce, check_choice
+from metrist.metrics.lexical.bleu import PERIODS_AND_DASHES, SYMBOLS, Rule, rewrite, texts_of, words_between_spaces
+from metrist.metrics.lexical.references import best_or_mean, best_pairs, means
+from metrist.metrics.shard import Shard, pairs_of
+from metrist.records import Need
+from metrist.scores import Column, Scores
+
+_JOIN_LINES: tuple[Rule, ...] = (("\n-", ""), ("\n", " "))
+_ENTITIES: tuple[Rule, ...] = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
+_PAD: Rule = (r"(?s)\A(.*)\Z", r" \1 ")  # So that the first and the last mark have a neighbour.
+_POSSESSIVES: Rule = ("'s ", " 's ")
+_WESTERN = (*_JOIN_LINES, *_ENTITIES, _PAD, SYMBOLS, _POSSESSIVES, *PERIODS_AND_DASHES)
+
+# Tercom also parts kana from what lies beside it, but only at the very start of the text, where the pad already stands.
+_ASIAN_MARKS = (
+    "\u3001\u3002\u3008-\u3011\u3014-\u301f\u30fb\uff61-\uff65\uff01\uff02\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
+)
+_IDEOGRAPHS = "\u2e80-\u2eff\u31c0-\u31ef\u3200-\u4dbf\u4e00-\u9fff\uf900-\ufaff\ufe30-\ufe4f"
+_ASIAN: Rule = (f"([{_IDEOGRAPHS}{_ASIAN_MARKS}])", r" \1 ")
+
+_NO_MARKS: Rule = (r'[.,?:;!"()]', "")
+_NO_ASIAN_MARKS: Rule = (f"[{_ASIAN_MARKS}]", "")
+
+
+class _Words(NamedTuple):
+    """The words of texts as outputs and, from text number `first_reference` on, of the same texts as references."""
+
+    tokens: Tokens
+    first_reference: int
+
+
+@dataclass(frozen=True)
+class Ter(Metric):
+    """Translation edit rate (Snover et al., 2006): edits for each 100 words of the reference."""
+
+    #: Split off punctuation and read XML entities first.
+    normalized: bool = False
+    no_punct: bool = False
+    #: Let `normalized` part ideographs and `no_punct` drop full-width marks.
+    asian_support: bool = False
+    case_sensitive: bool = False
+    reduce: Reduce = "native"
+
+    needs: ClassVar[tuple[Need, ...]] = ("references",)
+    higher_is_better: ClassVar[bool | None] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    catalog_name: ClassVar[str | None] = "ter"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "reduce", ("native", "max", "mean"))
+
+    def score(self, shard: Shard) -> Scores:
+        pairs, (tokens, first_reference) = pairs_of(shard), self._words(shard)
+        references = pairs.references + np.int32(first_reference)
+        edits = kernels.ter_edits(tokens, pairs.outputs, references)
+        lengths = tokens.lengths[references]
+        rows = np.column_stack([edits, lengths, np.ones(len(edits))]).astype(np.float64)
+        if self.reduce == "native":
+            # The fewest edits, over the mean length of all references.
+            stats = means(rows, pairs.starts)
+            stats[:, 0] = rows[best_pairs(rows[:, 0], pairs.starts, "lowest"), 0]
+            return _scores(_rates(stats), stats)
+        by_pair = _rates(rows)
+        reduced = best_or_mean(np.column_stack([by_pair, rows]), by_pair, pairs.starts, self.reduce, "lowest")
+        return _scores(reduced[:, 0], reduced[:, 1:])
+
+    def pool(self, sums: Column) -> Column:
+        """All edits over the length of all references."""
+        sums = np.asarray(sums, dtype=np.float64)
+        return np.where(sums[..., -1] > 0, _rates(sums), np.nan)
+
+    def _words(self, shard: Shard) -> _Words:
+        rules, lowercase = tuple(self._rules()), not self.case_sensitive
+        return shard.once(("ter words", rules, lowercase), lambda: _words(texts_of(shard, lowercase), rules))
+
+    def _rules(self) -> Iterator[Rule]:
+        if self.normalized:
+            yield from _WESTERN
+            if self.asian_support:
+                yield _ASIAN
+        if self.no_punct:
+            yield _NO_MARKS
+            if self.asian_support:
+                yield _NO_ASIAN_MARKS
+
+
+def _words(texts: list[str], rules: tuple[Rule, ...]) -> _Words:
+    if not rules:
+        return _Words(words_between_spaces(texts), 0)
+    once = [rewrite(text.rstrip(), rules) for text in texts]
+    # sacrebleu applies its rules to references twice, which can cut them finer than the same text as an output.
+    twice = [rewrite(" ".join(text.split()), rules) for text in once]
+    return _Words(words_between_spaces(once + twice), len(texts))
+
+
+def _rates(stats: Column) -> Column:
+    edits, lengths = stats[..., 0], stats[..., 1]
+    # Against an empty reference every output but an empty one is wholly wrong.
+    return 100 * np.divide(edits, lengths, out=np.asarray(edits > 0, np.float64), where=lengths > 0)
+
+
+def _scores(values: Column, stats: Column) -> Scores:
+    return Scores(values=values, parts={"edits": stats[:, 0], "reference_length": stats[:, 1]}, stats=stats)

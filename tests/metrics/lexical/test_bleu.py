@@ -1,0 +1,173 @@
+"""BLEU against sacrebleu 2.6, computed on the spot."""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from peer_sacrebleu import (
+    TOLERANCE,
+    assert_agrees,
+    characters,
+    corpus_score,
+    odd_records,
+    ragged,
+    record,
+    records_of,
+    sample,
+)
+from sacrebleu.metrics import BLEU
+
+from metrist.errors import SpecError
+from metrist.metrics.catalog import build
+from metrist.metrics.lexical.bleu import Bleu
+from metrist.metrics.shard import Shard
+
+OWN_TOKENIZERS = ("13a", "intl", "zh", "char", "none")
+SMOOTHINGS = [
+    {"smooth": "exp"},
+    {"smooth": "none"},
+    {"smooth": "floor"},
+    {"smooth": "floor", "smooth_value": 0.0},
+    {"smooth": "floor", "smooth_value": 0.5},
+    {"smooth": "add-k"},
+    {"smooth": "add-k", "smooth_value": 0.0},
+    {"smooth": "add-k", "smooth_value": 2.5},
+]
+
+
+def peers(metric: Bleu) -> tuple[BLEU, BLEU]:
+    """sacrebleu's BLEU with the same settings, for sentences (effective order) and for corpora."""
+    same: dict[str, Any] = {
+        "tokenize": metric.tokenize,
+        "lowercase": metric.lowercase,
+        "smooth_method": metric.smooth,
+        "smooth_value": metric.smooth_value,
+        "max_ngram_order": metric.max_order,
+        "force": True,
+    }
+    return BLEU(**same, effective_order=True), BLEU(**same)
+
+
+@pytest.mark.parametrize("name", ["summeval", "wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en"])
+def test_english_agrees_with_sacrebleu(data, name):
+    assert_agrees(Bleu(), *peers(Bleu()), sample(data(name), 200))
+
+
+@pytest.mark.parametrize("language", ["de", "en", "es", "fr", "id", "ru", "tr"])
+def test_other_languages_agree_with_sacrebleu(data, language):
+    metric = Bleu(lowercase=True)
+    assert_agrees(metric, *peers(metric), sample(data(f"multi-summeval.{language}"), 100))
+
+
+@pytest.mark.parametrize("tokenize", OWN_TOKENIZERS)
+def test_ragged_references_agree_with_sacrebleu_under_every_tokenizer(data, tokenize):
+    metric = Bleu(tokenize=tokenize)
+    assert_agrees(metric, *peers(metric), ragged(sample(data("summeval"), 44)))
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("tokenize", OWN_TOKENIZERS)
+def test_odd_texts_agree_with_sacrebleu(tokenize, lowercase):
+    metric = Bleu(tokenize=tokenize, lowercase=lowercase)
+    assert_agrees(metric, *peers(metric), odd_records())
+
+
+@pytest.mark.parametrize("max_order", [1, 2, 4, 7])
+@pytest.mark.parametrize("smoothing", SMOOTHINGS, ids=str)
+def test_every_smoothing_and_order_agrees_with_sacrebleu(smoothing, max_order):
+    metric = Bleu(max_order=max_order, **smoothing)
+    records = odd_records(80)
+    assert_agrees(metric, *peers(metric), records)
+    for few in (records[:3], [record("a b c", "d e f")], [record("", "")], [record("a b", "a b c d e f")]):
+        assert_agrees(metric, *peers(metric), few)
+
+
+@pytest.mark.parametrize("tokenize", OWN_TOKENIZERS)
+@settings(max_examples=60)
+@given(records=records_of(characters(exclude_categories=["Cn"])))
+def test_any_text_agrees_with_sacrebleu(tokenize, records):
+    metric = Bleu(tokenize=tokenize)
+    assert_agrees(metric, *peers(metric), records)
+
+
+def test_parts_are_those_that_sacrebleu_reports():
+    records = odd_records()
+    found = Bleu().score(Shard(records))
+    for score, r in zip(found, records, strict=True):
+        wanted = peers(Bleu())[0].sentence_score(r.output, list(r.references))
+        precisions = [score.parts[f"precision_{n}"] for n in (1, 2, 3, 4)]
+        assert precisions == pytest.approx(wanted.precisions, abs=TOLERANCE)
+        assert score.parts["brevity_penalty"] == pytest.approx(wanted.bp, abs=TOLERANCE)
+        assert (score.parts["output_length"], score.parts["reference_length"]) == (wanted.sys_len, wanted.ref_len)
+        assert score.stats == (wanted.sys_len, wanted.ref_len, *wanted.counts, *wanted.totals, 1)
+
+
+def test_max_keeps_the_statistics_of_the_best_reference_alone():
+    records, (sentence, corpus) = odd_records(), peers(Bleu())
+    found = Bleu(reduce="max").score(Shard(records))
+    best = [max(r.references, key=lambda x, o=r.output: sentence.sentence_score(o, [x]).score) for r in records]
+    alone = [record(r.output, reference) for r, reference in zip(records, best, strict=True)]
+    wanted = [sentence.sentence_score(r.output, list(r.references)).score for r in alone]
+    np.testing.assert_allclose(found.values, wanted, rtol=0, atol=TOLERANCE)
+    pooled = Bleu(reduce="max").pool(found.stats.sum(axis=0))
+    assert pooled == pytest.approx(corpus_score(corpus, alone), abs=TOLERANCE)
+
+
+def test_mean_averages_values_parts_and_statistics_over_references():
+    records, sentence = odd_records(), peers(Bleu())[0]
+    found = Bleu(reduce="mean").score(Shard(records))
+    for score, r in zip(found, records, strict=True):
+        each = [sentence.sentence_score(r.output, [reference]) for reference in r.references]
+        assert score.value == pytest.approx(np.mean([one.score for one in each]), abs=TOLERANCE)
+        assert score.parts["brevity_penalty"] == pytest.approx(np.mean([one.bp for one in each]), abs=TOLERANCE)
+        rows = [[one.sys_len, one.ref_len, *one.counts, *one.totals, 1] for one in each]
+        assert score.stats == pytest.approx(np.mean(rows, axis=0), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS, ids=str)
+def test_pool_takes_many_sums_at_once(smoothing):
+    # Reweighted rows must pool to what sacrebleu gives for a corpus in which the records are repeated so often.
+    metric, records = Bleu(**smoothing), odd_records(30)
+    weights = np.random.default_rng(3).integers(0, 3, (2, 3, len(records)))
+    pooled = metric.pool(weights @ metric.score(Shard(records)).stats)
+    assert pooled.shape == (2, 3)
+    for value, times in zip(pooled.ravel(), weights.reshape(6, -1), strict=True):
+        repeated = list(chain.from_iterable(map(repeat, records, times.tolist())))
+        assert value == pytest.approx(corpus_score(peers(metric)[1], repeated), abs=TOLERANCE)
+
+
+def test_a_perfect_output_scores_100_and_not_a_little_more():
+    assert Bleu().score(Shard([record("a b c d e", "a b c d e")])).values.tolist() == [100.0]
+
+
+def test_the_text_reads_back_and_the_signature_says_all_settings():
+    metric = build("bleu(tokenize='intl', smooth='floor', smooth_value=1)")
+    assert metric.text == "bleu(tokenize='intl', smooth='floor', smooth_value=1.0)"
+    assert build(metric.text) == metric
+    assert metric.signature.startswith("bleu(tokenize='intl', lowercase=False, smooth='floor', smooth_value=1.0, ")
+    assert "| unicode 1" in metric.signature
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ({"tokenize": "13b"}, "bleu: tokenize must be one of '13a', .*, got '13b'; did you mean '13a'"),
+        ({"smooth": "add"}, "bleu: smooth must be one of 'exp', 'floor', 'add-k', 'none', got 'add'"),
+        ({"reduce": "best"}, "bleu: reduce must be one of 'native', 'max', 'mean', got 'best'"),
+        ({"max_order": 0}, "bleu: max_order must be a whole number from 1 to 16, got 0"),
+        ({"smooth_value": 1.0}, "smooth_value goes with smooth='floor' or 'add-k', not with smooth='exp'"),
+        (
+            {"smooth": "floor", "smooth_value": 2},
+            "must be a number from 0 to 1 with smooth='floor', got 2",
+        ),
+        ({"smooth": "add-k", "smooth_value": -1}, "bleu: smooth_value must be a number from 0 up, got -1"),
+        ({"smooth": "add-k", "smooth_value": float("nan")}, "bleu: smooth_value must be a number from 0 up, got nan"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(made, message):
+    with pytest.raises(SpecError, match=message):
+        Bleu(**made)

@@ -1,0 +1,109 @@
+"""BLEU's tokenizers against sacrebleu 2.6, token by token."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import unicodedata
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from peer_sacrebleu import ODD_TEXTS, characters, record
+from sacrebleu.metrics import BLEU
+
+from metrist.errors import MissingExtra, RunError
+from metrist.metrics.lexical import bleu
+from metrist.metrics.lexical.bleu import Bleu
+from metrist.metrics.shard import Shard, pairs_of
+
+OWN = [name for name in bleu.names() if name not in bleu.FROM_SACREBLEU]
+
+
+def cut(tokenize: str, texts: list[str]) -> list[list[str]]:
+    """The tokens of each text, as words again."""
+    shard = Shard([record(text, text) for text in texts])
+    tokens = bleu.tokens_of(shard, tokenize, lowercase=False)
+    number = {text: i for i, text in enumerate(pairs_of(shard).texts)}
+    word = chr if tokenize == "char" else tokens.words.__getitem__
+    found = [tokens.ids[tokens.starts[number[t]] : tokens.starts[number[t] + 1]] for t in texts]
+    return [[word(i) for i in ids.tolist()] for ids in found]
+
+
+def peer(tokenize: str, texts: list[str]) -> list[list[str]]:
+    cut_by_peer = BLEU(tokenize=tokenize).tokenizer
+    return [cut_by_peer(text.rstrip()).split() for text in texts]
+
+
+@pytest.mark.parametrize("tokenize", OWN)
+def test_odd_texts_are_cut_as_sacrebleu_cuts_them(tokenize):
+    assert cut(tokenize, ODD_TEXTS) == peer(tokenize, ODD_TEXTS)
+
+
+@pytest.mark.parametrize("tokenize", OWN)
+@given(texts=st.lists(characters(exclude_categories=["Cn"]), min_size=1, max_size=6))
+def test_any_text_is_cut_as_sacrebleu_cuts_it(tokenize, texts):
+    assert cut(tokenize, texts) == peer(tokenize, texts)
+
+
+@pytest.mark.parametrize("tokenize", OWN)
+def test_every_character_is_cut_as_sacrebleu_cuts_it(tokenize):
+    # Characters that this Python's Unicode does not know yet may be known to sacrebleu's: intl's signature says which.
+    known = [chr(c) for c in range(0x30000) if unicodedata.category(chr(c)) not in ("Cn", "Co", "Cs")]
+    # Of the long rows of ideographs and syllables a part will do.
+    telling = [c for i, c in enumerate(known) if i % 20 == 0 or unicodedata.category(c) != "Lo"]
+    text = ["".join(f"a{c}1{c}b{c} " for c in telling)]
+    assert cut(tokenize, text) == peer(tokenize, text)
+
+
+def test_published_chinese_scores_split_quotes_but_not_extension_b():
+    assert cut("zh", ["“a”\U00020000\U00020001中文"]) == [["“", "a", "”", "\U00020000\U00020001", "中", "文"]]
+
+
+def test_tokens_are_cut_once_for_metrics_that_ask_alike():
+    shard = Shard([record("A b.", "a c.")])
+    first = bleu.tokens_of(shard, "13a", lowercase=False)
+    assert bleu.tokens_of(shard, "13a", lowercase=False) is first
+    assert bleu.tokens_of(shard, "13a", lowercase=True) is not first
+
+
+def test_a_sacrebleu_tokenizer_is_used_and_named_in_the_signature(monkeypatch):
+    spaced = SimpleNamespace(tokenizer=" ".join)
+    monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", lambda **_settings: spaced)
+    shard = Shard([record("今日は\ud800", "今日も"), record("b c", "a c")])
+    by_characters = Bleu(tokenize="char").score(Shard([record("今日は?", "今日も"), record("b c", "a c")]))
+    assert Bleu(tokenize="ja-mecab").score(shard).values.tolist() == by_characters.values.tolist()
+    assert Bleu(tokenize="ja-mecab").facts() == {"sacrebleu": importlib.metadata.version("sacrebleu")}
+
+
+@pytest.mark.parametrize("tokenize", bleu.FROM_SACREBLEU)
+def test_without_sacrebleu_the_extra_is_asked_for(monkeypatch, tokenize):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    wanted = rf"bleu\(tokenize='{tokenize}'\) needs an optional dependency: pip install 'metrist\[languages\]'"
+    with pytest.raises(MissingExtra, match=wanted):
+        Bleu(tokenize=tokenize).score(Shard([record("a", "a")]))
+    with pytest.raises(MissingExtra, match=wanted):
+        _ = Bleu(tokenize=tokenize).signature
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("no MeCab"), ImportError("no sentencepiece")])
+def test_without_the_library_behind_sacrebleu_the_extra_is_asked_for(monkeypatch, fault):
+    def broken(**_settings):
+        raise fault
+
+    monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", broken)
+    with pytest.raises(MissingExtra, match=r"pip install 'metrist\[languages\]'"):
+        Bleu(tokenize="ko-mecab").score(Shard([record("a", "a")]))
+
+
+def test_a_model_that_cannot_be_downloaded_is_reported(monkeypatch):
+    def offline(**_settings):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", offline)
+    message = r"bleu\(tokenize='flores200'\): sacrebleu .* could not load what it needs \(no route to host\)"
+    with pytest.raises(RunError, match=message):
+        Bleu(tokenize="flores200").score(Shard([record("a", "a")]))

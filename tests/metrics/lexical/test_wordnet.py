@@ -1,0 +1,84 @@
+"""Expected synonyms come from nltk's WordNet reader on the same folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from nltk_wordnet import nltk_reads
+
+from metrist.errors import InputError
+from metrist.metrics.lexical.meteor import WordNet, fingerprint, open_wordnet
+from metrist.metrics.lexical.tokenizers import tokenise
+from real_records import sample
+
+
+def expected(reader, word: str) -> set[str]:
+    return {name for synset in reader.synsets(word) for name in synset.lemma_names() if "_" not in name}
+
+
+WORDS = [
+    *("car", "cars", "Car", "auto", "automobile", "men", "man", "ran", "runs", "running", "operated", "x"),
+    *("bought", "buys", "big", "bigger", "biggest", "large", "galore", "quickly"),
+]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_synonyms_are_those_that_nltk_finds(small_wordnet, tmp_path, word):
+    with nltk_reads(small_wordnet, tmp_path) as reader:
+        assert open_wordnet(str(small_wordnet)).synonyms(word) == expected(reader, word)
+
+
+def test_inflected_and_irregular_forms_find_their_base(small_wordnet):
+    synonyms = open_wordnet(str(small_wordnet)).synonyms
+    assert synonyms("cars") == {"car", "auto", "automobile"}
+    assert synonyms("bought") == {"buy", "purchase"}
+    assert synonyms("bigger") == {"big", "large", "galore"}
+    assert synonyms("zebra") == set()
+
+
+def test_synonyms_of_real_words_are_those_that_nltk_finds(data, debian_wordnet, tmp_path):
+    words = tokenise([record.output for record in sample(data("summeval"), 100)], "unicode").words
+    synonyms = open_wordnet(str(debian_wordnet)).synonyms
+    with nltk_reads(debian_wordnet, tmp_path) as reader:
+        assert [word for word in words if synonyms(word) != expected(reader, word)] == []
+
+
+def test_a_folder_without_wordnet_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(
+        InputError, match=r"cannot read .*index\.noun: No such file or directory; the setting 'wordnet' must"
+    ):
+        WordNet(tmp_path)
+    with pytest.raises(InputError, match="such as /usr/share/wordnet of Debian's package wordnet-base"):
+        fingerprint(str(tmp_path))
+
+
+@pytest.fixture
+def copied(small_wordnet: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(small_wordnet, tmp_path / "copied"))
+
+
+def test_an_index_line_without_numbers_is_named(copied):
+    (copied / "index.verb").write_text("run v many\n")
+    with pytest.raises(InputError, match=r"index\.verb:1: wanted a lemma with its synsets"):
+        WordNet(copied)
+
+
+def test_an_offset_that_points_nowhere_is_named(copied):
+    (copied / "index.verb").write_text("run v 1 0 1 0 00000003\n")
+    with pytest.raises(InputError, match=r"data\.verb: wanted a synset at byte 3, found 'A?"):
+        WordNet(copied).synonyms("run")
+
+
+def test_an_empty_data_file_is_refused(copied):
+    (copied / "data.adv").write_text("")
+    with pytest.raises(InputError, match=r"cannot read .*data\.adv: it is empty or no plain file"):
+        WordNet(copied)
+
+
+def test_the_fingerprint_follows_the_files(small_wordnet, copied):
+    assert fingerprint(str(copied)) == fingerprint(str(small_wordnet))
+    other = Path(shutil.copytree(copied, copied.parent / "other"))
+    (other / "noun.exc").write_text("oxen ox\n")
+    assert fingerprint(str(other)) != fingerprint(str(small_wordnet))

@@ -1,0 +1,274 @@
+"""GPTScore. Expected values come from plain transformers, one pair at a time, with the prompt put together by hand."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from metrist.errors import ModelError, SpecError
+from metrist.metrics.cards import describe
+from metrist.metrics.catalog import build
+from metrist.metrics.likelihood import causal as causal_new
+from metrist.metrics.likelihood.causal import GptScore, aspects, tasks
+from metrist.metrics.likelihood.layout import Way
+from metrist.metrics.shard import Shard
+from metrist.records import Record
+from metrist.run.executors.scoring import score_one
+
+SOURCE = "the old president said that the news was not very good"
+OUTPUT = "the news is bad"
+REFERENCES = ("bad news , said the president", "the report was not good")
+
+
+def record(output: str = OUTPUT, source: str | None = SOURCE, references: tuple[str, ...] = REFERENCES) -> Record:
+    return Record(item="0", system="s", output=output, source=source, references=references)
+
+
+@cache
+def _loaded(kind: str, folder: Path):
+    auto = transformers.AutoModelForCausalLM if kind == "causal" else transformers.AutoModelForSeq2SeqLM
+    return auto.from_pretrained(folder).eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@torch.no_grad()
+def causal(folder: Path, condition: str, target: str) -> float:
+    """The mean log-probability of the target's tokens."""
+    model, tokenizer = _loaded("causal", folder)
+    given = tokenizer(condition)["input_ids"]
+    wanted = tokenizer(target, add_special_tokens=False)["input_ids"]
+    said = torch.log_softmax(model(torch.tensor([[*given, *wanted]])).logits[0], dim=-1)
+    return float(np.mean([said[len(given) - 1 + i, token] for i, token in enumerate(wanted)]))
+
+
+@torch.no_grad()
+def seq2seq(folder: Path, condition: str, target: str) -> float:
+    """The same, as the loss of transformers' own training."""
+    model, tokenizer = _loaded("seq2seq", folder)
+    given, labels = (torch.tensor([tokenizer(text)["input_ids"]]) for text in (condition, target))
+    return -float(model(input_ids=given, labels=labels).loss)
+
+
+def fluent_summary(text: str) -> str:
+    asked = "Write a summary of the text in fluent language, each sentence grammatical and easy to read."
+    return f"{asked}\n\nText:\n{text}\n\nSummary:\n"
+
+
+def reworded(text: str) -> str:
+    asked = "Say what the text says in other words, in fluent and grammatical language."
+    return f"{asked}\n\nText:\n{text}\n\nIn other words:\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "plain"),
+    [("causal", "llama", causal), ("seq2seq", "bart", seq2seq), ("seq2seq", "t5", seq2seq)],
+)
+class TestValues:
+    def test_of_source_to_output(self, tiny, kind, model, plain):
+        metric = GptScore(model=str(tiny(model)), kind=kind, task="summarization", aspect="fluency")
+        found = metric.score(Shard([record()]))[0]
+        assert found.value == pytest.approx(plain(tiny(model), fluent_summary(SOURCE), OUTPUT), abs=1e-5)
+
+    def test_of_both_ways_between_references_and_output(self, tiny, kind, model, plain):
+        def of(direction: str, reduce: str) -> GptScore:
+            folder = str(tiny(model))
+            return GptScore(model=folder, kind=kind, aspect="fluency", direction=direction, reduce=reduce)
+
+        precision = [plain(tiny(model), reworded(reference), OUTPUT) for reference in REFERENCES]
+        recall = [plain(tiny(model), reworded(OUTPUT), reference) for reference in REFERENCES]
+        f = [(p + r) / 2 for p, r in zip(precision, recall, strict=True)]
+        for direction, wanted in [("reference->output", precision), ("output->reference", recall), ("f", f)]:
+            for reduce, expected in [("native", np.mean(wanted)), ("mean", np.mean(wanted)), ("max", max(wanted))]:
+                found = of(direction, reduce).score(Shard([record()]))[0]
+                assert found.value == pytest.approx(expected, abs=1e-5), (direction, reduce)
+        parts = of("f", "mean").score(Shard([record()]))[0].parts
+        assert parts["precision"] == pytest.approx(np.mean(precision), abs=1e-5)
+        assert parts["recall"] == pytest.approx(np.mean(recall), abs=1e-5)
+
+
+@pytest.fixture
+def tiny_score(tiny: Callable[[str], Path]) -> Callable[..., GptScore]:
+    return lambda **settings: GptScore(model=str(tiny("llama")), **settings)
+
+
+def test_an_instruction_of_the_users_stands_in_the_aspects_place(tiny, tiny_score):
+    metric = tiny_score(task="dialogue", instruction="Be rude.")
+    prompt = f"Be rude.\n\nConversation:\n{SOURCE}\n\nReply:\n"
+    found = metric.score(Shard([record()]))[0]
+    assert found.value == pytest.approx(causal(tiny("llama"), prompt, OUTPUT), abs=1e-5)
+
+
+def test_an_instruction_with_a_place_for_the_text_is_the_whole_prompt(tiny, tiny_score):
+    metric = tiny_score(instruction="For a child {or two}: {text} It says: ")
+    found = metric.score(Shard([record(source="a {text} b")]))[0]
+    prompt = "For a child {or two}: a {text} b It says: "
+    assert found.value == pytest.approx(causal(tiny("llama"), prompt, OUTPUT), abs=1e-5)
+
+
+def test_the_aspect_changes_the_number(tiny_score):
+    values = {aspect: tiny_score(aspect=aspect).score(Shard([record()])).values[0] for aspect in aspects("general")}
+    assert len({round(value, 4) for value in values.values()}) == len(values)
+
+
+def test_every_task_can_be_asked_for_the_common_aspects_and_rewriting_for_all_of_them():
+    assert tasks() == ["general", "summarization", "dialogue", "data2text", "translation"]
+    for task in tasks():
+        assert {"quality", "fluency", "coherence", "consistency"} <= aspects(task).keys()
+        assert aspects(task).keys() <= aspects("rewriting").keys()
+
+
+def test_every_sentence_of_the_table_is_one_and_every_layout_has_its_places():
+    for name, table in causal_new._tables().items():
+        assert set(table) == {"about", "layout", "aspects"}, name
+        assert table["layout"].count("{instruction}") == table["layout"].count("{text}") == 1
+        assert table["layout"].endswith(":\n")
+        sentences = list(table["aspects"].values())
+        assert len(set(sentences)) == len(sentences)
+        assert all(one.endswith(".") and "\n" not in one and "{" not in one for one in sentences)
+
+
+def test_what_is_needed_depends_on_the_direction(tiny_score):
+    assert tiny_score().needs == ("source",)
+    assert tiny_score(direction="f").needs == ("references",)
+    found = score_one(tiny_score(), Shard([record(source=None), record()]))
+    assert "needs source, but item '0' of system 's' has none" in found.failures[0]
+    assert not np.isnan(found.values[1])
+    without = score_one(tiny_score(direction="f"), Shard([record(references=())]))
+    assert "needs references, but item '0' of system 's' has none" in without.failures[0]
+
+
+def test_empty_texts_fail_with_the_reason_and_their_neighbours_do_not(tiny_score):
+    found = tiny_score().score(Shard([record(output=" \n"), record(source=""), record()]))
+    assert "the output is empty" in found.failures[0]
+    assert "the source is empty" in found.failures[1]
+    assert sorted(found.failures) == [0, 1]
+    assert found.parts["cut_tokens"][2] == 0
+    only = tiny_score().score(Shard([record(output="")]))
+    assert list(only.failures) == [0]
+    assert "cut_tokens" in only.parts
+
+
+def test_values_depend_neither_on_the_shard_nor_on_the_order(tiny_score):
+    made = [record(output=text) for text in ("good", "the cat sat on the mat", OUTPUT, "xyz", OUTPUT)]
+    metric = tiny_score()
+    whole = metric.score(Shard(made)).values
+    backwards = metric.score(Shard(made[::-1])).values[::-1]
+    alone = [metric.score(Shard([one])).values[0] for one in made]
+    assert whole == pytest.approx(backwards, abs=1e-5)
+    assert whole == pytest.approx(alone, abs=1e-5)
+
+
+def test_no_records_have_no_scores(tiny_score):
+    assert len(tiny_score().score(Shard([]))) == 0
+
+
+def test_what_is_cut_is_counted_and_said(tiny_score):
+    metric = tiny_score(max_tokens=200)
+    long = " ".join(["river"] * 300)
+    found = metric.score(Shard([record(source=long), record(), record(output=long)]))
+    # The model takes 256 tokens, the condition 200; the prompt of 'quality' is more than a few of them.
+    assert found.parts["cut_tokens"][0] > 100
+    assert found.parts["cut_tokens"][1] == 0
+    assert found.parts["cut_tokens"][2] >= 300 - 192
+    assert "2 of 3 outputs had texts too long for the model" in metric.remarks(found)[0]
+
+
+@pytest.mark.parametrize("long", ["max", "mean"])
+def test_a_long_source_is_read_in_windows_each_in_the_prompt(tiny, tiny_score, long):
+    metric = tiny_score(instruction="Sum up : {text} \n", long=long)
+    source = " ".join(str(n) for n in range(100, 160))
+    found = metric.score(Shard([record(source=source), record()]))
+    model = causal_new.loading.causal(metric.options)
+    room = len(model.pieces(model.windows(source)[0])) - len(model.pieces("Sum up : "))
+    windows = model.windows(source, room)
+    assert len(windows) > 1
+    each = [causal(tiny("llama"), f"Sum up : {window} \n", OUTPUT) for window in windows]
+    assert found.values[0] == pytest.approx(max(each) if long == "max" else np.mean(each), abs=1e-5)
+    assert found.parts["windows"].tolist() == [len(windows), 1]
+    assert found.parts["cut_tokens"].tolist() == [0, 0]
+    assert "1 of 2 outputs had a condition that was read in several windows" in metric.remarks(found)[0]
+
+
+def test_windows_leave_room_for_the_prompt_where_the_room_is_given(tiny_score):
+    metric = tiny_score(instruction="Sum up : {text} \n", long="max", max_tokens=40)
+    found = metric.score(Shard([record(source=" ".join(["river"] * 100))]))
+    assert found.parts["windows"][0] > 2
+    assert found.parts["cut_tokens"][0] == 0
+
+
+def test_tokens_are_told_when_asked_for(tiny_score):
+    found = tiny_score(direction="f").score(Shard([record()], tokens=True))
+    readings = found.tokens[0]
+    assert len(readings) == 4
+    assert readings[0]["condition"] == "reference"
+    assert readings[0]["target"] == "output"
+    assert readings[0]["pieces"] == ["the", "news", "is", "bad"]
+    means = [np.mean(one["logprobs"]) for one in readings]
+    assert np.mean(means) == pytest.approx(found.values[0], abs=1e-4)
+    assert not tiny_score().score(Shard([record()])).tokens
+
+
+def test_the_signature_names_the_weights_and_the_prompt(tiny_score):
+    signature = tiny_score().signature
+    assert " | weights " in signature
+    prompts = {tiny_score(**one).facts()["prompt"] for one in ({}, {"aspect": "fluency"}, {"instruction": "Go."})}
+    assert len(prompts) == 3
+
+
+def test_the_text_reads_back_and_the_pickle_is_small(tiny_score):
+    metric = tiny_score(aspect="engagement", task="dialogue", long="mean")
+    assert build(metric.text) == metric
+    pickled = pickle.dumps(metric)
+    assert len(pickled) < 1000
+    assert pickle.loads(pickled) == metric
+
+
+def test_the_description_tells_what_every_setting_does(tiny_score):
+    text = describe(tiny_score(direction="f"))
+    assert "Needs:     output, references" in text
+    for setting in ("kind", "task", "aspect", "instruction", "direction", "reduce", "max_tokens", "long"):
+        assert f"\n  {setting} (default" in text
+        said = text.split(f"\n  {setting} (default")[1].splitlines()[1]
+        assert said.startswith("      "), setting
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "gptscore(task='dialogue', aspect='engagment')",
+            r"gptscore: the task 'dialogue' has no aspect 'engagment'; it has 'quality', 'fluency', .*'engagement'.*; "
+            r"did you mean 'engagement'\? \(instruction='...' asks for anything else\)",
+        ),
+        (
+            "gptscore(direction='f', aspect='flow')",
+            r"the direction 'f' has no aspect 'flow'; it has 'quality', 'fluency'",
+        ),
+        ("gptscore(task='sumarization')", r"task must be one of 'general', .* did you mean 'summarization'\?"),
+        ("gptscore(kind='encoder')", "kind must be one of 'causal', 'seq2seq', got 'encoder'"),
+        ("gptscore(direction='source->reference')", "direction must be one of 'source->output'"),
+        ("gptscore(max_tokens=3)", "max_tokens must be None or at least 4, got 3"),
+        ("gptscore(aspect='fluency', instruction='Go.')", "give aspect='fluency' or instruction, not both"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(text, message):
+    with pytest.raises(SpecError, match=message):
+        build(text)
+
+
+def test_an_aspect_that_only_another_task_has_is_refused(tiny_score):
+    with pytest.raises(SpecError, match="the task 'translation' has no aspect 'engagement'"):
+        tiny_score(task="translation", aspect="engagement")
+    assert tiny_score(task="translation", aspect="engagement", direction="f").prompt(Way("reference", "output")).before
+
+
+def test_a_model_of_the_other_kind_is_refused(tiny):
+    metric = GptScore(model=str(tiny("bart")))
+    with pytest.raises(ModelError, match="a sequence-to-sequence model; wanted a causal language model"):
+        metric.score(Shard([record()]))
