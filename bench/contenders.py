@@ -33,8 +33,8 @@ class Contender:
 
 def metrist(*specs: str) -> Callable[[], Prepare]:
     def start() -> Prepare:
-        from metrist.metrics.catalog import build
         from metrist.metrics.lexical import tokenizers
+        from metrist.metrics.registry import build
         from metrist.metrics.shard import Shard
         from metrist.records import Record
 

@@ -19,8 +19,8 @@ import tiny_rewards
 from metrist.errors import ModelError, SpecError
 from metrist.metrics import registry
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build, example, names
 from metrist.metrics.lexical.descriptive import Length
+from metrist.metrics.registry import build, example, names
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from metrist import criteria
 from metrist.criteria import Criterion
 from metrist.errors import SpecError, did_you_mean
-from metrist.metrics.neural import CUT, Neural
+from metrist.metrics.model_metric import CUT, Neural
 from metrist.metrics.shard import Shard
 from metrist.models import loading
 from metrist.models.devices import Options

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from metrist.errors import InputError, ModelError, SpecError
-from metrist.metrics.catalog import build
 from metrist.metrics.embedding import embedding
 from metrist.metrics.embedding.bertscore import BertScore
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from real_models import unpacked
 from real_records import record, sample

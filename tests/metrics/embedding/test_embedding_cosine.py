@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from metrist.errors import SpecError
-from metrist.metrics.catalog import build
 from metrist.metrics.embedding.embedding import EmbeddingCosine
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from real_models import unpacked

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import SpecError
-from metrist.metrics.catalog import build
 from metrist.metrics.lexical.descriptive import CopyRate, Distinct, Length
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from real_records import record, sample
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import SpecError
-from metrist.metrics.catalog import build
 from metrist.metrics.lexical.match import Exact, TokenF1
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from real_records import record
 

@@ -14,10 +14,10 @@ import transformers
 
 from metrist.errors import ModelError, SpecError
 from metrist.metrics.cards import describe
-from metrist.metrics.catalog import build
 from metrist.metrics.likelihood import causal as causal_new
 from metrist.metrics.likelihood.causal import GptScore, aspects, tasks
 from metrist.metrics.likelihood.layout import Way
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.run.executors.scoring import score_one

@@ -15,9 +15,9 @@ import pytest
 
 from metrist.errors import InputError, ModelError, SpecError
 from metrist.metrics import cards
-from metrist.metrics.catalog import build
 from metrist.metrics.likelihood import layout, likelihood
 from metrist.metrics.likelihood.likelihood import CONVERSION, NO_PROMPT, BartScore, BartScorePara, Likelihood
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores

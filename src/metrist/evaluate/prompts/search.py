@@ -17,9 +17,9 @@ from metrist.evaluate.prompts.each_prompt import EachPrompt
 from metrist.evaluate.prompts.groups import aspect_groups
 from metrist.evaluate.prompts.result import ALL, PromptStudy, Tried
 from metrist.metrics.base import Metric
-from metrist.metrics.catalog import build
 from metrist.metrics.likelihood.layout import NONE, phrases_of
 from metrist.metrics.likelihood.likelihood import NO_PROMPT, Likelihood
+from metrist.metrics.registry import build
 from metrist.run import Progress, Results, score
 
 #: How the evaluation's note on missing scores begins.

@@ -14,8 +14,8 @@ from metrist.metrics.base import check_choice
 from metrist.metrics.errors.answers import ErrorAnswer
 from metrist.metrics.errors.fuzzy_matching import normalised
 from metrist.metrics.errors.span_alignment import is_grounded
+from metrist.metrics.lexical.tokenizers import tokenise
 from metrist.metrics.llm_metric import Judging
-from metrist.metrics.tokenizers import tokenise
 from metrist.ratings import Error, Side
 from metrist.scores import Score, Scores
 
