@@ -9,16 +9,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-<<<<<<< HEAD
-from metrist.kernels import windows
-from metrist.stats import tie_optimism as module
-from metrist.stats.bootstrap import drawn
-=======
 from metrist import kernels
 from metrist.kernels import reference
-from metrist.stats import tie_draws as module
-from metrist.stats.certainty import drawn
->>>>>>> 7ea9fe8 (Group lexical, likelihood and embedding metrics and the kernels)
+from metrist.stats import tie_optimism as module
+from metrist.stats.bootstrap import drawn
 from metrist.stats.grouping import estimate
 from metrist.stats.measures import acc_eq_measures
 from metrist.stats.resampling import interval, resample_counts

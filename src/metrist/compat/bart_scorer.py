@@ -16,10 +16,9 @@ import numpy as np
 from metrist.errors import ModelError, RunError
 from metrist.metrics.likelihood.layout import Answers, ask
 from metrist.metrics.likelihood.likelihood import CNN, CONVERSION
-from metrist.models.devices import torch_for
-from metrist.models.likelihoods import LikelihoodModel
+from metrist.models.devices import Options, torch_for
 from metrist.models.loading import seq2seq
-from metrist.models.options import Options
+from metrist.models.protocols import LikelihoodModel
 from metrist.models.weights import find
 from metrist.run.surroundings import surroundings
 

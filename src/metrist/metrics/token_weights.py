@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from metrist.errors import InputError
 from metrist.metrics.likelihood.layout import Weigh
 from metrist.metrics.model_metric import Span, spans
-from metrist.models.likelihoods import LikelihoodModel
+from metrist.models.protocols import LikelihoodModel
 
 #: Texts in, each text's token numbers out.
 Tokenize = Callable[[Sequence[str]], Iterable[Sequence[int]]]

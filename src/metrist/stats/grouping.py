@@ -9,18 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
-<<<<<<< HEAD
-from metrist.kernels.arranging import Places, segment_sums
+from metrist.kernels.columns import Places, segment_sums
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import Measure, group_means
 from metrist.stats.resampling import coin_tosses
 from metrist.stats.samples import GROUPINGS, Average, Draws, Grouping, Sample
-=======
-from metrist.kernels.columns import Floats, Places, segment_sums
-from metrist.stats.measures import Measure
-from metrist.stats.sample import Codes, Draws, Sample
-from metrist.stats.system_level import system_level_values
->>>>>>> 7ea9fe8 (Group lexical, likelihood and embedding metrics and the kernels)
 
 #: Sums that were rounded on different paths differ by less than this share of their size.
 _SLACK: Final = 1e-12

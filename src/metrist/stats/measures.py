@@ -16,11 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metrist import kernels
 from metrist.errors import SpecError, did_you_mean
-<<<<<<< HEAD
-from metrist.kernels.arranging import Places, group_numbers, segment_sums
-=======
-from metrist.kernels.columns import Floats, Places
->>>>>>> 7ea9fe8 (Group lexical, likelihood and embedding metrics and the kernels)
+from metrist.kernels.columns import Places, group_numbers, segment_sums
 from metrist.spec import Spec, parse
 from metrist.stats import Floats
 

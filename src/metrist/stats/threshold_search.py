@@ -17,16 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
+from metrist import kernels
 from metrist.errors import RunError
-from metrist.kernels import windows
 from metrist.stats import Counts, Floats
 from metrist.stats.ties import Pairing, count_gaps, greatest_gap, some_gaps
-=======
-from metrist import kernels
-from metrist.stats.gaps import count_gaps, greatest_gap, some_gaps
-from metrist.stats.ties import Counts, Floats, Pairing
->>>>>>> 7ea9fe8 (Group lexical, likelihood and embedding metrics and the kernels)
 
 #: Pairs that are sorted at once; fewer than this are sorted without further thought.
 _FEW = 1 << 12

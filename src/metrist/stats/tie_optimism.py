@@ -22,20 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-<<<<<<< HEAD:src/metrist/stats/tie_optimism.py
-from metrist.kernels.windows import best_prefixes
+from metrist.kernels import best_prefixes
 from metrist.stats import Codes, Floats
 from metrist.stats.grouping import draws_whole_groups, estimate
 from metrist.stats.measures import acc_eq_measures
 from metrist.stats.samples import Draws, Grouping, Sample
 from metrist.stats.significance import normal_quantile, student_t_tail
-=======
-from metrist.kernels import best_prefixes
-from metrist.stats.grouping import Grouping, draws_whole_groups, estimate
-from metrist.stats.measures import acc_eq
-from metrist.stats.sample import Codes, Draws, Sample
-from metrist.stats.tails import normal_quantile, student_t_tail
->>>>>>> 7ea9fe8 (Group lexical, likelihood and embedding metrics and the kernels):src/metrist/stats/tie_draws.py
 from metrist.stats.threshold_search import best_threshold
 from metrist.stats.ties import Average, Pairing, pairing
 

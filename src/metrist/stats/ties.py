@@ -16,16 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError, did_you_mean
-<<<<<<< HEAD
-from metrist.kernels.windows import Ranked, beyond_counts
+from metrist.kernels import Ranked, beyond_counts
 from metrist.stats import Codes, Counts, Floats
 from metrist.stats.gold import divided
 from metrist.stats.samples import GROUPINGS, Grouping, Sample
-=======
-from metrist.kernels import Ranked, beyond_counts
-from metrist.stats.grouping import GROUPINGS, Grouping
-from metrist.stats.sample import Codes, Sample
->>>>>>> 7ea9fe8 (Group lexical, likelihood and embedding metrics and the kernels)
 
 #: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
 Average = Literal["macro", "micro"]

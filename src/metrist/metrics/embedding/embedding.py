@@ -18,8 +18,8 @@ from metrist.metrics.model_metric import CUT, Neural
 from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.metrics.token_weights import DocumentFrequencies, document_frequencies, fingerprint
 from metrist.models import loading
-from metrist.models.options import Options
-from metrist.models.states import EncoderModel, Long, States
+from metrist.models.devices import Options
+from metrist.models.protocols import EncoderModel, Long, States
 from metrist.records import Need, Record
 from metrist.scores import Column, Scores
 

@@ -18,7 +18,7 @@ from metrist.metrics.base import Reduce, check_choice, check_within
 from metrist.metrics.embedding.embedding import Weighted, comparable
 from metrist.metrics.lexical import references
 from metrist.metrics.shard import Pairs, Shard, pairs_of
-from metrist.models.states import States
+from metrist.models.protocols import States
 from metrist.records import Need
 from metrist.scores import Scores
 

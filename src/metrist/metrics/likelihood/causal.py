@@ -34,8 +34,8 @@ from metrist.metrics.likelihood.layout import (
 from metrist.metrics.model_metric import CUT, Neural
 from metrist.metrics.shard import Shard
 from metrist.models import loading
-from metrist.models.likelihoods import LikelihoodModel, Likelihoods, RunningModel
 from metrist.models.loading import reader
+from metrist.models.protocols import LikelihoodModel, Likelihoods, RunningModel
 from metrist.records import Need
 from metrist.scores import Column, Failure, FailureKind, Score, Scores
 

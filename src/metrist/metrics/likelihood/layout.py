@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.lexical.references import best_or_mean
-from metrist.models.likelihoods import LikelihoodModel, Likelihoods
+from metrist.models.protocols import LikelihoodModel, Likelihoods
 from metrist.records import Need, Record
 from metrist.scores import Failure, FailureKind
 

@@ -32,9 +32,9 @@ from metrist.metrics.likelihood.layout import (
 from metrist.metrics.model_metric import CUT, Neural
 from metrist.metrics.shard import Shard
 from metrist.metrics.token_weights import Rarity, Weighting, fingerprint, texts_of, weigher
-from metrist.models.likelihoods import LikelihoodModel
+from metrist.models.devices import Options
 from metrist.models.loading import seq2seq
-from metrist.models.options import Options
+from metrist.models.protocols import LikelihoodModel
 from metrist.records import Need, Record
 from metrist.scores import Failure, Scores
 
