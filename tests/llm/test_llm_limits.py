@@ -17,8 +17,8 @@ from metrist.llm.limits import Bucket, Rates
 from metrist.llm.openai import OpenAI
 from metrist.llm.talk import Message, Sampling
 from metrist.metrics.registry import build
-from metrist.run import score
-from metrist.run.executors import Processes, Serial, choice, choose
+from metrist.run import executors, score
+from metrist.run.executors import Processes, Serial, choose
 
 
 def sending_times(limit: int, amounts: list[int], pauses: list[float]) -> list[float]:
@@ -195,7 +195,7 @@ def test_a_judge_in_several_processes_has_no_more_requests_in_flight_than_allowe
 
 
 def test_without_cards_a_judge_stays_in_this_process_whatever_word_is_said(monkeypatch) -> None:
-    monkeypatch.setattr(choice, "cards", lambda: ())
+    monkeypatch.setattr(executors, "cards", lambda: ())
     judge = build("judge(llm=openai(model='m'))")
     for word in (None, "processes", "serial"):
         assert choose(word, [judge, build("chrf")]) == (Serial(), [])

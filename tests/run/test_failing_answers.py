@@ -237,7 +237,7 @@ def test_failures_of_several_kinds_end_the_run_as_those_of_one_kind_do(server) -
 
 
 def test_a_long_answer_is_shown_by_its_beginning() -> None:
-    from metrist.run.summary import failed_on_all
+    from metrist.run.results import failed_on_all
 
     said = failed_on_all("judge", "records", ["unread", "unread"], ["word\n" * 100])
     assert said.endswith(f"; the first answer: {('word ' * 40 + '…')!r}")

@@ -16,7 +16,7 @@ from metrist.errors import NeedsError, RunError
 from metrist.io import read_records
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.run import prefer as prefer_module
-from metrist.run.pairing import pair_up
+from metrist.run.prefer import pair_up
 
 
 @dataclass(frozen=True)

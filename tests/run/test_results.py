@@ -21,7 +21,7 @@ from metrist.evaluate.check import check
 from metrist.evaluate.compare import compare
 from metrist.metrics.judge.judge import Judge
 from metrist.run import Results, load, score
-from metrist.run.store.flat import COLUMNS
+from metrist.run.flat_file import COLUMNS
 from metrist.scores import Scores
 from metrist.stats.resampling import pooled_interval
 

@@ -17,9 +17,8 @@ import metrist
 from metrist import Metric, Record, read_records
 from metrist.errors import InputError, NeedsError, RunError
 from metrist.run import export, load, score
-from metrist.run.cutting import cut
 from metrist.run.executors import Done, Processes, Serial, Task
-from metrist.run.needs import served
+from metrist.run.pipeline import cut, served
 from metrist.spec import parse
 
 METRICS = ["exact", "chrf", "length"]
@@ -70,7 +69,7 @@ def test_the_same_command_again_does_and_changes_nothing(
     rows: Rows, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, times = contents(run), written(run)
-    monkeypatch.setattr("metrist.run.executors.tasks.score_one", None)
+    monkeypatch.setattr("metrist.run.tasks.score_one", None)
     results = score(rows, METRICS, out=run, shard_size=8)
     assert contents(run) == before
     assert written(run) == times
@@ -247,10 +246,10 @@ def test_whether_needs_are_met_does_not_depend_on_the_size_of_shards(
 ) -> None:
     late = [{**row, "references": []} if n < 20 else row for n, row in enumerate(rows)]
     assert len(score(late, ["chrf"], shard_size=shard_size, executor="serial").scores["chrf"].failures) == 20
-    monkeypatch.setattr("metrist.run.needs.LOOK_AHEAD", 20)
+    monkeypatch.setattr("metrist.run.pipeline.LOOK_AHEAD", 20)
     with pytest.raises(NeedsError, match=NONE_SERVES.format(20)):
         score(late, ["chrf"], shard_size=shard_size)
-    monkeypatch.setattr("metrist.run.needs.LOOK_AHEAD", 21)
+    monkeypatch.setattr("metrist.run.pipeline.LOOK_AHEAD", 21)
     assert len(score(late, ["chrf"], shard_size=shard_size, executor="serial")) == 36
 
 
@@ -268,7 +267,7 @@ def test_no_more_records_are_held_than_tell_whether_needs_are_met(monkeypatch: p
     found = served([length, chrf], records((), ("a",), (), ("b",)))
     assert len(taken) == 2
     assert list(found) == taken
-    monkeypatch.setattr("metrist.run.needs.MOST_TEXT", 25)
+    monkeypatch.setattr("metrist.run.pipeline.MOST_TEXT", 25)
     with pytest.raises(NeedsError, match="none of the first 3 records"):
         served([chrf], records(*[()] * 9))
 
@@ -327,7 +326,7 @@ def test_without_pyarrow_a_parquet_run_ends_before_any_work(
     from metrist.errors import MissingExtra
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr("metrist.run.executors.tasks.score_one", None)
+    monkeypatch.setattr("metrist.run.tasks.score_one", None)
     with pytest.raises(MissingExtra, match="writing Parquet"):
         score(rows, ["chrf"], out=tmp_path / "x.parquet")
 

@@ -13,7 +13,7 @@ import pytest
 
 from metrist.metrics.base import Metric
 from metrist.run import export, load, score
-from metrist.run.store.flat import COLUMNS
+from metrist.run.flat_file import COLUMNS
 
 Rows = list[dict[str, Any]]
 

@@ -68,7 +68,7 @@ def test_it_is_no_part_of_a_result_s_identity(
     rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = score(rows, "chrf", out=tmp_path / "run")
-    monkeypatch.setattr("metrist.run.executors.tasks.score_one", None)
+    monkeypatch.setattr("metrist.run.tasks.score_one", None)
     again = score(rows, "chrf", out=tmp_path / "run", device="cpu", batch_tokens=4, cache=tmp_path / "c")
     assert again.signatures == first.signatures
 

@@ -32,7 +32,7 @@ from metrist.cli.options import (
 from metrist.errors import SpecError
 
 if TYPE_CHECKING:
-    from metrist.run.pairing import Which
+    from metrist.run.prefer import Which
 
 
 class Pairs(StrEnum):

@@ -15,7 +15,7 @@ from metrist.cli.output import remark
 from metrist.llm.watching import watching
 
 if TYPE_CHECKING:
-    from metrist.run.scoring import Progress
+    from metrist.run.pipeline import Progress
 
 #: Seconds between two lines about a server that fails.
 _QUIET = 10.0

@@ -112,7 +112,7 @@ def score(
 
 def _check_scored(results: Results, fault: RunError | None) -> None:
     """A single record is no run: that it failed is shown, and then told by the exit code as for many."""
-    from metrist.run.summary import nothing_scored
+    from metrist.run.results import nothing_scored
 
     lost = (nothing_scored(text, block) for text, block in results.scores.items())
     if fault or (fault := next((RunError(said) for said in lost if said), None)):
@@ -122,7 +122,7 @@ def _check_scored(results: Results, fault: RunError | None) -> None:
 def _estimate(reader: Reader, metrics: Sequence[str], form: Format) -> None:
     from metrist.cli.estimate import estimate_table
     from metrist.cli.output import show
-    from metrist.run.dry_run import estimate
+    from metrist.run.pipeline import estimate
 
     found = estimate(reader, metrics)
     tell_skipped(reader)

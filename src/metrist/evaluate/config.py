@@ -20,13 +20,13 @@ from metrist.llm.options import max_cost
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.report.tables import Table
-from metrist.run.executors.processes import Processes
-from metrist.run.executors.serial import Serial
+from metrist.run.tasks import Serial
+from metrist.run.worker_pool import Processes
 
 if TYPE_CHECKING:
     from metrist.run.executors import Executor
+    from metrist.run.pipeline import Progress
     from metrist.run.results import Results
-    from metrist.run.scoring import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from metrist.metrics.errors.base import ErrorFinding
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
-from metrist.run.store.flat import COLUMNS
-from metrist.run.store.folder import RunFolder, is_run_folder
+from metrist.run.flat_file import COLUMNS
+from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.run.surroundings import surroundings
 from metrist.scores import Scores
 from metrist.spec import Spec, parse
@@ -119,7 +119,7 @@ def estimate_explanations(
     **reading: Any,
 ) -> Estimate:
     """The questions that `explain` with the same arguments would ask. Nothing is sent."""
-    from metrist.run.dry_run import estimate
+    from metrist.run.pipeline import estimate
 
     if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
         return Estimate()

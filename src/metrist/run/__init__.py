@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from metrist.run.loading import export, load
-from metrist.run.results import Results
-from metrist.run.scoring import Progress, score
-from metrist.run.summary import SystemScore
+from metrist.run.pipeline import Progress, score
+from metrist.run.results import Results, SystemScore
 
 __all__ = ["Progress", "Results", "SystemScore", "export", "load", "score"]

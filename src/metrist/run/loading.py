@@ -14,11 +14,10 @@ from metrist.errors import InputError, RunError
 from metrist.io import open_rows
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
-from metrist.run.results import Results, remarks
-from metrist.run.store.flat import COLUMNS, RAW, TOKENS, flat_suffix
-from metrist.run.store.folder import Contents, RunFolder, Stored, is_run_folder
-from metrist.run.store.shards import scores_remarks
-from metrist.run.stored_metric import metric_of
+from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix
+from metrist.run.results import Results, metric_of, remarks
+from metrist.run.run_folder import Contents, RunFolder, Stored, is_run_folder
+from metrist.run.shard_file import scores_remarks
 from metrist.scores import Scores
 from metrist.spec import Spec
 

@@ -17,7 +17,7 @@ from metrist.evaluate.meta.analyses.metrics import pareto_front
 from metrist.ratings import Error
 from metrist.report.tables import Table
 from metrist.run import Results
-from metrist.run.stored_metric import metric_of
+from metrist.run.results import metric_of
 from metrist.scores import Score, Scores
 
 ROWS = made_rows()

@@ -21,7 +21,7 @@ from metrist.metrics.errors.tigerscore import TigerScore, prompt_for
 from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.run.store.shards import Header, decode, encode
+from metrist.run.shard_file import Header, decode, encode
 from metrist.scores import Score, Scores
 
 #: As paper 001's public code sends it (the spaces at the ends of three lines are part of it).

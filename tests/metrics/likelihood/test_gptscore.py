@@ -20,7 +20,7 @@ from metrist.metrics.likelihood.layout import Way
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
-from metrist.run.executors.scoring import score_one
+from metrist.run.tasks import score_one
 
 SOURCE = "the old president said that the news was not very good"
 OUTPUT = "the news is bad"

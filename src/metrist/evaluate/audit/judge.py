@@ -24,8 +24,8 @@ from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.report.cells import Count, Estimate, or_none
 from metrist.report.tables import Column, Table
-from metrist.run.executors.scoring import lack, score_one
-from metrist.run.summary import first_answer
+from metrist.run.results import first_answer
+from metrist.run.tasks import lack, score_one
 from metrist.scores import Scores
 
 # Said instead of a grade, near the beginning of an answer. "I cannot find any fault" refuses nothing.

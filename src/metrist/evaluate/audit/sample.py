@@ -23,7 +23,7 @@ from metrist.io import Reader
 from metrist.metrics.judge.rubrics import Aspect, Rubric
 from metrist.metrics.prompt_layout import filled
 from metrist.records import Pair, Record
-from metrist.run.pairing import Votes
+from metrist.run.prefer import Votes
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]

@@ -18,7 +18,7 @@ from metrist.evaluate.meta.dataset import Cost, Judged, Scored, Spans, chosen, u
 from metrist.io import Reader, open_rows, read_records
 from metrist.io.compression import uncompressed_name
 from metrist.run import Results, load
-from metrist.run.store.folder import RunFolder, is_run_folder
+from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.stats import Floats
 
 _RESULT_FIELDS = {"item", "system", "metric", "value", "signature"}

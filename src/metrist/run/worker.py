@@ -1,4 +1,4 @@
-"""A worker process: `python -m metrist.run.executors.worker`, told by its standard input what to score.
+"""A worker process: `python -m metrist.run.worker`, told by its standard input what to score.
 
 The first message says where modules are found and which metrics to hold; each further one is a task. A worker ends
 when its standard input does, at once and whatever it is doing: it never outlives the run that started it.
@@ -15,8 +15,8 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 from metrist.errors import MetristError, RunError
-from metrist.run.executors import wire
-from metrist.run.executors.tasks import Done, Task, perform
+from metrist.run import worker_pool
+from metrist.run.tasks import Done, Task, perform
 
 
 def main() -> None:
@@ -27,12 +27,12 @@ def main() -> None:
     try:
         metrics = _metrics(pickle.loads(inbox.get()))
     except Exception as fault:
-        wire.send(answers, pickle.dumps(_unreadable("the metrics", fault)))
+        worker_pool.send(answers, pickle.dumps(_unreadable("the metrics", fault)))
         return
     while True:
         answer = _answer(metrics, inbox.get())
         try:
-            wire.send(answers, answer)
+            worker_pool.send(answers, answer)
         except OSError:
             # The run has gone, and with it whoever could read a traceback.
             os._exit(0)
@@ -51,12 +51,12 @@ def _private_pipes() -> tuple[IO[bytes], IO[bytes]]:
 def _fill(tasks: IO[bytes], inbox: SimpleQueue[bytes]) -> None:
     try:
         while True:
-            inbox.put(wire.receive(tasks))
+            inbox.put(worker_pool.receive(tasks))
     except (EOFError, OSError):
         os._exit(0)
 
 
-def _metrics(greeting: wire.Greeting) -> dict[str, Any]:
+def _metrics(greeting: worker_pool.Greeting) -> dict[str, Any]:
     sys.path[:] = greeting.path
     # Ours was only to find metrist. A metric may start programs of other environments, which must not see it.
     os.environ.pop("PYTHONPATH", None)

@@ -1,36 +1,156 @@
-"""`score`: records and metrics in, results out; what a run folder holds already is not done again."""
+"""What a run has so far: names and columns of numbers, never the texts."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from metrist._version import __version__
-from metrist.errors import RunError
+from metrist.errors import NeedsError, RunError
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
+from metrist.io.writer import check_apart
+from metrist.llm.estimates import Estimate, estimating
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
+from metrist.metrics.shard import Shard
 from metrist.records import Record
-from metrist.run.collected import Collected
-from metrist.run.cutting import SHARD_SIZE, SHARD_SIZE_WITH_MODEL, cut
 from metrist.run.executors import Done, Executor, Outcome, Task, choose
-from metrist.run.needs import served
-from metrist.run.results import NothingScored, Results, remarks
-from metrist.run.store.manifest import Listed, Manifest
-from metrist.run.store.metric_folder import folder_name
-from metrist.run.store.shards import Header, InputHash
-from metrist.run.summary import nothing_scored
+from metrist.run.flat_file import check_writable, flat_suffix
+from metrist.run.results import NothingScored, Results, nothing_scored, remarks
+from metrist.run.run_folder import Listed, Manifest, RunFolder, folder_name
+from metrist.run.shard_file import Header, InputHash
 from metrist.run.surroundings import surroundings
-from metrist.run.target import Target, target_of
+from metrist.run.tasks import lack, score_one
 from metrist.scores import Scores
 from metrist.spec import Spec
+
+
+class Collected:
+    """Gathers shards in whatever order they arrive, and puts them in order in the end."""
+
+    def __init__(self, metrics: Iterable[str]) -> None:
+        self.items: list[str] = []
+        self.systems: list[str] = []
+        self._names: dict[str, str] = {}
+        self._blocks: dict[str, dict[int, Scores]] = {metric: {} for metric in metrics}
+
+    def add_records(self, records: Sequence[Record]) -> None:
+        """Note the next records' names; equal names are kept once."""
+        keep = self._names.setdefault
+        self.items += [keep(record.item, record.item) for record in records]
+        self.systems += [keep(record.system, record.system) for record in records]
+
+    def add_scores(self, metric: str, start: int, scores: Scores) -> None:
+        """Keep one metric's scores of the shard at this position."""
+        self._blocks[metric][start] = scores
+
+    def joined(self) -> dict[str, Scores]:
+        """Each metric's scores in the input's order. Gives its blocks away: no number is held twice for long."""
+        whole = {}
+        for metric in list(self._blocks):
+            blocks = self._blocks.pop(metric)
+            whole[metric] = Scores.join([blocks[start] for start in sorted(blocks)])
+        return whole
+
+
+# Cutting records into shards by their position, the same way whenever the same input is read.
+
+
+SHARD_SIZE = 1024
+#: Where a metric holds a model: what is lost when a run is killed, and what a progress bar waits for, took longer.
+SHARD_SIZE_WITH_MODEL = 256
+#: A shard is closed early when its texts pass this many characters, so that long texts do not fill the memory.
+MOST_TEXT = 8 << 20
+
+
+def cut(records: Iterable[Record], size: int) -> Iterator[tuple[int, tuple[Record, ...]]]:
+    """Consecutive records, each group with the position of its first."""
+    start, text = 0, 0
+    held: list[Record] = []
+    for record in records:
+        held.append(record)
+        text += characters(record)
+        if len(held) == size or text > MOST_TEXT:
+            yield start, tuple(held)
+            start, text, held = start + len(held), 0, []
+    if held:
+        yield start, tuple(held)
+
+
+def characters(record: Record) -> int:
+    """How much text a record holds."""
+    asked = len(record.source or "") + len(record.instruction or "")
+    return len(record.output) + asked + sum(map(len, record.references))
+
+
+# A metric that an input cannot serve is refused before anything is scored.
+
+
+#: Records that are looked at for one that serves a metric; fewer where their texts pass `MOST_TEXT` characters. Neither
+#: depends on the size of shards, so the same input is refused or scored whatever that is.
+LOOK_AHEAD = 10_000
+
+
+def served(metrics: Iterable[Metric], records: Iterable[Record]) -> Iterator[Record]:
+    """The same records. A metric that none of the first ones serves is refused; mostly a look at one record settles it,
+    and no more are held than were looked at."""
+    coming, looked_at, text = iter(records), list[Record](), 0
+    unserved = [metric for metric in metrics if metric.needs]
+    while unserved and len(looked_at) < LOOK_AHEAD and text <= MOST_TEXT and (record := next(coming, None)):
+        looked_at.append(record)
+        text += characters(record)
+        unserved = [metric for metric in unserved if lack(metric, record)]
+    if unserved and looked_at:
+        why = f"none of the first {len(looked_at):,} records can be scored by it"
+        raise NeedsError(f"{lack(unserved[0], looked_at[0])}; {why}")
+    return chain(looked_at, coming)
+
+
+# Where the scores of a run go: nowhere, into one flat file, or into a run folder.
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A flat file to write in the end, or a folder to write into all along; at most one of them."""
+
+    file: Path | None = None
+    folder: RunFolder | None = None
+
+    def check_apart_from(self, inputs: Iterable[str]) -> None:
+        """Refuse to write over the file that is being read."""
+        if self.file:
+            check_apart(self.file, inputs)
+
+
+def target_of(out: str | os.PathLike[str] | None) -> Target:
+    """What a path asks for. What could not be written in the end is refused at once; nothing is touched yet."""
+    if out is None:
+        return Target()
+    path = Path(out)
+    if flat_suffix(path):
+        check_writable(path)
+        return Target(file=path)
+    named_as_folder = os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
+    if not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):
+        raise RunError(
+            f"cannot tell what to write to {path}: wanted a folder (end it with '/'), or a file that ends in "
+            ".jsonl, .csv or .parquet"
+        )
+    return Target(folder=RunFolder(path))
+
+
+# `score`: records and metrics in, results out; what a run folder holds already is not done again.
 
 
 class Progress(Protocol):
@@ -256,3 +376,22 @@ def _count(records: Any) -> int | None:
 def _each(done: Iterator[Done]) -> Generator[Done, None, None]:
     """Any iterator as a generator: closing it closes the executor's own, and with it the workers."""
     yield from done
+
+
+# What a run would ask of LLMs, before it asks.
+
+
+#: The dependency group that metrics which ask LLMs have in common.
+_ASKING = "llm"
+
+
+def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: Any) -> Estimate:
+    """The questions that a run of `score` with the same arguments would ask. Nothing is sent and nothing written;
+    metrics without an LLM are left out."""
+    built = [build(metric) for metric in metrics]
+    asking = [metric for metric in built if metric.extra == _ASKING]
+    with estimating() as found:
+        for _, shard in cut(served(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL):
+            for metric in asking:
+                score_one(metric, Shard(shard))
+    return found

@@ -1,25 +1,38 @@
-"""What comparators said of pairs, and what it comes to: win rates, strengths, flips, agreement with people."""
+"""The tables of `metrist prefer`: systems by their win rates, comparators by how they chose."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from metrist.report.cells import Count, Estimate, Number, Share
+from metrist.report.tables import Column, Table
+
+if TYPE_CHECKING:
+    pass
+import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
+from metrist.io import whole
+from metrist.io.writer import check_apart
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.metrics.llm_metric import spent_together
 from metrist.ratings import Choice
-from metrist.report.tables import Table
-from metrist.run.pairing import Key
-from metrist.run.preferred_tables import comparator_table, system_table
-from metrist.run.store.shards import INCOMPLETE, KIND
-from metrist.run.summary import DRAWS, usual_reason
+from metrist.records import Pair
+from metrist.run.flat_file import check_writable, flat_suffix
+from metrist.run.results import DRAWS, usual_reason
+from metrist.run.run_folder import folder_name
+from metrist.run.shard_file import INCOMPLETE, KIND, read_failure
 from metrist.stats.preferences import (
     CHOICES,
     FIRST,
@@ -34,7 +47,93 @@ from metrist.stats.preferences import (
 )
 from metrist.stats.resampling import pooled_interval
 
+
+def system_table(rows: Sequence[WinRate], notes: Sequence[str]) -> Table:
+    """One row a comparator and system; a column with strengths where any is known."""
+    with_failures = any(row.failed for row in rows)
+    failed = ["failed", "if lost", "if won"] if with_failures else []
+    names = ["won", "tied", "lost", *failed, "strength"]
+    return Table(
+        title="Win rates",
+        columns=[Column("comparator"), Column("system"), *(Column(name, "right") for name in ("win rate", *names))],
+        rows=[_system(row, with_failures) for row in rows],
+        notes=(
+            "A tie is half a win. Strength is Bradley and Terry's with ties, on the log scale, ± its standard error.",
+            *_undetermined(rows),
+            *notes,
+        ),
+    )
+
+
+def _system(row: WinRate, with_failures: bool) -> list[Any]:
+    failed = [Count(row.failed), Number(row.worst), Number(row.best)] if with_failures else []
+    strength = None if math.isnan(row.strength) else f"{row.strength:+.2f} ± {row.error:.2f}"
+    counts = [Count(row.won), Count(row.tied), Count(row.lost)]
+    return [row.comparator, row.system, Estimate(row.value, row.low, row.high), *counts, *failed, strength]
+
+
+def _undetermined(rows: Sequence[WinRate]) -> list[str]:
+    without = list(dict.fromkeys(row.comparator for row in rows if math.isnan(row.strength)))
+    return [
+        f"{comparator}: strengths are not determined: some systems never lost to others, or never won, ties aside"
+        for comparator in without
+    ]
+
+
+def comparator_table(rows: Sequence[Comparing], agreements: Sequence[Agreement]) -> Table:
+    """One row a comparator, with a column of accuracy for each aspect that people chose by."""
+    aspects = list(dict.fromkeys(one.aspect for one in agreements))
+    found = {(one.comparator, one.aspect): one for one in agreements}
+    names = ["pairs", "judged", "ties", "flips", *(f"as people: {aspect}" for aspect in aspects)]
+    cost = any("cost" in row.usage for row in rows)
+    return Table(
+        title="Comparators",
+        columns=[
+            Column("comparator"),
+            *(Column(name, "right") for name in [*names, *(["US dollars"] if cost else [])]),
+        ],
+        rows=[
+            [
+                *(row.comparator, Count(row.pairs), Share(row.judged / row.pairs), Share(row.ties)),
+                Estimate(row.flips, row.flips_low, row.flips_high),
+                *(_agreed(found[row.comparator, aspect]) for aspect in aspects),
+                *([row.usage.get("cost")] if cost else []),
+            ]
+            for row in rows
+        ],
+        notes=[*_flip_note(rows), *(note for aspect in aspects for note in _as_people(aspect, agreements))],
+    )
+
+
+def _agreed(one: Agreement) -> Estimate:
+    return Estimate(one.value, one.low, one.high)
+
+
+def _as_people(aspect: str, agreements: Sequence[Agreement]) -> list[str]:
+    """On how many pairs, and what a coin would reach there; for each comparator where they judged different ones."""
+    told = [one for one in agreements if one.aspect == aspect and one.pairs]
+    if not told:
+        return []
+    share = f"As people, {aspect}: the share of pairs where the comparator chose as most people did"
+    if len({(one.pairs, one.chance) for one in told}) == 1:
+        return [f"{share}, of {told[0].pairs:,}; a coin would reach {told[0].chance:.3f}."]
+    each = ", ".join(f"{one.comparator} {one.pairs:,} and {one.chance:.3f}" for one in told)
+    return [f"{share}. Comparators judged different pairs; how many, and what a coin would reach on them: {each}."]
+
+
+def _flip_note(rows: Sequence[Comparing]) -> list[str]:
+    known = any(not math.isnan(row.flips) for row in rows)
+    return [
+        "Flips: the share of pairs where the choice changed with the order of the two; such a pair is a tie."
+    ] * known
+
+
+# What comparators said of pairs, and what it comes to: win rates, strengths, flips, agreement with people.
+
+
 _SIGNS: Mapping[Choice, int] = {"first": FIRST, "second": SECOND, "tie": TIE}
+#: An item and two of its systems.
+Key = tuple[str, str, str]
 _Floats = NDArray[np.float64]
 _Codes = NDArray[np.intp]
 
@@ -146,7 +245,6 @@ class Preferred:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a .jsonl file (.gz, .xz, .zst), whole or not at all."""
-        from metrist.run.preference_files import write_rows
 
         write_rows(path, self.rows())
 
@@ -294,3 +392,99 @@ def _by_item(
     summed = np.zeros((int(at.max()) + 1, rows.shape[1]))
     np.add.at(summed, at.reshape(-1), rows)
     return pooled_interval(summed, pool, draws, rng, confidence)
+
+
+# Files of preferences: one JSON object a line, which `read_records` and `metrist meta --preferences` read back.
+
+
+_FOLDER = "preferences"
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceTarget:
+    """Where judgments go: a file for all comparators, or a folder with a file for each, which a second call completes;
+    at most one of them."""
+
+    file: Path | None = None
+    folder: Path | None = None
+
+
+def preference_target(out: str | os.PathLike[str] | None, inputs: Iterable[str]) -> PreferenceTarget:
+    """What a path asks for; what could not be written in the end is refused at once."""
+    if out is None:
+        return PreferenceTarget()
+    path = Path(out)
+    if path.is_dir() or not path.suffix or os.fspath(out).endswith(("/", os.sep)):
+        return PreferenceTarget(folder=path / _FOLDER)
+    if flat_suffix(path) != ".jsonl":
+        raise RunError(f"cannot write preferences to {path}: wanted a folder, or a file that ends in .jsonl")
+    check_writable(path)
+    check_apart(path, inputs)
+    return PreferenceTarget(file=path)
+
+
+def write_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """One row a line; the file appears whole or not at all."""
+    with whole(path) as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+class StoredJudgments:
+    """One comparator's file in a folder, and beside it a page that says of which pairs it was made, and by what; the
+    page has the file's hash."""
+
+    def __init__(self, folder: Path, comparator: Comparator, signature: str, pairs: Sequence[Pair]) -> None:
+        name = folder_name(comparator.text)
+        self._file, self._page = folder / f"{name}.jsonl", folder / f"{name}.json"
+        self._comparator = comparator.text
+        self._made_by = {"comparator": comparator.text, "signature": signature, "pairs": content_of(pairs)}
+
+    def read(self) -> list[Judgment] | None:
+        """What the folder holds of these very pairs; None where that is nothing, or where a pair, or a judge of one,
+        had failed: what was answered before is in the LLM's cache, so asking again costs only what is missing."""
+        try:
+            page, rows = json.loads(self._page.read_text(encoding="utf-8")), self._file.read_bytes()
+        except (OSError, ValueError):
+            return None
+        if page != {**self._made_by, "file": hashlib.sha256(rows).hexdigest()}:
+            return None
+        found = [_judgment(json.loads(row)) for row in rows.splitlines()]
+        return found if all(map(_is_settled, found)) else None
+
+    def write(self, keys: Sequence[Key], judgments: Sequence[Judgment]) -> None:
+        """Write the file, then the page."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        rows = zip(keys, judgments, strict=True)
+        write_rows(
+            self._file,
+            ({"item": item, "systems": [a, b], **as_row(self._comparator, one)} for (item, a, b), one in rows),
+        )
+        with whole(self._page) as page:
+            made = {**self._made_by, "file": hashlib.sha256(self._file.read_bytes()).hexdigest()}
+            page.write(json.dumps(made, indent=1) + "\n")
+
+
+def content_of(pairs: Sequence[Pair]) -> str:
+    """A hash of all that the pairs say."""
+    digest = hashlib.sha256()
+    for pair in pairs:
+        for record in (pair.first, pair.second):
+            said = (record.item, record.system, record.output, record.source, record.references, record.instruction)
+            digest.update(repr((*said, record.task, record.language)).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]
+
+
+def _is_settled(judgment: Judgment) -> bool:
+    return judgment.failure is None and not judgment.incomplete
+
+
+def _judgment(row: Mapping[str, Any]) -> Judgment:
+    return Judgment(
+        preference=row["choice"],
+        explanation=row["explanation"],
+        failure=None if row["failure"] is None else read_failure(row["failure"], row.get(KIND)),
+        flipped=row.get("flipped"),
+        shown=tuple(row.get("shown") or ()),
+        raws=tuple(row.get("raws") or ()),
+        incomplete=bool(row.get(INCOMPLETE)),
+    )

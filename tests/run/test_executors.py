@@ -13,8 +13,7 @@ from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.run import score
-from metrist.run.executors import Executor, Processes, Serial, Task, choose
-from metrist.run.executors.cards import cards
+from metrist.run.executors import Executor, Processes, Serial, Task, cards, choose
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="puts shell scripts on the path")
 
@@ -114,7 +113,7 @@ def test_cards_are_counted_by_the_driver_s_own_program(
 
 def test_a_driver_that_hangs_is_not_waited_for(smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     smi("#!/bin/sh\necho 'GPU 0: x'\nwhile :; do :; done\n")
-    monkeypatch.setattr("metrist.run.executors.cards._PATIENCE", 0.2)
+    monkeypatch.setattr("metrist.run.executors._PATIENCE", 0.2)
     assert cards() == ()
 
 
@@ -128,7 +127,7 @@ def test_a_device_that_is_named_is_not_shared_out(
 
 
 def test_without_cards_a_model_stays_in_this_process(holding: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 8)
+    monkeypatch.setattr("metrist.run.executors.cores", lambda: 8)
     assert choose(None, [holding, build("chrf")]) == (Serial(), [])
     assert choose("processes", [holding]) == (Serial(), [])
     assert choose(Processes(workers=3), [holding]) == (Processes(workers=3), [])
@@ -136,7 +135,7 @@ def test_without_cards_a_model_stays_in_this_process(holding: Metric, monkeypatc
 
 
 def test_one_card_is_used_from_this_process_too(holding: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 8)
+    monkeypatch.setattr("metrist.run.executors.cores", lambda: 8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     assert choose(None, [holding]) == (Serial(), [])
 
@@ -145,8 +144,8 @@ def test_several_cards_have_a_worker_each(
     holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi(TWO_CARDS)
-    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 8)
-    monkeypatch.setattr("metrist.run.executors.processes.cores", lambda: 8)
+    monkeypatch.setattr("metrist.run.executors.cores", lambda: 8)
+    monkeypatch.setattr("metrist.run.worker_pool.cores", lambda: 8)
     chosen, _ = choose(None, [build("chrf"), holding])
     assert chosen == Processes(workers=2, cards=("0", "1"))
     workers = said(chosen, holding)
@@ -159,7 +158,7 @@ def test_more_workers_than_cards_share_them_and_share_the_cores(
     holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi(TWO_CARDS)
-    monkeypatch.setattr("metrist.run.executors.processes.cores", lambda: 2)
+    monkeypatch.setattr("metrist.run.worker_pool.cores", lambda: 2)
     chosen, _ = choose(Processes(workers=4), [holding])
     workers = said(chosen, holding)
     assert sorted(rest for _, *rest in workers) == [["0", "1"], ["0", "1"], ["1", "1"], ["1", "1"]]
@@ -170,7 +169,7 @@ def test_more_workers_than_cards_share_them_and_share_the_cores(
 def test_without_cards_workers_see_what_the_run_sees_and_share_the_cores(
     holding: Metric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.executors.processes.cores", lambda: 6)
+    monkeypatch.setattr("metrist.run.worker_pool.cores", lambda: 6)
     assert {tuple(rest) for _, *rest in said(Processes(workers=2), holding)} == {("None", "3")}
 
 
@@ -187,7 +186,7 @@ def test_a_worker_that_dies_is_replaced_on_its_card(
 
 def test_a_run_uses_the_cards(holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     smi(TWO_CARDS)
-    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 2)
+    monkeypatch.setattr("metrist.run.executors.cores", lambda: 2)
     rows = [{"item": str(n), "system": "s", "output": "a"} for n in range(12)]
     results = score(rows, [holding, "length"], shard_size=1)
     assert {line.split()[1] for line in results.scores[holding.text].explanations.values()} == {"0", "1"}

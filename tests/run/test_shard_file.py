@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from metrist.errors import RunError
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.run.store.shards import Header, InputHash, Torn, content_hash, decode, digest_of, encode
+from metrist.run.shard_file import Header, InputHash, Torn, content_hash, decode, digest_of, encode
 from metrist.scores import Score, Scores
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=12)

@@ -13,11 +13,8 @@ import pytest
 
 from metrist.errors import RunError
 from metrist.records import Record
-from metrist.run.store.folder import RunFolder, is_run_folder
-from metrist.run.store.manifest import Listed, Manifest
-from metrist.run.store.metric_folder import MetricFolder, folder_name
-from metrist.run.store.shards import Header, content_hash, encode
-from metrist.run.store.writes import write_object
+from metrist.run.run_folder import Listed, Manifest, MetricFolder, RunFolder, folder_name, is_run_folder, write_object
+from metrist.run.shard_file import Header, content_hash, encode
 from metrist.scores import Scores
 
 MANIFEST = Manifest(

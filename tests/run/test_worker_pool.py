@@ -20,9 +20,10 @@ from metrist.errors import RunError
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
-from metrist.run.executors import Executor, Processes, Serial, Task, choose, wire
-from metrist.run.executors.processes import cores
-from metrist.run.store.shards import Header
+from metrist.run import worker_pool
+from metrist.run.executors import Executor, Processes, Serial, Task, choose
+from metrist.run.shard_file import Header
+from metrist.run.worker_pool import cores
 
 Module = Callable[[str], ModuleType]
 
@@ -100,8 +101,8 @@ BUSY = "open(f'{self.folder}/{os.getpid()}.pid', 'w').close(); time.sleep(0.05)"
 def test_another_worker_is_started_only_while_the_run_waits(
     module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.executors.processes._PATIENCE", 0.02)
-    monkeypatch.setattr("metrist.run.executors.processes.FIRST_WORKERS", 1)
+    monkeypatch.setattr("metrist.run.worker_pool._PATIENCE", 0.02)
+    monkeypatch.setattr("metrist.run.worker_pool.FIRST_WORKERS", 1)
     metric = module(METRIC.format(body=BUSY)).Mine(str(tmp_path))
     assert len(outcome(Processes(workers=3), metric, 60)) == 60
     assert len(list(tmp_path.glob("*.pid"))) == 3
@@ -110,8 +111,8 @@ def test_another_worker_is_started_only_while_the_run_waits(
 def test_a_run_that_need_not_wait_keeps_to_its_first_workers(
     module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.executors.processes._PATIENCE", 600.0)
-    monkeypatch.setattr("metrist.run.executors.processes.FIRST_WORKERS", 2)
+    monkeypatch.setattr("metrist.run.worker_pool._PATIENCE", 600.0)
+    monkeypatch.setattr("metrist.run.worker_pool.FIRST_WORKERS", 2)
     metric = module(METRIC.format(body=BUSY)).Mine(str(tmp_path))
     assert len(outcome(Processes(workers=9), metric, 12)) == 12
     assert len(list(tmp_path.glob("*.pid"))) == 2
@@ -232,7 +233,7 @@ def test_no_worker_outlives_a_run_that_is_ended_from_outside(module: Module, tmp
 def test_a_worker_whose_run_has_gone_leaves_without_a_word(module: Module) -> None:
     metric = module(METRIC.format(body="")).Mine()
     worker = subprocess.Popen(
-        [sys.executable, "-m", "metrist.run.executors.worker"],
+        [sys.executable, "-m", "metrist.run.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -241,9 +242,11 @@ def test_a_worker_whose_run_has_gone_leaves_without_a_word(module: Module) -> No
     assert worker.stdout
     assert worker.stderr
     worker.stdout.close()
-    greeting = wire.Greeting(path=sys.path, python_path=None, folder=os.getcwd(), metrics=pickle.dumps((metric,)))
+    greeting = worker_pool.Greeting(
+        path=sys.path, python_path=None, folder=os.getcwd(), metrics=pickle.dumps((metric,))
+    )
     for message in (greeting, next(tasks(1, metric))):
-        wire.send(worker.stdin, pickle.dumps(message))
+        worker_pool.send(worker.stdin, pickle.dumps(message))
     assert worker.wait(timeout=20) == 0
     assert worker.stderr.read() == b""
     worker.stderr.close()
@@ -293,9 +296,9 @@ def test_the_executor_is_chosen_by_word_object_or_cores(monkeypatch: pytest.Monk
     assert choose("serial", [metric]) == (Serial(), [])
     assert choose("processes", [metric]) == (Processes(), [])
     assert choose(Processes(workers=3), [metric]) == (Processes(workers=3), [])
-    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 8)
+    monkeypatch.setattr("metrist.run.executors.cores", lambda: 8)
     assert choose(None, [metric])[0] == Processes()
-    monkeypatch.setattr("metrist.run.executors.choice.cores", lambda: 1)
+    monkeypatch.setattr("metrist.run.executors.cores", lambda: 1)
     assert choose(None, [metric])[0] == Serial()
     assert cores() >= 1
 

@@ -1,8 +1,4 @@
-"""Several shards at once, each in a worker process of our own.
-
-Workers are started as `python -m metrist.run.executors.worker` and not by multiprocessing: nothing is forked under
-running threads, and the user's main program is not imported again.
-"""
+"""Messages between a run and its workers: the length in eight bytes, then a pickle."""
 
 from __future__ import annotations
 
@@ -17,17 +13,52 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import IO, Any
 
 from metrist.errors import MetristError, RunError
 from metrist.llm import limits
 from metrist.metrics.base import Metric
-from metrist.run.executors import wire
-from metrist.run.executors.cards import VISIBLE
-from metrist.run.executors.scoring import named
-from metrist.run.executors.serial import Serial
-from metrist.run.executors.tasks import Done, Task
+from metrist.run.tasks import Done, Serial, Task, named
 
+_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greeting:
+    """What a worker must know before its first task. The metrics are pickled apart, as reading them needs the path."""
+
+    path: list[str]
+    python_path: str | None
+    folder: str
+    metrics: bytes
+
+
+def send(pipe: IO[bytes], data: bytes) -> None:
+    """Write one message."""
+    pipe.write(len(data).to_bytes(_LENGTH, "big"))
+    pipe.write(data)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> bytes:
+    """Read one message, or raise EOFError when the other side has gone, be it in the middle of one."""
+    return _exactly(pipe, int.from_bytes(_exactly(pipe, _LENGTH), "big"))
+
+
+def _exactly(pipe: IO[bytes], size: int) -> bytes:
+    data = pipe.read(size)
+    if len(data) < size:
+        raise EOFError("the other side has gone")
+    return data
+
+
+# Several shards at once, each in a worker process of our own.
+#
+# Workers are started as `python -m metrist.run.worker` and not by multiprocessing: nothing is forked under
+# running threads, and the user's main program is not imported again.
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Numerical libraries take all cores unless they are told how many threads they may start.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
@@ -238,10 +269,10 @@ class _Worker:
         assert self._process.stdout
         try:
             if self._greeting is not None:
-                wire.send(self._process.stdin, self._greeting)
+                send(self._process.stdin, self._greeting)
                 self._greeting = None
-            wire.send(self._process.stdin, message)
-            return pickle.loads(wire.receive(self._process.stdout))
+            send(self._process.stdin, message)
+            return pickle.loads(receive(self._process.stdout))
         except (EOFError, OSError, ValueError):
             raise _Died(self._how()) from None
 
@@ -266,7 +297,7 @@ class _Worker:
 def _started(environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "metrist.run.executors.worker"],
+            [sys.executable, "-P", "-m", "metrist.run.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -277,9 +308,9 @@ def _started(environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         raise RunError(f"cannot start a worker process ({fault.strerror}): use executor='serial'") from fault
 
 
-def _greeting(metrics: Sequence[Metric]) -> wire.Greeting:
+def _greeting(metrics: Sequence[Metric]) -> Greeting:
     here = os.getcwd()
-    return wire.Greeting(
+    return Greeting(
         path=[entry or here for entry in sys.path],
         python_path=os.environ.get("PYTHONPATH"),
         folder=here,

@@ -14,8 +14,7 @@ from typing import IO, Any
 from metrist.errors import MissingExtra, RunError
 from metrist.io.compression import compression_of, uncompressed_name
 from metrist.io.writer import check_place, whole_bytes
-from metrist.run.store.numbers import count_texts, number_texts
-from metrist.run.store.shards import error_rows
+from metrist.run.shard_file import count_texts, error_rows, number_texts
 from metrist.scores import Score, Scores
 
 COLUMNS = (

@@ -15,8 +15,8 @@ import pytest
 
 from metrist.errors import MissingExtra, RunError
 from metrist.ratings import Error
-from metrist.run.store import flat as flat_module
-from metrist.run.store.flat import COLUMNS, Flat, write_flat
+from metrist.run import flat_file as flat_module
+from metrist.run.flat_file import COLUMNS, Flat, write_flat
 from metrist.scores import Score, Scores
 
 ODD = 'a\ud800\0\u202e\n,"\r'

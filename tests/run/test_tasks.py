@@ -13,7 +13,7 @@ from metrist.errors import MissingExtra, RunError
 from metrist.metrics.base import Metric
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
-from metrist.run.executors.scoring import score_one
+from metrist.run.tasks import score_one
 from metrist.scores import Score, Scores
 
 
