@@ -44,6 +44,8 @@ class Asker:
     stop: threading.Event
     #: Set where the server did not answer what it can do: not asked again before the next batch.
     unclear: threading.Event = dataclasses.field(default_factory=threading.Event)
+    #: Set where too many conversations of this batch failed in a row.
+    ended: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def ask(self, conversation: Conversation) -> Completion | ModelError:
         """The answer, or why this conversation has none; a fault of the whole is handed back, not raised."""
@@ -147,7 +149,7 @@ class Asker:
         """What the caller gets of the last verdict."""
         match verdict:
             case Answered(completion):
-                self.known.learn_outcome(answered=True)
+                self.known.learn_answer()
                 said = completion.failure is None and completion.finish != "filter"
                 held = shape.schema and self.known.schema is True
                 return dataclasses.replace(completion, structured=said and held)
@@ -168,7 +170,7 @@ class Asker:
 
     def _given_up(self, verdict: Failed) -> Completion | ModelError:
         """A failure, unless it is one too many in a row."""
-        if self.known.learn_outcome(answered=False):
+        if self.known.learn_failure(self.ended):
             return _failure(verdict)
         alike = f"the last {capabilities.FAILING_ALIKE} conversations all failed, so it is no record's fault"
         return self._fault(f"{alike}; {verdict.reason}")

@@ -68,12 +68,24 @@ class Known:
             elif name == "max_tokens":
                 self.tokens_field = "max_completion_tokens"
 
-    def learn_outcome(self, *, answered: bool) -> bool:
-        """Counts an answer, or a conversation given up; False where too many in a row failed."""
+    def learn_answer(self) -> None:
+        """Remembers that a conversation was answered."""
         with self.lock:
-            self.answered = self.answered or answered
-            self.failing = 0 if answered else (self.failing + 1) % FAILING_ALIKE
-            return answered or self.failing > 0
+            self.answered = True
+            self.failing = 0
+
+    def learn_failure(self, ended: threading.Event) -> bool:
+        """Counts a conversation given up; False where too many in a row failed, which sets `ended`. Failures that come
+        after that belong to the same batch and are not counted for the next one."""
+        with self.lock:
+            if ended.is_set():
+                return True
+            self.failing += 1
+            if self.failing < FAILING_ALIKE:
+                return True
+            self.failing = 0
+            ended.set()
+            return False
 
 
 def follows_probe(completion: Completion) -> bool:
