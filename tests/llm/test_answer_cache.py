@@ -18,7 +18,7 @@ from metrist.llm.questions import Question
 from metrist.llm.talk import Completion, Message, Sampling
 from scripted_llm import Scripted, asked, say
 
-HERE = str(Path(__file__).parent.parent.parent)
+HERE = str(Path(__file__).parent.parent)
 GREEDY = Sampling(max_tokens=100)
 
 

@@ -289,7 +289,7 @@ for n in range(50):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sets a limit on the size of files")
 def test_a_full_disk_ends_the_run_at_the_first_answer_that_cannot_be_kept(log):
-    here = str(Path(__file__).parent.parent.parent)
+    here = str(Path(__file__).parent.parent)
     run = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(log), here], capture_output=True, text=True, timeout=60, check=False
     )
@@ -321,7 +321,7 @@ calls.complete(Dying(log=sys.argv[1]), say(*map(str, range(20))), Sampling(max_t
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process by signal")
 def test_a_killed_run_asks_again_only_what_was_not_answered(log):
-    here = str(Path(__file__).parent.parent.parent)
+    here = str(Path(__file__).parent.parent)
     died = subprocess.run([sys.executable, "-c", KILLED, str(log), here], timeout=60, check=False)
     assert died.returncode == -signal.SIGKILL
     assert asked(log) == [str(n) for n in range(7)]

@@ -15,7 +15,7 @@ from metrist.llm.catalog import build
 from metrist.llm.openai import OpenAI
 from metrist.llm.talk import Completion, Message, Sampling
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "llm.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "llm.md"
 
 
 @pytest.fixture(autouse=True)

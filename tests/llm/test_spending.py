@@ -19,7 +19,7 @@ from metrist.llm.talk import Sampling
 from metrist.run.surroundings import surroundings
 from scripted_llm import Scripted, asked, say
 
-HERE = str(Path(__file__).parent.parent.parent)
+HERE = str(Path(__file__).parent.parent)
 GREEDY = Sampling(max_tokens=100)
 #: What the answer to a letter can cost: a byte, 16 tokens around it and 16 around the whole, and 100 of the answer.
 WORST = 1.33
