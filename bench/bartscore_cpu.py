@@ -150,9 +150,9 @@ def original(folder: Path) -> Scorer:
 def engine(folder: Path) -> Scorer:
     """metrist's engine, all pairs in one call as a run gives them."""
     from metrist.models.devices import Options
-    from metrist.models.loading import seq2seq
+    from metrist.models.loading import load_seq2seq
 
-    model = seq2seq(Options(model=str(folder)))
+    model = load_seq2seq(Options(model=str(folder)))
     model.log_probs([("one", "two")])
 
     def scores(pairs: Sequence[TextPair]) -> NDArray[np.float64]:

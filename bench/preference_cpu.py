@@ -102,10 +102,10 @@ def _measured(name: str, folder: Path) -> dict[str, float]:
 def _metrist(folder: Path) -> Scorer:
     from metrist.models import loading
     from metrist.models.devices import Options
-    from metrist.models.reward_layout import Judged
+    from metrist.models.reward_layout import RewardInput
 
-    model = loading.load(Options(model=str(folder)))
-    return lambda outputs: model.rewards([Judged(INSTRUCTION, (("output", one),)) for one in outputs]).values
+    model = loading.load_reward(Options(model=str(folder)))
+    return lambda outputs: model.rewards([RewardInput(INSTRUCTION, (("output", one),)) for one in outputs]).values
 
 
 def _torch(folder: Path) -> Scorer:

@@ -137,7 +137,7 @@ def _describe(device: str, pairs: Pairs, tokenizer: Any) -> None:
 
 
 def _engine(model: Any, tokenizer: Any, dtype: Dtype) -> Seq2Seq:
-    place = devices.place(Options(model="random weights", dtype=dtype))
+    place = devices.resolve_placement(Options(model="random weights", dtype=dtype))
     return Seq2Seq(model, tokenizer, Weights(name="random weights", folder=Path(), fingerprint="none"), place)
 
 
@@ -288,12 +288,12 @@ def _watched(stages: Sequence[tuple[str, Any, str]], spent: dict[str, float]) ->
 
 def _sweep(engine: Seq2Seq, pairs: Pairs) -> None:
     """Sizes of batches, of logits held, and of the parts in which targets are tokenised."""
-    part, rows = tokenization.Ahead._PART, engine._path.head._rows
+    part, rows = tokenization.BackgroundTokens._PART, engine._path.head._rows
     for tokens, size, share in product((16_384, 32_768, 65_536), (1 << 16, 1 << 17, 1 << 18), (4, 1)):
         engine._encoding, engine._decoding = Budget(tokens), Budget(tokens)
-        tokenization.Ahead._PART, engine._path.head._rows = size, rows // share
+        tokenization.BackgroundTokens._PART, engine._path.head._rows = size, rows // share
         _best(f"  {tokens} tokens, parts of {size}, {rows // share} rows", pairs, engine.log_probs, 2)
-    tokenization.Ahead._PART, engine._path.head._rows = part, rows
+    tokenization.BackgroundTokens._PART, engine._path.head._rows = part, rows
 
 
 def _profile(engine: Seq2Seq, pairs: Pairs) -> None:

@@ -29,7 +29,7 @@ from metrist.studies.heap.jobs import SETUPS, SPLITS, Result, Settings
 from metrist.studies.heap.results import read_results
 from metrist.studies.heap.study import Study, run
 from metrist.train.recipe import Recipe
-from metrist.train.task import Evaluation, Progress
+from metrist.train.task import Evaluation, TrainingProgress
 
 #: Dense bfloat16 peak of an H200 in FLOP a second; other cards will print a share of this one's.
 PEAK = 989e12
@@ -50,7 +50,7 @@ class Lines(Silent):
         self._open = count - finished
         self.said(f"{count:,} trainings, {finished:,} of them finished before")
 
-    def moved(self, name: str, progress: Progress) -> None:
+    def moved(self, name: str, progress: TrainingProgress) -> None:
         now = time.monotonic()
         if now - self._last.get(name, 0.0) >= self._every:
             self._last[name] = now

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from metrist.models.devices import Options
-from metrist.models.loading import seq2seq
+from metrist.models.loading import load_seq2seq
 
 NAME = "likelihood-small"
 ASPECTS = ("coherence", "consistency", "fluency", "relevance")
@@ -32,7 +32,7 @@ def folder() -> Path:
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return seq2seq(Options(model=f"metrist:{NAME}"))
+    return load_seq2seq(Options(model=f"metrist:{NAME}"))
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ def test_the_model_says_what_transformers_say_of_its_weights(
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
-    from metrist.models.numpy_inference.quantization import read
+    from metrist.models.numpy_inference.quantization import read_arrays
 
     config = json.loads((folder / "config.json").read_text())
     sizes = {key: value for key, value in config.items() if not isinstance(value, str)}
@@ -107,7 +107,7 @@ def test_the_model_says_what_transformers_say_of_its_weights(
         T5Config(**sizes, feed_forward_proj="gated-gelu", tie_word_embeddings=False, pad_token_id=0)
     ).eval()
     reference.lm_head.weight = torch.nn.Parameter(torch.empty_like(reference.lm_head.weight))
-    kept = {name: torch.from_numpy(array) for name, array in read(folder / "weights.safetensors").items()}
+    kept = {name: torch.from_numpy(array) for name, array in read_arrays(folder / "weights.safetensors").items()}
     assert not reference.load_state_dict(kept, strict=False).unexpected_keys
     chosen = rows(data("summeval"))[::200]
     pairs = [(row["source"], row["output"]) for row in chosen]

@@ -138,11 +138,11 @@ def test_it_says_what_transformers_say_of_its_weights(folder: Path) -> None:
     from tokenizers import Tokenizer
     from transformers import BertConfig, BertModel
 
-    from metrist.models.numpy_inference.quantization import read
+    from metrist.models.numpy_inference.quantization import read_arrays
 
     sizes = json.loads((folder / "config.json").read_text())
     facts = json.loads((folder / "reward.json").read_text())
-    kept = {name: torch.from_numpy(array) for name, array in read(folder / "weights.safetensors").items()}
+    kept = {name: torch.from_numpy(array) for name, array in read_arrays(folder / "weights.safetensors").items()}
     head = {name: kept.pop(name) for name in list(kept) if "head" in name}
     network = BertModel(BertConfig(**{**sizes, "intermediate_size": 4 * sizes["hidden_size"]}), add_pooling_layer=False)
     assert not network.load_state_dict(kept, strict=False).unexpected_keys

@@ -202,9 +202,9 @@ def save(kind: str, folder: Path) -> Path:
     """The folder, with a tiny random model of that kind in it; the same weights every time."""
     import torch
 
-    from metrist.models.weights import silent
+    from metrist.models.weights import quiet_transformers
 
-    with torch.random.fork_rng(), silent():
+    with torch.random.fork_rng(), quiet_transformers():
         torch.manual_seed(7)
         model, tokenizer = MAKERS[kind]()
         model.eval().save_pretrained(folder)

@@ -26,7 +26,7 @@ def in_torch(
 
     from metrist.models.devices import Options
     from metrist.models.reward_model import TorchReward
-    from metrist.models.weights import silent
+    from metrist.models.weights import quiet_transformers
 
     made = TorchReward.untrained(Options(model=str(base)), layout or Layout(), pooling, seed)
     # Heads are drawn small; rewards of random models should differ visibly.
@@ -34,7 +34,7 @@ def in_torch(
     learned = {"criteria": dict(criteria or {}), "fields": dict(fields or {})}
     settings = replace(made.settings, **learned, centre=centre, spread=spread)
     folder.mkdir(parents=True, exist_ok=True)
-    with silent():
+    with quiet_transformers():
         made.model.save(folder, AutoTokenizer.from_pretrained(base), settings)
     return folder
 

@@ -185,10 +185,10 @@ SETS: dict[str, Callable[[Likelihood], dict[str, float]]] = {
 
 def of_folder(folder: Path, max_tokens: int | None = None) -> Likelihood:
     """The likelihood of a folder in metrist's own form."""
-    from metrist.models.numpy_inference.scorers import PlainSeq2Seq
+    from metrist.models.numpy_inference.scorers import NumpySeq2Seq
     from metrist.models.weights import Weights
 
-    model = PlainSeq2Seq.load(Weights(name=folder.name, folder=folder, fingerprint=""))
+    model = NumpySeq2Seq.load(Weights(name=folder.name, folder=folder, fingerprint=""))
 
     def likelihood(pairs: Sequence[tuple[str, str]]) -> list[float]:
         found = model.log_probs(pairs, max_tokens)

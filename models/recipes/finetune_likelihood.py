@@ -170,12 +170,12 @@ def weights_of(run: Run) -> Arrays:
 
 def rounded(weights: Arrays, bits: int) -> Arrays:
     """The weights as they are after being kept in so many bits."""
-    from metrist.models.numpy_inference.quantization import dequantise, quantise
+    from metrist.models.numpy_inference.quantization import dequantize, quantize
 
     rounded = dict(weights)
     for name, array in weights.items():
         if array.ndim == 2 and "relative_attention_bias" not in name:
-            rounded[name] = dequantise(*quantise(array, bits, _GROUP))
+            rounded[name] = dequantize(*quantize(array, bits, _GROUP))
     return rounded
 
 

@@ -21,8 +21,8 @@ from agreement import Row, rated, rows, spearman
 from metrist import criteria
 from metrist.models import loading
 from metrist.models.devices import Options
-from metrist.models.protocols import Reward
-from metrist.models.reward_layout import Judged
+from metrist.models.protocols import RewardScorer
+from metrist.models.reward_layout import RewardInput
 
 
 class Asked(NamedTuple):
@@ -70,7 +70,7 @@ class Found(NamedTuple):
 
 def figures(model: str) -> Iterator[Found]:
     """Two correlations for each aspect."""
-    network = loading.load(Options(model=model))
+    network = loading.load_reward(Options(model=model))
     sets = {name: _read(name) for name in dict.fromkeys(asked.data for asked in CHOICE)}
     for asked in CHOICE:
         data = [row for row in sets[asked.data] if np.isfinite(rated(row, asked.aspect)) and row["output"].strip()]
@@ -115,11 +115,11 @@ def _read(name: str) -> list[Row]:
     ]
 
 
-def _rewards(network: Reward, asked: Asked, data: Sequence[Row]) -> Sequence[float]:
+def _rewards(network: RewardScorer, asked: Asked, data: Sequence[Row]) -> Sequence[float]:
     instruction = network.settings.criteria.get(asked.criterion) or criteria.find(asked.criterion).instruction
     shown = [((asked.context, row[asked.context]),) if asked.context else () for row in data]
     judged = [
-        Judged(instruction, (*fields, ("output", row["output"]))) for fields, row in zip(shown, data, strict=True)
+        RewardInput(instruction, (*fields, ("output", row["output"]))) for fields, row in zip(shown, data, strict=True)
     ]
     return [float(value) for value in network.rewards(judged).values]
 

@@ -17,7 +17,7 @@ from metrist import criteria
 from metrist.data.pairs import read_good_bad
 from metrist.models import loading
 from metrist.models.devices import Options
-from metrist.train.examples import accuracy, score_pairs
+from metrist.train.examples import accuracy_by_criterion, score_pairs
 
 
 def main() -> None:
@@ -25,10 +25,10 @@ def main() -> None:
     suite = criteria.suite("heap")
     comparable = {code for code in suite.codes if suite.criterion(code).comparable}
     heap = [pair for pair in read_good_bad(Path(pairs)) if pair.criterion in comparable]
-    models = [loading.load(Options(model=folder)) for folder in folders]
+    models = [loading.load_reward(Options(model=folder)) for folder in folders]
     for side in ("dev", "test"):
         known = [pair for pair in heap if pair.split == side]
-        figures = [accuracy(known, score_pairs(model, known)) for model in models]
+        figures = [accuracy_by_criterion(known, score_pairs(model, known)) for model in models]
         for criterion in sorted(figures[0]):
             print(side, criterion, *(f"{100 * told[criterion]:.1f}" for told in figures), sep="\t")
         print(side, "mean", *(f"{100 * np.mean(list(told.values())):.2f}" for told in figures), sep="\t", flush=True)

@@ -23,9 +23,9 @@ from pathlib import Path
 from metrist.data.pairs import read_good_bad
 from metrist.models.devices import Options
 from metrist.models.reward_layout import Layout
-from metrist.train.preference import Request, train
+from metrist.train.preference import PreferenceTask, train
 from metrist.train.recipe import Recipe
-from metrist.train.task import Evaluation, Progress
+from metrist.train.task import Evaluation, TrainingProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ BITS, GROUP = 8, 64
 
 
 class Lines:
-    def moved(self, progress: Progress) -> None:
+    def moved(self, progress: TrainingProgress) -> None:
         if progress.step % 200 == 0:
             print(f"step {progress.step:,} of {progress.steps:,}: loss {progress.loss:.4f}", flush=True)
 
@@ -64,11 +64,11 @@ class Lines:
         print(remark, flush=True)
 
 
-def request(plan: Plan, seed: int, pairs: Path, base: str, out: Path) -> Request:
+def request(plan: Plan, seed: int, pairs: Path, base: str, out: Path) -> PreferenceTask:
     """The training; the seed also draws the pairs."""
     read, rng = read_good_bad(pairs), random.Random(seed)
     learned, watched = ([pair for pair in read if pair.split == side] for side in ("train", "dev"))
-    return Request(
+    return PreferenceTask(
         train=rng.sample(learned, plan.pairs) if plan.pairs else learned,
         dev=rng.sample(watched, DEV_PAIRS),
         base=Options(model=base),

@@ -22,7 +22,7 @@ from preference_asked import new_pairs
 from metrist.data.pairs import GoodBad, read_good_bad, write_good_bad
 from metrist.models import loading
 from metrist.models.devices import Options
-from metrist.models.protocols import Reward
+from metrist.models.protocols import RewardScorer
 from metrist.train.examples import score_pairs
 
 SEED = 1
@@ -49,7 +49,7 @@ def to_label(pairs: Sequence[GoodBad]) -> tuple[list[GoodBad], list[GoodBad]]:
     )
 
 
-def probabilities(pairs: Sequence[GoodBad], teachers: Sequence[Reward]) -> NDArray[np.float64]:
+def probabilities(pairs: Sequence[GoodBad], teachers: Sequence[RewardScorer]) -> NDArray[np.float64]:
     """How probable it is that the good one is better, by the teachers' mean opinion."""
     scores = [score_pairs(teacher, pairs) for teacher in teachers]
     leads = np.mean([one.good - one.bad for one in scores], axis=0)
@@ -72,7 +72,7 @@ def main() -> None:
     pairs, out, *folders = sys.argv[1:]
     read = read_good_bad(Path(pairs))
     old, new = to_label(read)
-    teachers = [loading.load(Options(model=folder, dtype="bfloat16")) for folder in folders]
+    teachers = [loading.load_reward(Options(model=folder, dtype="bfloat16")) for folder in folders]
     sure = [float(one) for one in probabilities([*old, *new], teachers)]
     labelled = [
         *map(softened, old, sure),

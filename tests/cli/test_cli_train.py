@@ -16,7 +16,7 @@ import pytest
 from metrist import __version__
 from metrist.cli import training_progress as module
 from metrist.cli.training_progress import Live, how_far, training_progress
-from metrist.train.task import Evaluation, Progress
+from metrist.train.task import Evaluation, TrainingProgress
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_the_command_is_a_module_too_and_reading_it_imports_no_torch() -> None:
 
 
 def test_progress_is_told_in_words() -> None:
-    progress = Progress(step=120, steps=1500, loss=2.34567, lr=1e-5, tokens=60_000)
+    progress = TrainingProgress(step=120, steps=1500, loss=2.34567, lr=1e-5, tokens=60_000)
     assert how_far(progress, 0, 0, 0.0, None) == "step 120 of 1,500, loss 2.3457"
     assert how_far(progress, 100, 50_000, 20.0, -1.5) == (
         "step 120 of 1,500, loss 2.3457, dev -1.5000, 5.0 steps/s, 2,500 tokens/s, 0:04:36 left"
@@ -154,8 +154,8 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
     with training_progress() as watcher:
         assert isinstance(watcher, Live)
         watcher.evaluated(Evaluation(step=0, figure=-2.0), "mean log-probability")
-        watcher.moved(Progress(step=10, steps=40, loss=3.5, lr=1e-5, tokens=100))
-        watcher.moved(Progress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))
+        watcher.moved(TrainingProgress(step=10, steps=40, loss=3.5, lr=1e-5, tokens=100))
+        watcher.moved(TrainingProgress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))
         watcher.said("[bold] is no markup")
     drawn = capsys.readouterr().err
     assert "metrist: step 0: mean log-probability of the development pairs -2.0000" in drawn
@@ -172,7 +172,7 @@ def test_without_a_terminal_a_line_comes_each_minute_or_tenth_of_the_steps(
     with training_progress() as watcher:
         for step in range(10, 101, 10):
             clock[0] += 20
-            watcher.moved(Progress(step=step, steps=1000, loss=2.5, lr=1e-5, tokens=step))
+            watcher.moved(TrainingProgress(step=step, steps=1000, loss=2.5, lr=1e-5, tokens=step))
     assert capsys.readouterr().err.splitlines() == [
         "metrist: step 30 of 1,000, loss 2.5000, 0.5 steps/s, 0 tokens/s, 0:32:20 left",
         "metrist: step 60 of 1,000, loss 2.5000, 0.5 steps/s, 0 tokens/s, 0:31:20 left",
@@ -181,6 +181,6 @@ def test_without_a_terminal_a_line_comes_each_minute_or_tenth_of_the_steps(
     with training_progress() as watcher:
         for step in range(10, 201, 10):
             clock[0] += 0.1
-            watcher.moved(Progress(step=step, steps=200, loss=2.5, lr=1e-5, tokens=step))
+            watcher.moved(TrainingProgress(step=step, steps=200, loss=2.5, lr=1e-5, tokens=step))
     told = [line.split(" of ")[0] for line in capsys.readouterr().err.splitlines()]
     assert told == [f"metrist: step {step}" for step in range(20, 200, 20)], "the end is told by the result"

@@ -24,7 +24,7 @@ from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.models import loading
 from metrist.models.devices import Options
-from metrist.models.reward_layout import Judged, Layout, RewardSettings
+from metrist.models.reward_layout import Layout, RewardInput, RewardSettings
 from metrist.records import Pair, Record
 
 FULL = Record(item="1", system="a", output="the cat sat", source="a small cat", instruction="summary of it")
@@ -50,7 +50,7 @@ def other(tiny, tmp_path_factory) -> str:
 
 
 def raw(model: str, instruction: str, *fields: tuple[str, str]) -> float:
-    return float(loading.load(Options(model=model)).rewards([Judged(instruction, fields)]).values[0])
+    return float(loading.load_reward(Options(model=model)).rewards([RewardInput(instruction, fields)]).values[0])
 
 
 def scored(metric: Preference, *records: Record):

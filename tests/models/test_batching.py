@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.models.batching import Budget, batches, halving, longest_first, out_of_memory
+from metrist.models.batching import Budget, is_out_of_memory, longest_first, run_in_batches, split_batches
 
 LENGTHS = st.lists(st.integers(1, 50), max_size=40)
 
@@ -30,7 +30,7 @@ class Device:
 def test_batches_hold_everything_once_in_order_and_keep_to_the_budget(
     lengths: list[int], tokens: int, padded: bool
 ) -> None:
-    made = list(batches(lengths, tokens, padded=padded))
+    made = list(split_batches(lengths, tokens, padded=padded))
     assert [at for batch in made for at in batch] == list(range(len(lengths)))
     for batch in made:
         some = [lengths[at] for at in batch]
@@ -47,7 +47,7 @@ def test_out_of_memory_halves_the_budget_and_goes_on_from_where_it_was(
     lengths: list[int], tokens: int, room: int, padded: bool
 ) -> None:
     device, budget = Device(lengths, room), Budget(tokens)
-    failures = halving(lengths, budget, device.work, device.free, padded=padded)
+    failures = run_in_batches(lengths, budget, device.work, device.free, padded=padded)
     done = [at for batch in device.done for at in batch]
     assert done == sorted(done)
     assert sorted([*done, *failures]) == list(range(len(lengths)))
@@ -59,15 +59,15 @@ def test_out_of_memory_halves_the_budget_and_goes_on_from_where_it_was(
 def test_a_budget_stays_small_for_the_next_call() -> None:
     lengths = [10] * 16
     device, budget = Device(lengths, 40), Budget(160)
-    halving(lengths, budget, device.work, device.free)
+    run_in_batches(lengths, budget, device.work, device.free)
     assert (budget.tokens, device.freed, [len(batch) for batch in device.done]) == (40, 2, [4, 4, 4, 4])
-    halving(lengths, budget, device.work, device.free)
+    run_in_batches(lengths, budget, device.work, device.free)
     assert device.freed == 2
 
 
 def test_an_item_that_does_not_fit_alone_fails_with_its_size() -> None:
     device = Device([5, 5000, 5], 10)
-    failures = halving([5, 5000, 5], Budget(100), device.work, device.free)
+    failures = run_in_batches([5, 5000, 5], Budget(100), device.work, device.free)
     assert failures == {
         1: "does not fit into the device's memory even alone (5,000 tokens); use a smaller max_tokens or model"
     }
@@ -79,17 +79,17 @@ def test_another_fault_is_not_swallowed() -> None:
         raise RuntimeError(f"shapes do not match in {batch}")
 
     with pytest.raises(RuntimeError, match=r"shapes do not match in \[0\]"):
-        halving([1], Budget(10), work, lambda: None)
+        run_in_batches([1], Budget(10), work, lambda: None)
 
 
 def test_torchs_own_fault_and_the_messages_of_other_allocators_are_known() -> None:
     import torch
 
-    assert out_of_memory(torch.cuda.OutOfMemoryError("no room"))
-    assert out_of_memory(
+    assert is_out_of_memory(torch.cuda.OutOfMemoryError("no room"))
+    assert is_out_of_memory(
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate")
     )
-    assert out_of_memory(RuntimeError("MPS backend out of memory"))
-    assert out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"))
-    assert not out_of_memory(RuntimeError("index out of range"))
-    assert not out_of_memory(KeyError("out of memory"))
+    assert is_out_of_memory(RuntimeError("MPS backend out of memory"))
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"))
+    assert not is_out_of_memory(RuntimeError("index out of range"))
+    assert not is_out_of_memory(KeyError("out of memory"))

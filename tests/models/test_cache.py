@@ -22,7 +22,7 @@ from metrist.errors import ModelError
 from metrist.models import sqlite_store
 from metrist.models.cache import remembering, remembering_encoder
 from metrist.models.protocols import LikelihoodModel, Likelihoods, States
-from metrist.models.sqlite_store import NAME, CacheFile
+from metrist.models.sqlite_store import CACHE_NAME, CacheFile
 
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb"), ("\ud800", ""), ("dddd", "e")]
 
@@ -116,7 +116,7 @@ def test_what_was_computed_once_is_found_by_a_later_model_and_equals_it(folder: 
     more = [*reversed(PAIRS), ("new", "f")]
     assert same(remembering(second).log_probs(more), plain.log_probs(more))
     assert second.asked == [("\ud800", ""), ("new", "f")]
-    assert (folder / NAME).exists()
+    assert (folder / CACHE_NAME).exists()
 
 
 def test_other_weights_limits_or_texts_are_not_taken_for_the_same(folder: Path) -> None:
@@ -173,14 +173,14 @@ def test_a_remembering_model_can_be_pickled() -> None:
 @pytest.mark.parametrize("damage", [b"no data base at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_damaged_file_is_set_aside(folder: Path, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
     folder.mkdir()
-    (folder / NAME).write_bytes(damage)
+    (folder / CACHE_NAME).write_bytes(damage)
     model = Counting()
     for _ in range(2):
         assert same(remembering(model).log_probs(PAIRS[:3]), Counting().log_probs(PAIRS[:3]))
     assert len(model.asked) == 2
-    assert (folder / f"{NAME}.set-aside-1").read_bytes() == damage
+    assert (folder / f"{CACHE_NAME}.set-aside-1").read_bytes() == damage
     assert [message.partition(":")[0] for message in caplog.messages] == [
-        f"{folder / NAME} was set aside as {NAME}.set-aside-1, and a new one begun"
+        f"{folder / CACHE_NAME} was set aside as {CACHE_NAME}.set-aside-1, and a new one begun"
     ]
 
 
@@ -189,8 +189,8 @@ def test_a_file_that_is_damaged_while_it_is_used_is_set_aside(folder: Path, capl
     writer = CacheFile(folder)
     writer.keep(kept)
     writer.close()
-    assert os.listdir(folder) == [NAME]
-    with open(folder / NAME, "r+b") as file:
+    assert os.listdir(folder) == [CACHE_NAME]
+    with open(folder / CACHE_NAME, "r+b") as file:
         file.seek(16384)
         file.write(b"\xee" * 16384 * 40)
     reader = CacheFile(folder)
@@ -202,18 +202,18 @@ def test_a_file_that_is_damaged_while_it_is_used_is_set_aside(folder: Path, capl
 
 def test_another_program_s_data_base_is_set_aside_untouched(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder.mkdir()
-    theirs = sqlite3.connect(folder / NAME)
+    theirs = sqlite3.connect(folder / CACHE_NAME)
     theirs.execute("CREATE TABLE entries (thesis TEXT)")
     theirs.close()
-    before = (folder / NAME).read_bytes()
+    before = (folder / CACHE_NAME).read_bytes()
     remembering(Counting()).log_probs(PAIRS)
-    assert (folder / f"{NAME}.set-aside-1").read_bytes() == before
+    assert (folder / f"{CACHE_NAME}.set-aside-1").read_bytes() == before
     assert "it is a data base of another program" in caplog.text
 
 
 def test_an_entry_with_a_changed_byte_is_computed_again(folder: Path) -> None:
     remembering(Counting()).log_probs([("a", "bb"), ("a", "ccc")])
-    raw = sqlite3.connect(folder / NAME)
+    raw = sqlite3.connect(folder / CACHE_NAME)
     raw.execute(
         "UPDATE entries SET value = zeroblob(40) WHERE length(value) = (SELECT max(length(value)) FROM entries)"
     )
@@ -248,7 +248,7 @@ def test_a_full_file_is_used_and_no_longer_filled(
         file.keep({bytes([n]) * 32: bytes(100_000)})
     assert len(file.find([bytes([n]) * 32 for n in range(6)])) == 2
     assert caplog.messages == [
-        f"{folder / NAME} has reached 0.0002 GB and takes no more; METRIST_CACHE_GB sets another limit"
+        f"{folder / CACHE_NAME} has reached 0.0002 GB and takes no more; METRIST_CACHE_GB sets another limit"
     ]
     monkeypatch.setenv("METRIST_CACHE_GB", "much")
     with pytest.raises(ModelError, match="METRIST_CACHE_GB must be a number above 0, got 'much'"):
@@ -298,14 +298,14 @@ def test_a_full_disk_stops_the_storing_and_nothing_else(folder: Path) -> None:
 
 def test_a_file_that_another_process_begins_between_two_looks_is_not_taken_for_a_stranger(folder: Path) -> None:
     folder.mkdir(parents=True)
-    connection = sqlite3.connect(folder / NAME, isolation_level=None)
+    connection = sqlite3.connect(folder / CACHE_NAME, isolation_level=None)
 
     class Looking:
         """Between its first and its second look another one begins the file."""
 
         def execute(self, command: str) -> Any:
             found = connection.execute(command).fetchone()
-            if not (folder / NAME).stat().st_size:
+            if not (folder / CACHE_NAME).stat().st_size:
                 CacheFile(folder).keep({b"k" * 32: b"v"})
             return SimpleNamespace(fetchone=lambda: found)
 
@@ -360,4 +360,4 @@ def test_three_writers_at_once_killed_lose_nothing_that_they_had_stored(folder: 
         assert file.find(list(keys)) == keys
     shared = {hashlib.sha256(str(n).encode()).digest(): str(n).encode() * 300 for n in range(max(said.values()))}
     assert file.find(list(shared)) == shared
-    assert sqlite3.connect(folder / NAME).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert sqlite3.connect(folder / CACHE_NAME).execute("PRAGMA integrity_check").fetchone() == ("ok",)

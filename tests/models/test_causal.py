@@ -412,12 +412,12 @@ def test_a_model_without_its_head_is_refused_instead_of_scoring_at_random(tiny, 
 def test_without_torch_the_extra_to_install_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"the model 'any/one' needs an optional dependency: .*metrist\[neural\]"):
-        loading.causal(Options(model="any/one"))
+        loading.load_causal(Options(model="any/one"))
 
 
 def test_half_the_digits_do_not_make_a_model_one_that_cannot_share(folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder("llama")).bfloat16().eval()
-    place = devices.Place(device=torch.device("cpu"), dtype=torch.bfloat16, tokens=100)
+    place = devices.Placement(device=torch.device("cpu"), dtype=torch.bfloat16, tokens=100)
     assert causal_passes.passes_of(model, place).can == causal_passes.Abilities(shares=True, has_plain_head=True)
 
 
@@ -431,9 +431,9 @@ def test_a_model_that_is_spread_over_devices_gives_the_same(folder, monkeypatch)
 def test_what_was_said_once_is_read_from_the_store(folder, monkeypatch, tmp_path, counted):
     options = Options(model=str(folder("llama")))
     monkeypatch.setenv(CACHE, str(tmp_path))
-    wanted = loading.causal(options).log_probs(PAIRS)
+    wanted = loading.load_causal(options).log_probs(PAIRS)
     counted.clear()
-    found = loading.causal(options).log_probs(PAIRS)
+    found = loading.load_causal(options).log_probs(PAIRS)
     assert counted == []
     assert found.logprobs.tolist() == wanted.logprobs.tolist()
 
@@ -443,11 +443,11 @@ def test_what_was_read_once_is_read_from_the_store_and_windows_of_another_size_a
 ):
     options = Options(model=str(folder("llama")))
     texts = ["the cat sat", "a dog ran " * 40, "the cat sat"]
-    plain = [loading.reader(options).running(texts, size) for size in (None, 16)]
+    plain = [loading.load_reader(options).running(texts, size) for size in (None, 16)]
     monkeypatch.setenv(CACHE, str(tmp_path))
-    stored = [loading.reader(options).running(texts, size) for size in (None, 16)]
+    stored = [loading.load_reader(options).running(texts, size) for size in (None, 16)]
     counted.clear()
-    again = [loading.reader(options).running(texts, size) for size in (None, 16)]
+    again = [loading.load_reader(options).running(texts, size) for size in (None, 16)]
     assert counted == []
     for computed, kept, found in zip(plain, stored, again, strict=True):
         assert kept.logprobs.tolist() == found.logprobs.tolist() == pytest.approx(computed.logprobs.tolist(), abs=1e-5)

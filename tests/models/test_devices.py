@@ -41,7 +41,7 @@ def test_without_a_card_a_model_runs_on_the_cpu_in_float32(monkeypatch: pytest.M
     import torch
 
     _no_cards(monkeypatch)
-    place = devices.place(OPTIONS)
+    place = devices.resolve_placement(OPTIONS)
     assert (place.device.type, place.dtype, place.spread) == ("cpu", torch.float32, False)
 
 
@@ -49,21 +49,21 @@ def test_without_a_card_a_model_runs_on_the_cpu_in_float32(monkeypatch: pytest.M
 def test_a_card_is_taken_with_a_budget_that_suits_its_memory() -> None:
     import torch
 
-    place = devices.place(Options(model="m", dtype="bfloat16"))
+    place = devices.resolve_placement(Options(model="m", dtype="bfloat16"))
     assert (place.device.type, place.dtype, place.tokens) == ("cuda", torch.bfloat16, 32_768)
 
 
 @pytest.mark.usefixtures("cards")
 def test_a_device_map_spreads_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE, "map")
-    place = devices.place(OPTIONS)
+    place = devices.resolve_placement(OPTIONS)
     assert (place.device.type, place.spread) == ("cuda", True)
 
 
 @pytest.mark.usefixtures("cards")
 def test_a_named_card_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE, "cuda:1")
-    assert str(devices.place(OPTIONS).device) == "cuda:1"
+    assert str(devices.resolve_placement(OPTIONS).device) == "cuda:1"
 
 
 @pytest.mark.usefixtures("cards")
@@ -78,14 +78,14 @@ def test_a_named_card_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_device_that_is_not_there_is_refused(asked: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE, asked)
     with pytest.raises(ModelError, match=message):
-        devices.place(OPTIONS)
+        devices.resolve_placement(OPTIONS)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_on_a_cpu_is_refused(dtype: Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE, "cpu")
     with pytest.raises(ModelError, match=f"m: dtype='{dtype}' is unusably slow on a CPU; set dtype='float32'"):
-        devices.place(Options(model="m", dtype=dtype))
+        devices.resolve_placement(Options(model="m", dtype=dtype))
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_half_precision_on_a_cpu_is_refused(dtype: Dtype, monkeypatch: pytest.Mo
 )
 def test_other_dtypes_are_refused(dtype: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        devices.place(Options(model="m", dtype=dtype))  # type: ignore[arg-type]
+        devices.resolve_placement(Options(model="m", dtype=dtype))  # type: ignore[arg-type]
 
 
 def test_the_environment_sets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(BATCH_TOKENS, "77")
-    assert devices.place(OPTIONS).tokens == 77
+    assert devices.resolve_placement(OPTIONS).tokens == 77
     monkeypatch.setenv(BATCH_TOKENS, "many")
     with pytest.raises(ModelError, match="METRIST_BATCH_TOKENS must be a whole number of at least 1, got 'many'"):
-        devices.place(OPTIONS)
+        devices.resolve_placement(OPTIONS)
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
@@ -117,7 +117,7 @@ def test_without_torch_or_transformers_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingExtra, match=r"the model 'm' needs .*pip install 'metrist\[neural\]'"):
-        devices.place(OPTIONS)
+        devices.resolve_placement(OPTIONS)
 
 
 @pytest.mark.parametrize("kind", ["cuda", "mps", "cpu"])
@@ -131,5 +131,5 @@ def test_freeing_empties_the_devices_own_cache(kind: str, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(torch.cuda, "empty_cache", emptying("cuda"))
     monkeypatch.setattr(torch.mps, "empty_cache", emptying("mps"))
-    devices.free(SimpleNamespace(type=kind))
+    devices.free_memory(SimpleNamespace(type=kind))
     assert emptied == ([kind] if kind != "cpu" else [])

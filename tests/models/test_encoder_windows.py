@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.models.encoder import Frame, windows
+from metrist.models.encoder import SequenceFormat, split_windows
 
 
 @given(
@@ -15,9 +15,9 @@ from metrist.models.encoder import Frame, windows
     room=st.integers(1, 20),
 )
 def test_every_token_comes_once_from_a_window_that_has_it_most_in_the_middle(size, opening, closing, room):
-    frame = Frame(opening, closing, room + opening + closing)
+    frame = SequenceFormat(opening, closing, room + opening + closing)
     ids = list(range(opening + size + closing))
-    made = list(windows(3, ids, frame))
+    made = list(split_windows(3, ids, frame))
     placed = {}
     for window in made:
         assert window.text == 3
@@ -36,11 +36,11 @@ def test_every_token_comes_once_from_a_window_that_has_it_most_in_the_middle(siz
 
 
 def test_a_frame_that_fills_the_model_still_leaves_room_for_a_token():
-    assert Frame(1, 1, 2).room == 1
+    assert SequenceFormat(1, 1, 2).room == 1
 
 
 def test_what_is_cut_lies_before_the_closing_tokens():
-    frame = Frame(1, 1, 5)
+    frame = SequenceFormat(1, 1, 5)
     assert frame.kept([0, 1, 2, 3, 9], "truncate") == [0, 1, 2, 3, 9]
     assert frame.kept([0, 1, 2, 3, 4, 9], "truncate") == [0, 1, 2, 3, 9]
     assert frame.kept([0, 1, 2, 3, 4, 9], "windows") == [0, 1, 2, 3, 4, 9]

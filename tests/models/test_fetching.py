@@ -10,8 +10,8 @@ import pytest
 from metrist.errors import ModelError
 from metrist.metrics.cards import describe
 from metrist.metrics.registry import build
-from metrist.models.devices import Options, may_fetch, nothing_fetched
-from metrist.models.weights import find
+from metrist.models.devices import Options, downloads_allowed, no_downloads
+from metrist.models.weights import find_weights
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def test_inside_the_block_only_the_cache_is_asked(asked: list[bool]) -> None:
-    with nothing_fetched(), pytest.raises(ModelError, match="not in the hub's cache yet; scoring with it fetches it"):
-        find(Options(model="someone/some-model"))
-    assert may_fetch()
+    with no_downloads(), pytest.raises(ModelError, match="not in the hub's cache yet; scoring with it fetches it"):
+        find_weights(Options(model="someone/some-model"))
+    assert downloads_allowed()
     with pytest.raises(ModelError, match="the hub cannot be reached"):
-        find(Options(model="someone/some-model"))
+        find_weights(Options(model="someone/some-model"))
     assert asked == [True, False]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metrist.models import varlen
-from metrist.models.devices import Place
+from metrist.models.devices import Placement
 from metrist.models.head import Head, _CardProduct, _reduction, plainly
 
 
@@ -20,8 +20,8 @@ class _Model:
         return self.project
 
 
-def _place() -> Place:
-    return Place(device=torch.device("cpu"), dtype=torch.float32, tokens=100)
+def _place() -> Placement:
+    return Placement(device=torch.device("cpu"), dtype=torch.float32, tokens=100)
 
 
 @pytest.mark.parametrize("words", [3, 64, 101])
@@ -63,10 +63,12 @@ def test_an_operator_that_a_device_does_not_have_is_not_taken(way: varlen.Attent
 
 
 def test_an_operator_with_other_values_is_not_taken() -> None:
-    def wrong(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, b: varlen.Blocks, c: bool, s: float) -> torch.Tensor:
-        return varlen.looped(q, k, v, b, c, s) * 1.001
+    def wrong(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, b: varlen.AttentionBlocks, c: bool, s: float
+    ) -> torch.Tensor:
+        return varlen.loop_attention(q, k, v, b, c, s) * 1.001
 
-    assert varlen._agrees(varlen.looped, torch.device("cpu"), torch.float32)
+    assert varlen._agrees(varlen.loop_attention, torch.device("cpu"), torch.float32)
     assert not varlen._agrees(wrong, torch.device("cpu"), torch.float32)
 
 
@@ -74,8 +76,8 @@ def test_an_operator_with_other_values_is_not_taken() -> None:
 def test_packed_attention_is_softmax_of_products_within_each_block(causal: bool) -> None:
     lengths = [3, 1, 4]
     q, k, v = (torch.randn(8, 2, 4) for _ in range(3))
-    blocks = varlen.Blocks(lengths, lengths, torch.device("cpu"))
-    found = varlen.looped(q, k, v, blocks, causal, 0.5)
+    blocks = varlen.AttentionBlocks(lengths, lengths, torch.device("cpu"))
+    found = varlen.loop_attention(q, k, v, blocks, causal, 0.5)
     block = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
     seen = block[:, None] == block[None]
     if causal:

@@ -11,7 +11,7 @@ from metrist.errors import ModelError
 from metrist.metrics.likelihood.likelihood import PrismStyle
 from metrist.metrics.shard import Shard
 from metrist.models.devices import Options
-from metrist.models.loading import seq2seq
+from metrist.models.loading import load_seq2seq
 from metrist.records import Record
 
 TEXTS = ["the cat sat on the mat", "die katze sass auf der matte", "a dog ran", "ein hund lief", "good news today"]
@@ -71,7 +71,7 @@ def mean_without_the_language(*args: object) -> float:
 
 
 def test_the_tokenizer_is_told_both_languages(folder):
-    made = seq2seq(Options(model=str(folder), languages=("de", "en")))
+    made = load_seq2seq(Options(model=str(folder), languages=("de", "en")))
     found = made.log_probs([(TEXTS[1], TEXTS[0])])
     assert found.of(0).tolist() == pytest.approx(plainly(folder, TEXTS[1], TEXTS[0], ("de", "en")), abs=1e-5)
     assert made.pieces(TEXTS[0])[0] == "__en__"
@@ -95,10 +95,10 @@ def test_translations_are_scored_from_the_source_and_its_language(folder):
 
 def test_languages_that_cannot_be_told_are_refused(folder, tiny):
     with pytest.raises(ModelError, match=r"marks languages: say which one the texts are in, as in language='en'"):
-        seq2seq(Options(model=str(folder)))
+        load_seq2seq(Options(model=str(folder)))
     with pytest.raises(ModelError, match=r"knows no language 'english'"):
-        seq2seq(Options(model=str(folder), languages=("en", "english")))
+        load_seq2seq(Options(model=str(folder), languages=("en", "english")))
     with pytest.raises(ModelError, match=r"marks no languages: leave language='en' out, or set language=None"):
-        seq2seq(Options(model=str(tiny("bart")), languages=("en", "en")))
+        load_seq2seq(Options(model=str(tiny("bart")), languages=("en", "en")))
     with pytest.raises(ModelError, match=r"takes no language in this form; leave language='en' out"):
-        seq2seq(Options(model="metrist:likelihood-small", languages=("en", "en")))
+        load_seq2seq(Options(model="metrist:likelihood-small", languages=("en", "en")))

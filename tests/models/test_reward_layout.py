@@ -10,10 +10,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from metrist.errors import ModelError
-from metrist.models.reward_layout import Frame, Judged, Layout, bare_ids, frame_of, lay_out
+from metrist.models.reward_layout import Frame, Layout, RewardInput, build_rows, read_frame, token_encoder
 
 FRAME = Frame((101,), (102,), (103,))
-ASKED = Judged("10 11", (("1", "20 21 22"), ("2", "30 31"), ("3", "40 41")))
+ASKED = RewardInput("10 11", (("1", "20 21 22"), ("2", "30 31"), ("3", "40 41")))
 
 
 def numbers(texts: Sequence[str]) -> list[list[int]]:
@@ -21,8 +21,8 @@ def numbers(texts: Sequence[str]) -> list[list[int]]:
     return [[int(one) for one in text.split()] for text in texts]
 
 
-def row(judged: Judged = ASKED, frame: Frame = FRAME, **layout: object) -> tuple[list[int], int]:
-    (ids,), (cut,), _, _ = lay_out(numbers, frame, Layout(**layout), [judged])
+def row(judged: RewardInput = ASKED, frame: Frame = FRAME, **layout: object) -> tuple[list[int], int]:
+    (ids,), (cut,), _, _ = build_rows(numbers, frame, Layout(**layout), [judged])
     return ids.tolist(), cut
 
 
@@ -36,14 +36,14 @@ def test_labels_stand_before_their_fields() -> None:
 
 
 def test_what_is_empty_has_no_separator() -> None:
-    assert row(Judged("", (("1", ""), ("3", "40")))) == ([101, 40, 103], 0)
-    assert row(Judged("", (("3", ""),)), Frame((), (102,), ())) == ([102], 0)
+    assert row(RewardInput("", (("1", ""), ("3", "40")))) == ([101, 40, 103], 0)
+    assert row(RewardInput("", (("3", ""),)), Frame((), (102,), ())) == ([102], 0)
 
 
 def test_what_the_tokenizer_does_not_know_is_not_read() -> None:
-    judged = [Judged("10", (("1", "7"), ("3", answer))) for answer in ("40 7 41", "7 7", "")]
-    assert lay_out(numbers, FRAME, Layout(), judged, unknown=7).read == [2, 0, 0]
-    assert lay_out(numbers, FRAME, Layout(), judged).read == [3, 2, 0]
+    judged = [RewardInput("10", (("1", "7"), ("3", answer))) for answer in ("40 7 41", "7 7", "")]
+    assert build_rows(numbers, FRAME, Layout(), judged, unknown=7).read == [2, 0, 0]
+    assert build_rows(numbers, FRAME, Layout(), judged).read == [3, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_long_context_is_cut_and_then_the_answer_s_end(layout: dict[str, objec
 
 
 def test_with_both_sides_kept_the_end_has_the_odd_token_and_a_separator_of_two_stays_whole() -> None:
-    pair = Judged("", (("1", "20 21 22 23 24 25"), ("2", "40")))
+    pair = RewardInput("", (("1", "20 21 22 23 24 25"), ("2", "40")))
     double = Frame((101,), (102, 102), (103,))
     assert row(pair, max_length=9, keep="both") == ([101, 20, 21, 22, 24, 25, 102, 40, 103], 1)
     assert row(pair, max_length=8, keep="both") == ([101, 20, 21, 24, 25, 102, 40, 103], 2)
@@ -88,18 +88,18 @@ def test_with_both_sides_kept_the_end_has_the_odd_token_and_a_separator_of_two_s
         (ASKED, FRAME, {"max_length": 6}, [40, 103]),
         (ASKED, Frame((), (102,), ()), {}, [40, 41]),
         (ASKED, Frame((), (), ()), {}, [40, 41]),
-        (Judged("", (("3", "40"),)), FRAME, {}, [40, 103]),
-        (Judged("10", (("1", "20"), ("3", ""))), FRAME, {}, [103]),
-        (Judged("10", (("1", "20"), ("3", ""))), FRAME, {"labelled": True}, [103]),
-        (Judged("10", (("1", "20"), ("3", ""))), Frame((), (102,), ()), {}, [102]),
-        (Judged("", (("3", ""),)), Frame((), (102,), ()), {}, [102]),
+        (RewardInput("", (("3", "40"),)), FRAME, {}, [40, 103]),
+        (RewardInput("10", (("1", "20"), ("3", ""))), FRAME, {}, [103]),
+        (RewardInput("10", (("1", "20"), ("3", ""))), FRAME, {"labelled": True}, [103]),
+        (RewardInput("10", (("1", "20"), ("3", ""))), Frame((), (102,), ()), {}, [102]),
+        (RewardInput("", (("3", ""),)), Frame((), (102,), ()), {}, [102]),
     ],
 )
 def test_a_row_tells_where_its_answer_begins(
-    judged: Judged, frame: Frame, layout: dict[str, object], wanted: list[int]
+    judged: RewardInput, frame: Frame, layout: dict[str, object], wanted: list[int]
 ) -> None:
     """`wanted` is all from there on. An answer without tokens is what stands last: there must be something to read."""
-    (ids,), _, (start,), _ = lay_out(numbers, frame, Layout(**layout), [judged])
+    (ids,), _, (start,), _ = build_rows(numbers, frame, Layout(**layout), [judged])
     assert ids[start:].tolist() == wanted
 
 
@@ -119,7 +119,7 @@ def test_impossible_layouts_are_refused() -> None:
     with pytest.raises(ModelError, match="keeps the 'end' or the 'start' of a long context, or 'both', got 'middle'"):
         Layout(keep="middle")  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="has no fields; the last field is the answer itself"):
-        row(Judged("10", ()))
+        row(RewardInput("10", ()))
 
 
 def test_every_distinct_text_is_tokenised_once() -> None:
@@ -129,7 +129,7 @@ def test_every_distinct_text_is_tokenised_once() -> None:
         seen.extend(texts)
         return numbers(texts)
 
-    lay_out(counting, FRAME, Layout(), [ASKED, ASKED, Judged("10 11", (("1", "20 21 22"), ("3", "50")))])
+    build_rows(counting, FRAME, Layout(), [ASKED, ASKED, RewardInput("10 11", (("1", "20 21 22"), ("3", "50")))])
     assert sorted(seen) == ["10 11", "20 21 22", "30 31", "40 41", "50"]
 
 
@@ -163,24 +163,24 @@ def test_the_frame_is_what_the_tokenizer_puts_around_and_between_texts(
     single: str, pair: str, line: bool, wanted: Frame
 ) -> None:
     tokenizer = made(single, pair, line=line)
-    assert frame_of(tokenizer) == wanted
-    assert frame_of(PreTrainedTokenizerFast(tokenizer_object=tokenizer)) == wanted
+    assert read_frame(tokenizer) == wanted
+    assert read_frame(PreTrainedTokenizerFast(tokenizer_object=tokenizer)) == wanted
 
 
 def test_without_a_template_for_pairs_the_separator_token_is_used(tiny: Callable[[str], Path]) -> None:
-    assert frame_of(AutoTokenizer.from_pretrained(tiny("bert"))) == Frame((0,), (2,), (2,))
-    assert frame_of(AutoTokenizer.from_pretrained(tiny("gpt2"))) == Frame((), (2,), ()), "the end token"
+    assert read_frame(AutoTokenizer.from_pretrained(tiny("bert"))) == Frame((0,), (2,), (2,))
+    assert read_frame(AutoTokenizer.from_pretrained(tiny("gpt2"))) == Frame((), (2,), ()), "the end token"
 
 
 def test_a_text_that_spells_a_special_token_is_only_text() -> None:
     tokenizer = made("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
     wanted = [[3, 5, 7, 6, 4]]
     assert tokenizer.encode("a [SEP] b", add_special_tokens=False).ids == [3, 1, 4]
-    assert bare_ids(tokenizer)(["a [SEP] b"]) == wanted
-    assert bare_ids(PreTrainedTokenizerFast(tokenizer_object=tokenizer))(["a [SEP] b"]) == wanted
+    assert token_encoder(tokenizer)(["a [SEP] b"]) == wanted
+    assert token_encoder(PreTrainedTokenizerFast(tokenizer_object=tokenizer))(["a [SEP] b"]) == wanted
 
 
 def test_broken_characters_and_no_texts_are_taken(tiny: Callable[[str], Path]) -> None:
-    encode = bare_ids(AutoTokenizer.from_pretrained(tiny("bert")))
+    encode = token_encoder(AutoTokenizer.from_pretrained(tiny("bert")))
     assert encode(["cat \ud800"]) == encode(["cat ?"])
     assert encode([]) == []

@@ -18,22 +18,22 @@ from transformers import AutoModel, AutoTokenizer, BartModel, T5EncoderModel
 
 from metrist.errors import ModelError
 from metrist.models.devices import Options
-from metrist.models.loading import load
-from metrist.models.reward_layout import Judged, Layout, bare_ids, lay_out
+from metrist.models.loading import load_reward
+from metrist.models.reward_layout import Layout, RewardInput, build_rows, token_encoder
 from metrist.models.reward_model import TorchReward
-from metrist.models.weights import find
+from metrist.models.weights import find_weights
 from tiny_models import WORDS
 
 KINDS = ["bert", "mpnet", "roberta", "t5", "bart", "gpt2", "llama"]
 
 
-def questions(count: int = 24) -> list[Judged]:
+def questions(count: int = 24) -> list[RewardInput]:
     rng = random.Random(3)
 
     def some(most: int) -> str:
         return " ".join(rng.choices(WORDS, k=rng.randint(1, most)))
 
-    return [Judged("is it good ?", (("source", some(60)), ("answer", some(9)))) for _ in range(count)]
+    return [RewardInput("is it good ?", (("source", some(60)), ("answer", some(9)))) for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def test_a_reward_is_the_head_s_product_with_the_pooled_vector_of_transformers(
     """BART's decoder reads the row once more: transformers shifts it right where it is given no other."""
     reward, asked = untrained(kind, pooling), questions(3)
     tokenizer = AutoTokenizer.from_pretrained(tiny(kind))
-    encode, frame = bare_ids(tokenizer), reward.settings.frame
-    rows = lay_out(encode, frame, reward.settings.layout, asked).ids
+    encode, frame = token_encoder(tokenizer), reward.settings.frame
+    rows = build_rows(encode, frame, reward.settings.layout, asked).ids
     found = reward.rewards(asked).values
     for number, row in enumerate(rows):
         with torch.no_grad():
@@ -122,7 +122,7 @@ def test_a_reward_is_the_same_in_any_batch_and_order(
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_an_answer_without_text_has_a_reward(untrained: Callable[..., TorchReward], kind: str) -> None:
     """That of the token it ends with: here the vector of the last one, as nothing follows it."""
-    empty = [Judged("is it good ?", (("source", "the cat sat"), ("answer", "")))]
+    empty = [RewardInput("is it good ?", (("source", "the cat sat"), ("answer", "")))]
     beside = [*questions(3), *empty]
     mean, last = untrained(kind, "answer"), untrained(kind, "last")
     assert mean.rewards(empty).values == pytest.approx(last.rewards(empty).values, abs=1e-6)
@@ -159,11 +159,11 @@ def test_what_is_saved_scores_the_same_when_it_is_loaded(
 ) -> None:
     reward, asked = untrained(kind), questions(6)
     folder = saved(reward, tiny(kind), tmp_path / "model")
-    again = load(Options(model=str(folder)))
+    again = load_reward(Options(model=str(folder)))
     assert again.settings == reward.settings
     assert np.abs(again.rewards(asked).values - reward.rewards(asked).values).max() < 1e-6
-    assert again is load(Options(model=str(folder)))
-    assert again.facts == {"weights": find(Options(model=str(folder))).fingerprint, "dtype": "float32"}
+    assert again is load_reward(Options(model=str(folder)))
+    assert again.facts == {"weights": find_weights(Options(model=str(folder))).fingerprint, "dtype": "float32"}
 
 
 def test_an_encoder_alone_is_kept_of_t5_and_no_pooler_of_bert(
@@ -180,12 +180,12 @@ def test_the_fingerprint_covers_the_head_and_the_settings(
 ) -> None:
     folder = saved(untrained("bert"), tiny("bert"), tmp_path / "model")
     options = Options(model=str(folder))
-    seen = {find(options).fingerprint}
+    seen = {find_weights(options).fingerprint}
     settings = json.loads((folder / "reward.json").read_text())
     (folder / "reward.json").write_text(json.dumps({**settings, "layout": {**settings["layout"], "keep": "start"}}))
-    seen.add(find(options).fingerprint)
+    seen.add(find_weights(options).fingerprint)
     save_file({"weight": torch.ones(1, 32), "bias": torch.zeros(1)}, folder / "reward_head.safetensors")
-    seen.add(find(options).fingerprint)
+    seen.add(find_weights(options).fingerprint)
     assert len(seen) == 3
 
 
@@ -195,7 +195,7 @@ def test_the_layout_stays_within_what_the_model_takes(tiny: Callable[[str], Path
         for asked in (None, 500):
             reward = TorchReward.untrained(Options(model=str(tiny(kind))), Layout(max_length=asked))
             assert reward.settings.layout.max_length == limit
-    long = Judged("is it", (("answer", "cat " * 300),))
+    long = RewardInput("is it", (("answer", "cat " * 300),))
     reward = TorchReward.untrained(Options(model=str(tiny("roberta"))), Layout(max_length=None))
     assert reward.rewards([long]).cut.tolist() == [306 - 64 - 1]
 
@@ -212,7 +212,7 @@ def test_when_memory_runs_out_less_is_computed_at_once(
         return plain(self, rows, starts)
 
     freed: list[Any] = []
-    monkeypatch.setattr("metrist.models.devices.free", freed.append)
+    monkeypatch.setattr("metrist.models.devices.free_memory", freed.append)
     monkeypatch.setattr(TorchReward, "_forward", small)
     monkeypatch.setattr(reward, "budget", type(reward.budget)(512))
     assert np.abs(reward.rewards(asked).values - wanted).max() < 1e-5
@@ -232,7 +232,7 @@ def test_faults_of_a_folder_are_named(
     with pytest.raises(
         ModelError, match=r"has no reward\.json, so it is no preference model; `metrist train preference"
     ):
-        load(Options(model=str(tiny("bert"))))
+        load_reward(Options(model=str(tiny("bert"))))
     with pytest.raises(ModelError, match="pooling must be one of 'auto', 'answer', 'mean', 'first', 'last', got 'max'"):
         TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), "max")
     folder = saved(untrained("bert"), tiny("bert"), tmp_path / "model")
@@ -241,26 +241,26 @@ def test_faults_of_a_folder_are_named(
     with pytest.raises(
         ModelError, match=r"reward_head\.safetensors is for vectors of 8 numbers, but the model gives 32"
     ):
-        load(options)
+        load_reward(options)
     (folder / "reward_head.safetensors").unlink()
     with pytest.raises(ModelError, match=r"reward_head\.safetensors cannot be read .*; train the model again"):
-        load(options)
+        load_reward(options)
     settings = json.loads((folder / "reward.json").read_text())
     (folder / "reward.json").write_text(json.dumps({**settings, "metrist_reward": 2}))
     with pytest.raises(
         ModelError, match=r"reward\.json cannot be used \(ValueError: metrist_reward is 2, and this met"
     ):
-        load(options)
+        load_reward(options)
     (folder / "reward.json").write_text(json.dumps({**settings, "pooling": "max"}))
     with pytest.raises(
         ModelError, match=r"pooling is 'max', and this metrist knows answer, mean, first, last\); train"
     ):
-        load(options)
+        load_reward(options)
     (folder / "reward.json").write_text("{}")
     with pytest.raises(
         ModelError, match=r"reward\.json cannot be used \(KeyError: 'metrist_reward'\); train the model"
     ):
-        load(options)
+        load_reward(options)
 
 
 def test_a_decoder_without_a_first_token_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:

@@ -49,13 +49,13 @@ def test_values_are_those_of_transformers_one_pair_at_a_time(
 def test_every_way_through_a_model_gives_the_same_values(
     kind: str, share: bool, loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.dispatch import OwnDecoder, OwnEncoder
+    from metrist.models.dispatch import PaddedDecoder, PaddedEncoder
 
     engine = loaded(kind)
     wanted = engine.log_probs(PAIRS)
     device = engine._place.device
-    monkeypatch.setattr(engine._path, "encoder", OwnEncoder(engine._model, device))
-    monkeypatch.setattr(engine._path, "decoder", OwnDecoder(engine._model, device, share=share))
+    monkeypatch.setattr(engine._path, "encoder", PaddedEncoder(engine._model, device))
+    monkeypatch.setattr(engine._path, "decoder", PaddedDecoder(engine._model, device, share=share))
     agree(engine.log_probs(PAIRS), [wanted.of(at) for at in range(len(PAIRS))])
 
 
@@ -108,10 +108,10 @@ def test_values_depend_on_neither_budget_nor_order_nor_batch_mates(
 def test_parts_of_the_targets_that_are_tokenised_later_change_nothing(
     loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.tokenization import Ahead
+    from metrist.models.tokenization import BackgroundTokens
 
     whole = loaded("bart").log_probs(PAIRS)
-    monkeypatch.setattr(Ahead, "_PART", 20)
+    monkeypatch.setattr(BackgroundTokens, "_PART", 20)
     agree(loaded("bart").log_probs(PAIRS), [whole.of(at) for at in range(len(PAIRS))])
 
 
@@ -220,7 +220,7 @@ def test_windows_cut_a_text_that_has_no_white_space(loaded: Callable[[str], Seq2
 
 
 def test_a_tokenizer_with_another_target_side_is_asked_for_targets(loaded: Callable[[str], Seq2Seq]) -> None:
-    from metrist.models.tokenization import Side
+    from metrist.models.tokenization import TokenizerSide
 
     class Translating:
         """Puts 7 before conditions and 8 before targets, as tokenizers with a language code do."""
@@ -240,7 +240,7 @@ def test_a_tokenizer_with_another_target_side_is_asked_for_targets(loaded: Calla
             first, texts = (7, text) if text is not None else (8, text_target)
             return {"input_ids": [[first] * add_special_tokens + [20] * len(one) for one in texts or ()]}
 
-    assert Side(Translating()).ids(["ab"])[0].tolist() == [7, 20, 20]
-    assert Side(Translating(), target=True).ids(["ab"])[0].tolist() == [8, 20, 20]
-    assert Side(Translating(), target=True).before == 1
-    assert Side(loaded("bart")._tokenizer, target=True).before == 1
+    assert TokenizerSide(Translating()).ids(["ab"])[0].tolist() == [7, 20, 20]
+    assert TokenizerSide(Translating(), target=True).ids(["ab"])[0].tolist() == [8, 20, 20]
+    assert TokenizerSide(Translating(), target=True).before == 1
+    assert TokenizerSide(loaded("bart")._tokenizer, target=True).before == 1

@@ -21,9 +21,9 @@ from metrist.models.seq2seq import Seq2Seq
 def test_facts_name_weights_dtype_and_kind(
     loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
 ) -> None:
-    from metrist.models.weights import find
+    from metrist.models.weights import find_weights
 
-    fingerprint = find(Options(model=str(seq2seq_folder("t5")))).fingerprint
+    fingerprint = find_weights(Options(model=str(seq2seq_folder("t5")))).fingerprint
     assert loaded("t5").facts == {"weights": fingerprint, "dtype": "float32", "model_type": "t5"}
 
 
@@ -32,16 +32,16 @@ def test_equal_options_share_one_loaded_model(
 ) -> None:
     monkeypatch.delenv("METRIST_CACHE", raising=False)
     options = Options(model=str(seq2seq_folder("bart")))
-    assert loading.seq2seq(options) is loading.seq2seq(Options(model=str(seq2seq_folder("bart"))))
+    assert loading.load_seq2seq(options) is loading.load_seq2seq(Options(model=str(seq2seq_folder("bart"))))
 
 
 def test_a_folder_with_new_weights_is_loaded_anew(seq2seq_folder: Callable[[str], Path], tmp_path: Path) -> None:
     place = shutil.copytree(seq2seq_folder("bart"), tmp_path / "model")
-    old = loading.seq2seq(Options(model=str(place))).log_probs(PAIRS).logprobs
+    old = loading.load_seq2seq(Options(model=str(place))).log_probs(PAIRS).logprobs
     shutil.copytree(seq2seq_folder("marian"), place, dirs_exist_ok=True)
-    new = loading.seq2seq(Options(model=str(place))).log_probs(PAIRS[:1])
+    new = loading.load_seq2seq(Options(model=str(place))).log_probs(PAIRS[:1])
     np.testing.assert_array_equal(
-        new.logprobs, loading.seq2seq(Options(model=str(seq2seq_folder("marian")))).log_probs(PAIRS[:1]).logprobs
+        new.logprobs, loading.load_seq2seq(Options(model=str(seq2seq_folder("marian")))).log_probs(PAIRS[:1]).logprobs
     )
     assert not np.array_equal(new.logprobs, old[: len(new.logprobs)])
 
@@ -104,17 +104,17 @@ def test_weights_that_are_damaged_are_refused(seq2seq_folder: Callable[[str], Pa
 def test_a_decoder_without_a_start_token_is_refused() -> None:
     from types import SimpleNamespace
 
-    from metrist.models.dispatch import shift_of
+    from metrist.models.dispatch import find_label_shift
 
     config = SimpleNamespace(decoder_start_token_id=None, pad_token_id=None)
     with pytest.raises(ModelError, match=r"m: its config.json must name a decoder_start_token_id"):
-        shift_of(SimpleNamespace(config=config), "m")
+        find_label_shift(SimpleNamespace(config=config), "m")
 
 
 def test_labels_are_shifted_as_the_model_does_even_in_an_unknown_way() -> None:
     from types import SimpleNamespace
 
-    from metrist.models.dispatch import shift_of
+    from metrist.models.dispatch import find_label_shift
 
     def own(labels: Any) -> Any:
         return labels.flip(1)
@@ -122,7 +122,7 @@ def test_labels_are_shifted_as_the_model_does_even_in_an_unknown_way() -> None:
     model = SimpleNamespace(
         config=SimpleNamespace(decoder_start_token_id=2, pad_token_id=1), prepare_decoder_input_ids_from_labels=own
     )
-    assert shift_of(model, "m")(np.array([4, 5, 6, 9])).tolist() == [9, 6, 5, 4]
+    assert find_label_shift(model, "m")(np.array([4, 5, 6, 9])).tolist() == [9, 6, 5, 4]
 
 
 def test_learned_positions_must_be_there_though_computed_ones_need_not(

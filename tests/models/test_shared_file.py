@@ -11,7 +11,7 @@ from metrist.errors import ModelError
 from metrist.llm import calls
 from metrist.llm.answer_cache import AnswerCache
 from metrist.llm.talk import Sampling
-from metrist.models.sqlite_store import SharedFile
+from metrist.models.sqlite_store import SqliteFile
 from scripted_llm import Scripted, say
 
 
@@ -20,13 +20,13 @@ def unwritable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a cache with two answers, of which SQLite says what it says of a file that may not be written."""
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path))
     calls.complete(Scripted(), say("one", "two"), Sampling())
-    prepare = SharedFile._prepare
+    prepare = SqliteFile._prepare
 
-    def forbidden(self: SharedFile, connection: sqlite3.Connection) -> None:
+    def forbidden(self: SqliteFile, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA query_only = 1")
         prepare(self, connection)
 
-    monkeypatch.setattr(SharedFile, "_prepare", forbidden)
+    monkeypatch.setattr(SqliteFile, "_prepare", forbidden)
     return tmp_path
 
 
@@ -73,13 +73,13 @@ def test_a_file_with_a_journal_is_not_read_as_if_nobody_changed_it(
         Path(f"{cache.path}-wal").write_bytes(journal)
         ways.clear()
         with monkeypatch.context() as patched:
-            patched.setattr(SharedFile, "_prepare", _refuse)
+            patched.setattr(SqliteFile, "_prepare", _refuse)
             patched.setattr("metrist.models.sqlite_store._is_foreign", closed)
             with pytest.raises(ModelError, match="attempt to write a readonly database"):
                 cache.contents()
         assert ways == tried
 
 
-def _refuse(_: SharedFile, connection: sqlite3.Connection) -> None:
+def _refuse(_: SqliteFile, connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA query_only = 1")
     connection.execute("CREATE TABLE refused (a)")

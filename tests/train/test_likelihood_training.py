@@ -24,11 +24,11 @@ from forked_processes import exit_code, forked
 from metrist.cli.app import main
 from metrist.errors import ModelError, RunError
 from metrist.models.devices import Options
-from metrist.models.weights import find
-from metrist.train.distributed import Ranks
-from metrist.train.examples import encode
-from metrist.train.folder import TrainingFolder, own_folder
-from metrist.train.likelihood import Request, TokenLoss, plan, train
+from metrist.models.weights import find_weights
+from metrist.train.distributed import ProcessGroup
+from metrist.train.examples import encode_text_pairs
+from metrist.train.folder import TrainingFolder, lock_folder
+from metrist.train.likelihood import LikelihoodTask, TokenLoss, plan, train
 from metrist.train.recipe import Recipe
 from tiny_models import WORDS
 
@@ -56,7 +56,7 @@ def test_the_loss_is_that_of_transformers_and_the_figure_what_the_metric_says(
 ) -> None:
     """Oracles: transformers' own loss for padded labels, and pairs scored one at a time."""
     model, tokenizer = both(tiny(kind))
-    pairs = encode(tokenizer, model.config, SENTENCES)
+    pairs = encode_text_pairs(tokenizer, model.config, SENTENCES)
     batch = pairs.collate(torch.arange(3).numpy())
     given = tokenizer([a for a, _ in SENTENCES], padding=True, return_tensors="pt")
     labels = tokenizer([b for _, b in SENTENCES], padding=True, return_tensors="pt")
@@ -72,13 +72,13 @@ def test_texts_are_cut_at_what_the_model_takes_and_counted(tiny: Callable[[str],
     folder = tiny("bart")
     tokenizer, config = AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
     long = "cat " * 200
-    pairs = encode(tokenizer, config, [(long, "dog"), ("dog", "old " * 127), ("a", "b")])
+    pairs = encode_text_pairs(tokenizer, config, [(long, "dog"), ("dog", "old " * 127), ("a", "b")])
     assert pairs.cut == (1, 1, 202 - 128 + 129 - 128)
     assert list(pairs.conditions[0]) == tokenizer(long, truncation=True, max_length=128)["input_ids"]
-    shorter = encode(tokenizer, config, [(long, long)], max_length=10)
+    shorter = encode_text_pairs(tokenizer, config, [(long, long)], max_length=10)
     assert shorter.cut == (1, 1, 2 * 192)
     assert list(shorter.targets[0]) == tokenizer(long, truncation=True, max_length=10)["input_ids"]
-    beyond = encode(tokenizer, config, [(long, "dog")], max_length=5000)
+    beyond = encode_text_pairs(tokenizer, config, [(long, "dog")], max_length=5000)
     assert beyond.cut == (1, 0, 74), "the table of positions is a limit that nothing lifts"
 
 
@@ -89,11 +89,11 @@ def copies(path: Path, count: int = 240) -> Path:
     return path
 
 
-def request(folder: Path, base: Path, **settings: Any) -> Request:
+def request(folder: Path, base: Path, **settings: Any) -> LikelihoodTask:
     recipe = {"epochs": 6, "lr": 1e-2, "dtype": "float32", **settings.pop("recipe", {})}
     data = settings.pop("data", None) or copies(folder / "pairs.jsonl")
     base_options = Options(model=str(base))
-    return Request(
+    return LikelihoodTask(
         **{"data": (data,), "base": base_options, "out": folder / "out", "recipe": Recipe(**recipe), **settings}
     )
 
@@ -126,8 +126,8 @@ def test_the_folder_holds_a_model_and_a_card_that_says_how_it_was_made(
     assert {"config.json", "model.safetensors", "tokenizer.json", "card.md", "card.json", "training.json"} <= names
     assert not any(name.startswith(("checkpoints", ".")) for name in names)
     assert card == json.loads((out / "card.json").read_text())
-    assert card["fingerprint"] == find(Options(model=str(out))).fingerprint != card["base"]["fingerprint"]
-    assert card["base"]["fingerprint"] == find(Options(model=str(base))).fingerprint
+    assert card["fingerprint"] == find_weights(Options(model=str(out))).fingerprint != card["base"]["fingerprint"]
+    assert card["base"]["fingerprint"] == find_weights(Options(model=str(base))).fingerprint
     assert card["metric"] == f"bartscore(model={str(out)!r})"
     (file,) = card["data"]["files"]
     assert (file["file"], len(file["sha256"])) == ("pairs.jsonl", 64)
@@ -149,7 +149,7 @@ def test_what_is_trained_can_be_scored_with(tiny: Callable[[str], Path], tmp_pat
 
     train(request(tmp_path, tiny("bart"), recipe={"epochs": 1, "lr": 1e-3}))
     model, tokenizer = both(tmp_path / "out")
-    found = loading.seq2seq(Options(model=str(tmp_path / "out"))).log_probs(SENTENCES)
+    found = loading.load_seq2seq(Options(model=str(tmp_path / "out"))).log_probs(SENTENCES)
     for number, pair in enumerate(SENTENCES):
         assert float(found.of(number).mean()) == pytest.approx(log_probability(model, tokenizer, *pair), abs=1e-5)
 
@@ -221,7 +221,7 @@ def test_only_a_training_that_was_begun_can_be_resumed(tiny: Callable[[str], Pat
 def test_a_folder_in_which_another_process_trains_is_left_alone(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     asked = request(tmp_path, tiny("t5"))
     with (
-        own_folder(asked.out, Ranks(device="cpu")),
+        lock_folder(asked.out, ProcessGroup(device="cpu")),
         pytest.raises(RunError, match=f"another process is training in {asked.out}; wait until it ends"),
     ):
         train(asked)

@@ -22,30 +22,30 @@ from toy_training import Rows, SquaredError, toy, toy_model
 from forked_processes import exit_code, forked
 from metrist.errors import MissingExtra, ModelError, RunError
 from metrist.train import loop
-from metrist.train.checkpoints import weights_of
-from metrist.train.distributed import join
-from metrist.train.loop import Interrupted
-from metrist.train.task import Evaluation, Progress
+from metrist.train.checkpoints import collect_weights
+from metrist.train.distributed import join_processes
+from metrist.train.loop import TrainingInterrupted
+from metrist.train.task import Evaluation, TrainingProgress
 
 
 def same(first: Any, second: Any) -> bool:
     """Whether two models have the same weights to the last bit."""
-    a, b = (one if isinstance(one, dict) else weights_of(one) for one in (first, second))
+    a, b = (one if isinstance(one, dict) else collect_weights(one) for one in (first, second))
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def near(first: Any, second: Any) -> float:
-    a, b = (one if isinstance(one, dict) else weights_of(one) for one in (first, second))
+    a, b = (one if isinstance(one, dict) else collect_weights(one) for one in (first, second))
     return max(float((a[name] - b[name]).abs().max()) for name in a)
 
 
 class Notes:
     def __init__(self) -> None:
         self.remarks: list[str] = []
-        self.progress: list[Progress] = []
+        self.progress: list[TrainingProgress] = []
         self.figures: list[Evaluation] = []
 
-    def moved(self, progress: Progress) -> None:
+    def moved(self, progress: TrainingProgress) -> None:
         self.progress.append(progress)
 
     def evaluated(self, evaluation: Evaluation, name: str) -> None:
@@ -165,7 +165,7 @@ def interrupt(loss: torch.Tensor) -> torch.Tensor:
 def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path: Path, call: int) -> None:
     calm = toy(tmp_path / "calm", every=7)
     wanted = calm.run()
-    with pytest.raises(Interrupted, match=r"stopped after step \d+"):
+    with pytest.raises(TrainingInterrupted, match=r"stopped after step \d+"):
         toy(tmp_path / "torn", objective=Scripted(call, interrupt)).run()
     notes = Notes()
     resumed = toy(tmp_path / "torn", watcher=notes)
@@ -195,7 +195,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt) as stop:
         toy(tmp_path, objective=Scripted(50, twice)).run()
-    assert not isinstance(stop.value, Interrupted)
+    assert not isinstance(stop.value, TrainingInterrupted)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes to kill")
@@ -241,17 +241,17 @@ def test_two_processes_learn_what_one_does(tmp_path: Path, monkeypatch: pytest.M
     processes = [forked(lambda rank=rank: _train_as(rank, tmp_path)) for rank in range(2)]
     assert [exit_code(process) for process in processes] == [0, 0]
     for rank in range(2):
-        assert near(weights_of(alone.model), load_file(tmp_path / f"{rank}.safetensors")) < 1e-5
-    assert load_file(tmp_path / "0.safetensors").keys() == weights_of(alone.model).keys()
+        assert near(collect_weights(alone.model), load_file(tmp_path / f"{rank}.safetensors")) < 1e-5
+    assert load_file(tmp_path / "0.safetensors").keys() == collect_weights(alone.model).keys()
 
 
 def _train_as(rank: int, folder: Path) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    ranks = join("cpu")
+    ranks = join_processes("cpu")
     assert (ranks.rank, ranks.world) == (rank, 2)
     training = toy(folder / "both", dropout=0.0, batch=8, ranks=ranks)
     training.run()
-    save_file(weights_of(training.model), folder / f"{rank}.safetensors")
+    save_file(collect_weights(training.model), folder / f"{rank}.safetensors")
     ranks.leave()
 
 
@@ -259,7 +259,7 @@ def test_several_processes_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setitem(sys.modules, "accelerate", None)
     with pytest.raises(MissingExtra, match=r"training with several processes needs .* pip install 'metrist\[train\]'"):
-        join("cpu")
+        join_processes("cpu")
 
 
 def test_memory_that_runs_out_halves_what_is_computed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,15 +14,15 @@ from toy_pairs import preference_request
 
 from forked_processes import exit_code, forked
 from metrist.errors import RunError
-from metrist.train.distributed import Ranks
-from metrist.train.folder import LOCK, own_folder
-from metrist.train.preference import Request, train
+from metrist.train.distributed import ProcessGroup
+from metrist.train.folder import LOCK, lock_folder
+from metrist.train.preference import PreferenceTask, train
 
-FIRST = Ranks(device="cpu")
+FIRST = ProcessGroup(device="cpu")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to train beside")
 
 
-def quick(out: Path, base: Path) -> Request:
+def quick(out: Path, base: Path) -> PreferenceTask:
     return preference_request(out, base, recipe={"epochs": 1}, dev=())
 
 
@@ -30,7 +30,7 @@ def holder_of(folder: Path) -> int:
     """A process that holds the folder until it is killed."""
 
     def hold() -> None:
-        with own_folder(folder, FIRST):
+        with lock_folder(folder, FIRST):
             (folder / "training.json").touch()
             time.sleep(100)
 
@@ -47,14 +47,14 @@ def test_a_second_process_is_refused_until_the_first_one_is_dead(tmp_path: Path)
     try:
         with (
             pytest.raises(RunError, match=f"another process is training in {tmp_path}; wait until it ends, or give"),
-            own_folder(tmp_path, FIRST),
+            lock_folder(tmp_path, FIRST),
         ):
             pass
     finally:
         os.kill(process, signal.SIGKILL)
     assert exit_code(process) == -signal.SIGKILL
     assert (tmp_path / LOCK).exists(), "a killed process cannot clear up"
-    with own_folder(tmp_path, FIRST):
+    with lock_folder(tmp_path, FIRST):
         pass
     assert not (tmp_path / LOCK).exists()
 
@@ -62,7 +62,7 @@ def test_a_second_process_is_refused_until_the_first_one_is_dead(tmp_path: Path)
 def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     asked = quick(tmp_path / "out", tiny("bert"))
     with (
-        own_folder(asked.out, FIRST),
+        lock_folder(asked.out, FIRST),
         pytest.raises(RunError, match=f"another process is training in {asked.out}"),
     ):
         train(asked)
@@ -89,7 +89,7 @@ def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Pa
     train(asked, watcher)
     assert str(watcher.refused).startswith(f"another process is training in {asked.out}")
     assert not (asked.out / LOCK).exists()
-    with own_folder(asked.out, FIRST):
+    with lock_folder(asked.out, FIRST):
         train(asked)  # It is finished, and nothing is written.
 
 
@@ -104,29 +104,29 @@ def test_a_lock_that_was_left_before_anything_was_written_is_not_in_the_way(
 
 
 def test_only_the_first_of_processes_that_train_together_holds_it(tmp_path: Path) -> None:
-    class Second(Ranks):
+    class Second(ProcessGroup):
         def any(self, here: bool) -> bool:
             return here
 
-    with own_folder(tmp_path, FIRST), own_folder(tmp_path, Second(device="cpu", rank=1, world=2)):
+    with lock_folder(tmp_path, FIRST), lock_folder(tmp_path, Second(device="cpu", rank=1, world=2)):
         assert (tmp_path / LOCK).exists()
 
 
 def test_all_of_processes_that_train_together_hear_that_the_folder_is_taken(tmp_path: Path) -> None:
-    class Second(Ranks):
+    class Second(ProcessGroup):
         def any(self, _here: bool) -> bool:
             return True  # The first process says so.
 
     with (
         pytest.raises(RunError, match="another process is training in"),
-        own_folder(tmp_path, Second(device="cpu", rank=1, world=2)),
+        lock_folder(tmp_path, Second(device="cpu", rank=1, world=2)),
     ):
         pass
 
 
 def test_without_such_locks_training_goes_on_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    with own_folder(tmp_path / "new", FIRST):
+    with lock_folder(tmp_path / "new", FIRST):
         assert (tmp_path / "new").is_dir()
     assert not list((tmp_path / "new").iterdir())
 
@@ -135,6 +135,6 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(RunError, match=r"file/out: cannot be written to: Not a directory"),
-        own_folder(tmp_path / "file" / "out", FIRST),
+        lock_folder(tmp_path / "file" / "out", FIRST),
     ):
         pass

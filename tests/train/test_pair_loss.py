@@ -14,10 +14,10 @@ from toy_pairs import answer_pairs
 from transformers import AutoTokenizer
 
 from metrist.models.devices import Options
-from metrist.models.reward_layout import Layout, bare_ids
+from metrist.models.reward_layout import Layout, token_encoder
 from metrist.models.reward_model import PairwiseRewardModel, TorchReward
-from metrist.train.batches import parts
-from metrist.train.examples import AnswerPairs, encode_answer_pairs, macro_shares, standard_ratings
+from metrist.train.batches import split_parts
+from metrist.train.examples import AnswerPairs, encode_answer_pairs, macro_shares, standardize_ratings
 from metrist.train.preference import PairLoss
 
 PAIRS = [
@@ -36,7 +36,7 @@ def made(folder: Path, *, ratings: bool = False) -> tuple[PairwiseRewardModel, A
 def naive(model: PairwiseRewardModel, folder: Path, weight: float) -> torch.Tensor:
     """Each answer alone, the loss as the definition says it, in doubles."""
     reward = TorchReward.untrained(Options(model=str(folder)), Layout())
-    tokens = bare_ids(AutoTokenizer.from_pretrained(folder))
+    tokens = token_encoder(AutoTokenizer.from_pretrained(folder))
     prefix, separator, suffix = (list(part) for part in reward.settings.frame)
 
     def value(pair_side: tuple[tuple[str, str], ...], instruction: str) -> torch.Tensor:
@@ -104,13 +104,13 @@ def test_the_figure_is_the_mean_over_criteria(tiny: Callable[[str], Path]) -> No
 
 
 def test_ratings_are_standardised_within_their_criterion_and_turned_to_the_good_side() -> None:
-    found = standard_ratings(PAIRS)
+    found = standardize_ratings(PAIRS)
     assert found[:4].tolist() == [[1.0, -1.0]] * 4
     assert np.isnan(found[4:6]).all()
     assert found[6:].tolist() == [[1.0, -1.0]] * 3, "in B the good answers have the lower ratings"
     (pair,) = answer_pairs(1, good_rating=3.0, bad_rating=3.0)
-    assert np.isnan(standard_ratings([pair])).all(), "all the same says nothing"
-    mixed = standard_ratings([replace(pair, good_rating=4.0, bad_rating=None), replace(pair, good_rating=5.0)])
+    assert np.isnan(standardize_ratings([pair])).all(), "all the same says nothing"
+    mixed = standardize_ratings([replace(pair, good_rating=4.0, bad_rating=None), replace(pair, good_rating=5.0)])
     assert mixed[0, 0] == 0
     assert np.isnan(mixed[0, 1])
 
@@ -138,6 +138,6 @@ def test_what_is_computed_at_once_is_counted_with_its_padding(tiny: Callable[[st
     reward = TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), seed=1)
     uneven = [replace(pair, good=(("answer", "cat " * 40),), bad=(("answer", "dog"),)) for pair in answer_pairs(30)]
     examples = encode_answer_pairs(reward.encode, reward.settings, reward.pad, uneven)
-    found = parts(np.arange(30), examples.spaces, 500)
+    found = split_parts(np.arange(30), examples.spaces, 500)
     assert max(map(examples.padded_tokens, found)) <= 500
-    assert max(map(examples.padded_tokens, parts(np.arange(30), examples.lengths, 500))) > 500
+    assert max(map(examples.padded_tokens, split_parts(np.arange(30), examples.lengths, 500))) > 500

@@ -24,12 +24,12 @@ from metrist import criteria
 from metrist.data.pairs import Fields, GoodBad
 from metrist.errors import InputError, ModelError, RunError
 from metrist.models.devices import Options
-from metrist.models.loading import load
+from metrist.models.loading import load_reward
 from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import Layout
-from metrist.models.weights import find
-from metrist.train.examples import accuracy, score_pairs
-from metrist.train.preference import PairLoss, Request, _rates, plan, train
+from metrist.models.weights import find_weights
+from metrist.train.examples import accuracy_by_criterion, score_pairs
+from metrist.train.preference import PairLoss, PreferenceTask, _rates, plan, train
 
 WEIGHTS = ("model.safetensors", "reward_head.safetensors", "reward.json")
 
@@ -71,12 +71,12 @@ def test_a_model_learns_which_answers_are_better_and_the_card_says_how_well(
     figures = card["figures"]
     assert figures["before"] < 0.8 < 0.95 < figures["after"]
     assert figures["name"] == "mean accuracy over 2 criteria"
-    model = load(Options(model=str(asked.out)))
-    by_criterion = accuracy(asked.dev, score_pairs(model, asked.dev))
+    model = load_reward(Options(model=str(asked.out)))
+    by_criterion = accuracy_by_criterion(asked.dev, score_pairs(model, asked.dev))
     assert by_criterion == figures["by_criterion"]
     assert sum(by_criterion.values()) / 2 == pytest.approx(figures["after"]), "float32 in training too"
     assert card["metric"] == f"preference(model={str(asked.out)!r}, criterion='A')", "nothing taught 'overall'"
-    assert card["fingerprint"] == find(Options(model=str(asked.out))).fingerprint
+    assert card["fingerprint"] == find_weights(Options(model=str(asked.out))).fingerprint
     about_b = card["data"]["criteria"]["B"]
     # Roots of 120 and 40 are as 1.732 to 1: B has 58.6 of 160.
     assert about_b == {
@@ -121,7 +121,7 @@ def test_what_a_criterion_was_learned_with_is_kept_for_the_metric(tiny: Callable
         *_relabelled(mine, "words"),
     ]
     card = train(preference_request(tmp_path / "out", tiny("bert"), train=pairs, dev=(), recipe={"epochs": 1}))
-    settings = load(Options(model=str(tmp_path / "out"))).settings
+    settings = load_reward(Options(model=str(tmp_path / "out"))).settings
     assert settings.fields == {"overall": ("dialogue", "response"), "mine": ("words",)}
     assert settings.criteria == {"overall": criteria.find("overall").instruction, "mine": ""}
     assert card["metric"] == f"preference(model={str(tmp_path / 'out')!r})"
@@ -169,13 +169,13 @@ def test_a_training_killed_before_its_first_checkpoint_says_that_it_begins_anew(
     os.kill(process, signal.SIGKILL)
     assert exit_code(process) == -signal.SIGKILL
     with pytest.raises(ModelError, match=r"out is a training that is not finished; give the same `metrist train` comm"):
-        load(Options(model=str(asked.out)))
+        load_reward(Options(model=str(asked.out)))
     heard = Heard()
     train(replace(asked, resume=True), heard)
     assert heard.remarks == [f"{asked.out} has no checkpoint yet: from the start"]
 
 
-def _train_slowly(asked: Request) -> None:
+def _train_slowly(asked: PreferenceTask) -> None:
     plain = PairLoss.loss
 
     def slow(self: PairLoss, model: Any, batch: Any) -> torch.Tensor:
@@ -274,7 +274,7 @@ def test_memory_that_runs_out_halves_what_is_computed_at_once(
 
 
 def test_what_makes_no_sense_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    def asked(**settings: Any) -> Request:
+    def asked(**settings: Any) -> PreferenceTask:
         return preference_request(tmp_path / "out", tiny("bert"), **settings)
 
     with pytest.raises(InputError, match=r"there are no pairs to train on$"):
@@ -338,7 +338,7 @@ def test_accuracy_is_counted_by_criterion_and_equal_rewards_are_wrong() -> None:
     scores = score_pairs(Lengths(), pairs)
     assert scores.good.tolist() == [4, 4, 4, 3, 3]
     assert scores.bad.tolist() == [3, 3, 3, 3, 3]
-    assert accuracy(pairs, scores) == {"A": 1.0, "B": 0.0}
+    assert accuracy_by_criterion(pairs, scores) == {"A": 1.0, "B": 0.0}
 
 
 def test_the_line_to_ratings_learns_faster_than_the_body(tmp_path: Path) -> None:

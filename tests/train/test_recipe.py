@@ -12,7 +12,7 @@ from transformers import (
 
 from metrist.errors import RunError
 from metrist.models.devices import Options
-from metrist.train.distributed import Ranks
+from metrist.train.distributed import ProcessGroup
 from metrist.train.recipe import Recipe, learning_rate, settled
 
 
@@ -47,7 +47,7 @@ def test_what_is_left_to_the_device_is_decided_by_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("METRIST_DEVICE", "cpu")
     monkeypatch.setenv("METRIST_BATCH_TOKENS", "600")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    ranks = Ranks(device="cuda:0" if card else "cpu")
+    ranks = ProcessGroup(device="cuda:0" if card else "cpu")
     found = settled(Recipe(), Options(model="any"), ranks)
     assert (found.dtype, found.max_tokens) == (dtype, 300)
     said = Recipe(dtype="float32", max_tokens=7)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import InputError
-from metrist.train.dataset import gather, sample, shared_texts, split
+from metrist.train.dataset import load_text_pairs, sample_pairs, shared_texts, split_text_pairs
 
 PAIRS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(20, 60).map(str)), min_size=1, unique=True)
 
@@ -18,30 +18,30 @@ PAIRS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(20, 60).map(
 @given(PAIRS, st.floats(0.01, 0.99), st.integers(0, 5))
 def test_no_text_is_on_both_sides_and_no_pair_is_lost(pairs: list, share: float, seed: int) -> None:
     try:
-        train, dev = split(pairs, share, seed)
+        train, dev = split_text_pairs(pairs, share, seed)
     except InputError:
         return
     assert sorted(train + dev) == sorted(pairs)
     assert shared_texts(train, dev) == 0
     assert 1 <= len(dev) <= max(1, round(share * len(pairs)))
-    assert (train, dev) == split(pairs, share, seed)
+    assert (train, dev) == split_text_pairs(pairs, share, seed)
 
 
 def test_the_share_is_reached_where_no_texts_are_shared() -> None:
     pairs = [(f"a{n}", f"b{n}") for n in range(1000)]
-    train, dev = split(pairs, 0.05, 0)
+    train, dev = split_text_pairs(pairs, 0.05, 0)
     assert (len(train), len(dev)) == (950, 50)
-    assert dev != split(pairs, 0.05, 1)[1]
+    assert dev != split_text_pairs(pairs, 0.05, 1)[1]
     assert dev == sorted(dev, key=pairs.index)
 
 
 def test_a_chain_of_shared_texts_is_a_group() -> None:
     chain = [("a", "b"), ("c", "b"), ("c", "d"), ("e", "d")]
-    train, dev = split([*chain, ("x", "y")], 0.2, 0)
+    train, dev = split_text_pairs([*chain, ("x", "y")], 0.2, 0)
     assert (train, dev) == (chain, [("x", "y")])
     message = r"1 of 4 pairs cannot be set apart: the smallest group of pairs that share a text has 4; give development"
     with pytest.raises(InputError, match=message):
-        split(chain, 0.25, 0)
+        split_text_pairs(chain, 0.25, 0)
 
 
 def test_shared_texts_are_counted_on_either_side() -> None:
@@ -50,10 +50,10 @@ def test_shared_texts_are_counted_on_either_side() -> None:
 
 def test_a_sample_is_drawn_by_its_seed_and_keeps_the_order() -> None:
     pairs = [(str(n), str(n)) for n in range(100)]
-    drawn = sample(pairs, 10, 3)
+    drawn = sample_pairs(pairs, 10, 3)
     assert len(drawn) == 10
-    assert drawn == sorted(drawn, key=pairs.index) == sample(pairs, 10, 3) != sample(pairs, 10, 4)
-    assert sample(pairs, 0, 3) == sample(pairs, 100, 3) == pairs
+    assert drawn == sorted(drawn, key=pairs.index) == sample_pairs(pairs, 10, 3) != sample_pairs(pairs, 10, 4)
+    assert sample_pairs(pairs, 0, 3) == sample_pairs(pairs, 100, 3) == pairs
 
 
 def rows(path: Path, *pairs: tuple[str, str]) -> Path:
@@ -64,7 +64,7 @@ def rows(path: Path, *pairs: tuple[str, str]) -> Path:
 def test_development_pairs_may_come_from_a_file_and_leaks_are_told(tmp_path: Path) -> None:
     train = rows(tmp_path / "train.jsonl", *((f"a{n}", f"b{n}") for n in range(10)), ("a0", "b0"))
     dev = rows(tmp_path / "dev.jsonl", ("a1", "new"), ("x", "y"))
-    material = gather([train], str(dev), count=8, seed=0, skip_bad=False)
+    material = load_text_pairs([train], str(dev), count=8, seed=0, skip_bad=False)
     assert len(material.train) == 8
     assert material.dev == (("a1", "new"), ("x", "y"))
     said = material.remarks()
@@ -79,18 +79,18 @@ def test_development_pairs_may_come_from_a_file_and_leaks_are_told(tmp_path: Pat
 def test_a_share_must_lie_between_0_and_1(tmp_path: Path, share: str) -> None:
     train = rows(tmp_path / "train.jsonl", ("a", "b"), ("c", "d"))
     with pytest.raises(InputError, match=f"--dev must be a file or a share of the pairs between 0 and 1.*got {share}"):
-        gather([train], share, count=0, seed=0, skip_bad=False)
+        load_text_pairs([train], share, count=0, seed=0, skip_bad=False)
 
 
 def test_something_must_be_left_to_train_on(tmp_path: Path) -> None:
     train = rows(tmp_path / "train.jsonl", ("a", "b"))
     with pytest.raises(InputError, match="nothing is left to train on after the development pairs were set apart"):
-        gather([train], "0.9", count=0, seed=0, skip_bad=False)
+        load_text_pairs([train], "0.9", count=0, seed=0, skip_bad=False)
 
 
 def test_skipped_rows_are_told(tmp_path: Path) -> None:
     train = rows(tmp_path / "train.jsonl", ("a", "b"), ("", "d"))
-    said = gather([train], None, count=0, seed=0, skip_bad=True).remarks()
+    said = load_text_pairs([train], None, count=0, seed=0, skip_bad=True).remarks()
     assert said == [
         f"skipped: {train}:2: 'source' is empty: training needs text on both sides",
         f"{train}: skipped 1 bad rows in all",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metrist.train.batches import Shuffled, by_length, parts
+from metrist.train.batches import Shuffled, sort_by_length, split_parts
 
 LENGTHS = np.random.default_rng(3).integers(1, 200, 997)
 
@@ -35,7 +35,7 @@ def test_buckets_save_padding() -> None:
 @pytest.mark.parametrize("budget", [1, 150, 1000, 10**6])
 def test_parts_keep_within_the_budget_and_lose_nothing(budget: int) -> None:
     chosen = np.random.default_rng(5).choice(997, 64, replace=False)
-    found = parts(chosen, LENGTHS, budget)
+    found = split_parts(chosen, LENGTHS, budget)
     assert sorted(np.concatenate(found)) == sorted(chosen)
     for part in found:
         assert len(part) == 1 or len(part) * LENGTHS[part].max() <= budget
@@ -44,4 +44,4 @@ def test_parts_keep_within_the_budget_and_lose_nothing(budget: int) -> None:
 
 
 def test_the_longest_comes_first_and_equals_keep_their_order() -> None:
-    assert list(by_length(np.array([3, 1, 0, 2]), np.array([5, 9, 5, 5]))) == [1, 3, 0, 2]
+    assert list(sort_by_length(np.array([3, 1, 0, 2]), np.array([5, 9, 5, 5]))) == [1, 3, 0, 2]

@@ -8,7 +8,7 @@ from typing import Any
 
 from metrist.data.pairs import GoodBad
 from metrist.models.devices import Options
-from metrist.train.preference import Request
+from metrist.train.preference import PreferenceTask
 from metrist.train.recipe import Recipe
 from tiny_models import WORDS
 
@@ -27,7 +27,7 @@ def _pair(rng: random.Random, criterion: str, facts: dict[str, Any]) -> GoodBad:
     return GoodBad(**{"criterion": criterion, "good": good, "bad": bad, "instruction": "is it good ?", **facts})
 
 
-def preference_request(out: Path, base: Path, **settings: Any) -> Request:
+def preference_request(out: Path, base: Path, **settings: Any) -> PreferenceTask:
     recipe = {"epochs": 3, "batch": 16, "lr": 3e-3, "dtype": "float32", **settings.pop("recipe", {})}
     given = {
         "train": [*answer_pairs(120), *answer_pairs(40, "B")],
@@ -37,4 +37,4 @@ def preference_request(out: Path, base: Path, **settings: Any) -> Request:
         "recipe": Recipe(**recipe),
         **settings,
     }
-    return Request(**given)
+    return PreferenceTask(**given)

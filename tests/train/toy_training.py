@@ -12,11 +12,11 @@ from torch import Tensor
 
 from metrist.train.batches import Shuffled
 from metrist.train.checkpoints import Checkpoints
-from metrist.train.distributed import Ranks
-from metrist.train.loop import Training
+from metrist.train.distributed import ProcessGroup
+from metrist.train.loop import Trainer
 from metrist.train.recipe import Recipe
 
-DEVICE = Ranks(device="cpu")
+DEVICE = ProcessGroup(device="cpu")
 
 
 class Rows:
@@ -54,13 +54,13 @@ def toy_model(dropout: float = 0.2) -> torch.nn.Module:
         )
 
 
-def toy(folder: Path, *, dropout: float = 0.2, every: int = 1000, dev: bool = True, **changed: Any) -> Training:
+def toy(folder: Path, *, dropout: float = 0.2, every: int = 1000, dev: bool = True, **changed: Any) -> Trainer:
     given = {"objective": SquaredError(), "examples": Rows(90, 1), "ranks": DEVICE, "watcher": None}
     given |= {name: changed.pop(name) for name in list(given) if name in changed}
     if given["watcher"] is None:
         del given["watcher"]
     recipe = Recipe(**{"epochs": 4, "batch": 8, "lr": 1e-2, "dtype": "float32", "max_tokens": 24, **changed})
-    return Training(
+    return Trainer(
         model=toy_model(dropout),
         dev=Rows(30, 2) if dev else None,
         sampler=Shuffled(lengths=given["examples"].lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket),

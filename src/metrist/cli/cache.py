@@ -16,9 +16,9 @@ def cache(
 ) -> None:
     """Say how much a cache of likelihoods and vectors holds; --clear empties it."""
     from metrist.cli.output import say
-    from metrist.models.sqlite_store import NAME, CacheFile
+    from metrist.models.sqlite_store import CACHE_NAME, CacheFile
 
-    if not (folder / NAME).exists():
+    if not (folder / CACHE_NAME).exists():
         raise ModelError(f"{folder} holds no cache: wanted a folder that `metrist score --cache` has used")
     file = CacheFile(folder)
     if clear:

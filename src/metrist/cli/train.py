@@ -13,7 +13,7 @@ from metrist.cli.options import SkipBad
 from metrist.errors import SpecError
 
 if TYPE_CHECKING:
-    from metrist.train.likelihood import Plan, Request
+    from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
 from metrist.cli.train_preference import preference, tables
 
 
@@ -86,7 +86,7 @@ def likelihood(
 ) -> None:
     """Fine-tune a sequence-to-sequence model for likelihood metrics; the same command goes on after a stop."""
     from metrist.models.devices import Options
-    from metrist.train.likelihood import Request
+    from metrist.train.likelihood import LikelihoodTask
 
     recipe = told.recipe_of(
         epochs=epochs,
@@ -103,7 +103,7 @@ def likelihood(
         eval_every=eval_every,
         patience=patience,
     )
-    request = Request(
+    request = LikelihoodTask(
         data=tuple(data),
         base=Options(
             model=base, revision=revision, trust_remote_code=trust_remote_code, languages=_languages(languages)
@@ -124,7 +124,7 @@ def likelihood(
         _train(request)
 
 
-def _train(request: Request) -> None:
+def _train(request: LikelihoodTask) -> None:
     from metrist.cli.training_progress import carry_out
     from metrist.train.likelihood import train
 
@@ -140,7 +140,7 @@ def _languages(text: str | None) -> tuple[str, str] | None:
     return first, second
 
 
-def _tell_plan(request: Request) -> None:
+def _tell_plan(request: LikelihoodTask) -> None:
     from metrist.cli.output import remark, say
     from metrist.train.likelihood import plan
 
@@ -151,7 +151,7 @@ def _tell_plan(request: Request) -> None:
         say(line)
 
 
-def _plan_lines(planned: Plan, request: Request) -> list[str]:
+def _plan_lines(planned: LikelihoodPlan, request: LikelihoodTask) -> list[str]:
     epochs, lengths = request.recipe.epochs, planned.train.lengths
     lines = [
         f"training pairs     {len(planned.train):,}",

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from metrist.cli import train_options as told
 
 if TYPE_CHECKING:
-    from metrist.train.dataset import PairMaterial
-    from metrist.train.preference import Plan, Request
+    from metrist.train.dataset import PreferenceData
+    from metrist.train.preference import PreferencePlan, PreferenceTask
 
 
 class SplitOption(StrEnum):
@@ -329,8 +329,8 @@ def preference(
     """Train a model to give better answers higher scores; the same command goes on after a stop."""
     from metrist.models.devices import Options
     from metrist.models.reward_layout import Layout
-    from metrist.train.dataset import gather_pairs
-    from metrist.train.preference import Request
+    from metrist.train.dataset import load_preference_pairs
+    from metrist.train.preference import PreferenceTask
 
     recipe = told.recipe_of(
         epochs=epochs,
@@ -390,8 +390,8 @@ def preference(
             dry_run=dry_run,
         )
         return
-    material = gather_pairs(data, dev, seed=seed)
-    request = Request(
+    material = load_preference_pairs(data, dev, seed=seed)
+    request = PreferenceTask(
         train=material.train,
         dev=material.dev,
         base=base_model,
@@ -415,7 +415,7 @@ def preference(
         _train(request, material)
 
 
-def _train(request: Request, material: PairMaterial) -> None:
+def _train(request: PreferenceTask, material: PreferenceData) -> None:
     from metrist.cli.output import remark
     from metrist.cli.training_progress import carry_out
     from metrist.train.distributed import is_first_process
@@ -427,7 +427,7 @@ def _train(request: Request, material: PairMaterial) -> None:
     carry_out(lambda watcher: train(request, watcher), request.out)
 
 
-def _tell_plan_train_preference(request: Request, material: PairMaterial) -> None:
+def _tell_plan_train_preference(request: PreferenceTask, material: PreferenceData) -> None:
     from metrist.cli.output import remark, say
     from metrist.train.preference import plan
 
@@ -438,7 +438,7 @@ def _tell_plan_train_preference(request: Request, material: PairMaterial) -> Non
         say(line)
 
 
-def _plan_lines_train_preference(planned: Plan, request: Request) -> list[str]:
+def _plan_lines_train_preference(planned: PreferencePlan, request: PreferenceTask) -> list[str]:
     epochs, lengths, settings = request.recipe.epochs, planned.train.lengths, planned.settings
     return [
         f"training pairs     {len(planned.train):,} of {len(set(planned.train.criteria)):,} criteria",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from metrist.cli.output import remark
 
 if TYPE_CHECKING:
-    from metrist.train.task import Evaluation, Progress, Watcher
+    from metrist.train.task import Evaluation, TrainingCallback, TrainingProgress
 if TYPE_CHECKING:
     from metrist.studies.heap.callbacks import StudyWatcher
     from metrist.train.task import Evaluation, Progress
@@ -22,7 +22,7 @@ from pathlib import Path
 from metrist.cli.output import say
 
 if TYPE_CHECKING:
-    from metrist.train.task import Watcher
+    from metrist.train.task import TrainingCallback
 
 
 #: Without a terminal a line comes after so many seconds, or after this share of the steps, whichever is first.
@@ -37,7 +37,7 @@ class Lines:
         self._first: tuple[float, int, int] | None = None
         self._dev: float | None = None
 
-    def moved(self, progress: Progress) -> None:
+    def moved(self, progress: TrainingProgress) -> None:
         now, words = monotonic(), self._words(progress)
         then, step = self._told
         is_due = now - then >= _SECONDS or progress.step - step >= _SHARE * progress.steps
@@ -52,7 +52,7 @@ class Lines:
     def said(self, text: str) -> None:
         remark(text)
 
-    def _words(self, progress: Progress) -> str:
+    def _words(self, progress: TrainingProgress) -> str:
         """How far it is; the speed is that since the first time this was asked, without what came before training."""
         now = monotonic()
         began, step, tokens = self._first or (now, progress.step, progress.tokens)
@@ -68,7 +68,7 @@ class Live(Lines):
         self._bar = bar
         self._task = task
 
-    def moved(self, progress: Progress) -> None:
+    def moved(self, progress: TrainingProgress) -> None:
         self._bar.update(self._task, completed=progress.step, total=progress.steps, far=self._words(progress))
 
     def said(self, text: str) -> None:
@@ -76,7 +76,7 @@ class Live(Lines):
 
 
 @contextmanager
-def training_progress() -> Iterator[Watcher]:
+def training_progress() -> Iterator[TrainingCallback]:
     """Whoever watches a training on the command line."""
     if not sys.stderr.isatty():
         yield Lines()
@@ -90,7 +90,7 @@ def training_progress() -> Iterator[Watcher]:
         yield Live(bar, bar.add_task("training", total=None, far="loading"))
 
 
-def how_far(progress: Progress, steps: int, tokens: int, seconds: float, dev: float | None) -> str:
+def how_far(progress: TrainingProgress, steps: int, tokens: int, seconds: float, dev: float | None) -> str:
     """Step, loss, development figure, speed and time left in words; `steps` and `tokens` are those of `seconds`."""
     words = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
     if dev is not None:
@@ -120,7 +120,7 @@ class StudyLines:
     def started(self, name: str) -> None:
         self.far[name] = (0, 0)
 
-    def moved(self, name: str, progress: Progress) -> None:
+    def moved(self, name: str, progress: TrainingProgress) -> None:
         self.far[name] = (progress.step, progress.steps)
 
     def evaluated(self, name: str, evaluation: Evaluation, figure: str) -> None:  # noqa: ARG002
@@ -159,7 +159,7 @@ class StudyLive(StudyLines):
         super().started(name)
         self._draw()
 
-    def moved(self, name: str, progress: Progress) -> None:
+    def moved(self, name: str, progress: TrainingProgress) -> None:
         super().moved(name, progress)
         self._draw()
 
@@ -205,7 +205,7 @@ def under_way(done: int, count: int, far: dict[str, tuple[int, int]], dev: dict[
 # A training carried out, with its progress and its result told.
 
 
-def carry_out(work: Callable[[Watcher], dict[str, Any]], out: Path) -> None:
+def carry_out(work: Callable[[TrainingCallback], dict[str, Any]], out: Path) -> None:
     """Train while the terminal shows how far it is; `work` gives the card."""
     from metrist.train.distributed import is_first_process
 

@@ -19,7 +19,7 @@ from metrist.metrics.likelihood.likelihood import CNN, CONVERSION
 from metrist.models.devices import Options, torch_for
 from metrist.models.loading import seq2seq
 from metrist.models.protocols import LikelihoodModel
-from metrist.models.weights import find
+from metrist.models.weights import find_weights
 from metrist.run.surroundings import surroundings
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json")
@@ -30,7 +30,7 @@ _SHARED = ("embed_tokens.weight", "shared.weight", "lm_head.weight", "embed_posi
 @contextmanager
 def assembled(weights: Path, model: Options) -> Iterator[Path]:
     """A folder with these weights and all else of the model, for as long as it takes to load it."""
-    origin = find(model).folder
+    origin = find_weights(model).folder
     if missing := sorted(_names(origin.glob("*.safetensors")) - _names([weights])):
         raise ModelError(
             f"{weights} holds no state dict of {model.model}: it lacks {len(missing):,} of its tensors, such as "
@@ -129,7 +129,7 @@ class BARTScorer:
 
     def _loaded(self, model: str) -> LikelihoodModel:
         with surroundings(device=self.device):
-            return seq2seq(Options(model=model))
+            return load_seq2seq(Options(model=model))
 
     def _tell_cut(self, answers: Answers) -> None:
         cut = answers.condition_cut + answers.target_cut
@@ -143,7 +143,7 @@ class BARTScorer:
 
 def _usable(device: str) -> str:
     """The device, or the CPU where a card is asked for that is not there: 'cuda:0' is what the original begins with."""
-    torch = torch_for("BARTScorer")
+    torch = import_torch("BARTScorer")
     kind, _, number = device.partition(":")
     if kind != "cuda" or int(number or 0) < torch.cuda.device_count():
         return device

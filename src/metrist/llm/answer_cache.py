@@ -23,7 +23,7 @@ from metrist.errors import ModelError
 from metrist.llm import options
 from metrist.llm.questions import Question, answer_of_json, answer_to_json, has_all_asked_for
 from metrist.llm.talk import Completion
-from metrist.models.sqlite_store import SharedFile, transaction
+from metrist.models.sqlite_store import SqliteFile, transaction
 
 _T = TypeVar("_T")
 
@@ -75,7 +75,7 @@ class AnswerCache:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
-        self._file = SharedFile(self.path, tables=_TABLES, settings=("journal_size_limit = 67108864",))
+        self._file = SqliteFile(self.path, tables=_TABLES, settings=("journal_size_limit = 67108864",))
 
     @property
     def begun(self) -> bool:

@@ -19,9 +19,9 @@ from metrist.llm.base import Arrived
 from metrist.llm.streaming import as_it_comes
 from metrist.llm.talk import Completion, Conversation, Sampling, TokenChoice, Usage
 from metrist.models import devices, tokenization, weights
-from metrist.models.batching import Budget, halving, longest_first
+from metrist.models.batching import Budget, longest_first, run_in_batches
 from metrist.models.devices import Options
-from metrist.models.weights import read_model, read_tokenizer, silent
+from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
 
 #: A pass that goes on by one token holds little but keys and values: so many times more tokens fit than in scoring.
 _ROOM = 4
@@ -40,7 +40,7 @@ class Generator:
     """A causal model that is loaded, to answer with."""
 
     def __init__(
-        self, *, model: Any, tokenizer: Any, place: devices.Place, context: int | None, turns: chat.Turns = "chat"
+        self, *, model: Any, tokenizer: Any, place: devices.Placement, context: int | None, turns: chat.Turns = "chat"
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
@@ -48,21 +48,21 @@ class Generator:
         self._turns = turns
         self._ends_by_itself = turns == "none" or chat.has_template(tokenizer)
         self._budget = Budget(place.tokens * _ROOM)
-        self._free = partial(devices.free, place.device)
+        self._free = partial(devices.free_memory, place.device)
         self._ends = _ends(model, tokenizer)
         self._heeds_padding = self._found_to_heed_padding(place)
 
     @classmethod
     def load(cls, options: Options, turns: chat.Turns = "chat") -> Generator:
         """The model that the options name, on the device that the environment names."""
-        found = weights.find(options)
+        found = weights.find_weights(options)
         if found.plain or found.config.get("is_encoder_decoder"):
             kind = found.config.get("model_type", "no model_type")
             raise ModelError(f"{found.name} ({kind}) is no causal language model; wanted one that can chat")
-        place = devices.place(options)
+        place = devices.resolve_placement(options)
         model = read_model("AutoModelForCausalLM", found, options, place)
         tokenizer = read_tokenizer(found, options)
-        context = tokenization.context(tokenizer, model.config)
+        context = tokenization.context_length(tokenizer, model.config)
         return cls(model=model, tokenizer=tokenizer, place=place, context=context, turns=turns)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
@@ -115,7 +115,7 @@ class Generator:
                 arrived(prompt.number, answer)
 
         lengths = [len(one.ids) + one.room for one in order]
-        for at, why in halving(lengths, self._budget, work, self._free).items():
+        for at, why in run_in_batches(lengths, self._budget, work, self._free).items():
             done[order[at].number] = Completion(failure=f"the conversation {why}")
             arrived(order[at].number, done[order[at].number])
 
@@ -127,7 +127,7 @@ class Generator:
         stops = sampling.stop if self._ends_by_itself else (*sampling.stop, *chat.PLAIN_STOPS)
         watch = _Watch(self._tokenizer, inputs.shape[1], stops, told)
         record = _Record(sampling, [_seed(one.ids, sampling) for one in prompts])
-        with silent(), torch.inference_mode():
+        with quiet_transformers(), torch.inference_mode():
             made = self._model.generate(
                 input_ids=inputs,
                 attention_mask=mask,
@@ -180,7 +180,7 @@ class Generator:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def _choice(self, token: int, step: _Step) -> TokenChoice:
-        spelled = tokenization.readable(self._tokenizer, [token, *step.alternatives])
+        spelled = tokenization.readable_tokens(self._tokenizer, [token, *step.alternatives])
         return TokenChoice(spelled[0], step.logprob, tuple(zip(spelled[1:], step.logprobs, strict=True)))
 
     def _padded(self, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -193,7 +193,7 @@ class Generator:
         where = self._model.get_input_embeddings().weight.device
         return torch.from_numpy(wide).to(where), torch.from_numpy(mask).to(where)
 
-    def _found_to_heed_padding(self, place: devices.Place) -> bool:
+    def _found_to_heed_padding(self, place: devices.Placement) -> bool:
         """Whether a few tokens are gone on with otherwise when they stand beside a longer row than alone."""
         size = int(self._model.get_input_embeddings().weight.shape[0])
         long = [int(n) % size for n in np.random.default_rng(5).integers(5, 1 << 30, size=11)]
@@ -204,7 +204,7 @@ class Generator:
     def _foretold(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probabilities of the second token to come, which the first pass and the one after it have part in."""
         inputs, mask = self._padded(sequences)
-        with silent(), torch.inference_mode():
+        with quiet_transformers(), torch.inference_mode():
             made = self._model.generate(
                 input_ids=inputs,
                 attention_mask=mask,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 from metrist.llm.base import LLM, Arrived, check_choice, check_text
 from metrist.llm.chat import Turns
 from metrist.llm.talk import Completion, Conversation, Sampling
-from metrist.models.devices import Dtype, Options, device, torch_for
-from metrist.models.weights import find
+from metrist.models.devices import Dtype, Options, device, import_torch
+from metrist.models.weights import find_weights
 
 if TYPE_CHECKING:
     from metrist.llm.generation import Generator
@@ -52,7 +52,7 @@ class Transformers(LLM):
 
     def facts(self) -> Mapping[str, str]:
         """The hash of weights, tokenizer and chat template."""
-        return {"weights": find(self.options).fingerprint}
+        return {"weights": find_weights(self.options).fingerprint}
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
         return _generator(self.options, self.turns, device()).complete(conversations, sampling, arrived)
@@ -64,7 +64,7 @@ class Transformers(LLM):
 
 @lru_cache(maxsize=2)
 def _generator(options: Options, turns: Turns, _device: str) -> Generator:
-    torch_for(f"the model {options.model!r}")
+    import_torch(f"the model {options.model!r}")
     from metrist.llm.generation import Generator
 
     return Generator.load(options, turns)

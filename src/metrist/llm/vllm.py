@@ -18,7 +18,7 @@ from metrist.llm.base import LLM, Arrived, check_choice, check_text
 from metrist.llm.chat import Turns, without_marks, words
 from metrist.llm.talk import Completion, Conversation, Message, Sampling, TokenChoice, Usage
 from metrist.models.devices import MAP, Options, device
-from metrist.models.weights import find
+from metrist.models.weights import find_weights
 
 #: What a schema is given as, by the version of vLLM: (class in vllm.sampling_params, argument of SamplingParams).
 _SCHEMAS = (("StructuredOutputsParams", "structured_outputs"), ("GuidedDecodingParams", "guided_decoding"))
@@ -54,7 +54,10 @@ class VLLM(LLM):
     def facts(self) -> Mapping[str, str]:
         """The hash of weights, tokenizer and chat template, and the version of vLLM: kernels differ between them."""
         options = Options(model=self.model, revision=self.revision, trust_remote_code=self.trust_remote_code)
-        return {"weights": find(options).fingerprint, "vllm": str(getattr(_library(), "__version__", "unknown"))}
+        return {
+            "weights": find_weights(options).fingerprint,
+            "vllm": str(getattr(_library(), "__version__", "unknown")),
+        }
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
         engine = _engine(replace(self, turns="chat"), device())

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from metrist.errors import MetristError
 from metrist.metrics import registry
 from metrist.metrics.base import Metric
-from metrist.models.devices import nothing_fetched
+from metrist.models.devices import no_downloads
 
 _SHARED_SETTINGS = "settings.toml"
 
@@ -79,7 +79,7 @@ def describe(metric: Metric, width: int = 88) -> str:
 def _signature(metric: Metric) -> str:
     """The signature, or why it cannot be told: it names the weights' hash, and they may not be at hand."""
     try:
-        with nothing_fetched():
+        with no_downloads():
             return metric.signature
     except MetristError as fault:
         return f"not known here: {str(fault).splitlines()[0]}"

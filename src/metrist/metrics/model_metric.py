@@ -11,7 +11,7 @@ import numpy as np
 
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric
-from metrist.models.devices import Dtype, Options, dtype_fault
+from metrist.models.devices import Dtype, Options, dtype_problem
 from metrist.scores import Scores
 
 #: The part in which a metric counts the tokens of an output's texts that its model had no room for.
@@ -32,7 +32,7 @@ class Neural(Metric):
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        if fault := dtype_fault(self.dtype):
+        if fault := dtype_problem(self.dtype):
             raise SpecError(f"{self.name}: {fault}")
 
     @property
@@ -44,9 +44,9 @@ class Neural(Metric):
 
     def facts(self) -> Mapping[str, str]:
         """The weights' hash: a name alone does not say which weights it meant that day."""
-        from metrist.models.weights import find
+        from metrist.models.weights import find_weights
 
-        return {"weights": find(self.options).fingerprint}
+        return {"weights": find_weights(self.options).fingerprint}
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many outputs had texts cut, if any."""

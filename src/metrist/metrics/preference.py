@@ -17,8 +17,8 @@ from metrist.metrics.shard import Shard
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.protocols import Rewards
-from metrist.models.reward_layout import Fields, Judged, RewardSettings
-from metrist.models.weights import find
+from metrist.models.reward_layout import Fields, RewardInput, RewardSettings
+from metrist.models.weights import find_weights
 from metrist.records import Record
 from metrist.scores import Score, Scores
 
@@ -139,7 +139,7 @@ class Preference(Neural):
 
     def facts(self) -> Mapping[str, str]:
         """The hash of each model's weights."""
-        found = [find(one) for one in self.models]
+        found = [find_weights(one) for one in self.models]
         if _in_tables(self.criterion) is None:
             for one in found:
                 _learned_as(self.criterion, RewardSettings.read(one.folder, one.name), one.name)
@@ -192,12 +192,12 @@ class Preference(Neural):
         return [f"{self.text}: {name} has not learned {unlearned}: take the scores for a guess" for name in guessing]
 
     def _asked(self, options: Options, records: Sequence[Record]) -> _Found:
-        model = loading.load(options)
+        model = loading.load_reward(options)
         settings, known = model.settings, _in_tables(self.criterion)
         learned = _learned_as(self.criterion, settings, options.model)
         instruction = self.instruction or _instruction(learned, settings, known)
         seen = [shown(record, self.context, settings.fields.get(learned or ""), known) for record in records]
-        rewards = model.rewards([Judged(instruction, one.fields) for one in seen])
+        rewards = model.rewards([RewardInput(instruction, one.fields) for one in seen])
         # In words of one's own nothing but the instruction is asked for.
         guesses = learned is None if self.instruction is None else self.instruction not in _words(settings)
         return _Found(rewards, settings, seen, guesses=guesses)

@@ -17,7 +17,7 @@ from metrist.errors import SpecError, did_you_mean
 from metrist.llm import catalog as llm_catalog
 from metrist.llm.base import LLM
 from metrist.metrics.base import Metric
-from metrist.models.devices import Dtype, dtype_fault
+from metrist.models.devices import Dtype, dtype_problem
 from metrist.spec import Spec, parse
 
 
@@ -31,7 +31,7 @@ def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
         if key not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}")
-        if hints[key] == Dtype and (fault := dtype_fault(value)):
+        if hints[key] == Dtype and (fault := dtype_problem(value)):
             raise SpecError(f"{name}: {fault}")
         if not _fits(value, hints[key]):
             raise SpecError(f"{name}: {key} must be {_words(hints[key])}, got {_shown(key, value)}")

@@ -14,7 +14,7 @@ from metrist.models.tokenization import Ids
 TOO_LARGE = "does not fit into the device's memory even alone ({tokens} tokens); use a smaller max_tokens or model"
 
 
-class MemoryIsShort(RuntimeError):
+class MemoryShortage(RuntimeError):
     """An item would fit if less were held beside it: whoever holds it should hold less and try again."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ def longest_first(lengths: Sequence[int]) -> list[int]:
     return sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
 
 
-def batches(lengths: Sequence[int], tokens: int, *, padded: bool = True) -> Iterator[list[int]]:
+def split_batches(lengths: Sequence[int], tokens: int, *, padded: bool = True) -> Iterator[list[int]]:
     """Positions cut into runs whose size, padded to their longest or summed, stays within `tokens`. An item above it
     comes alone."""
     start = 0
@@ -47,7 +47,7 @@ def batches(lengths: Sequence[int], tokens: int, *, padded: bool = True) -> Iter
         start = stop
 
 
-def halving(
+def run_in_batches(
     lengths: Sequence[int],
     budget: Budget,
     work: Callable[[list[int]], None],
@@ -72,7 +72,7 @@ def halving(
     return failures
 
 
-def out_of_memory(fault: BaseException) -> bool:
+def is_out_of_memory(fault: BaseException) -> bool:
     """Whether a fault says that a device's memory is full."""
     return type(fault).__name__ == "OutOfMemoryError" or (
         isinstance(fault, RuntimeError) and any(sign in str(fault).lower() for sign in _SIGNS)
@@ -87,7 +87,7 @@ def _fits(work: Callable[[list[int]], None], batch: list[int]) -> bool:
     try:
         work(batch)
     except Exception as fault:
-        if not out_of_memory(fault):
+        if not is_out_of_memory(fault):
             raise
         return False
     return True
@@ -111,7 +111,7 @@ def _size(lengths: Sequence[int], padded: bool) -> int:
 # results laid out again as they were asked for.
 
 
-class Work:
+class DistinctPairs:
     """Distinct conditions, and for each its distinct targets. Conditions and targets are known by their number."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
@@ -137,10 +137,10 @@ class Work:
         return list(dict.fromkeys(self.pairs[pair][1] for pair in self.of(conditions)))
 
 
-class Answers:
+class PairResults:
     """What was found for the distinct pairs, until all of it is known."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: DistinctPairs) -> None:
         self._work = work
         self.labels: list[Ids] = [np.empty(0, dtype=np.int64)] * len(work.pairs)
         self.condition_cut = np.zeros(len(work.conditions), dtype=np.int64)

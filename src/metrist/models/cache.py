@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist._version import __version__
-from metrist.models.protocols import EncoderModel, LikelihoodModel, Likelihoods, Long, RunningModel, States
+from metrist.models.protocols import EncoderModel, LikelihoodModel, Likelihoods, Long, States, TextModel
 from metrist.models.sqlite_store import CacheFile, cache_file
 
 _HEAD = struct.Struct("<qqq")
@@ -26,20 +26,20 @@ _Asked = TypeVar("_Asked")
 def remembering(model: LikelihoodModel) -> LikelihoodModel:
     """The same model, with a memory on disk. Whether there is one is looked up at each call, so a model that stays
     loaded serves runs with and without it."""
-    return RememberingLikelihoods(model)
+    return CachedLikelihoodModel(model)
 
 
-def remembering_reader(model: RunningModel) -> RunningModel:
+def remembering_reader(model: TextModel) -> TextModel:
     """The same model for whole texts, with a memory on disk; see `remembering`."""
-    return RememberingReader(model)
+    return CachedTextModel(model)
 
 
 def remembering_encoder(model: EncoderModel) -> EncoderModel:
     """The same encoder, with a memory on disk; see `remembering`."""
-    return RememberingEncoder(model)
+    return CachedEncoder(model)
 
 
-class RememberingLikelihoods:
+class CachedLikelihoodModel:
     """A likelihood model that asks its memory first. Pairs that could not be scored are not remembered."""
 
     def __init__(self, model: LikelihoodModel) -> None:
@@ -68,10 +68,10 @@ class RememberingLikelihoods:
         return self._model.pieces(target, max_tokens)
 
 
-class RememberingReader:
+class CachedTextModel:
     """A model for whole texts that asks its memory first. Texts that could not be read are not remembered."""
 
-    def __init__(self, model: RunningModel) -> None:
+    def __init__(self, model: TextModel) -> None:
         self._model = model
 
     @property
@@ -92,7 +92,7 @@ class RememberingReader:
         return self._model.spelled(tokens)
 
 
-class RememberingEncoder:
+class CachedEncoder:
     """An encoder that asks its memory first."""
 
     def __init__(self, model: EncoderModel) -> None:
@@ -158,7 +158,7 @@ def _remembered(
 
 
 def _keys(
-    model: LikelihoodModel | RunningModel | EncoderModel, how: object, asked: Sequence[tuple[str, ...]]
+    model: LikelihoodModel | TextModel | EncoderModel, how: object, asked: Sequence[tuple[str, ...]]
 ) -> list[bytes]:
     # The same weights can be read as different kinds of model, so the kind counts too.
     facts = [__version__, type(model).__name__, sorted(model.facts.items()), how]

@@ -26,7 +26,7 @@ from metrist.models.batching import Budget
 from metrist.models.causal_passes import Floats, NotCausal, Passes, Row, Schedule, passes_of
 from metrist.models.devices import Options
 from metrist.models.protocols import Likelihoods
-from metrist.models.weights import read_model, read_tokenizer, silent
+from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
 
 _Tokens = tuple[int, ...]
 
@@ -61,7 +61,7 @@ class Causal:
     ) -> None:
         self._schedule = schedule
         self._tokenizer = tokenizer
-        self._side = tokenization.Side(tokenizer)
+        self._side = tokenization.TokenizerSide(tokenizer)
         self._opening = opening
         self._context = context
         self._facts = facts
@@ -69,22 +69,22 @@ class Causal:
     @classmethod
     def load(cls, options: Options) -> Causal:
         """The model that the options name, on the device that the environment names."""
-        found = weights.find(options)
+        found = weights.find_weights(options)
         if found.plain or found.config.get("is_encoder_decoder"):
             raise ModelError(_not_causal(found, "reads and writes with two halves: a sequence-to-sequence model"))
-        where = devices.place(options)
+        where = devices.resolve_placement(options)
         model = read_model("AutoModelForCausalLM", found, options, where)
         tokenizer = read_tokenizer(found, options)
         try:
-            with silent():
+            with quiet_transformers():
                 passes = passes_of(model, where)
         except NotCausal:
             raise ModelError(_not_causal(found, "looks ahead in the text that it judges: an encoder")) from None
         return cls(
-            schedule=Schedule(passes, Budget(where.tokens), partial(devices.free, where.device)),
+            schedule=Schedule(passes, Budget(where.tokens), partial(devices.free_memory, where.device)),
             tokenizer=tokenizer,
             opening=_opening(tokenizer, model.config, passes),
-            context=tokenization.context(tokenizer, model.config),
+            context=tokenization.context_length(tokenizer, model.config),
             facts={"weights": found.fingerprint, "dtype": options.dtype, "model_type": str(model.config.model_type)},
         )
 
@@ -110,14 +110,14 @@ class Causal:
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         """Windows take half of the context, so that a target finds room beside them."""
         room = _least(max_tokens, None if self._context is None else self._context // 2)
-        return [text] if room is None else tokenization.windows(self._side, text, room)
+        return [text] if room is None else tokenization.split_windows(self._side, text, room)
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         return self.spelled(self._ids({target})[target][: _least(max_tokens, self._target_room)])
 
     def spelled(self, tokens: Sequence[int]) -> list[str]:
         """Tokens as readable text, each on its own."""
-        return tokenization.readable(self._tokenizer, tokens)
+        return tokenization.readable_tokens(self._tokenizer, tokens)
 
     def in_windows(self, text: str, max_tokens: int | None = None) -> int:
         """In how many windows `running` reads a text."""
@@ -167,7 +167,7 @@ class Causal:
     def _answered(self, asked: Sequence[Sequence[_Asked]]) -> Likelihoods:
         """One entry for each list of rows, its rows one after the other."""
         rows = list(dict.fromkeys(one.row for parts in asked for one in parts if one.row))
-        with silent(), torch.inference_mode():
+        with quiet_transformers(), torch.inference_mode():
             found, failed = self._schedule.log_probs(rows)
         number = {row: n for n, row in enumerate(rows)}
         failures = {i: why for i, parts in enumerate(asked) if (why := _failure(parts, number, failed))}
@@ -219,7 +219,7 @@ def _without_middle(tokens: _Tokens, room: int | None) -> _Tokens:
 
 
 def _opening(tokenizer: Any, config: Any, passes: Passes) -> Opening:
-    side = tokenization.Side(tokenizer)
+    side = tokenization.TokenizerSide(tokenizer)
     always = tuple(side.ids(["a"])[0][: side.before].tolist())
     known = (tokenizer.bos_token_id, config.bos_token_id, tokenizer.eos_token_id, config.eos_token_id)
     single = (one[0] if isinstance(one, list) and one else one for one in known)

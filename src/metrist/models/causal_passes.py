@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
-from metrist.models.batching import Budget, MemoryIsShort, halving, longest_first
-from metrist.models.devices import Place
+from metrist.models.batching import Budget, MemoryShortage, longest_first, run_in_batches
+from metrist.models.devices import Placement
 from metrist.models.head import Head, plainly
 
 Floats = NDArray[np.float32]
@@ -179,13 +179,13 @@ class NotCausal(Exception):
     """What a model says of a text's beginning depends on how the text goes on."""
 
 
-def passes_of(model: Any, place: Place) -> Passes:
+def passes_of(model: Any, place: Placement) -> Passes:
     """The ways to run a model that it was found to do right, on a few tokens; NotCausal if it looks ahead."""
     with torch.inference_mode():
         return _tried(model, place)
 
 
-def _tried(model: Any, place: Place) -> Passes:
+def _tried(model: Any, place: Placement) -> Passes:
     head = Head(model, place) if model.get_output_embeddings() is not None else None
     passes = Passes(model, head, Abilities(shares=False, has_plain_head=head is not None))
     ids = [int(n) % passes.vocabulary for n in np.random.default_rng(5).integers(5, 1 << 30, size=13)]
@@ -283,7 +283,7 @@ class Schedule:
             at = [numbers[order[i]] for i in batch]
             _put(found, at, self.passes.read([rows[n] for n in at]))
 
-        failed = halving([lengths[i] for i in order], self.budget, work, self.free)
+        failed = run_in_batches([lengths[i] for i in order], self.budget, work, self.free)
         return {numbers[order[i]]: why for i, why in failed.items()}
 
     def _read_in_groups(
@@ -296,7 +296,7 @@ class Schedule:
         def work(batch: list[int]) -> None:
             failures.update(self._go_on(rows, [groups[order[i]] for i in batch], found))
 
-        failed = halving([lengths[i] for i in order], self.budget, work, self.free)
+        failed = run_in_batches([lengths[i] for i in order], self.budget, work, self.free)
         return failures | {n: why for i, why in failed.items() for n in groups[order[i]].members}
 
     def _go_on(self, rows: Sequence[Row], groups: Sequence[_Group], found: list[Floats | None]) -> dict[int, str]:
@@ -310,9 +310,9 @@ class Schedule:
             at = [numbers[order[i]] for i in batch]
             _put(found, [n for n, _ in at], self.passes.go_on(begun, [rows[n] for n, _ in at], [w for _, w in at]))
 
-        failed = halving([lengths[i] for i in order], self.budget, work, self.free)
+        failed = run_in_batches([lengths[i] for i in order], self.budget, work, self.free)
         if failed and len(groups) > 1:
-            raise MemoryIsShort
+            raise MemoryShortage
         return {numbers[order[i]][0]: why for i, why in failed.items()}
 
 

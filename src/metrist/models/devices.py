@@ -39,7 +39,7 @@ class Options:
     languages: tuple[str, str] | None = None
 
 
-def dtype_fault(dtype: object) -> str | None:
+def dtype_problem(dtype: object) -> str | None:
     """Why models cannot compute in this dtype; None if they can."""
     known = get_args(Dtype)
     if dtype in known:
@@ -58,7 +58,7 @@ def device() -> str:
 
 
 @contextmanager
-def nothing_fetched() -> Iterator[None]:
+def no_downloads() -> Iterator[None]:
     """Inside, a model that is not on this machine is not had: a description is no reason to download one."""
     before = _fetches.set(False)
     try:
@@ -67,7 +67,7 @@ def nothing_fetched() -> Iterator[None]:
         _fetches.reset(before)
 
 
-def may_fetch() -> bool:
+def downloads_allowed() -> bool:
     """Whether a model may be downloaded."""
     return _fetches.get()
 
@@ -96,7 +96,7 @@ _CUDA_TOKENS_MOST = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Placement:
     """A torch device and dtype; `spread`: the model is laid over all cards, and `device` takes its inputs."""
 
     device: Any
@@ -105,7 +105,7 @@ class Place:
     spread: bool = False
 
 
-def torch_for(feature: str) -> Any:
+def import_torch(feature: str) -> Any:
     """The torch module, or the message that says how to install it."""
     try:
         importlib.import_module("transformers")
@@ -114,12 +114,12 @@ def torch_for(feature: str) -> Any:
         raise MissingExtra(feature, "neural") from None
 
 
-def place(options: Options) -> Place:
+def resolve_placement(options: Options) -> Placement:
     """Where a model with these options runs, after METRIST_DEVICE and METRIST_BATCH_TOKENS."""
-    torch = torch_for(f"the model {options.model!r}")
+    torch = import_torch(f"the model {options.model!r}")
     asked = device()
     where = _device(torch, asked)
-    return Place(
+    return Placement(
         device=where,
         dtype=_dtype(torch, options, where),
         tokens=batch_tokens() or _tokens(torch, where),
@@ -129,10 +129,10 @@ def place(options: Options) -> Place:
 
 def is_cpu(feature: str) -> bool:
     """Whether models run on the CPU here, after METRIST_DEVICE."""
-    return bool(_device(torch_for(feature), device()).type == "cpu")
+    return bool(_device(import_torch(feature), device()).type == "cpu")
 
 
-def free(where: Any) -> None:
+def free_memory(where: Any) -> None:
     """Give back what the allocator holds and nobody uses."""
     gc.collect()
     torch = importlib.import_module("torch")
@@ -170,7 +170,7 @@ def _count(torch: Any, kind: str) -> int:
 
 
 def _dtype(torch: Any, options: Options, where: Any) -> Any:
-    if fault := dtype_fault(options.dtype):
+    if fault := dtype_problem(options.dtype):
         raise ModelError(f"{options.model}: {fault}")
     if where.type == "cpu" and options.dtype != "float32":
         raise ModelError(

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from metrist.errors import ModelError
-from metrist.models.batching import out_of_memory
-from metrist.models.devices import Place
+from metrist.models.batching import is_out_of_memory
+from metrist.models.devices import Placement
 from metrist.models.head import Head
 from metrist.models.tokenization import Ids
-from metrist.models.varlen import Encoded, PackedDecoder, PackedEncoder, attention, moved
+from metrist.models.varlen import Encoded, VarlenDecoder, VarlenEncoder, choose_attention, to_device
 
 Shift = Callable[[Ids], Ids]
 
 
-def shift_of(model: Any, name: str) -> Shift:
+def find_label_shift(model: Any, name: str) -> Shift:
     """How the model itself shifts labels: found by trying it. Most put their start token first, some (mBART) the
     label's last token, which says the language."""
     own = getattr(model, "prepare_decoder_input_ids_from_labels", None) or getattr(model, "_shift_right", None)
@@ -59,7 +59,7 @@ def _last_first(labels: Ids) -> Ids:
 # a cache of transformers' kind; where it does not, the encoder's states alone are shared.
 
 
-class OwnEncoder:
+class PaddedEncoder:
     """The model's encoder over conditions padded to their longest."""
 
     padded = True
@@ -77,7 +77,7 @@ class OwnEncoder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnMemory:
+class PaddedMemory:
     """Conditions padded again, with each layer's keys and values where they are shared."""
 
     states: Tensor
@@ -85,7 +85,7 @@ class OwnMemory:
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
-class OwnDecoder:
+class PaddedDecoder:
     """The model's decoder over targets padded to their longest, up to the head's input."""
 
     padded = True
@@ -93,23 +93,23 @@ class OwnDecoder:
     def __init__(self, model: Any, device: torch.device, *, share: bool) -> None:
         self._model, self._device, self._share = model, device, share
 
-    def remember(self, encoded: Encoded) -> OwnMemory:
+    def remember(self, encoded: Encoded) -> PaddedMemory:
         """The states and, from one step of the decoder, what it would keep of them."""
         longest, lengths = max(encoded.lengths), encoded.lengths
         states = encoded.states.new_zeros((len(lengths), longest, encoded.states.shape[-1]))
         for row, part in zip(states, torch.split(encoded.states, lengths), strict=True):
             row[: len(part)] = part
         real = np.arange(longest)[None] < np.array(lengths)[:, None]
-        mask = moved(real.astype(np.int64), self._device)
+        mask = to_device(real.astype(np.int64), self._device)
         if not self._share:
-            return OwnMemory(states=states, mask=mask)
+            return PaddedMemory(states=states, mask=mask)
         step = torch.zeros((len(lengths), 1), dtype=torch.int64, device=self._device)
         kept = self._model.get_decoder()(
             input_ids=step, encoder_hidden_states=states, encoder_attention_mask=mask, use_cache=True
         ).past_key_values.cross_attention_cache
-        return OwnMemory(states=states, mask=mask, layers=[(layer.keys, layer.values) for layer in kept.layers])
+        return PaddedMemory(states=states, mask=mask, layers=[(layer.keys, layer.values) for layer in kept.layers])
 
-    def states(self, memory: OwnMemory, owners: Sequence[int], inputs: Sequence[Ids]) -> Tensor:
+    def states(self, memory: PaddedMemory, owners: Sequence[int], inputs: Sequence[Ids]) -> Tensor:
         """What the head would be given, for all real tokens of the inputs; input i belongs to `owners[i]`."""
         ids, _, real = _padded(inputs, self._device)
         rows = torch.tensor(owners, device=self._device)
@@ -148,7 +148,7 @@ def _outputs(states: Any) -> Any:
     return BaseModelOutput(last_hidden_state=states)
 
 
-def _cache(memory: OwnMemory, rows: Tensor) -> Any:
+def _cache(memory: PaddedMemory, rows: Tensor) -> Any:
     from transformers import DynamicCache, EncoderDecoderCache
 
     crossing = DynamicCache()
@@ -164,7 +164,7 @@ def _padded(texts: Sequence[Ids], device: torch.device) -> tuple[Tensor, Tensor,
     ids = np.zeros((len(texts), longest), dtype=np.int64)
     mask = np.arange(longest)[None] < np.array([len(one) for one in texts])[:, None]
     ids[mask] = np.concatenate(texts)
-    return moved(ids, device), moved(mask.astype(np.int64), device), moved(np.flatnonzero(mask), device)
+    return to_device(ids, device), to_device(mask.astype(np.int64), device), to_device(np.flatnonzero(mask), device)
 
 
 # Which way a model is run: the fastest whose values are those of the model's own forward pass.
@@ -192,7 +192,7 @@ class Decoder(Protocol):
     def states(self, memory: Any, owners: Sequence[int], inputs: Sequence[Ids]) -> Tensor: ...
 
 
-class Path:
+class ScoringPath:
     """An encoder, a decoder and a head that together score targets."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder, head: Head, shift: Shift, device: torch.device) -> None:
@@ -206,21 +206,21 @@ class Path:
     def log_probs(self, memory: Any, owners: Sequence[int], labels: Sequence[Ids]) -> Tensor:
         """Log-probabilities of all labels, one after another, on the device."""
         states = self.decoder.states(memory, owners, [self._shift(ids) for ids in labels])
-        return self.head.log_probs(states, moved(np.concatenate(labels), self._device))
+        return self.head.log_probs(states, to_device(np.concatenate(labels), self._device))
 
 
-def choose(model: Any, name: str, shift: Shift, place: Place) -> Path:
+def choose_path(model: Any, name: str, shift: Shift, place: Placement) -> ScoringPath:
     """The first way that agrees with the model's own forward pass on a few tokens."""
     head = Head(model, place)
     wanted = _own(model, shift, place)
     faults: list[str] = []
     for make in _ways(model, place):
         try:
-            path = Path(*make(), head, shift, place.device)
+            path = ScoringPath(*make(), head, shift, place.device)
             found = path.log_probs(path.remember(_CONDITIONS), _OWNERS, _LABELS)
             apart = float((found.to(wanted) - wanted).abs().mean())
         except Exception as fault:
-            if out_of_memory(fault):
+            if is_out_of_memory(fault):
                 raise
             faults.append(str(fault))
             continue
@@ -235,20 +235,20 @@ _LABELS = [np.array(ids, dtype=np.int64) for ids in ((3, 7, 5, 9, 2), (8, 2), (4
 _OWNERS = [0, 0, 1]
 
 
-def _ways(model: Any, place: Place) -> Iterator[Callable[[], tuple[Encoder, Decoder]]]:
-    own = OwnEncoder(model, place.device)
+def _ways(model: Any, place: Placement) -> Iterator[Callable[[], tuple[Encoder, Decoder]]]:
+    own = PaddedEncoder(model, place.device)
     if not place.spread:
-        way = attention(place.device, place.dtype)
+        way = choose_attention(place.device, place.dtype)
         encoder, decoder = model.get_encoder(), model.get_decoder()
-        if PackedDecoder.fits(decoder):
-            if PackedEncoder.fits(encoder):
-                yield lambda: (PackedEncoder(encoder, way), PackedDecoder(decoder, way))
-            yield lambda: (own, PackedDecoder(decoder, way))
-    yield lambda: (own, OwnDecoder(model, place.device, share=True))
-    yield lambda: (own, OwnDecoder(model, place.device, share=False))
+        if VarlenDecoder.fits(decoder):
+            if VarlenEncoder.fits(encoder):
+                yield lambda: (VarlenEncoder(encoder, way), VarlenDecoder(decoder, way))
+            yield lambda: (own, VarlenDecoder(decoder, way))
+    yield lambda: (own, PaddedDecoder(model, place.device, share=True))
+    yield lambda: (own, PaddedDecoder(model, place.device, share=False))
 
 
-def _own(model: Any, shift: Shift, place: Place) -> Tensor:
+def _own(model: Any, shift: Shift, place: Placement) -> Tensor:
     """The log-probabilities as the model's forward pass gives them, a pair at a time."""
     found = []
     for owner, labels in zip(_OWNERS, _LABELS, strict=True):

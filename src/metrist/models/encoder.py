@@ -21,13 +21,13 @@ from metrist.models import batching, devices, weights
 from metrist.models import weights as pretrained
 from metrist.models.devices import Options, batch_tokens
 from metrist.models.protocols import Long, States
-from metrist.models.tokenization import whole_characters
+from metrist.models.tokenization import replace_surrogates
 
 #: Where architectures keep their layers, inside the model itself, its `encoder` or its `transformer`.
 _LISTS = ("layer", "layers", "block", "h")
 
 
-class Stack(NamedTuple):
+class LayerStack(NamedTuple):
     """The layers as an attribute of one of the model's parts: a list of modules, or how many times to go round."""
 
     owner: Any
@@ -50,22 +50,22 @@ class Stack(NamedTuple):
             setattr(self.owner, self.name, whole)
 
 
-def encoder_of(model: Any) -> Any:
+def get_encoder(model: Any) -> Any:
     """The model itself, or its encoder where it has a decoder too."""
     return model.encoder if hasattr(model, "encoder") and hasattr(model, "decoder") else model
 
 
-def stack_of(encoder: Any, name: str) -> Stack:
+def find_layers(encoder: Any, name: str) -> LayerStack:
     """Where the encoder keeps its layers."""
     if isinstance(getattr(encoder, "n_layers", None), int):
-        return Stack(encoder, "n_layers")
+        return LayerStack(encoder, "n_layers")
     parts: list[Any] = [encoder, getattr(encoder, "encoder", None), getattr(encoder, "transformer", None)]
     for part in parts:
         if hasattr(part, "albert_layer_groups"):
-            return Stack(part.config, "num_hidden_layers")
+            return LayerStack(part.config, "num_hidden_layers")
         for key in _LISTS:
             if type(getattr(part, key, None)).__name__ == "ModuleList":
-                return Stack(part, key)
+                return LayerStack(part, key)
     raise ModelError(
         f"{name} ({type(encoder).__name__}) keeps its layers where metrist does not find them; "
         f"choose another encoder, such as a BERT, RoBERTa, DeBERTa or T5 model"
@@ -80,7 +80,7 @@ def stack_of(encoder: Any, name: str) -> Stack:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SequenceFormat:
     """How many tokens open and close a text, and how many the model takes at once, these included."""
 
     opening: int
@@ -114,7 +114,7 @@ class Window:
     row: int
 
 
-def windows(text: int, ids: list[int], frame: Frame) -> Iterator[Window]:
+def split_windows(text: int, ids: list[int], frame: SequenceFormat) -> Iterator[Window]:
     """The sequences that give a text's vectors; none where it has no tokens."""
     size, room = frame.inside(ids), frame.room
     if size <= room:
@@ -159,8 +159,8 @@ class Encoder:
 
     model: Any
     tokenizer: Any
-    stack: Stack
-    place: devices.Place
+    stack: LayerStack
+    place: devices.Placement
     budget: batching.Budget
     facts: Mapping[str, str]
     name: str
@@ -168,12 +168,12 @@ class Encoder:
     @staticmethod
     def load(options: Options) -> Encoder:
         """The model that the options name, on the device that the environment asks for."""
-        place, found = devices.place(options), weights.find(options)
-        model = encoder_of(pretrained.read_model("AutoModel", found, options, place))
+        place, found = devices.resolve_placement(options), weights.find_weights(options)
+        model = get_encoder(pretrained.read_model("AutoModel", found, options, place))
         return Encoder(
             model=model,
             tokenizer=pretrained.read_tokenizer(found, options),
-            stack=stack_of(model, found.name),
+            stack=find_layers(model, found.name),
             place=place,
             budget=batching.Budget(at_once(place)),
             facts={"weights": found.fingerprint, "dtype": options.dtype},
@@ -232,12 +232,12 @@ class Encoder:
         return np.array([number for number in known if number is not None], np.int64)
 
     @cached_property
-    def _frame(self) -> Frame:
-        with pretrained.silent():
+    def _frame(self) -> SequenceFormat:
+        with pretrained.quiet_transformers():
             marks = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         opening = next((at for at, mark in enumerate(marks) if not mark), 0)
         closing = next((at for at, mark in enumerate(reversed(marks)) if not mark), 0)
-        return Frame(opening, closing, limit_of(self.model, self.tokenizer))
+        return SequenceFormat(opening, closing, token_limit(self.model, self.tokenizer))
 
     def _checked(self, layer: int | None) -> int:
         if layer is None:
@@ -249,8 +249,8 @@ class Encoder:
     def _ids(self, texts: list[str]) -> list[list[int]]:
         if not texts:
             return []
-        with pretrained.silent():
-            clean = [whole_characters(text) for text in texts]
+        with pretrained.quiet_transformers():
+            clean = [replace_surrogates(text) for text in texts]
             found = self.tokenizer(clean, truncation=False, padding=False, return_attention_mask=False)
         return [list(ids) for ids in found["input_ids"]]
 
@@ -258,7 +258,7 @@ class Encoder:
         """The vectors of all texts, one after the other."""
         starts = np.cumsum([0, *map(len, ids)])
         vectors = np.empty((int(starts[-1]), self._width), np.float32)
-        asked = [window for text, one in enumerate(ids) for window in windows(text, one, self._frame)]
+        asked = [window for text, one in enumerate(ids) for window in split_windows(text, one, self._frame)]
         asked.sort(key=lambda window: -len(window.ids))
 
         def work(batch: list[int]) -> None:
@@ -269,7 +269,9 @@ class Encoder:
 
         lengths = [len(window.ids) for window in asked]
         with self.stack.first(layer):
-            failures = batching.halving(lengths, self.budget, work, lambda: devices.free(self.place.device))
+            failures = batching.run_in_batches(
+                lengths, self.budget, work, lambda: devices.free_memory(self.place.device)
+            )
         for reason in failures.values():
             raise ModelError(f"{self.name}: a text {reason}")
         return vectors
@@ -327,7 +329,7 @@ def _spread_out(
     )
 
 
-def limit_of(model: Any, tokenizer: Any) -> int:
+def token_limit(model: Any, tokenizer: Any) -> int:
     """How many tokens fit: the smallest of what the tokenizer and the model's positions say."""
     said = [tokenizer.model_max_length]
     config = model.config
@@ -345,7 +347,7 @@ def _before_positions(model: Any) -> int:
     return 0 if padding is None else int(padding) + 1
 
 
-def at_once(place: devices.Place) -> int:
+def at_once(place: devices.Placement) -> int:
     """How many tokens an encoder computes at once."""
     on_cpu = place.device.type == "cpu" and batch_tokens() is None
     return _CPU_TOKENS if on_cpu else place.tokens

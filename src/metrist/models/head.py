@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from metrist.models.devices import Place
+from metrist.models.devices import Placement
 
 #: Logits that are held at a time: on a CPU as many as stay in its cache, on a card enough to keep it busy.
 _CPU_LOGITS = 1 << 22
@@ -24,7 +24,7 @@ Reduction = Callable[[Tensor, Tensor], Tensor]
 class Head:
     """The vocabulary projection of a model, with the bias that some add after it."""
 
-    def __init__(self, model: Any, place: Place) -> None:
+    def __init__(self, model: Any, place: Placement) -> None:
         self._project = model.get_output_embeddings()
         self._words = int(self._project.weight.shape[0])
         bias = getattr(model, "final_logits_bias", None)

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 
 from metrist.errors import ModelError
 from metrist.models import weights
-from metrist.models.devices import CACHE, Options, device, torch_for
-from metrist.models.protocols import EncoderModel, LikelihoodModel, RunningModel
+from metrist.models.devices import CACHE, Options, device, import_torch
+from metrist.models.protocols import EncoderModel, LikelihoodModel, TextModel
 
 if TYPE_CHECKING:
     from metrist.models.causal import Causal
-from metrist.models.protocols import Reward
+from metrist.models.protocols import RewardScorer
 
 #: Models that a process keeps at a time. A run scores shard by shard with each of its metrics in turn.
 _KEPT = 4
 
 
-def seq2seq(options: Options) -> LikelihoodModel:
+def load_seq2seq(options: Options) -> LikelihoodModel:
     """A sequence-to-sequence model: the condition goes into the encoder, the target into the decoder."""
     return _kept(_seq2seq(options, device(), _content(options)))
 
 
-def causal(options: Options) -> LikelihoodModel:
+def load_causal(options: Options) -> LikelihoodModel:
     """A causal language model: the condition stands before the target and is not scored."""
     return _kept(_causal(options, device(), _content(options)))
 
 
-def reader(options: Options) -> RunningModel:
+def load_reader(options: Options) -> TextModel:
     """A causal language model that reads whole texts."""
     model = _causal(options, device(), _content(options))
     if not os.environ.get(CACHE):
@@ -40,7 +40,7 @@ def reader(options: Options) -> RunningModel:
     return remembering_reader(model)
 
 
-def encoder(options: Options) -> EncoderModel:
+def load_encoder(options: Options) -> EncoderModel:
     """An encoder with its layers."""
     model = _encoder(options, device(), _content(options))
     if not os.environ.get(CACHE):
@@ -53,7 +53,7 @@ def encoder(options: Options) -> EncoderModel:
 def _content(options: Options) -> str:
     """What a user's folder holds: one that was trained anew under its old name is another model. What hub names mean is
     not asked again for every shard."""
-    return weights.find(options).fingerprint if Path(options.model).expanduser().is_dir() else ""
+    return weights.find_weights(options).fingerprint if Path(options.model).expanduser().is_dir() else ""
 
 
 def _kept(model: LikelihoodModel) -> LikelihoodModel:
@@ -67,14 +67,14 @@ def _kept(model: LikelihoodModel) -> LikelihoodModel:
 
 @lru_cache(maxsize=_KEPT)
 def _seq2seq(options: Options, _device: str, _content: str) -> LikelihoodModel:
-    found = weights.find(options)
+    found = weights.find_weights(options)
     if options.languages and found.plain:
         raise ModelError(f"{options.model} takes no language in this form; leave language={options.languages[1]!r} out")
     if found.plain:
-        from metrist.models.numpy_inference.scorers import PlainSeq2Seq
+        from metrist.models.numpy_inference.scorers import NumpySeq2Seq
 
         _refuse_settings(options)
-        return PlainSeq2Seq.load(found)
+        return NumpySeq2Seq.load(found)
     from metrist.models.seq2seq import Seq2Seq
 
     return Seq2Seq.load(options)
@@ -87,7 +87,7 @@ def _refuse_settings(options: Options) -> None:
 
 @lru_cache(maxsize=_KEPT)
 def _causal(options: Options, _device: str, _content: str) -> Causal:
-    torch_for(f"the model {options.model!r}")
+    import_torch(f"the model {options.model!r}")
     from metrist.models.causal import Causal
 
     return Causal.load(options)
@@ -109,24 +109,24 @@ def _encoder(options: Options, _device: str, _content: str) -> EncoderModel:
 _KEPT_REWARD = 8
 
 
-def load(options: Options) -> Reward:
+def load_reward(options: Options) -> RewardScorer:
     """The reward model that the options name; equal options share one in a process."""
-    content = weights.find(options).fingerprint if Path(options.model).expanduser().is_dir() else ""
+    content = weights.find_weights(options).fingerprint if Path(options.model).expanduser().is_dir() else ""
     return _load(options, device(), content)
 
 
 @lru_cache(maxsize=_KEPT_REWARD)
-def _load(options: Options, _device: str, _content: str) -> Reward:
-    found = weights.find(options)
+def _load(options: Options, _device: str, _content: str) -> RewardScorer:
+    found = weights.find_weights(options)
     if found.plain:
-        from metrist.models.numpy_inference.scorers import PlainReward
+        from metrist.models.numpy_inference.scorers import NumpyReward
 
         if options.dtype != "float32":
             raise ModelError(
                 f"{options.model} comes in one number format of its own; leave dtype={options.dtype!r} out"
             )
-        return PlainReward(found)
-    torch_for(f"the preference model {options.model!r}")
+        return NumpyReward(found)
+    import_torch(f"the preference model {options.model!r}")
     from metrist.models.reward_model import TorchReward
 
     return TorchReward.load(options)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.models.reward_layout import Judged, RewardSettings
+from metrist.models.reward_layout import RewardInput, RewardSettings
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -57,7 +57,7 @@ class LikelihoodModel(Protocol):
         ...
 
 
-class RunningModel(Protocol):
+class TextModel(Protocol):
     """Reads whole texts, without a condition: what a causal model can do beside scoring targets."""
 
     @property
@@ -153,7 +153,7 @@ class Rewards(NamedTuple):
     read: NDArray[np.int64]
 
 
-class Reward(Protocol):
+class RewardScorer(Protocol):
     """A model that was trained on preferences. `facts` go into signatures."""
 
     @property
@@ -162,6 +162,6 @@ class Reward(Protocol):
     @property
     def facts(self) -> Mapping[str, str]: ...
 
-    def rewards(self, judged: Sequence[Judged]) -> Rewards:
+    def rewards(self, judged: Sequence[RewardInput]) -> Rewards:
         """One reward per answer, in the order given, the same within rounding whatever else is judged with it."""
         ...

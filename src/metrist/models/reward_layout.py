@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from metrist.errors import ModelError
 from metrist.models.numpy_inference import quantization as folders
 from metrist.models.numpy_inference.quantization import remedy
-from metrist.models.tokenization import whole_characters
+from metrist.models.tokenization import replace_surrogates
 
 #: (label, text) of each field; the last one is the answer.
 Fields = tuple[tuple[str, str], ...]
@@ -32,7 +32,7 @@ _PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – "
 _CHUNK = 1_000
 
 
-class Judged(NamedTuple):
+class RewardInput(NamedTuple):
     """An answer with what it is judged by: the instruction says what is asked of it."""
 
     instruction: str
@@ -63,7 +63,7 @@ class Frame(NamedTuple):
     suffix: tuple[int, ...]
 
 
-class Laid(NamedTuple):
+class RewardRows(NamedTuple):
     """Rows of tokens, how many tokens were left out of each, where in a row its answer begins, and how many tokens of
     the answer stand for something that the tokenizer knows."""
 
@@ -73,7 +73,9 @@ class Laid(NamedTuple):
     read: list[int]
 
 
-def lay_out(encode: Encode, frame: Frame, layout: Layout, judged: Sequence[Judged], unknown: int | None = None) -> Laid:
+def build_rows(
+    encode: Encode, frame: Frame, layout: Layout, judged: Sequence[RewardInput], unknown: int | None = None
+) -> RewardRows:
     """The rows of all answers; every distinct text is tokenised once. `encode` adds no special tokens; `unknown` is the
     one it has for what it does not know. An answer that does not fit beside its instruction is cut at its end."""
     known = _encoded(encode, judged, layout)
@@ -81,10 +83,10 @@ def lay_out(encode: Encode, frame: Frame, layout: Layout, judged: Sequence[Judge
     answers = [known[one.fields[-1][1]] for one in judged]
     read = [sum(token != unknown for token in answer) for answer in answers]
     ids, cut, starts = zip(*rows, strict=True) if rows else ((), (), ())
-    return Laid([np.array(row, np.int32) for row in ids], list(cut), list(starts), read)
+    return RewardRows([np.array(row, np.int32) for row in ids], list(cut), list(starts), read)
 
 
-def _encoded(encode: Encode, judged: Sequence[Judged], layout: Layout) -> dict[str, list[int]]:
+def _encoded(encode: Encode, judged: Sequence[RewardInput], layout: Layout) -> dict[str, list[int]]:
     texts = list(dict.fromkeys(text for one in judged for text in _texts(one, layout)))
     known: dict[str, list[int]] = {}
     for start in range(0, len(texts), _CHUNK):
@@ -93,7 +95,7 @@ def _encoded(encode: Encode, judged: Sequence[Judged], layout: Layout) -> dict[s
     return known
 
 
-def _texts(one: Judged, layout: Layout) -> Iterable[str]:
+def _texts(one: RewardInput, layout: Layout) -> Iterable[str]:
     if not one.fields:
         raise ModelError("an answer to be judged has no fields; the last field is the answer itself")
     yield one.instruction
@@ -103,7 +105,7 @@ def _texts(one: Judged, layout: Layout) -> Iterable[str]:
         yield text
 
 
-def _row(one: Judged, known: dict[str, list[int]], frame: Frame, layout: Layout) -> tuple[list[int], int, int]:
+def _row(one: RewardInput, known: dict[str, list[int]], frame: Frame, layout: Layout) -> tuple[list[int], int, int]:
     """A row, the number of tokens left out of it, and where its answer begins."""
     between = list(frame.separator)
     *context, (label, answer) = one.fields
@@ -152,7 +154,7 @@ def _no_room(instruction: str, taken: int, max_length: int) -> str:
     )
 
 
-def bare_ids(tokenizer: Any) -> Encode:
+def token_encoder(tokenizer: Any) -> Encode:
     """What gives texts' ids without special tokens, of a tokenizer of transformers or a tokenizers.Tokenizer. A text
     that spells a special token, such as '[SEP]', is read as the letters it has."""
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
@@ -174,7 +176,7 @@ def unknown_id(tokenizer: Any) -> int | None:
 
 def _called(tokenizer: Any) -> Encode:
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        clean = [whole_characters(text) for text in texts]
+        clean = [replace_surrogates(text) for text in texts]
         asked = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         return [list(row) for row in tokenizer(clean, **asked)["input_ids"]] if clean else []
 
@@ -186,16 +188,16 @@ def _fast(backend: Any) -> Encode:
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True
-        clean = [whole_characters(text) for text in texts]
+        clean = [replace_surrogates(text) for text in texts]
         return [list(one.ids) for one in backend.encode_batch_fast(clean, add_special_tokens=False)]
 
     return encode
 
 
-def frame_of(tokenizer: Any) -> Frame:
+def read_frame(tokenizer: Any) -> Frame:
     """The special tokens that the tokenizer puts around a text and between two. Where it puts nothing between them: its
     separator token, else a line break, else its end token."""
-    bare = bare_ids(tokenizer)
+    bare = token_encoder(tokenizer)
     one, other = bare(["a", "b"])
     single, pair = _special(tokenizer, "a"), _special(tokenizer, "a", "b")
     start = _place(one, single)

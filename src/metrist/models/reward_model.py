@@ -16,19 +16,19 @@ from torch import Tensor
 
 from metrist.errors import ModelError
 from metrist.models import batching, devices, weights
-from metrist.models.devices import Options, Place
-from metrist.models.encoder import at_once, encoder_of, limit_of
+from metrist.models.devices import Options, Placement
+from metrist.models.encoder import at_once, get_encoder, token_limit
 from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import (
     HEAD,
     Encode,
-    Judged,
     Layout,
     Pooling,
+    RewardInput,
     RewardSettings,
-    bare_ids,
-    frame_of,
-    lay_out,
+    build_rows,
+    read_frame,
+    token_encoder,
     unknown_id,
 )
 from metrist.models.weights import Weights
@@ -94,7 +94,7 @@ class RewardModel(torch.nn.Module):
     @property
     def reader(self) -> Any:
         """The part of the body that is used."""
-        return self.body if self.pooling == "last" else encoder_of(self.body)
+        return self.body if self.pooling == "last" else get_encoder(self.body)
 
     def learn(self) -> None:
         """Let all weights that are used be learned, and no others."""
@@ -106,7 +106,7 @@ class RewardModel(torch.nn.Module):
         """Write all that `TorchReward.load` reads into the folder."""
         from safetensors.torch import save_file
 
-        with weights.silent():
+        with weights.quiet_transformers():
             self.body.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         head = self.head.weight.detach().float().cpu().contiguous()
@@ -129,7 +129,7 @@ class PairwiseRewardModel(torch.nn.Module):
         return good, bad
 
 
-def begun(found: Weights, options: Options, place: Place, pooling: Pooling, seed: int) -> RewardModel:
+def init_reward_model(found: Weights, options: Options, place: Placement, pooling: Pooling, seed: int) -> RewardModel:
     """A reward model of a base model, with a head drawn by the seed."""
     body = _body(found, options, place, pooling)
     dice = torch.Generator().manual_seed(seed)
@@ -137,7 +137,7 @@ def begun(found: Weights, options: Options, place: Place, pooling: Pooling, seed
     return RewardModel(body, pooling, head.to(place.device)).eval().requires_grad_(False)
 
 
-def loaded(found: Weights, options: Options, place: Place, pooling: Pooling) -> RewardModel:
+def load_reward_model(found: Weights, options: Options, place: Placement, pooling: Pooling) -> RewardModel:
     """A reward model that was saved."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -155,7 +155,7 @@ def loaded(found: Weights, options: Options, place: Place, pooling: Pooling) -> 
     return RewardModel(body, pooling, head.to(place.device)).eval().requires_grad_(False)
 
 
-def pooling_of(found: Weights, asked: str) -> Pooling:
+def resolve_pooling(found: Weights, asked: str) -> Pooling:
     """What 'auto' means for a model: the last token where a decoder or a causal model has read all before it, the mean
     over the answer, with the token that closes the row, for encoders, to which T5 is reduced."""
     if asked not in POOLINGS:
@@ -168,7 +168,7 @@ def pooling_of(found: Weights, asked: str) -> Pooling:
     return "last" if found.config.get("is_encoder_decoder") or _is_causal(found) else "answer"
 
 
-def padding_of(config: Any, tokenizer: Any) -> int:
+def padding_id(config: Any, tokenizer: Any) -> int:
     """The token to pad with. Some models count positions by it, so the model's own word comes first; where there is
     none any will do, as padding is masked."""
     known = (getattr(config, "pad_token_id", None), tokenizer.pad_token_id, 0)
@@ -186,7 +186,7 @@ def _is_causal(found: Weights) -> bool:
     return (causal and not masked) or built.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def _body(found: Weights, options: Options, place: Place, pooling: Pooling) -> Any:
+def _body(found: Weights, options: Options, place: Placement, pooling: Pooling) -> Any:
     kind = _ENCODERS.get(str(found.config.get("model_type"))) if pooling != "last" else None
     body = weights.read_model(kind or "AutoModel", found, options, place)
     if getattr(body, "pooler", None) is not None:
@@ -233,23 +233,23 @@ class TorchReward:
     @staticmethod
     def load(options: Options) -> TorchReward:
         """One that was trained, on the device that the environment asks for."""
-        place, found = devices.place(options), weights.find(options)
+        place, found = devices.resolve_placement(options), weights.find_weights(options)
         settings = RewardSettings.read(found.folder, found.name)
-        model = loaded(found, options, place, settings.pooling)
-        return ready(model, weights.read_tokenizer(found, options), settings, place, found, options)
+        model = load_reward_model(found, options, place, settings.pooling)
+        return make_torch_reward(model, weights.read_tokenizer(found, options), settings, place, found, options)
 
     @staticmethod
     def untrained(options: Options, layout: Layout, pooling: str = "auto", seed: int = 0) -> TorchReward:
         """A base model as it is, with a head drawn by the seed: what a training begins with."""
-        place, found = devices.place(options), weights.find(options)
+        place, found = devices.resolve_placement(options), weights.find_weights(options)
         tokenizer = weights.read_tokenizer(found, options)
-        model = begun(found, options, place, pooling_of(found, pooling), seed)
-        settings = settings_of(model.body, tokenizer, layout, model.pooling)
-        return ready(model, tokenizer, settings, place, found, options)
+        model = init_reward_model(found, options, place, resolve_pooling(found, pooling), seed)
+        settings = make_settings(model.body, tokenizer, layout, model.pooling)
+        return make_torch_reward(model, tokenizer, settings, place, found, options)
 
-    def rewards(self, judged: Sequence[Judged]) -> Rewards:
+    def rewards(self, judged: Sequence[RewardInput]) -> Rewards:
         distinct = list(dict.fromkeys(judged))
-        laid = lay_out(self.encode, self.settings.frame, self.settings.layout, distinct, self.unknown)
+        laid = build_rows(self.encode, self.settings.frame, self.settings.layout, distinct, self.unknown)
         values = self._values(laid.ids, laid.starts)
         number = {one: at for at, one in enumerate(distinct)}
         order = np.array([number[one] for one in judged], np.int64)
@@ -264,20 +264,20 @@ class TorchReward:
             values[places] = self._forward([rows[at] for at in places], [starts[at] for at in places])
 
         lengths = [len(rows[at]) for at in order]
-        failures = batching.halving(lengths, self.budget, work, lambda: devices.free(self.device))
+        failures = batching.run_in_batches(lengths, self.budget, work, lambda: devices.free_memory(self.device))
         for reason in failures.values():
             raise ModelError(f"{self.name}: an answer {reason}")
         return values
 
     def _forward(self, rows: Sequence[Row], starts: Sequence[int]) -> NDArray[np.float64]:
-        tables = (*padded(rows, self.pad), np.array(starts, np.int64))
+        tables = (*pad_rows(rows, self.pad), np.array(starts, np.int64))
         with torch.inference_mode():
             put = (torch.from_numpy(table).to(self.device) for table in tables)
             found: NDArray[np.float64] = self.model(*put).double().cpu().numpy()
         return found
 
 
-def padded(rows: Sequence[Row], pad: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def pad_rows(rows: Sequence[Row], pad: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows as one table, padded on the right, and where it has tokens."""
     lengths = np.array([len(row) for row in rows], np.int64)
     mask = np.arange(lengths.max()) < lengths[:, None]
@@ -286,27 +286,27 @@ def padded(rows: Sequence[Row], pad: int) -> tuple[NDArray[np.int64], NDArray[np
     return ids, mask.astype(np.int64)
 
 
-def settings_of(body: Any, tokenizer: Any, layout: Layout, pooling: Pooling) -> RewardSettings:
+def make_settings(body: Any, tokenizer: Any, layout: Layout, pooling: Pooling) -> RewardSettings:
     """How a base model reads answers: as the layout says, within what the model takes."""
-    limit = limit_of(body, tokenizer)
+    limit = token_limit(body, tokenizer)
     within = replace(layout, max_length=min(layout.max_length or limit, limit))
-    return RewardSettings(pooling=pooling, layout=within, frame=frame_of(tokenizer))
+    return RewardSettings(pooling=pooling, layout=within, frame=read_frame(tokenizer))
 
 
-def ready(
+def make_torch_reward(
     model: RewardModel,
     tokenizer: Any,
     settings: RewardSettings,
-    place: devices.Place,
+    place: devices.Placement,
     found: weights.Weights,
     options: Options,
 ) -> TorchReward:
     """A model in memory as one that scores."""
     return TorchReward(
         model=model,
-        encode=bare_ids(tokenizer),
+        encode=token_encoder(tokenizer),
         unknown=unknown_id(tokenizer),
-        pad=padding_of(model.body.config, tokenizer),
+        pad=padding_id(model.body.config, tokenizer),
         settings=settings,
         device=place.device,
         budget=batching.Budget(at_once(place)),

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.models import devices, tokenization
-from metrist.models.batching import Answers, Budget, MemoryIsShort, Work, halving, longest_first
+from metrist.models.batching import Budget, DistinctPairs, MemoryShortage, PairResults, longest_first, run_in_batches
 from metrist.models.devices import Options
 from metrist.models.protocols import Likelihoods
-from metrist.models.tokenization import Ahead, Ids, Side, languages_of, told
-from metrist.models.weights import Weights, find
+from metrist.models.tokenization import BackgroundTokens, Ids, TokenizerSide, language_facts, set_languages
+from metrist.models.weights import Weights, find_weights
 
 #: Where neither model nor tokenizer knows a limit, texts are cut here unless the user says otherwise.
 _ENOUGH = 2_048
@@ -28,33 +28,33 @@ _NO_TARGET = "the target has no tokens"
 class Seq2Seq:
     """A loaded sequence-to-sequence model with its tokenizer."""
 
-    def __init__(self, model: Any, tokenizer: Any, weights: Weights, place: devices.Place) -> None:
+    def __init__(self, model: Any, tokenizer: Any, weights: Weights, place: devices.Placement) -> None:
         import torch
 
-        from metrist.models.dispatch import choose, shift_of
+        from metrist.models.dispatch import choose_path, find_label_shift
 
         self._model, self._tokenizer, self._place = model, tokenizer, place
-        self._conditions, self._targets = Side(tokenizer), Side(tokenizer, target=True)
+        self._conditions, self._targets = TokenizerSide(tokenizer), TokenizerSide(tokenizer, target=True)
         with torch.inference_mode():
-            self._path = choose(model, weights.name, shift_of(model, weights.name), place)
+            self._path = choose_path(model, weights.name, find_label_shift(model, weights.name), place)
         self._encoding, self._decoding = Budget(place.tokens), Budget(place.tokens)
         self._facts = {
             "weights": weights.fingerprint,
             "dtype": str(place.dtype).removeprefix("torch."),
             "model_type": str(model.config.model_type),
-            **languages_of(tokenizer),
+            **language_facts(tokenizer),
         }
 
     @classmethod
     def load(cls, options: Options) -> Seq2Seq:
         """The model that the options name, on the device that the environment names."""
-        place = devices.place(options)
-        from metrist.models.weights import read_model, read_tokenizer, silent
+        place = devices.resolve_placement(options)
+        from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
 
-        weights = find(options)
+        weights = find_weights(options)
         model = read_model("AutoModelForSeq2SeqLM", weights, options, place)
-        with silent():
-            return cls(model, told(read_tokenizer(weights, options), options), weights, place)
+        with quiet_transformers():
+            return cls(model, set_languages(read_tokenizer(weights, options), options), weights, place)
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -65,19 +65,19 @@ class Seq2Seq:
         """Each (condition, target)'s tokens with their log-probabilities, in the order of the pairs."""
         import torch
 
-        from metrist.models.weights import silent
+        from metrist.models.weights import quiet_transformers
 
-        with silent(), torch.inference_mode():
-            return _Call(self, Work(pairs), max_tokens).likelihoods()
+        with quiet_transformers(), torch.inference_mode():
+            return _Call(self, DistinctPairs(pairs), max_tokens).likelihoods()
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         """The text as overlapping pieces that fit into a condition; the text itself where it fits."""
-        return tokenization.windows(self._conditions, text, self.condition_room(max_tokens))
+        return tokenization.split_windows(self._conditions, text, self.condition_room(max_tokens))
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         """The target's tokens as readable text, as many as `log_probs` gives of them."""
         ids = self._targets.cut(self._targets.ids([target])[0], self.target_room(max_tokens))
-        return tokenization.readable(self._tokenizer, ids.tolist())
+        return tokenization.readable_tokens(self._tokenizer, ids.tolist())
 
     def condition_room(self, max_tokens: int | None) -> int:
         """Tokens that a condition may have."""
@@ -90,7 +90,7 @@ class Seq2Seq:
     def _room(self, stack: Any, max_tokens: int | None) -> int:
         """A table of positions is a limit that nothing lifts; others only advise."""
         table = _positions(stack)
-        said = tokenization.limit(self._tokenizer) or getattr(self._model.config, "n_positions", None)
+        said = tokenization.token_limit(self._tokenizer) or getattr(self._model.config, "n_positions", None)
         asked = max_tokens or said or table or _ENOUGH
         return asked if table is None else min(asked, table)
 
@@ -106,8 +106,8 @@ def _positions(stack: Any) -> int | None:
 class _Call:
     """One call of `log_probs`: the work, and what is known of it so far."""
 
-    def __init__(self, engine: Seq2Seq, work: Work, max_tokens: int | None) -> None:
-        self._engine, self._work, self._answers = engine, work, Answers(work)
+    def __init__(self, engine: Seq2Seq, work: DistinctPairs, max_tokens: int | None) -> None:
+        self._engine, self._work, self._answers = engine, work, PairResults(work)
         self._room = engine.target_room(max_tokens)
         self._ids = self._condition_ids(engine.condition_room(max_tokens))
         #: Conditions by falling length.
@@ -120,8 +120,10 @@ class _Call:
         self._at = {target: at for at, target in enumerate(needed)}
         lengths = [len(self._ids[condition]) for condition in self._order]
         engine = self._engine
-        with Ahead(engine._targets, [self._work.targets[target] for target in needed]) as self._ahead:
-            failures = halving(lengths, engine._encoding, self._group, self._free, padded=engine._path.encoder.padded)
+        with BackgroundTokens(engine._targets, [self._work.targets[target] for target in needed]) as self._ahead:
+            failures = run_in_batches(
+                lengths, engine._encoding, self._group, self._free, padded=engine._path.encoder.padded
+            )
             for at, reason in failures.items():
                 self._fail(self._work.of([self._order[at]]), f"the conditioning text {reason}")
             return self._answers.laid_out(self._logprobs())
@@ -146,7 +148,7 @@ class _Call:
         try:
             for run in self._runs(self._work.of(conditions)):
                 self._run(memory, place, self._with_labels(run))
-        except MemoryIsShort:
+        except MemoryShortage:
             del self._found[found:], self._answers.order[answered:]
             raise
 
@@ -186,9 +188,9 @@ class _Call:
             self._answers.order += some
 
         lengths = [len(labels[pair]) for pair in pairs]
-        failures = halving(lengths, self._engine._decoding, work, self._free, padded=path.decoder.padded)
+        failures = run_in_batches(lengths, self._engine._decoding, work, self._free, padded=path.decoder.padded)
         if failures and len(place) > 1:
-            raise MemoryIsShort
+            raise MemoryShortage
         for at, reason in failures.items():
             self._fail([pairs[at]], f"the target {reason}")
 
@@ -198,7 +200,7 @@ class _Call:
             self._answers.labels[pair] = np.empty(0, dtype=np.int64)
 
     def _free(self) -> None:
-        devices.free(self._engine._place.device)
+        devices.free_memory(self._engine._place.device)
 
     def _logprobs(self) -> NDArray[np.float32]:
         import torch

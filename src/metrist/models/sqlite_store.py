@@ -38,7 +38,7 @@ class _Foreign(sqlite3.DatabaseError):
     """A data base that another program has made."""
 
 
-class SharedFile:
+class SqliteFile:
     """A file and the connection to it, opened when it is first needed. `tables` are the statements that make what is to
     be in it; `settings` are pragmas."""
 
@@ -207,7 +207,7 @@ def _free_name(path: Path) -> Path:
 
 
 #: The number is the layout's: another layout is another file, so that versions of metrist can share a folder.
-NAME = "models-1.sqlite"
+CACHE_NAME = "models-1.sqlite"
 #: How large the file may grow, in GB (10^9 bytes); nothing more is stored then, and what is there is still used.
 SIZE_LIMIT = "METRIST_CACHE_GB"
 _DEFAULT_LIMIT = 10.0
@@ -243,8 +243,8 @@ class CacheFile:
     """Keys and what is kept under them. No method ever fails for the file's sake; what is wrong is logged once."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / NAME
-        self._file = SharedFile(self.path, tables=(_TABLE,), settings=_SETTINGS)
+        self.path = folder / CACHE_NAME
+        self._file = SqliteFile(self.path, tables=(_TABLE,), settings=_SETTINGS)
         self._usable = self._growing = True
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:

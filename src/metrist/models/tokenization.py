@@ -27,7 +27,7 @@ _NO_LIMIT = 1_000_000
 _SPACES = ("Ġ", "▁")
 
 
-class Side:
+class TokenizerSide:
     """One side of a tokenizer: conditions, or targets, which some tokenizers treat as another language."""
 
     def __init__(self, tokenizer: Any, *, target: bool = False) -> None:
@@ -38,7 +38,7 @@ class Side:
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
         """Each text's ids with the special tokens that the tokenizer adds, whatever their number."""
-        clean = [whole_characters(text) for text in texts]
+        clean = [replace_surrogates(text) for text in texts]
         if not clean:
             return []
         return self._fast(clean) if self._direct else self._called(clean)
@@ -78,13 +78,13 @@ class Side:
         return before, len(full) - len(bare) - before
 
 
-class Ahead:
+class BackgroundTokens:
     """Tokenises texts in the order in which they will be asked for, a part at a time, in a thread of its own: compiled
     tokenizers leave Python free to feed the device meanwhile."""
 
     _PART = 1 << 17  # characters
 
-    def __init__(self, side: Side, texts: Sequence[str]) -> None:
+    def __init__(self, side: TokenizerSide, texts: Sequence[str]) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._parts: list[Future[list[Ids]]] = []
         self._place: list[tuple[int, int]] = []
@@ -100,7 +100,7 @@ class Ahead:
         if part:
             self._submit(side, part)
 
-    def _submit(self, side: Side, part: list[str]) -> None:
+    def _submit(self, side: TokenizerSide, part: list[str]) -> None:
         self._parts.append(self._thread.submit(side.ids, part))
 
     def part(self, text: int) -> int:
@@ -111,29 +111,29 @@ class Ahead:
         part, at = self._place[text]
         return self._parts[part].result()[at]
 
-    def __enter__(self) -> Ahead:
+    def __enter__(self) -> BackgroundTokens:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
         self._thread.shutdown(cancel_futures=True)
 
 
-def limit(tokenizer: Any) -> int | None:
+def token_limit(tokenizer: Any) -> int | None:
     """How many tokens the tokenizer says its model takes; None where it does not say."""
     said = getattr(tokenizer, "model_max_length", None)
     return int(said) if said is not None and said < _NO_LIMIT else None
 
 
-def context(tokenizer: Any, config: Any) -> int | None:
+def context_length(tokenizer: Any, config: Any) -> int | None:
     """How many tokens a causal model takes; what the tokenizer says counts where the model sets no limit."""
     for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
         said = getattr(config, name, None)
         if isinstance(said, int) and said > 0:
             return said
-    return limit(tokenizer)
+    return token_limit(tokenizer)
 
 
-def windows(side: Side, text: str, room: int) -> list[str]:
+def split_windows(side: TokenizerSide, text: str, room: int) -> list[str]:
     """Overlapping pieces of the text that fit into `room` tokens, special ones included; the text itself where it fits.
 
     Pieces begin and end at white space, or within a word that has none for long.
@@ -175,7 +175,7 @@ def _runs(costs: Sequence[int], room: int) -> list[tuple[int, int]]:
         start = following
 
 
-def readable(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+def readable_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Tokens as text that a reader can put together again: a word's first piece has the space before it."""
     special = set(tokenizer.all_special_ids)
     return [_readable(tokenizer, int(one), int(one) in special) for one in ids]
@@ -189,7 +189,7 @@ def _readable(tokenizer: Any, one: int, special: bool) -> str:
     return f" {text.lstrip()}" if token.startswith(_SPACES) else text or token
 
 
-def whole_characters(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with `?` for half a character, as broken JSON gives it: that is no text for a tokenizer."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
@@ -197,7 +197,7 @@ def whole_characters(text: str) -> str:
 # Languages that a multilingual model's tokenizer marks by a token of their own.
 
 
-def told(tokenizer: Any, options: Options) -> Any:
+def set_languages(tokenizer: Any, options: Options) -> Any:
     """The tokenizer, told in which languages conditions and targets are. One that marks languages must be told; another
     cannot be."""
     marks = hasattr(tokenizer, "tgt_lang") and hasattr(tokenizer, "src_lang")
@@ -216,7 +216,7 @@ def told(tokenizer: Any, options: Options) -> Any:
     return tokenizer
 
 
-def languages_of(tokenizer: Any) -> dict[str, str]:
+def language_facts(tokenizer: Any) -> dict[str, str]:
     """The languages as a fact of the model, where there are any."""
     both = getattr(tokenizer, "src_lang", None), getattr(tokenizer, "tgt_lang", None)
     return {"languages": f"{both[0]}->{both[1]}"} if all(both) else {}

@@ -18,10 +18,10 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 
 from metrist.models.tokenization import Ids
 
-Attention = Callable[[Tensor, Tensor, Tensor, "Blocks", bool, float], Tensor]
+Attention = Callable[[Tensor, Tensor, Tensor, "AttentionBlocks", bool, float], Tensor]
 
 
-class Blocks:
+class AttentionBlocks:
     """Runs of queries with the runs of keys that they see."""
 
     def __init__(self, queries: Sequence[int], keys: Sequence[int], device: torch.device) -> None:
@@ -29,11 +29,11 @@ class Blocks:
         self.keys = self.queries if keys is queries else _starts(keys)
         self.most_queries = max(queries, default=0)
         self.most_keys = max(keys, default=0)
-        self.query_starts = moved(self.queries.astype(np.int32), device)
-        self.key_starts = self.query_starts if keys is queries else moved(self.keys.astype(np.int32), device)
+        self.query_starts = to_device(self.queries.astype(np.int32), device)
+        self.key_starts = self.query_starts if keys is queries else to_device(self.keys.astype(np.int32), device)
 
 
-def moved(array: NDArray[Any], device: torch.device) -> Tensor:
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """The array on the device, without waiting for it."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
@@ -41,16 +41,18 @@ def moved(array: NDArray[Any], device: torch.device) -> Tensor:
     return tensor.to(device)
 
 
-def attention(device: torch.device, dtype: torch.dtype) -> Attention:
+def choose_attention(device: torch.device, dtype: torch.dtype) -> Attention:
     """The fastest of the ways below that works on this device and agrees with the plainest."""
     if device.type == "cuda":
         way = _flash if dtype in (torch.bfloat16, torch.float16) else _efficient
         if _agrees(way, device, dtype):
             return way
-    return looped
+    return loop_attention
 
 
-def looped(query: Tensor, key: Tensor, value: Tensor, blocks: Blocks, causal: bool, scale: float) -> Tensor:
+def loop_attention(
+    query: Tensor, key: Tensor, value: Tensor, blocks: AttentionBlocks, causal: bool, scale: float
+) -> Tensor:
     """Block by block: on a CPU the work in a block outweighs the loop."""
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     turned = [tensor.transpose(0, 1).unsqueeze(0) for tensor in (query, key, value)]
@@ -61,7 +63,7 @@ def looped(query: Tensor, key: Tensor, value: Tensor, blocks: Blocks, causal: bo
     return out
 
 
-def _flash(query: Tensor, key: Tensor, value: Tensor, blocks: Blocks, causal: bool, scale: float) -> Tensor:
+def _flash(query: Tensor, key: Tensor, value: Tensor, blocks: AttentionBlocks, causal: bool, scale: float) -> Tensor:
     found: Tensor = torch.ops.aten._flash_attention_forward(
         query,
         key,
@@ -78,7 +80,9 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, blocks: Blocks, causal: bo
     return found
 
 
-def _efficient(query: Tensor, key: Tensor, value: Tensor, blocks: Blocks, causal: bool, scale: float) -> Tensor:
+def _efficient(
+    query: Tensor, key: Tensor, value: Tensor, blocks: AttentionBlocks, causal: bool, scale: float
+) -> Tensor:
     found: Tensor = torch.ops.aten._efficient_attention_forward(
         query.unsqueeze(0),
         key.unsqueeze(0),
@@ -103,8 +107,8 @@ def _agrees(way: Attention, device: torch.device, dtype: torch.dtype) -> bool:
     try:
         for queries, keys, causal in ((lengths, lengths, True), (lengths, lengths, False), (lengths, others, False)):
             q, k, v = (torch.randn(sum(n), 4, 64, generator=draw).to(device, dtype) for n in (queries, keys, keys))
-            blocks = Blocks(queries, keys, device)
-            apart = (way(q, k, v, blocks, causal, 0.125) - looped(q, k, v, blocks, causal, 0.125)).abs().max()
+            blocks = AttentionBlocks(queries, keys, device)
+            apart = (way(q, k, v, blocks, causal, 0.125) - loop_attention(q, k, v, blocks, causal, 0.125)).abs().max()
             if not apart < (1e-5 if dtype == torch.float32 else 0.05):
                 return False
     except (RuntimeError, TypeError, AttributeError, IndexError):
@@ -137,7 +141,7 @@ class Encoded:
     lengths: list[int]
 
 
-class PackedEncoder:
+class VarlenEncoder:
     """The encoder, over packed conditions."""
 
     padded = False
@@ -155,12 +159,12 @@ class PackedEncoder:
         """The conditions' states."""
         lengths = [len(ids) for ids in conditions]
         states = _embedded(self._stack, conditions)
-        blocks = Blocks(lengths, lengths, states.device)
+        blocks = AttentionBlocks(lengths, lengths, states.device)
         for layer, joined in zip(self._stack.layers, self._inputs, strict=True):
             states = self._layer(layer, joined, states, blocks)
         return Encoded(states=_last(self._stack, states), lengths=lengths)
 
-    def _layer(self, layer: Any, joined: _Joined, states: Tensor, blocks: Blocks) -> Tensor:
+    def _layer(self, layer: Any, joined: _Joined, states: Tensor, blocks: AttentionBlocks) -> Tensor:
         pre = _pre(self._stack)
         inner = layer.self_attn_layer_norm(states) if pre else states
         states = states + _attended(self._way, layer.self_attn, joined, inner, blocks, causal=False)
@@ -174,7 +178,7 @@ class PackedEncoder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackedMemory:
+class VarlenMemory:
     """Cross-attention keys and values of all layers: (tokens, layers, 2, heads, size of a head)."""
 
     pairs: Tensor
@@ -182,7 +186,7 @@ class PackedMemory:
     starts: NDArray[np.int64]
 
 
-class PackedDecoder:
+class VarlenDecoder:
     """The decoder, over packed targets. All targets of a condition are one run of queries over its keys."""
 
     padded = False
@@ -198,15 +202,15 @@ class PackedDecoder:
         """Whether the decoder has just the parts that are known here."""
         return _known(stack, _DECODER_LAYER) and all(_plain(layer.encoder_attn) for layer in stack.layers)
 
-    def remember(self, encoded: Encoded) -> PackedMemory:
+    def remember(self, encoded: Encoded) -> VarlenMemory:
         """Keys and values of every layer, by one matrix product."""
         first = self._stack.layers[0].encoder_attn
         pairs = linear(encoded.states, *self._memory)
         shape = (len(pairs), len(self._stack.layers), 2, first.num_heads, first.head_dim)
         starts = np.concatenate([[0], np.cumsum(encoded.lengths)]).astype(np.int64)
-        return PackedMemory(pairs=pairs.view(shape), lengths=encoded.lengths, starts=starts)
+        return VarlenMemory(pairs=pairs.view(shape), lengths=encoded.lengths, starts=starts)
 
-    def states(self, memory: PackedMemory, owners: Sequence[int], inputs: Sequence[Ids]) -> Tensor:
+    def states(self, memory: VarlenMemory, owners: Sequence[int], inputs: Sequence[Ids]) -> Tensor:
         """The last layer's states for all tokens of the inputs; input i belongs to condition `owners[i]`, which rises
         from input to input."""
         first, last = owners[0], owners[-1] + 1
@@ -215,15 +219,21 @@ class PackedDecoder:
             queries[owner - first] += len(ids)
         states = _embedded(self._stack, inputs)
         own = [len(ids) for ids in inputs]
-        within = Blocks(own, own, states.device)
-        across = Blocks(queries, memory.lengths[first:last], states.device)
+        within = AttentionBlocks(own, own, states.device)
+        across = AttentionBlocks(queries, memory.lengths[first:last], states.device)
         pairs = memory.pairs[memory.starts[first] : memory.starts[last]]
         for at, layer in enumerate(self._stack.layers):
             states = self._layer(layer, self._inputs[at], states, pairs[:, at], within, across)
         return _last(self._stack, states)
 
     def _layer(
-        self, layer: Any, joined: _Joined, states: Tensor, pairs: Tensor, within: Blocks, across: Blocks
+        self,
+        layer: Any,
+        joined: _Joined,
+        states: Tensor,
+        pairs: Tensor,
+        within: AttentionBlocks,
+        across: AttentionBlocks,
     ) -> Tensor:
         pre = _pre(self._stack)
         inner = layer.self_attn_layer_norm(states) if pre else states
@@ -234,7 +244,7 @@ class PackedDecoder:
         states = states if pre else layer.encoder_attn_layer_norm(states)
         return _fed_forward(layer, states, pre)
 
-    def _crossed(self, part: Any, states: Tensor, pairs: Tensor, blocks: Blocks) -> Tensor:
+    def _crossed(self, part: Any, states: Tensor, pairs: Tensor, blocks: AttentionBlocks) -> Tensor:
         query = part.q_proj(states).view(len(states), part.num_heads, part.head_dim)
         found = self._way(query, pairs[:, 0], pairs[:, 1], blocks, False, part.scaling)
         crossed: Tensor = part.out_proj(found.reshape(len(states), -1))
@@ -254,7 +264,9 @@ def _fused(parts: list[Any]) -> _Joined:
     return weight, bias
 
 
-def _attended(way: Attention, part: Any, joined: _Joined, states: Tensor, blocks: Blocks, *, causal: bool) -> Tensor:
+def _attended(
+    way: Attention, part: Any, joined: _Joined, states: Tensor, blocks: AttentionBlocks, *, causal: bool
+) -> Tensor:
     joint = linear(states, *joined).view(len(states), 3, part.num_heads, part.head_dim)
     found = way(joint[:, 0], joint[:, 1], joint[:, 2], blocks, causal, part.scaling)
     attended: Tensor = part.out_proj(found.reshape(len(states), -1))
@@ -269,8 +281,8 @@ def _fed_forward(layer: Any, states: Tensor, pre: bool) -> Tensor:
 
 def _embedded(stack: Any, texts: Sequence[Ids]) -> Tensor:
     device = stack.embed_tokens.weight.device
-    ids = moved(np.concatenate(texts), device)
-    places = moved(np.concatenate([np.arange(len(ids)) for ids in texts]), device)
+    ids = to_device(np.concatenate(texts), device)
+    places = to_device(np.concatenate([np.arange(len(ids)) for ids in texts]), device)
     table = stack.embed_positions.weight[getattr(stack.embed_positions, "offset", 0) :]
     # Some stacks scale the embeddings in a module of their own and have no scale themselves.
     states: Tensor = stack.embed_tokens(ids) * getattr(stack, "embed_scale", 1.0) + table[places]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import MissingExtra, ModelError, did_you_mean
-from metrist.models.devices import DEVICE, MAP, Options, Place, may_fetch, torch_for
+from metrist.models.devices import DEVICE, MAP, Options, Placement, downloads_allowed, import_torch
 
 #: Models of the second distribution are called by this prefix and their folder's name.
 SHIPPED = "metrist:"
@@ -68,7 +68,7 @@ class Weights:
         return PLAIN in self.config
 
 
-def find(options: Options) -> Weights:
+def find_weights(options: Options) -> Weights:
     """The folder of a hub model (downloaded if need be), a local folder, or a model shipped as 'metrist:NAME'."""
     folder = _folder(options)
     plain = PLAIN in _config(options.model, folder)
@@ -106,7 +106,7 @@ def _shipped(name: str) -> Path:
 def _hub(options: Options) -> Path:
     """A hub model's folder in the hub's own cache. The cache serves where the hub cannot be reached."""
     # Said before gigabytes are fetched, not after.
-    if may_fetch() and not (_installed("torch") and _installed("transformers")):
+    if downloads_allowed() and not (_installed("torch") and _installed("transformers")):
         raise MissingExtra(f"the hub model {options.model!r}", "neural")
     try:
         from huggingface_hub import snapshot_download
@@ -120,7 +120,7 @@ def _hub(options: Options) -> Path:
                 revision=options.revision,
                 allow_patterns=fetched,
                 ignore_patterns=_NOT_FETCHED,
-                local_files_only=not may_fetch(),
+                local_files_only=not downloads_allowed(),
             )
     except (OSError, ValueError) as fault:
         raise ModelError(_why_not(options, fault)) from fault
@@ -146,7 +146,7 @@ def _why_not(options: Options, fault: Exception) -> str:
         return f"{name!r} has no revision {revision!r}; give a branch, a tag or a commit of it"
     if isinstance(fault, errors.RepositoryNotFoundError):
         return f"no folder and no model on the hub is called {name!r}; {here}"
-    if not may_fetch():
+    if not downloads_allowed():
         return f"{name!r} is no folder and not in the hub's cache yet; scoring with it fetches it"
     if isinstance(fault, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | ConnectionError):
         at = f" at revision {revision!r}" if revision else ""
@@ -234,7 +234,7 @@ def _fingerprint(folder: Path, plain: bool, options: Options) -> str:
         counts = not _NO_NUMBERS.fullmatch(path.name) if plain else _decides(path.name)
         counts |= options.trust_remote_code and path.suffix == ".py"
         if counts and path.is_file():
-            total.update(f"{path.name} {_known_digest(path) or digest_of(path)}\n".encode())
+            total.update(f"{path.name} {_known_digest(path) or file_digest(path)}\n".encode())
     return total.hexdigest()[:12]
 
 
@@ -248,7 +248,7 @@ def _known_digest(path: Path) -> str | None:
     return blob.name if blob.parent.name == "blobs" and _SHA256.fullmatch(blob.name) else None
 
 
-def digest_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """The SHA-256 of a file, which is read again only after it has changed."""
     about = path.stat()
     return _digest(path, about.st_size, about.st_mtime_ns)
@@ -270,10 +270,10 @@ _KINDS = {
 }
 
 
-def read_model(kind: str, weights: Weights, options: Options, place: Place, **settings: Any) -> Any:
+def read_model(kind: str, weights: Weights, options: Options, place: Placement, **settings: Any) -> Any:
     """The model in that folder as transformers' class `kind` (such as 'AutoModelForSeq2SeqLM'), ready to score."""
-    torch_for(f"the model {options.model!r}")
-    with silent(), _faults(kind, weights):
+    import_torch(f"the model {options.model!r}")
+    with quiet_transformers(), _faults(kind, weights):
         model, info = _class(kind).from_pretrained(
             weights.folder,
             output_loading_info=True,
@@ -290,9 +290,9 @@ def read_model(kind: str, weights: Weights, options: Options, place: Place, **se
 
 def read_shape(weights: Weights, options: Options) -> Any:
     """The model in that folder as an AutoModel that has no numbers yet: enough to ask what it takes."""
-    torch = torch_for(f"the model {options.model!r}")
+    torch = import_torch(f"the model {options.model!r}")
     trusted = {"trust_remote_code": options.trust_remote_code}
-    with silent(), _faults("AutoModel", weights):
+    with quiet_transformers(), _faults("AutoModel", weights):
         config = _class("AutoConfig").from_pretrained(weights.folder, local_files_only=True, **trusted)
         with torch.device("meta"):
             return _class("AutoModel").from_config(config, **trusted)
@@ -323,14 +323,14 @@ def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
             f"{weights.name} has no tokenizer (such as tokenizer.json); save it into the same folder: "
             f"AutoTokenizer.from_pretrained(BASE).save_pretrained({str(weights.folder)!r})"
         )
-    with silent(), _faults("AutoTokenizer", weights):
+    with quiet_transformers(), _faults("AutoTokenizer", weights):
         return _class("AutoTokenizer").from_pretrained(
             weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code, **settings
         )
 
 
 @contextlib.contextmanager
-def silent() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Neither warnings nor progress bars of transformers inside; what the user had set holds again after."""
     logging: Any = importlib.import_module("transformers.utils.logging")
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -352,7 +352,7 @@ def _class(kind: str) -> Any:
     return getattr(transformers, kind)
 
 
-def _spread(place: Place) -> bool:
+def _spread(place: Placement) -> bool:
     if not place.spread:
         return False
     try:
@@ -365,14 +365,14 @@ def _spread(place: Place) -> bool:
 @contextlib.contextmanager
 def _faults(kind: str, weights: Weights) -> Iterator[None]:
     """What transformers raises, as one line of ours. Memory that runs out stays what it is."""
-    from metrist.models.batching import out_of_memory
+    from metrist.models.batching import is_out_of_memory
 
     try:
         yield
     except (MissingExtra, ModelError):
         raise
     except Exception as fault:
-        if out_of_memory(fault):
+        if is_out_of_memory(fault):
             raise ModelError(
                 f"{weights.name} does not fit into the device's memory; set {DEVICE}={MAP} to spread it over all cards"
             ) from fault

@@ -110,15 +110,15 @@ def _cut(order: Chosen, lengths: NDArray[np.int64], batch: int, bucket: int, rng
     return [drawn[number] for number in rng.permutation(len(drawn))]
 
 
-def by_length(chosen: Chosen, lengths: NDArray[np.int64]) -> Chosen:
+def sort_by_length(chosen: Chosen, lengths: NDArray[np.int64]) -> Chosen:
     """Longest first: if anything is too much for the memory, it is the first."""
     return chosen[np.argsort(-lengths[chosen], kind="stable")]
 
 
-def parts(chosen: Chosen, lengths: NDArray[np.int64], max_tokens: int) -> list[Chosen]:
+def split_parts(chosen: Chosen, lengths: NDArray[np.int64], max_tokens: int) -> list[Chosen]:
     """The examples in parts that are computed at once: of like length, each within the budget of tokens after padding.
     An example longer than the budget is a part of its own."""
-    order = by_length(chosen, lengths)
+    order = sort_by_length(chosen, lengths)
     found, start = [], 0
     while start < len(order):
         room = max(1, max_tokens // max(1, int(lengths[order[start]])))

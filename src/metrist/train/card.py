@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from metrist._version import __version__
-from metrist.train.distributed import Ranks
+from metrist.train.distributed import ProcessGroup
 from metrist.train.recipe import Recipe
 
 if TYPE_CHECKING:
-    from metrist.train.loop import Outcome
+    from metrist.train.loop import TrainingOutcome
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "numpy")
 
 
-def card(
+def make_card(
     *,
     kind: str,
     metric: str,
@@ -28,8 +28,8 @@ def card(
     data: Mapping[str, Any],
     figure: str,
     recipe: Recipe,
-    outcome: Outcome,
-    ranks: Ranks,
+    outcome: TrainingOutcome,
+    ranks: ProcessGroup,
     choices: Mapping[str, Any] | None = None,
     by_criterion: Mapping[str, float] | None = None,
     licence: str | None = None,
@@ -59,7 +59,7 @@ def card(
     }
 
 
-def page(card: Mapping[str, Any]) -> str:
+def render_card(card: Mapping[str, Any]) -> str:
     """The card as a page to read."""
     blocks = [
         f"# {card['metric']}",
@@ -79,7 +79,7 @@ def page(card: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _figures(name: str, outcome: Outcome, by_criterion: Mapping[str, float] | None) -> dict[str, Any] | None:
+def _figures(name: str, outcome: TrainingOutcome, by_criterion: Mapping[str, float] | None) -> dict[str, Any] | None:
     if outcome.best is None:
         return None
     apart = {} if by_criterion is None else {"by_criterion": dict(by_criterion)}

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from metrist.train.task import Evaluation
 
 
-def check_space(folder: Path, needed: int) -> None:
+def check_disk_space(folder: Path, needed: int) -> None:
     """Refuse to begin where so many bytes are not free."""
     free = _free_space(folder)
     if free is not None and free < needed:
@@ -73,7 +73,7 @@ _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "stat
 
 
 @dataclass(slots=True, kw_only=True)
-class Position:
+class TrainingState:
     """Where a training stands. `max_tokens` is the budget that has proved to fit into the memory."""
 
     max_tokens: int
@@ -116,9 +116,9 @@ class Checkpoints:
         """Remove what a killed process left half written, and see that there is room for so many more checkpoints."""
         for part in self.folder.glob(".step-*.part"):
             shutil.rmtree(part, ignore_errors=True)
-        check_space(self.folder, space_needed(model, kept=self._kept, there=len(self.steps()), to_come=to_come))
+        check_disk_space(self.folder, space_needed(model, kept=self._kept, there=len(self.steps()), to_come=to_come))
 
-    def write(self, at: Position, model: Any, optimizer: Any) -> None:
+    def write(self, at: TrainingState, model: Any, optimizer: Any) -> None:
         """Write a checkpoint, then remove those that are no longer needed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         target = self._path(at.step)
@@ -126,7 +126,7 @@ class Checkpoints:
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
-            _write_tensors(part / _MODEL, weights_of(model))
+            _write_tensors(part / _MODEL, collect_weights(model))
             _write_tensors(part / _OPTIMIZER, _optimizer_tensors(optimizer))
             _write_text(part / _STATE, json.dumps(asdict(at), indent=2) + "\n")
             shutil.rmtree(target, ignore_errors=True)
@@ -137,19 +137,19 @@ class Checkpoints:
             raise RunError(f"{target}: cannot be written: {fault.strerror or fault}") from fault
         self._prune()
 
-    def resume(self, model: Any, optimizer: Any, tell: Callable[[str], None]) -> Position | None:
+    def resume(self, model: Any, optimizer: Any, tell: Callable[[str], None]) -> TrainingState | None:
         """Put the state of the newest readable checkpoint into model and optimizer; None where there is none."""
         steps = self.steps()
-        untouched = {name: tensor.clone() for name, tensor in weights_of(model).items()} if steps else {}
+        untouched = {name: tensor.clone() for name, tensor in collect_weights(model).items()} if steps else {}
         for step in reversed(steps):
             try:
                 at = self._position(step)
                 weights, state = _tensors(self._path(step) / _MODEL), _tensors(self._path(step) / _OPTIMIZER)
-                put_weights(model, weights)
+                load_weights(model, weights)
                 _put_optimizer(optimizer, state)
             except (OSError, ValueError, KeyError, TypeError) as fault:
                 # Its weights may have been whole, and its optimizer not.
-                put_weights(model, untouched)
+                load_weights(model, untouched)
                 optimizer.state.clear()
                 tell(f"the checkpoint {self._path(step)} cannot be read ({fault}) and is passed over")
             else:
@@ -158,10 +158,10 @@ class Checkpoints:
             tell("no checkpoint can be read: from the start")
         return None
 
-    def put_best(self, model: Any, at: Position) -> None:
+    def put_best(self, model: Any, at: TrainingState) -> None:
         """Give the model the weights of the best evaluation, where it has others now."""
         if at.best_step is not None and at.best_step != at.step:
-            put_weights(model, _tensors(self._path(at.best_step) / _MODEL))
+            load_weights(model, _tensors(self._path(at.best_step) / _MODEL))
 
     def remove(self) -> None:
         """Remove all checkpoints."""
@@ -170,9 +170,9 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def _position(self, step: int) -> Position:
+    def _position(self, step: int) -> TrainingState:
         facts = json.loads((self._path(step) / _STATE).read_text(encoding="utf-8"))
-        return Position(**{**facts, "evaluations": [Evaluation(**one) for one in facts["evaluations"]]})
+        return TrainingState(**{**facts, "evaluations": [Evaluation(**one) for one in facts["evaluations"]]})
 
     def _prune(self) -> None:
         latest = self.steps()[-self._kept :]
@@ -184,12 +184,12 @@ class Checkpoints:
             shutil.rmtree(self._path(step), ignore_errors=True)
 
 
-def weights_of(model: Any) -> dict[str, Tensor]:
+def collect_weights(model: Any) -> dict[str, Tensor]:
     """A model's parameters and buffers. Shared ones come once, as safetensors wants it."""
     return {name: tensor.detach().cpu().contiguous() for name, tensor in saved_tensors(model).items()}
 
 
-def put_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
+def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
     """Give the model these weights."""
     import torch
 

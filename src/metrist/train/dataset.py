@@ -24,7 +24,7 @@ from metrist.io.reader import Skipped
 from metrist.io.row_model import Fault, shown
 from metrist.io.rows import RowSource, file_source
 from metrist.io.table_rows import Cells, from_cells
-from metrist.models.weights import digest_of
+from metrist.models.weights import file_digest
 
 #: (condition, target)
 TextPair = tuple[str, str]
@@ -127,7 +127,7 @@ def _sha256(path: str | os.PathLike[str]) -> str:
 # Development data set apart from training data, with equal texts on one side.
 
 
-def split(pairs: Sequence[TextPair], share: float, seed: int) -> tuple[list[TextPair], list[TextPair]]:
+def split_text_pairs(pairs: Sequence[TextPair], share: float, seed: int) -> tuple[list[TextPair], list[TextPair]]:
     """Training and development pairs, each in the order given. Pairs that share a text, on whichever side, stay
     together, so that no development text was seen in training; the share is reached as nearly as that allows."""
     together: dict[int, list[int]] = {}
@@ -155,7 +155,7 @@ def shared_texts(pairs: Sequence[TextPair], dev: Sequence[TextPair]) -> int:
     return sum(bool(seen.intersection(pair)) for pair in dev)
 
 
-def sample(pairs: Sequence[TextPair], count: int, seed: int) -> list[TextPair]:
+def sample_pairs(pairs: Sequence[TextPair], count: int, seed: int) -> list[TextPair]:
     """At most so many pairs, drawn at random, in the order given; all of them for 0."""
     if not count or len(pairs) <= count:
         return list(pairs)
@@ -188,7 +188,7 @@ def _groups(pairs: Sequence[TextPair]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
+class TextPairData:
     """Pairs to train on and to judge by. `dev_file` is None where they were set apart from the training data, of which
     `left_out` pairs were not drawn; `shared` development pairs have a text that training sees too."""
 
@@ -217,23 +217,23 @@ class Material:
         return said
 
 
-def gather(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip_bad: bool) -> Material:
+def load_text_pairs(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip_bad: bool) -> TextPairData:
     """Read the pairs; set a share of them apart for development, or read another file for it; draw at most `count` of
     the rest. Development pairs are set apart first, so that `count` does not change them."""
     files = tuple(read_pairs(path, skip_bad=skip_bad) for path in data)
     pairs: list[TextPair] = list(dict.fromkeys(pair for file in files for pair in file.pairs))
     apart: list[TextPair] = []
     dev_file = None
-    share = share_of(dev)
+    share = parse_share(dev)
     if share is not None:
-        pairs, apart = split(pairs, share, seed)
+        pairs, apart = split_text_pairs(pairs, share, seed)
     elif dev is not None:
         dev_file = read_pairs(dev, skip_bad=skip_bad)
         apart = list(dev_file.pairs)
     if not pairs:
         raise InputError("nothing is left to train on after the development pairs were set apart; give more pairs")
-    drawn = sample(pairs, count, seed)
-    return Material(
+    drawn = sample_pairs(pairs, count, seed)
+    return TextPairData(
         files=files,
         train=tuple(drawn),
         dev=tuple(apart),
@@ -243,7 +243,7 @@ def gather(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip
     )
 
 
-def share_of(dev: str | None) -> float | None:
+def parse_share(dev: str | None) -> float | None:
     """The share that `dev` names; None where it names a file, or nothing."""
     try:
         share = float(dev) if dev is not None else math.nan
@@ -256,7 +256,7 @@ def share_of(dev: str | None) -> float | None:
     return share
 
 
-def described(file: PairFile) -> dict[str, Any]:
+def describe_file(file: PairFile) -> dict[str, Any]:
     """A file as cards list it."""
     return {
         "file": Path(file.name).name,
@@ -272,7 +272,7 @@ def described(file: PairFile) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairMaterial:
+class PreferenceData:
     """Pairs to train on and to judge by. `left_alone` pairs are of other splits; `between` were left out as they share
     texts with both sides of the share that was set apart; `unasked` criteria have no instruction, as neither the file
     nor the table of criteria has one; `leaking` development pairs have a text, or almost, that training sees too."""
@@ -307,14 +307,14 @@ class PairMaterial:
         }
 
 
-def gather_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -> PairMaterial:
+def load_preference_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -> PreferenceData:
     """Read the pairs and set some apart for development: those that the files call 'dev', those of another file, or a
     share of what is trained on, in which no text is seen in training. Pairs that the files call 'test' are left
     alone."""
     read = {path: read_good_bad(path) for path in data}
     pairs = [pair for some in read.values() for pair in some]
     train, judged = _called(pairs, None, "train"), _called(pairs, "dev")
-    share, between = share_of(dev), 0
+    share, between = parse_share(dev), 0
     if share is not None:
         train, judged, between = _share(train, judged, share, seed)
     elif dev is not None:
@@ -326,8 +326,8 @@ def gather_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -> PairMat
             raise InputError(f"{dev}: none of its {len(others):,} pairs is called 'dev'; give pairs to judge by")
     if not train:
         raise InputError(f"{', '.join(map(str, data))}: no pair is left to train on; all are of other splits")
-    filled = with_missing_instructions([*_sided(train, "train"), *_sided(judged, "dev")])
-    return PairMaterial(
+    filled = fill_instructions([*_sided(train, "train"), *_sided(judged, "dev")])
+    return PreferenceData(
         train=tuple(filled[: len(train)]),
         dev=tuple(filled[len(train) :]),
         files=tuple(_file(path, some) for path, some in read.items()),
@@ -361,7 +361,7 @@ def _share(
     return found.side("train"), found.side("dev"), len(found.left_out)
 
 
-def with_missing_instructions(pairs: Iterable[GoodBad]) -> list[GoodBad]:
+def fill_instructions(pairs: Iterable[GoodBad]) -> list[GoodBad]:
     """The pairs, with their criterion's instruction where they have none and metrist knows one."""
     filled = []
     for pair in pairs:
@@ -373,4 +373,4 @@ def with_missing_instructions(pairs: Iterable[GoodBad]) -> list[GoodBad]:
 def _file(path: Path, pairs: Sequence[GoodBad]) -> dict[str, Any]:
     counts = Counter(pair.split or "unsplit" for pair in pairs)
     sides = {name: counts[name] for name in ("train", "dev", "test", "unsplit")}
-    return {"file": path.name, "sha256": digest_of(path), "pairs": len(pairs), **sides}
+    return {"file": path.name, "sha256": file_digest(path), "pairs": len(pairs), **sides}

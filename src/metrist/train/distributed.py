@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
+class ProcessGroup:
     """Which of the processes this is, of how many, and the torch device it computes on."""
 
     device: str
@@ -82,13 +82,13 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK") or 0) == 0
 
 
-def join(device: str) -> Ranks:
+def join_processes(device: str) -> ProcessGroup:
     """The processes that this one was started with; `device` is where a process on its own computes."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
-        return Ranks(device=device)
+        return ProcessGroup(device=device)
     try:
         from accelerate import PartialState
     except ImportError:
         raise MissingExtra("training with several processes", "train") from None
     state = PartialState(cpu=device == "cpu")
-    return Ranks(device=str(state.device), rank=state.process_index, world=state.num_processes)
+    return ProcessGroup(device=str(state.device), rank=state.process_index, world=state.num_processes)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import ModelError
-from metrist.models.tokenization import Side, limit
+from metrist.models.tokenization import TokenizerSide, token_limit
 from metrist.train.dataset import TextPair
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from metrist.data.pairs import GoodBad
-from metrist.models.protocols import Reward
-from metrist.models.reward_layout import Encode, Judged, RewardSettings, lay_out
+from metrist.models.protocols import RewardScorer
+from metrist.models.reward_layout import Encode, RewardInput, RewardSettings, build_rows
 
 #: Labels that transformers leaves out of the loss.
 IGNORED = -100
@@ -30,14 +30,14 @@ _CHUNK = 1_000
 _ENOUGH = 2_048
 
 
-class Room(NamedTuple):
+class LengthLimits(NamedTuple):
     """How many tokens a condition and a target may have."""
 
     condition: int
     target: int
 
 
-class Cut(NamedTuple):
+class TokenCut(NamedTuple):
     """What did not fit: texts that were cut, and the tokens left out of them."""
 
     conditions: int
@@ -54,7 +54,7 @@ class TokenPairs:
     lengths: NDArray[np.int64]
     weights: NDArray[np.float64]
     pad: int
-    cut: Cut
+    cut: TokenCut
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -77,22 +77,26 @@ class TokenPairs:
         }
 
 
-def room_of(config: Any, tokenizer: Any, max_length: int | None) -> Room:
+def length_limits(config: Any, tokenizer: Any, max_length: int | None) -> LengthLimits:
     """As many tokens as scoring takes: a table of positions is a limit that nothing lifts, others only advise."""
     positions = getattr(config, "max_position_embeddings", None)
     tables = (
         getattr(config, "max_encoder_position_embeddings", positions),
         getattr(config, "max_decoder_position_embeddings", positions),
     )
-    said = max_length or limit(tokenizer) or getattr(config, "n_positions", None)
-    return Room(*(min(said or table or _ENOUGH, table or sys.maxsize) for table in tables))
+    said = max_length or token_limit(tokenizer) or getattr(config, "n_positions", None)
+    return LengthLimits(*(min(said or table or _ENOUGH, table or sys.maxsize) for table in tables))
 
 
-def encode(tokenizer: Any, config: Any, pairs: Sequence[TextPair], max_length: int | None = None) -> TokenPairs:
+def encode_text_pairs(
+    tokenizer: Any, config: Any, pairs: Sequence[TextPair], max_length: int | None = None
+) -> TokenPairs:
     """Tokenise both sides as scoring does."""
-    room = room_of(config, tokenizer, max_length)
-    conditions, cut_conditions, left = _tokens(Side(tokenizer), [one for one, _ in pairs], room.condition)
-    targets, cut_targets, left_too = _tokens(Side(tokenizer, target=True), [one for _, one in pairs], room.target)
+    room = length_limits(config, tokenizer, max_length)
+    conditions, cut_conditions, left = _tokens(TokenizerSide(tokenizer), [one for one, _ in pairs], room.condition)
+    targets, cut_targets, left_too = _tokens(
+        TokenizerSide(tokenizer, target=True), [one for _, one in pairs], room.target
+    )
     weights = np.array([len(one) for one in targets], np.float64)
     return TokenPairs(
         conditions=conditions,
@@ -100,11 +104,11 @@ def encode(tokenizer: Any, config: Any, pairs: Sequence[TextPair], max_length: i
         lengths=np.array([len(one) for one in conditions], np.int64) + weights.astype(np.int64),
         weights=weights,
         pad=_pad(tokenizer, config),
-        cut=Cut(cut_conditions, cut_targets, left + left_too),
+        cut=TokenCut(cut_conditions, cut_targets, left + left_too),
     )
 
 
-def _tokens(side: Side, texts: Sequence[str], room: int) -> tuple[list[NDArray[np.int32]], int, int]:
+def _tokens(side: TokenizerSide, texts: Sequence[str], room: int) -> tuple[list[NDArray[np.int32]], int, int]:
     """Each text's tokens, how many texts were cut, and how many tokens were left out."""
     found: list[NDArray[np.int32]] = []
     cut = left = 0
@@ -136,7 +140,7 @@ Row = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
-class CutAnswerPairs(NamedTuple):
+class AnswerCut(NamedTuple):
     """What did not fit: answers whose row lost tokens, and how many tokens."""
 
     answers: int
@@ -160,7 +164,7 @@ class AnswerPairs:
     spaces: NDArray[np.int64]
     weights: Floats
     pad: int
-    cut: CutAnswerPairs
+    cut: AnswerCut
 
     def __len__(self) -> int:
         return len(self.good)
@@ -169,9 +173,9 @@ class AnswerPairs:
         """All good answers, then all bad ones, as one table: one pass through the model covers both."""
         import torch
 
-        from metrist.models.reward_model import padded
+        from metrist.models.reward_model import pad_rows
 
-        ids, mask = padded([side[number] for side in (self.good, self.bad) for number in chosen], self.pad)
+        ids, mask = pad_rows([side[number] for side in (self.good, self.bad) for number in chosen], self.pad)
         numbers = {"certainty": self.certainty, "ratings": self.ratings.T, "shares": self.shares}
         return {
             "input_ids": torch.from_numpy(ids),
@@ -185,15 +189,15 @@ class AnswerPairs:
         return 2 * len(part) * max(max(len(self.good[at]), len(self.bad[at])) for at in part)
 
 
-def judged(pair: GoodBad) -> tuple[Judged, Judged]:
+def reward_inputs(pair: GoodBad) -> tuple[RewardInput, RewardInput]:
     """A pair's good and bad answer, as a model is asked about them."""
-    return Judged(pair.instruction, pair.good), Judged(pair.instruction, pair.bad)
+    return RewardInput(pair.instruction, pair.good), RewardInput(pair.instruction, pair.bad)
 
 
 def encode_answer_pairs(tokens: Encode, settings: RewardSettings, pad: int, pairs: Sequence[GoodBad]) -> AnswerPairs:
     """Tokenise all pairs as scoring does."""
-    both = [one for pair in pairs for one in judged(pair)]
-    laid = lay_out(tokens, settings.frame, settings.layout, both)
+    both = [one for pair in pairs for one in reward_inputs(pair)]
+    laid = build_rows(tokens, settings.frame, settings.layout, both)
     lengths = np.array([len(row) for row in laid.ids], np.int64).reshape(-1, 2)
     return AnswerPairs(
         good=laid.ids[::2],
@@ -201,14 +205,14 @@ def encode_answer_pairs(tokens: Encode, settings: RewardSettings, pad: int, pair
         starts=np.array(laid.starts, np.int64).reshape(-1, 2).T,
         criteria=tuple(pair.criterion for pair in pairs),
         certainty=np.array([pair.certainty for pair in pairs], np.float64),
-        ratings=standard_ratings(pairs),
+        ratings=standardize_ratings(pairs),
         shares=macro_shares([pair.criterion for pair in pairs]),
         lengths=lengths.sum(1),
         # Both answers stand in one table, so the shorter one is padded to the longer one.
         spaces=2 * lengths.max(1, initial=0),
         weights=np.ones(len(pairs)),
         pad=pad,
-        cut=CutAnswerPairs(sum(cut > 0 for cut in laid.cut), sum(laid.cut)),
+        cut=AnswerCut(sum(cut > 0 for cut in laid.cut), sum(laid.cut)),
     )
 
 
@@ -218,7 +222,7 @@ def macro_shares(criteria: Sequence[str]) -> Floats:
     return np.array([len(criteria) / (len(counts) * counts[one]) for one in criteria], np.float64)
 
 
-def standard_ratings(pairs: Sequence[GoodBad]) -> Floats:
+def standardize_ratings(pairs: Sequence[GoodBad]) -> Floats:
     """Ratings of the good and the bad answers (pair × 2): their criterion's mean becomes 0, its standard deviation 1,
     and more is what good answers have more of. NaN where there is none, or where all are the same."""
     raw = np.array([[_number(pair.good_rating), _number(pair.bad_rating)] for pair in pairs], np.float64).reshape(-1, 2)
@@ -253,13 +257,13 @@ class PairScores(NamedTuple):
         return found
 
 
-def score_pairs(reward: Reward, pairs: Sequence[GoodBad]) -> PairScores:
+def score_pairs(reward: RewardScorer, pairs: Sequence[GoodBad]) -> PairScores:
     """The model's rewards for both answers of each pair; answers that several pairs share are judged once."""
-    values = reward.rewards([one for pair in pairs for one in judged(pair)]).values
+    values = reward.rewards([one for pair in pairs for one in reward_inputs(pair)]).values
     return PairScores(values[::2], values[1::2])
 
 
-def accuracy(pairs: Sequence[GoodBad], scores: PairScores) -> dict[str, float]:
+def accuracy_by_criterion(pairs: Sequence[GoodBad], scores: PairScores) -> dict[str, float]:
     """The share of pairs whose good answer has the higher reward, by criterion."""
     won: dict[str, list[bool]] = {}
     for pair, right in zip(pairs, scores.won.tolist(), strict=True):

@@ -17,14 +17,14 @@ from typing import IO, Any
 
 from metrist.errors import RunError
 from metrist.io.writer import whole
-from metrist.models.numpy_inference.export import disk_faults
-from metrist.train.distributed import Ranks
+from metrist.models.numpy_inference.export import translate_disk_errors
+from metrist.train.distributed import ProcessGroup
 
 LOCK = "training.lock"
 
 
 @contextmanager
-def own_folder(path: Path, ranks: Ranks) -> Iterator[None]:
+def lock_folder(path: Path, ranks: ProcessGroup) -> Iterator[None]:
     """Hold the folder, which is made if need be. Of processes that train together the first one holds it for all."""
     with _held(path / LOCK, wanted=ranks.is_first) as is_mine:
         if ranks.any(not is_mine):
@@ -145,7 +145,7 @@ class TrainingFolder:
         shutil.rmtree(part, ignore_errors=True)
         try:
             part.mkdir()
-            with disk_faults():
+            with translate_disk_errors():
                 write(part)
             self._settle(part)
             for path in sorted(part.iterdir(), key=_weights_last):

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from metrist.errors import ModelError
-from metrist.models.devices import Options, torch_for
-from metrist.models.tokenization import told
-from metrist.models.weights import Weights, find, read_model, read_tokenizer, silent
+from metrist.models.devices import Options, import_torch
+from metrist.models.tokenization import set_languages
+from metrist.models.weights import Weights, find_weights, quiet_transformers, read_model, read_tokenizer
 from metrist.train.batches import Shuffled
-from metrist.train.card import card
-from metrist.train.dataset import Material, described, gather
-from metrist.train.distributed import Ranks
-from metrist.train.examples import TokenPairs, encode
+from metrist.train.card import make_card
+from metrist.train.dataset import TextPairData, describe_file, load_text_pairs
+from metrist.train.distributed import ProcessGroup
+from metrist.train.examples import TokenPairs, encode_text_pairs
 from metrist.train.folder import TrainingFolder
 from metrist.train.recipe import Recipe
 from metrist.train.session import (
@@ -34,10 +34,10 @@ from metrist.train.session import (
     opened,
     usable,
 )
-from metrist.train.task import Watcher
+from metrist.train.task import TrainingCallback
 
 if TYPE_CHECKING:
-    from metrist.train.loop import Outcome, Training
+    from metrist.train.loop import Trainer, TrainingOutcome
 
 
 class TokenLoss:
@@ -69,7 +69,7 @@ PAIRS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class LikelihoodTask:
     """What the user asked for. `dev` names a file or a share of the pairs; `pairs` are drawn of the training data (0:
     all); `max_length` cuts texts at so many tokens (None: at what the model can take)."""
 
@@ -87,33 +87,33 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LikelihoodPlan:
     """What a training would do."""
 
-    material: Material
+    material: TextPairData
     train: TokenPairs
     dev: TokenPairs | None
     steps: int
 
 
-def plan(request: Request) -> Plan:
+def plan(request: LikelihoodTask) -> LikelihoodPlan:
     """Read and tokenise all, but load no weights; what the training would refuse is refused."""
-    torch_for("training a likelihood metric")
+    import_torch("training a likelihood metric")
     request = replace(request, recipe=alone(request.base, request.recipe))
     weights, material = base_weights(request.base), _gathered(request)
     usable(request.out, _asked(request, weights, material), resume=request.resume)
     return _planned(request, weights, material)
 
 
-def train(request: Request, watcher: Watcher | None = None) -> dict[str, Any]:
+def train(request: LikelihoodTask, watcher: TrainingCallback | None = None) -> dict[str, Any]:
     """Train, or go on with a training that was stopped, or find it done; gives the card. The model, its tokenizer and
     the card lie in `request.out`."""
-    torch_for("training a likelihood metric")
+    import_torch("training a likelihood metric")
     with joined(request.base, request.recipe, watcher) as together:
         return _train(replace(request, recipe=together.recipe), together)
 
 
-def _train(request: Request, together: Joined) -> dict[str, Any]:
+def _train(request: LikelihoodTask, together: Joined) -> dict[str, Any]:
     weights, material = base_weights(request.base), _gathered(request)
     with opened(request.out, _asked(request, weights, material), together, resume=request.resume) as done:
         if done is not None:
@@ -130,11 +130,11 @@ def _train(request: Request, together: Joined) -> dict[str, Any]:
         return TrainingFolder(request.out).card() or {}
 
 
-def _training(request: Request, weights: Weights, planned: Plan, together: Joined) -> Training:
+def _training(request: LikelihoodTask, weights: Weights, planned: LikelihoodPlan, together: Joined) -> Trainer:
     from metrist.train.checkpoints import Checkpoints
-    from metrist.train.loop import Training
+    from metrist.train.loop import Trainer
 
-    return Training(
+    return Trainer(
         model=_trainable(weights, request.base, together.ranks),
         objective=TokenLoss(),
         examples=planned.train,
@@ -147,14 +147,16 @@ def _training(request: Request, weights: Weights, planned: Plan, together: Joine
     )
 
 
-def _publish(request: Request, weights: Weights, planned: Plan, training: Training, outcome: Outcome) -> None:
+def _publish(
+    request: LikelihoodTask, weights: Weights, planned: LikelihoodPlan, training: Trainer, outcome: TrainingOutcome
+) -> None:
     """Put the model and its card into the folder, then clear up."""
     tokenizer = _tokenizer(weights, request.base)
     TrainingFolder(request.out).put_model(lambda into: _save(training.model, tokenizer, into))
-    made = card(
+    made = make_card(
         kind="likelihood",
         metric=f"bartscore(model={str(request.out)!r})",
-        fingerprint=find(Options(model=str(request.out))).fingerprint,
+        fingerprint=find_weights(Options(model=str(request.out))).fingerprint,
         base={"model": request.base.model, "revision": request.base.revision, "fingerprint": weights.fingerprint},
         data=_data(planned),
         figure=training.objective.figure,
@@ -165,7 +167,7 @@ def _publish(request: Request, weights: Weights, planned: Plan, training: Traini
     close(request.out, made, training, keep_checkpoints=request.keep_checkpoints)
 
 
-def _asked(request: Request, weights: Weights, material: Material) -> dict[str, Any]:
+def _asked(request: LikelihoodTask, weights: Weights, material: TextPairData) -> dict[str, Any]:
     """What decides the weights that come out. Names of files do not, nor how much is computed at once."""
     return {
         "kind": "likelihood",
@@ -179,31 +181,35 @@ def _asked(request: Request, weights: Weights, material: Material) -> dict[str, 
     }
 
 
-def _gathered(request: Request) -> Material:
-    return gather(request.data, request.dev, count=request.pairs, seed=request.recipe.seed, skip_bad=request.skip_bad)
+def _gathered(request: LikelihoodTask) -> TextPairData:
+    return load_text_pairs(
+        request.data, request.dev, count=request.pairs, seed=request.recipe.seed, skip_bad=request.skip_bad
+    )
 
 
-def _planned(request: Request, weights: Weights, material: Material) -> Plan:
+def _planned(request: LikelihoodTask, weights: Weights, material: TextPairData) -> LikelihoodPlan:
     tokenizer, config = _tokenizer(weights, request.base), _config(weights, request.base)
-    train = encode(tokenizer, config, material.train, request.max_length)
-    dev = encode(tokenizer, config, material.dev, request.max_length) if material.dev else None
-    return Plan(material=material, train=train, dev=dev, steps=request.recipe.epochs * _sampler(train, request).steps)
+    train = encode_text_pairs(tokenizer, config, material.train, request.max_length)
+    dev = encode_text_pairs(tokenizer, config, material.dev, request.max_length) if material.dev else None
+    return LikelihoodPlan(
+        material=material, train=train, dev=dev, steps=request.recipe.epochs * _sampler(train, request).steps
+    )
 
 
-def _sampler(examples: TokenPairs, request: Request) -> Shuffled:
+def _sampler(examples: TokenPairs, request: LikelihoodTask) -> Shuffled:
     recipe = request.recipe
     return Shuffled(lengths=examples.lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket)
 
 
 def _tokenizer(weights: Weights, options: Options) -> Any:
-    return told(read_tokenizer(weights, options), options)
+    return set_languages(read_tokenizer(weights, options), options)
 
 
 def _config(weights: Weights, options: Options) -> Any:
     from transformers import AutoConfig
 
     try:
-        with silent():
+        with quiet_transformers():
             config = AutoConfig.from_pretrained(
                 weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code
             )
@@ -217,17 +223,17 @@ def _config(weights: Weights, options: Options) -> Any:
     return config
 
 
-def _trainable(weights: Weights, options: Options, ranks: Ranks) -> Any:
+def _trainable(weights: Weights, options: Options, ranks: ProcessGroup) -> Any:
     return read_model("AutoModelForSeq2SeqLM", weights, options, learning_place(ranks)).requires_grad_(True)
 
 
 def _save(model: Any, tokenizer: Any, into: Path) -> None:
-    with silent():
+    with quiet_transformers():
         model.save_pretrained(into)
         tokenizer.save_pretrained(into)
 
 
-def _cut_remarks(planned: Plan) -> list[str]:
+def _cut_remarks(planned: LikelihoodPlan) -> list[str]:
     conditions, targets, tokens = planned.train.cut
     if not tokens:
         return []
@@ -237,11 +243,11 @@ def _cut_remarks(planned: Plan) -> list[str]:
     ]
 
 
-def _data(planned: Plan) -> dict[str, Any]:
+def _data(planned: LikelihoodPlan) -> dict[str, Any]:
     material, cut = planned.material, planned.train.cut
     return {
-        "files": [described(file) for file in material.files],
-        "dev_file": described(material.dev_file) if material.dev_file else None,
+        "files": [describe_file(file) for file in material.files],
+        "dev_file": describe_file(material.dev_file) if material.dev_file else None,
         "training_pairs": len(material.train),
         "pairs_not_drawn": material.left_out,
         "tokens": int(planned.train.lengths.sum()),

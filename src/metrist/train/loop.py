@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from metrist.errors import ModelError, RunError
-from metrist.models.batching import out_of_memory
-from metrist.models.devices import free
-from metrist.train.batches import Chosen, Sampler, by_length, parts
-from metrist.train.checkpoints import Checkpoints, Position
-from metrist.train.distributed import Ranks
+from metrist.models.batching import is_out_of_memory
+from metrist.models.devices import free_memory
+from metrist.train.batches import Chosen, Sampler, sort_by_length, split_parts
+from metrist.train.checkpoints import Checkpoints, TrainingState
+from metrist.train.distributed import ProcessGroup
 from metrist.train.recipe import Recipe, learning_rate
-from metrist.train.task import Batch, Evaluation, Examples, Objective, Progress, Silent, Watcher
+from metrist.train.task import Batch, Evaluation, Examples, NoCallback, Objective, TrainingCallback, TrainingProgress
 
 #: Losses are read so many steps apart: reading one makes the CPU wait for the GPU.
 _READ_EVERY = 10
@@ -36,7 +36,7 @@ _MAX_TOKENS = 4_096
 _T = TypeVar("_T")
 
 
-class Interrupted(KeyboardInterrupt):
+class TrainingInterrupted(KeyboardInterrupt):
     """The training was asked to stop, and did so after writing a checkpoint."""
 
     def __init__(self, step: int) -> None:
@@ -45,7 +45,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TrainingOutcome:
     """How a training went. `steps` may be fewer than planned when it stopped early; `best` is the evaluation whose
     weights the model has now (None without development data: then it has the last ones). `loss` is the mean of the
     last steps, None where another process computed them."""
@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Training:
+class Trainer:
     """A model, what it learns from, and how. `run()` trains it. `rates` are multiples of the recipe's learning rate for
     parameters whose names begin so."""
 
@@ -71,12 +71,12 @@ class Training:
     sampler: Sampler
     recipe: Recipe
     checkpoints: Checkpoints
-    ranks: Ranks
+    ranks: ProcessGroup
     dev: Examples | None = None
-    watcher: Watcher = field(default_factory=Silent)
+    watcher: TrainingCallback = field(default_factory=NoCallback)
     rates: Mapping[str, float] = field(default_factory=dict)
 
-    at: Position = field(init=False)
+    at: TrainingState = field(init=False)
     _optimizer: torch.optim.Optimizer = field(init=False)
     _drawn: Sequence[Chosen] = field(init=False, default=())
     _unread: list[Tensor] = field(init=False, default_factory=list)
@@ -88,7 +88,7 @@ class Training:
         """How many updates the recipe asks for."""
         return self.recipe.epochs * self.sampler.steps
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingOutcome:
         """Train from the latest checkpoint, or from the beginning, to the end; the model then has its best weights."""
         with _stop_requests() as asked, torch.random.fork_rng(self._cards()):
             self._begin()
@@ -108,7 +108,7 @@ class Training:
         self.model.to(self.ranks.device).train()
         self._optimizer = _adamw(self.model, self.recipe, self.rates)
         resumed = self.checkpoints.resume(self.model, self._optimizer, self.watcher.said)
-        self.at = resumed or Position(max_tokens=self.recipe.max_tokens or _MAX_TOKENS)
+        self.at = resumed or TrainingState(max_tokens=self.recipe.max_tokens or _MAX_TOKENS)
         # Asked for fewer after a stop: there was too little memory, perhaps, and nobody to say so.
         self.at.max_tokens = min(self.at.max_tokens, self.recipe.max_tokens or self.at.max_tokens)
         if self.ranks.is_first:
@@ -143,13 +143,13 @@ class Training:
         """The loss of this process's share of a batch, after its gradients were computed."""
         whole = float(self.examples.weights[chosen].sum())
         spaces = self.examples.spaces
-        mine = by_length(chosen, spaces)[self.ranks.rank :: self.ranks.world]
+        mine = sort_by_length(chosen, spaces)[self.ranks.rank :: self.ranks.world]
 
         def accumulate() -> Tensor:
             _seed(self.recipe.seed, self.at.step, self.ranks)
             self._optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=self.ranks.device)
-            for part in parts(mine, spaces, self.at.max_tokens):
+            for part in split_parts(mine, spaces, self.at.max_tokens):
                 batch = self._moved(self.examples, part)
                 with self._precision():
                     loss = self.objective.loss(self.model, batch).float() / whole
@@ -161,11 +161,11 @@ class Training:
 
     def _figure(self, dev: Examples) -> float:
         """The development figure of the weights as they are."""
-        mine = by_length(np.arange(len(dev.spaces)), dev.spaces)[self.ranks.rank :: self.ranks.world]
+        mine = sort_by_length(np.arange(len(dev.spaces)), dev.spaces)[self.ranks.rank :: self.ranks.world]
 
         def judge() -> Tensor:
             found = [torch.zeros(0)]
-            for part in parts(mine, dev.spaces, self.at.max_tokens):
+            for part in split_parts(mine, dev.spaces, self.at.max_tokens):
                 with self._precision():
                     found.append(self.objective.judge(self.model, self._moved(dev, part)).float().cpu())
             return torch.cat(found).double().sum()
@@ -190,7 +190,7 @@ class Training:
             try:
                 return work()
             except RuntimeError as fault:
-                if not out_of_memory(fault):
+                if not is_out_of_memory(fault):
                     raise
             # Outside of the handler: the exception itself would keep the tensors of the failed attempt alive.
             self._halve(lengths)
@@ -205,7 +205,7 @@ class Training:
             )
         self.at.max_tokens = at_once // 2
         self._optimizer.zero_grad(set_to_none=True)
-        free(torch.device(self.ranks.device))
+        free_memory(torch.device(self.ranks.device))
         self.watcher.said(
             f"out of memory: {self.at.max_tokens:,} tokens at once from now on; the gradients are the same"
         )
@@ -224,7 +224,7 @@ class Training:
         if keeping:
             self._keep()
         if stop and not at_end:
-            raise Interrupted(step)
+            raise TrainingInterrupted(step)
 
     def _is_judged(self, step: int) -> bool:
         return self.dev is not None and (
@@ -245,7 +245,7 @@ class Training:
                 raise RunError(_not_finite(step, loss, norm, self.checkpoints))
         self._loss = sum(loss for loss, _ in read) / len(read)
         self.watcher.moved(
-            Progress(
+            TrainingProgress(
                 step=self.at.step,
                 steps=self.steps,
                 loss=self._loss,
@@ -282,8 +282,8 @@ class Training:
         kind = torch.device(self.ranks.device).type
         return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.recipe.dtype == "bfloat16")
 
-    def _outcome(self) -> Outcome:
-        return Outcome(
+    def _outcome(self) -> TrainingOutcome:
+        return TrainingOutcome(
             steps=self.at.step,
             planned=self.steps,
             tokens=self.at.tokens,
@@ -311,7 +311,7 @@ def _adamw(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> torch.opti
     return torch.optim.AdamW(told, lr=recipe.lr, fused=fused or None)
 
 
-def _seed(seed: int, step: int, ranks: Ranks) -> None:
+def _seed(seed: int, step: int, ranks: ProcessGroup) -> None:
     """Dropout of each step and process has its own seed: nothing depends on what was drawn before."""
     made = int(np.random.SeedSequence([seed, step, ranks.rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
     # Told to all devices, a seed costs a processor that has no card a picture of the stack.

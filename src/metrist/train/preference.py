@@ -13,23 +13,23 @@ import numpy as np
 
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, RunError
-from metrist.models.devices import Options, torch_for
-from metrist.models.reward_layout import Layout, RewardSettings, bare_ids
-from metrist.models.weights import Weights, find, read_shape, read_tokenizer
-from metrist.train.batches import Balanced, Sampler, Shuffled, parts
-from metrist.train.card import card
-from metrist.train.dataset import with_missing_instructions
-from metrist.train.examples import AnswerPairs, accuracy, encode_answer_pairs, score_pairs
+from metrist.models.devices import Options, import_torch
+from metrist.models.reward_layout import Layout, RewardSettings, token_encoder
+from metrist.models.weights import Weights, find_weights, read_shape, read_tokenizer
+from metrist.train.batches import Balanced, Sampler, Shuffled, split_parts
+from metrist.train.card import make_card
+from metrist.train.dataset import fill_instructions
+from metrist.train.examples import AnswerPairs, accuracy_by_criterion, encode_answer_pairs, score_pairs
 from metrist.train.folder import TrainingFolder
 from metrist.train.recipe import Recipe
 from metrist.train.session import Joined, alone, base_weights, close, deciding, joined, learning_place, opened, usable
-from metrist.train.task import Batch, Watcher
+from metrist.train.task import Batch, TrainingCallback
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from metrist.models.reward_model import PairwiseRewardModel, TorchReward
-    from metrist.train.loop import Outcome, Training
+    from metrist.train.loop import Trainer, TrainingOutcome
 
 
 class PairLoss:
@@ -85,7 +85,7 @@ _LINE_LR = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PreferenceTask:
     """What the user asked for. `balance` is what a criterion's share of the training grows with: its number of pairs to
     this power. Pairs of certainty .5 are ties, dropped or learned as such. `regression` weighs the error of ratings
     beside the loss of pairs; `head_lr` is a learning rate for the last layer alone. `data` and `licence` are what the
@@ -120,7 +120,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PreferencePlan:
     """What a training would do. `padding` is the share of an epoch's computed tokens that are padding; `ties` are pairs
     left out of training and of development."""
 
@@ -146,29 +146,29 @@ class Plan:
         return said
 
 
-def plan(request: Request) -> Plan:
+def plan(request: PreferenceTask) -> PreferencePlan:
     """Tokenise all, but load no weights; what the training would refuse is refused."""
-    torch_for("training a preference metric")
+    import_torch("training a preference metric")
     request = _complete(request, alone(request.base, request.recipe))
     weights = base_weights(request.base)
     usable(request.out, _asked(request, weights), resume=request.resume)
     return _planned(request, weights)
 
 
-def train(request: Request, watcher: Watcher | None = None) -> dict[str, Any]:
+def train(request: PreferenceTask, watcher: TrainingCallback | None = None) -> dict[str, Any]:
     """Train, or go on with a training that was stopped, or find it done; gives the card. The model, its tokenizer and
     the card lie in `request.out`. Pairs without an instruction get that of their criterion, where metrist knows it."""
-    torch_for("training a preference metric")
+    import_torch("training a preference metric")
     with joined(request.base, request.recipe, watcher) as together:
         return _train(_complete(request, together.recipe), together)
 
 
-def _complete(request: Request, recipe: Recipe) -> Request:
-    train, dev = with_missing_instructions(request.train), with_missing_instructions(request.dev)
+def _complete(request: PreferenceTask, recipe: Recipe) -> PreferenceTask:
+    train, dev = fill_instructions(request.train), fill_instructions(request.dev)
     return replace(request, recipe=recipe, train=train, dev=dev)
 
 
-def _train(request: Request, together: Joined) -> dict[str, Any]:
+def _train(request: PreferenceTask, together: Joined) -> dict[str, Any]:
     weights = base_weights(request.base)
     with opened(request.out, _asked(request, weights), together, resume=request.resume) as done:
         if done is not None:
@@ -185,15 +185,17 @@ def _train(request: Request, together: Joined) -> dict[str, Any]:
         return TrainingFolder(request.out).card() or {}
 
 
-def _training(request: Request, weights: Weights, planned: Plan, together: Joined) -> Training:
-    from metrist.models.reward_model import PairwiseRewardModel, begun
+def _training(request: PreferenceTask, weights: Weights, planned: PreferencePlan, together: Joined) -> Trainer:
+    from metrist.models.reward_model import PairwiseRewardModel, init_reward_model
     from metrist.train.checkpoints import Checkpoints
-    from metrist.train.loop import Training
+    from metrist.train.loop import Trainer
 
     recipe = request.recipe
-    reward = begun(weights, request.base, learning_place(together.ranks), planned.settings.pooling, recipe.seed)
+    reward = init_reward_model(
+        weights, request.base, learning_place(together.ranks), planned.settings.pooling, recipe.seed
+    )
     judged = len(set(planned.dev.criteria)) if planned.dev else 1
-    return Training(
+    return Trainer(
         model=PairwiseRewardModel(reward, ratings=request.regression > 0),
         objective=PairLoss(regression=request.regression, criteria=judged),
         examples=planned.train,
@@ -207,24 +209,26 @@ def _training(request: Request, weights: Weights, planned: Plan, together: Joine
     )
 
 
-def _rates(request: Request) -> dict[str, float]:
+def _rates(request: PreferenceTask) -> dict[str, float]:
     """What learns faster than the body: the head where asked for, and the line from rewards to ratings, which begins
     anywhere."""
     rates = {"line": _LINE_LR / request.recipe.lr}
     return rates if request.head_lr is None else {**rates, "reward.head.": request.head_lr / request.recipe.lr}
 
 
-def _publish(request: Request, weights: Weights, planned: Plan, training: Training, outcome: Outcome) -> None:
+def _publish(
+    request: PreferenceTask, weights: Weights, planned: PreferencePlan, training: Trainer, outcome: TrainingOutcome
+) -> None:
     """Put the model and its card into the folder, then clear up."""
     tokenizer = read_tokenizer(weights, request.base)
     reward = _scoring(request, weights, planned, training, tokenizer)
     settings = _measured(request, reward)
     TrainingFolder(request.out).put_model(lambda into: reward.model.save(into, tokenizer, settings))
     dev = _without_ties(request.dev)
-    made = card(
+    made = make_card(
         kind="preference",
         metric=_metric(request.out, settings),
-        fingerprint=find(Options(model=str(request.out))).fingerprint,
+        fingerprint=find_weights(Options(model=str(request.out))).fingerprint,
         base={"model": request.base.model, "revision": request.base.revision, "fingerprint": weights.fingerprint},
         data={**request.data, **_data(planned, settings)},
         figure=training.objective.figure,
@@ -232,21 +236,23 @@ def _publish(request: Request, weights: Weights, planned: Plan, training: Traini
         outcome=outcome,
         ranks=training.ranks,
         choices=_choices(request, settings),
-        by_criterion=accuracy(dev, score_pairs(reward, dev)) if dev else None,
+        by_criterion=accuracy_by_criterion(dev, score_pairs(reward, dev)) if dev else None,
         licence=request.licence,
     )
     close(request.out, made, training, keep_checkpoints=request.keep_checkpoints)
 
 
-def _scoring(request: Request, weights: Weights, planned: Plan, training: Training, tokenizer: Any) -> TorchReward:
+def _scoring(
+    request: PreferenceTask, weights: Weights, planned: PreferencePlan, training: Trainer, tokenizer: Any
+) -> TorchReward:
     """What was trained, as it will score: in float32."""
-    from metrist.models.reward_model import ready
+    from metrist.models.reward_model import make_torch_reward
 
     place = replace(learning_place(training.ranks), tokens=request.recipe.max_tokens or training.at.max_tokens)
-    return ready(training.model.reward, tokenizer, planned.settings, place, weights, request.base)
+    return make_torch_reward(training.model.reward, tokenizer, planned.settings, place, weights, request.base)
 
 
-def _measured(request: Request, reward: TorchReward) -> RewardSettings:
+def _measured(request: PreferenceTask, reward: TorchReward) -> RewardSettings:
     """The settings with what is known of the model now: where its rewards lie, and what it learned."""
     pairs = _learned(request)
     if len(pairs) > _MEASURED:
@@ -283,7 +289,7 @@ def _metric(out: Path, settings: RewardSettings) -> str:
     return f"preference(model={str(out)!r}, criterion={next(iter(settings.criteria))!r})"
 
 
-def _asked(request: Request, weights: Weights) -> dict[str, Any]:
+def _asked(request: PreferenceTask, weights: Weights) -> dict[str, Any]:
     """What decides the weights that come out. Names of files do not, nor how much is computed at once."""
     return {
         "kind": "preference",
@@ -317,17 +323,17 @@ def _digest(pairs: Sequence[GoodBad]) -> str:
     return total.hexdigest()
 
 
-def _planned(request: Request, weights: Weights) -> Plan:
-    from metrist.models.reward_model import padding_of, pooling_of, settings_of
+def _planned(request: PreferenceTask, weights: Weights) -> PreferencePlan:
+    from metrist.models.reward_model import make_settings, padding_id, resolve_pooling
 
     train, dev = _learned(request), _without_ties(request.dev)
     _check(request, train, dev)
     tokenizer, shape = read_tokenizer(weights, request.base), read_shape(weights, request.base)
-    settings = settings_of(shape, tokenizer, request.layout, pooling_of(weights, request.pooling))
-    tokens, pad = bare_ids(tokenizer), padding_of(shape.config, tokenizer)
+    settings = make_settings(shape, tokenizer, request.layout, resolve_pooling(weights, request.pooling))
+    tokens, pad = token_encoder(tokenizer), padding_id(shape.config, tokenizer)
     examples = encode_answer_pairs(tokens, settings, pad, train)
     sampler = _sampler(examples, request)
-    return Plan(
+    return PreferencePlan(
         settings=settings,
         train=examples,
         dev=encode_answer_pairs(tokens, settings, pad, dev) if dev else None,
@@ -338,7 +344,7 @@ def _planned(request: Request, weights: Weights) -> Plan:
     )
 
 
-def _learned(request: Request) -> list[GoodBad]:
+def _learned(request: PreferenceTask) -> list[GoodBad]:
     return list(request.train) if request.ties == "soft" else _without_ties(request.train)
 
 
@@ -346,7 +352,7 @@ def _without_ties(pairs: Sequence[GoodBad]) -> list[GoodBad]:
     return [pair for pair in pairs if pair.certainty != 0.5]
 
 
-def _check(request: Request, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -> None:
+def _check(request: PreferenceTask, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -> None:
     if not train:
         why = f": all {len(request.train):,} are ties, which --ties soft learns from" if request.train else ""
         raise InputError(f"there are no pairs to train on{why}")
@@ -357,7 +363,7 @@ def _check(request: Request, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -
         raise InputError("no pair has ratings ('good_rank', 'bad_rank') for --regression to learn; leave it out")
 
 
-def _sampler(examples: AnswerPairs, request: Request) -> Sampler:
+def _sampler(examples: AnswerPairs, request: PreferenceTask) -> Sampler:
     recipe = request.recipe
     how: dict[str, Any] = {"batch": recipe.batch, "seed": recipe.seed, "bucket": recipe.bucket}
     if request.balance == 1:
@@ -369,12 +375,12 @@ def _padding(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
     """The share of padding among the tokens that the first epoch computes."""
     batches = sampler.batches(0)
     at_once = recipe.max_tokens or int(examples.spaces.sum())
-    cut = [part for batch in batches for part in parts(batch, examples.spaces, at_once)]
+    cut = [part for batch in batches for part in split_parts(batch, examples.spaces, at_once)]
     computed = sum(map(examples.padded_tokens, cut))
     return 1 - float(examples.lengths[np.concatenate(batches)].sum()) / computed
 
 
-def _data(planned: Plan, settings: RewardSettings) -> dict[str, Any]:
+def _data(planned: PreferencePlan, settings: RewardSettings) -> dict[str, Any]:
     dev = Counter(planned.dev.criteria if planned.dev else ())
     sizes = Counter(planned.train.criteria)
     draws = planned.sampler.draws if isinstance(planned.sampler, Balanced) else sizes
@@ -398,7 +404,7 @@ def _data(planned: Plan, settings: RewardSettings) -> dict[str, Any]:
     }
 
 
-def _choices(request: Request, settings: RewardSettings) -> dict[str, Any]:
+def _choices(request: PreferenceTask, settings: RewardSettings) -> dict[str, Any]:
     """What was chosen beside the recipe, for the card."""
     return {
         "pooling": settings.pooling,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from metrist.errors import RunError
-from metrist.models.devices import Options, place
-from metrist.train.distributed import Ranks
+from metrist.models.devices import Options, resolve_placement
+from metrist.train.distributed import ProcessGroup
 
 Schedule = Literal["linear", "cosine", "constant"]
 TrainingDtype = Literal["auto", "float32", "bfloat16"]
@@ -73,12 +73,12 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
 # What a recipe leaves to the device, decided.
 
 
-def settled(recipe: Recipe, base: Options, ranks: Ranks) -> Recipe:
+def settled(recipe: Recipe, base: Options, ranks: ProcessGroup) -> Recipe:
     """The recipe with a dtype and a number of tokens that suit the device the base model is trained on."""
     import torch
 
     # Learning keeps what scoring throws away, and takes about twice the room.
-    tokens = recipe.max_tokens or max(1, place(base).tokens // 2)
+    tokens = recipe.max_tokens or max(1, resolve_placement(base).tokens // 2)
     on_card = torch.device(ranks.device).type == "cuda" and torch.cuda.is_bf16_supported()
     dtype = recipe.dtype if recipe.dtype != "auto" else "bfloat16" if on_card else "float32"
     return replace(recipe, max_tokens=tokens, dtype=dtype)

@@ -13,55 +13,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import ModelError, RunError
-from metrist.models.devices import Options, Place, place
-from metrist.models.weights import Weights, find
-from metrist.train.card import page
+from metrist.models.devices import Options, Placement, resolve_placement
+from metrist.models.weights import Weights, find_weights
+from metrist.train.card import render_card
 from metrist.train.checkpoints import Checkpoints
-from metrist.train.distributed import Ranks, join
-from metrist.train.folder import TrainingFolder, own_folder
+from metrist.train.distributed import ProcessGroup, join_processes
+from metrist.train.folder import TrainingFolder, lock_folder
 from metrist.train.recipe import Recipe, settled
-from metrist.train.task import Silent, Watcher
+from metrist.train.task import NoCallback, TrainingCallback
 
 if TYPE_CHECKING:
-    from metrist.train.loop import Training
+    from metrist.train.loop import Trainer
 
 
 class Joined(NamedTuple):
     """The processes of a training, its recipe as it suits their device, and who is told of it in this process."""
 
-    ranks: Ranks
+    ranks: ProcessGroup
     recipe: Recipe
-    watcher: Watcher
+    watcher: TrainingCallback
 
 
 @contextmanager
-def joined(base: Options, recipe: Recipe, watcher: Watcher | None) -> Iterator[Joined]:
+def joined(base: Options, recipe: Recipe, watcher: TrainingCallback | None) -> Iterator[Joined]:
     """Train together with the processes that this one was started with."""
-    ranks = join(str(place(base).device))
+    ranks = join_processes(str(resolve_placement(base).device))
     try:
-        yield Joined(ranks, settled(recipe, base, ranks), watcher if watcher and ranks.is_first else Silent())
+        yield Joined(ranks, settled(recipe, base, ranks), watcher if watcher and ranks.is_first else NoCallback())
     finally:
         ranks.leave()
 
 
 def alone(base: Options, recipe: Recipe) -> Recipe:
     """The recipe as it suits the device of a process on its own."""
-    return settled(recipe, base, Ranks(device=str(place(base).device)))
+    return settled(recipe, base, ProcessGroup(device=str(resolve_placement(base).device)))
 
 
 def base_weights(options: Options) -> Weights:
     """Where the base model lies."""
-    weights = find(options)
+    weights = find_weights(options)
     if weights.plain:
         raise ModelError(f"{options.model} is in a form that can only score; give the model it was made from as --base")
     return weights
 
 
-def learning_place(ranks: Ranks) -> Place:
+def learning_place(ranks: ProcessGroup) -> Placement:
     """Where a model that learns is: on this process's device, in float32."""
     import torch
 
-    return Place(device=torch.device(ranks.device), dtype=torch.float32, tokens=1)
+    return Placement(device=torch.device(ranks.device), dtype=torch.float32, tokens=1)
 
 
 def deciding(recipe: Recipe) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def opened(out: Path, asked: Mapping[str, Any], together: Joined, *, resume: boo
     if done is not None:
         yield done  # Nothing will be written: such a folder need not be writable.
         return
-    with own_folder(out, ranks):
+    with lock_folder(out, ranks):
         folder.check(asked)  # Once more: until now another process may have worked here.
         done = folder.card()
         if done is None and folder.is_begun and not Checkpoints(folder.checkpoints).steps():
@@ -98,8 +98,8 @@ def opened(out: Path, asked: Mapping[str, Any], together: Joined, *, resume: boo
         yield done
 
 
-def close(out: Path, made: Mapping[str, Any], training: Training, *, keep_checkpoints: bool) -> None:
+def close(out: Path, made: Mapping[str, Any], training: Trainer, *, keep_checkpoints: bool) -> None:
     """Put the card beside the model, then clear up."""
-    TrainingFolder(out).put_card(made, page(made))
+    TrainingFolder(out).put_card(made, render_card(made))
     if not keep_checkpoints:
         training.checkpoints.remove()

@@ -64,7 +64,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class TrainingProgress:
     """How far it has come. `loss` is the mean over the latest steps, `tokens` counts those learned from so far."""
 
     step: int
@@ -74,20 +74,20 @@ class Progress:
     tokens: int
 
 
-class Watcher(Protocol):
+class TrainingCallback(Protocol):
     """Told of what happens, in the process that trains."""
 
-    def moved(self, progress: Progress) -> None: ...
+    def moved(self, progress: TrainingProgress) -> None: ...
 
     def evaluated(self, evaluation: Evaluation, name: str) -> None: ...
 
     def said(self, remark: str) -> None: ...
 
 
-class Silent:
+class NoCallback:
     """Watches nothing."""
 
-    def moved(self, progress: Progress) -> None:
+    def moved(self, progress: TrainingProgress) -> None:
         pass
 
     def evaluated(self, evaluation: Evaluation, name: str) -> None:

@@ -28,7 +28,7 @@ from metrist.studies.heap.jobs import Answers, Job, Order, Result, Settings, job
 from metrist.studies.heap.study import Study, found_in, paper_change, run
 from metrist.studies.heap.tables import clusters
 from metrist.train.recipe import Recipe
-from metrist.train.task import Watcher
+from metrist.train.task import TrainingCallback
 
 
 class Told(Silent):
@@ -235,7 +235,7 @@ def test_one_failure_does_not_stop_the_others(study: Study) -> None:
 def test_a_fault_of_any_kind_does_not_stop_the_others(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     real = worker_pool.run
 
-    def faulty(order: Order, watcher: Watcher) -> Result:
+    def faulty(order: Order, watcher: TrainingCallback) -> Result:
         if order.job.target == "AG":
             raise ValueError("no such tensor")
         return real(order, watcher)
@@ -304,7 +304,7 @@ def test_each_criterion_may_have_its_own_paraphrase(study: Study, monkeypatch: p
     """Trainings are faked: AG does best with its second paraphrase, AV with its first."""
     asked: list[dict[str, int]] = []
 
-    def fake(order: Order, _watcher: Watcher) -> None:
+    def fake(order: Order, _watcher: TrainingCallback) -> None:
         numbers = order.settings.instructions
         if order.side == "dev":
             asked.append(dict(numbers))

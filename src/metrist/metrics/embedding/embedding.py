@@ -72,7 +72,7 @@ class Embedding(Neural):
 
     def encoder(self) -> EncoderModel:
         """The model, loaded at most once a process."""
-        return loading.encoder(self.options)
+        return loading.load_encoder(self.options)
 
     def states(self, shard: Shard, texts: list[str]) -> States:
         """The texts' vectors, shared by all metrics of the shard that ask for the same."""

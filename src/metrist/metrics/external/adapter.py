@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 from metrist.errors import ModelError
 from metrist.metrics.base import Metric, check_choice, check_within
 from metrist.metrics.shard import Shard
-from metrist.models.weights import digest_of
+from metrist.models.weights import file_digest
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import FailureKind, Score, Scores
@@ -341,7 +341,7 @@ def _weights(checkpoint: str | None) -> Mapping[str, str]:
         return {}
     place = Path(checkpoint).resolve()
     files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.is_file())
-    total = hashlib.sha256("".join(f"{file.relative_to(place)} {digest_of(file)}\n" for file in files).encode())
+    total = hashlib.sha256("".join(f"{file.relative_to(place)} {file_digest(file)}\n" for file in files).encode())
     return {"weights": total.hexdigest()[:12]}
 
 

@@ -111,7 +111,7 @@ class GptScore(Neural):
     def score(self, shard: Shard) -> Scores:
         if not len(shard):
             return Scores.of([])
-        model = loading.causal(self.options) if self.kind == "causal" else loading.seq2seq(self.options)
+        model = loading.load_causal(self.options) if self.kind == "causal" else loading.load_seq2seq(self.options)
         pairs = asked(shard.records, self.direction)
         scorings = self._laid_out(pairs, model)
         answers = ask(model, scorings.texts, max_tokens=self.max_tokens, tokens=shard.tokens)

@@ -33,7 +33,7 @@ from metrist.metrics.model_metric import CUT, Neural
 from metrist.metrics.shard import Shard
 from metrist.metrics.token_weights import Rarity, Weighting, fingerprint, texts_of, weigher
 from metrist.models.devices import Options
-from metrist.models.loading import seq2seq
+from metrist.models.loading import load_seq2seq
 from metrist.models.protocols import LikelihoodModel
 from metrist.records import Need, Record
 from metrist.scores import Failure, Scores
@@ -146,7 +146,7 @@ class Likelihood(Neural):
         return [*super().remarks(scores), *([said] if split else [])]
 
     def _found(self, records: Sequence[Record], *, tokens: bool) -> _Found:
-        model = seq2seq(self.options)
+        model = load_seq2seq(self.options)
         pairs = asked(records, self.direction)
         scorings = lay_out(pairs, self._frame(model))
         answers = ask(model, scorings.texts, max_tokens=self.max_tokens, weigh=self._weigh(model), tokens=tokens)
@@ -225,7 +225,7 @@ def _placed(size: int, found: _Found, parts: Mapping[str, Numbers], readings: Ma
 
 @lru_cache(maxsize=4)
 def _rarity(options: Options, path: str, _content: str) -> Rarity:
-    model = seq2seq(options)
+    model = load_seq2seq(options)
     return Rarity.of(model.pieces(text) for text in texts_of(path))
 
 

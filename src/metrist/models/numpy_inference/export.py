@@ -16,7 +16,7 @@ import numpy as np
 from metrist.errors import ModelError, RunError, SpecError
 from metrist.models.numpy_inference import quantization as folders
 from metrist.models.numpy_inference.bert import Sizes as BertSizes
-from metrist.models.numpy_inference.quantization import Floats, write
+from metrist.models.numpy_inference.quantization import Floats, write_arrays
 from metrist.models.numpy_inference.scorers import ARCHITECTURE as BERT_REWARD
 from metrist.models.numpy_inference.t5 import Sizes as T5Sizes
 from metrist.models.reward_layout import HEAD, RewardSettings
@@ -25,7 +25,7 @@ from metrist.models.reward_layout import HEAD, RewardSettings
 TRAINING = "training.json"
 
 
-def check_place(source: Path, out: Path) -> None:
+def check_destination(source: Path, out: Path) -> None:
     """Refuse a place where the new model would spoil another one."""
     if out.resolve() == source.resolve():
         raise RunError(f"{out} is the folder of the model itself; give another one for the exported model")
@@ -36,13 +36,13 @@ def check_place(source: Path, out: Path) -> None:
 
 
 @contextmanager
-def whole_folder(out: Path) -> Iterator[Path]:
+def atomic_folder(out: Path) -> Iterator[Path]:
     """A folder to write into, whose files move to `out` when the block ends well. Other files there stay."""
     # A link keeps pointing where it points.
     place = out.resolve()
     part = place.with_name(f".{place.name[:100]}.{secrets.token_hex(6)}.part")
     try:
-        with disk_faults():
+        with translate_disk_errors():
             part.mkdir(parents=True)
             yield part
             _move(part, place)
@@ -62,7 +62,7 @@ def _move(part: Path, place: Path) -> None:
 
 
 @contextmanager
-def disk_faults() -> Iterator[None]:
+def translate_disk_errors() -> Iterator[None]:
     """What safetensors says of a disk that is full, as what it is."""
     from safetensors import SafetensorError
 
@@ -86,12 +86,12 @@ _CARDS = ("card.md", "card.json")
 def export_t5(source: Path, out: Path, depths: Depths, **facts: Any) -> Path:
     """A T5 with gated GELU as a folder in metrist's form. `facts` are further keys of its configuration, such as
     `max_tokens` and `condition_template`."""
-    check_place(source, out)
+    check_destination(source, out)
     given = _read_t5_config(source)
     sizes = {name: given[name] for name in T5Sizes.__dataclass_fields__}
     config = {"architecture": "t5", **sizes, "eos_token_id": given["eos_token_id"], "max_tokens": 1024, **facts}
     arrays = _t5_arrays(source, given)
-    with whole_folder(out) as part:
+    with atomic_folder(out) as part:
         _write(source, part, config, arrays, depths)
     return out
 
@@ -100,7 +100,7 @@ def export_reward(source: Path, out: Path, bits: int | None = 8, group: int | No
     """A BERT that was trained on preferences as a folder in metrist's form: what `RewardModel.save` wrote, its matrices
     in so many bits with a scale for each `group` of columns (None: for each row). `bits=None` keeps float32. Its cards
     go with it."""
-    check_place(source, out)
+    check_destination(source, out)
     given = _read_bert_config(source)
     settings = RewardSettings.read(source, str(source))
     config = {"architecture": BERT_REWARD, **{name: given[name] for name in BertSizes.__dataclass_fields__}, **facts}
@@ -111,7 +111,7 @@ def export_reward(source: Path, out: Path, bits: int | None = 8, group: int | No
         raise SpecError(f"groups of {group} columns do not divide this model's {uneven[0]}; give a group that does")
     # Position tables and the head are a hundredth of the file, and every token goes through them.
     exact = ("head.weight", "embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight")
-    with whole_folder(out) as part:
+    with atomic_folder(out) as part:
         _write(source, part, config, arrays, lambda name: None if bits is None or name in exact else (bits, group))
         settings.write(part)
         for card in (source / name for name in _CARDS):
@@ -122,7 +122,7 @@ def export_reward(source: Path, out: Path, bits: int | None = 8, group: int | No
 
 def _write(source: Path, out: Path, config: Mapping[str, Any], arrays: Mapping[str, Floats], depths: Depths) -> None:
     chosen = {name: depths(name) for name, array in arrays.items() if array.ndim == 2}
-    write(out / folders.WEIGHTS, arrays, {name: depth for name, depth in chosen.items() if depth is not None})
+    write_arrays(out / folders.WEIGHTS, arrays, {name: depth for name, depth in chosen.items() if depth is not None})
     shutil.copyfile(_there(source, folders.TOKENIZER), out / folders.TOKENIZER)
     text = json.dumps({"metrist_format": folders.FORMAT, **config}, indent=2, ensure_ascii=False)
     (out / folders.CONFIG).write_text(text + "\n", encoding="utf-8")

@@ -29,7 +29,7 @@ _UNIT = np.float32(2**-10)
 _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
 
 
-def quantise(matrix: Floats, bits: int = 8, group: int | None = None) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+def quantize(matrix: Floats, bits: int = 8, group: int | None = None) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
     """Whole numbers of so many bits, symmetric around 0, and the scale of every group of columns (None: a row's).
 
     A scale that cuts off the largest weights can round all others better: the one with the least squared error is
@@ -58,7 +58,7 @@ def _rounded(grouped: Floats, scale: NDArray[np.float16], largest: int) -> Float
     return np.clip(np.rint(grouped / np.where(steps > 0, steps, 1)), -largest, largest)
 
 
-def dequantise(whole: NDArray[np.int8], scale: NDArray[np.float16]) -> Floats:
+def dequantize(whole: NDArray[np.int8], scale: NDArray[np.float16]) -> Floats:
     """The matrix that the whole numbers and their scales stand for."""
     rows, columns = whole.shape
     grouped = whole.reshape(rows, scale.shape[1], -1).astype(np.float32)
@@ -66,13 +66,13 @@ def dequantise(whole: NDArray[np.int8], scale: NDArray[np.float16]) -> Floats:
     return grouped.reshape(rows, columns)
 
 
-def packed(whole: NDArray[np.int8], bits: int) -> NDArray[np.uint8]:
+def pack_bits(whole: NDArray[np.int8], bits: int) -> NDArray[np.uint8]:
     """The numbers as bit planes, [bits, an eighth of their count]: the lowest bit of all, then the next, ..."""
     shifted = (whole.ravel().astype(np.int16) + 2 ** (bits - 1)).astype(np.uint8)
     return np.stack([np.packbits(shifted >> bit & 1) for bit in range(bits)])
 
 
-def unpacked(planes: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.int8]:
+def unpack_bits(planes: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.int8]:
     """The numbers of bit planes."""
     total = np.zeros(shape[0] * shape[1], np.uint8)
     for bit, plane in enumerate(planes):
@@ -81,7 +81,7 @@ def unpacked(planes: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.in
     return signed.reshape(shape)
 
 
-def write(path: Path, matrices: Mapping[str, Floats], bits: Mapping[str, tuple[int, int | None]]) -> None:
+def write_arrays(path: Path, matrices: Mapping[str, Floats], bits: Mapping[str, tuple[int, int | None]]) -> None:
     """All arrays into one file: those that `bits` names in so many bits and groups, the others as float32."""
     from safetensors.numpy import save_file
 
@@ -91,15 +91,15 @@ def write(path: Path, matrices: Mapping[str, Floats], bits: Mapping[str, tuple[i
             stored[name] = np.ascontiguousarray(matrix, np.float32)
             continue
         depth, group = bits[name]
-        whole, stored[name + SCALE] = quantise(matrix, depth, group)
-        stored[name] = whole if depth == 8 else packed(whole, depth)
+        whole, stored[name + SCALE] = quantize(matrix, depth, group)
+        stored[name] = whole if depth == 8 else pack_bits(whole, depth)
         if depth != 8:
             stored[name + SHAPE] = np.array(matrix.shape, np.int64)
     save_file(stored, str(path))
     path.chmod(0o644)  # The package writes files that only their owner can read; these are for all.
 
 
-def read(path: Path) -> dict[str, Floats]:
+def read_arrays(path: Path) -> dict[str, Floats]:
     """Every array of a file that `write` wrote, as float32."""
     try:
         from safetensors import SafetensorError
@@ -139,8 +139,8 @@ def _read_one(name: str, stored: Mapping[str, NDArray[np.generic]]) -> Floats:
     if scale.ndim != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % scale.shape[1]:
         raise ValueError(f"{name + SCALE!r} has the shape {scale.shape}, which does not fit a matrix of {shape}")
     if name + SHAPE in stored:
-        return dequantise(unpacked(array.astype(np.uint8), shape), scale)
-    return dequantise(array.astype(np.int8), scale)
+        return dequantize(unpack_bits(array.astype(np.uint8), shape), scale)
+    return dequantize(array.astype(np.int8), scale)
 
 
 def _whole_shape(name: str, array: NDArray[np.generic], said: NDArray[np.generic] | None) -> tuple[int, int]:

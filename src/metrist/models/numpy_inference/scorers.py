@@ -15,12 +15,20 @@ from metrist.models.devices import batch_tokens
 from metrist.models.numpy_inference import quantization as folders
 from metrist.models.numpy_inference import threads
 from metrist.models.numpy_inference.bert import Bert, Sizes, check_shape
-from metrist.models.numpy_inference.quantization import Floats, read, remedy
+from metrist.models.numpy_inference.quantization import Floats, read_arrays, remedy
 from metrist.models.numpy_inference.t5 import T5
 from metrist.models.numpy_inference.t5 import Sizes as Sizes_t5
 from metrist.models.protocols import Likelihoods, Rewards
 from metrist.models.reward_layout import NAME as SETTINGS
-from metrist.models.reward_layout import Judged, Laid, Pooling, RewardSettings, bare_ids, lay_out, unknown_id
+from metrist.models.reward_layout import (
+    Pooling,
+    RewardInput,
+    RewardRows,
+    RewardSettings,
+    build_rows,
+    token_encoder,
+    unknown_id,
+)
 from metrist.models.weights import Weights
 
 ARCHITECTURE = "bert-reward"
@@ -30,14 +38,14 @@ _BUDGET = 512
 _LEAST = 128
 
 
-class PlainReward:
+class NumpyReward:
     """A BERT with a reward's head in metrist's own form. Equal answers are computed once."""
 
     def __init__(self, weights: Weights) -> None:
         """The model of a folder; a fault in it is a ModelError that names the file."""
         config = folders.read_config(weights.folder, ARCHITECTURE)
         settings = RewardSettings.read(weights.folder, weights.name)
-        arrays = read(weights.folder / folders.WEIGHTS)
+        arrays = read_arrays(weights.folder / folders.WEIGHTS)
         tokenizer = folders.read_tokenizer(weights.folder)
         file = folders.CONFIG
         try:
@@ -57,7 +65,7 @@ class PlainReward:
             raise ModelError(f"{weights.folder / file}: {fault}; {remedy(weights.folder)}") from None
         room = min(settings.layout.max_length or sizes.max_position_embeddings, sizes.max_position_embeddings)
         self.settings = replace(settings, layout=replace(settings.layout, max_length=room))
-        self._encode, self._unknown = bare_ids(tokenizer), unknown_id(tokenizer)
+        self._encode, self._unknown = token_encoder(tokenizer), unknown_id(tokenizer)
         self._fingerprint = weights.fingerprint
 
     @property
@@ -65,27 +73,29 @@ class PlainReward:
         """The folder's hash covers weights, tokenizer and settings."""
         return {"weights": self._fingerprint, "dtype": "float32", "runs_on": "numpy"}
 
-    def rewards(self, judged: Sequence[Judged]) -> Rewards:
+    def rewards(self, judged: Sequence[RewardInput]) -> Rewards:
         """One reward per answer, in the order given, within 1e-5 of each other whatever else is judged with it."""
         number = {one: at for at, one in enumerate(dict.fromkeys(judged))}
-        laid = lay_out(self._encode, self.settings.frame, self.settings.layout, list(number), self._unknown)
+        laid = build_rows(self._encode, self.settings.frame, self.settings.layout, list(number), self._unknown)
         order = np.array([number[one] for one in judged], np.int64)
         cut, known = (np.array(counts, np.int64)[order] for counts in (laid.cut, laid.read))
         return Rewards(self._values(laid)[order], cut, known)
 
-    def _values(self, laid: Laid) -> NDArray[np.float64]:
+    def _values(self, laid: RewardRows) -> NDArray[np.float64]:
         # Alike lengths meet, since attention takes those of one length together.
         order = sorted(range(len(laid.ids)), key=lambda at: len(laid.ids[at]))
         lengths = [len(laid.ids[at]) for at in order]
         batches = [
-            [order[at] for at in places] for places in batching.batches(lengths, _at_once(lengths), padded=False)
+            [order[at] for at in places] for places in batching.split_batches(lengths, _at_once(lengths), padded=False)
         ]
         values = np.empty(len(order), np.float64)
-        for batch, found in zip(batches, threads.each(lambda one: self._rewards(laid, one), batches), strict=True):
+        for batch, found in zip(
+            batches, threads.parallel_map(lambda one: self._rewards(laid, one), batches), strict=True
+        ):
             values[batch] = found
         return values
 
-    def _rewards(self, laid: Laid, batch: Sequence[int]) -> NDArray[np.float64]:
+    def _rewards(self, laid: RewardRows, batch: Sequence[int]) -> NDArray[np.float64]:
         rows = [laid.ids[at] for at in batch]
         spans = [_span(self.settings.pooling, len(laid.ids[at]), laid.starts[at]) for at in batch]
         # Row by row, in double precision: nothing is rounded by where a row lies.
@@ -102,7 +112,7 @@ def _span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
 
 def _at_once(lengths: Sequence[int]) -> int:
     """Tokens of a batch: no more than leave some work for every core."""
-    return batch_tokens() or min(_BUDGET, max(_LEAST, -(-sum(lengths) // threads.threads())))
+    return batch_tokens() or min(_BUDGET, max(_LEAST, -(-sum(lengths) // threads.thread_count())))
 
 
 def _head(arrays: Mapping[str, Floats], width: int) -> tuple[NDArray[np.float64], float]:
@@ -129,7 +139,7 @@ class _Text:
     cut: int
 
 
-class _Texts(tokenization.Side):
+class _Texts(tokenization.TokenizerSide):
     """Texts with what the model was trained to see before and after them, and the end token."""
 
     def __init__(self, tokenizer: Any, end: int, template: str = "{text}") -> None:
@@ -165,7 +175,7 @@ class _Texts(tokenization.Side):
         return encoded
 
 
-class PlainSeq2Seq:
+class NumpySeq2Seq:
     """A T5 in metrist's own form. Equal pairs are computed once, equal conditions encoded once."""
 
     def __init__(self, network: T5, tokenizer: Any, config: Mapping[str, Any], fingerprint: str) -> None:
@@ -177,11 +187,11 @@ class PlainSeq2Seq:
         self._fingerprint = fingerprint
 
     @classmethod
-    def load(cls, weights: Weights) -> PlainSeq2Seq:
+    def load(cls, weights: Weights) -> NumpySeq2Seq:
         """The model of a folder; a fault in it is a ModelError that names the file."""
         config = folders.read_config(weights.folder, "t5")
         tokenizer = folders.read_tokenizer(weights.folder)
-        arrays = read(weights.folder / folders.WEIGHTS)
+        arrays = read_arrays(weights.folder / folders.WEIGHTS)
         try:
             return cls(T5(arrays, Sizes_t5.of(config)), tokenizer, config, weights.fingerprint)
         except KeyError as missing:
@@ -210,7 +220,7 @@ class PlainSeq2Seq:
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         """The text as overlapping pieces that fit into a condition; the text itself where it fits."""
-        return tokenization.windows(self._conditions, text, max_tokens or self._max_tokens)
+        return tokenization.split_windows(self._conditions, text, max_tokens or self._max_tokens)
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
         """The target's tokens as they stand in the text, a word's beginning shown by a space."""

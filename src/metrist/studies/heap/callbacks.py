@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from metrist.train.task import Evaluation, Progress
+from metrist.train.task import Evaluation, TrainingProgress
 
 
 class StudyWatcher(Protocol):
@@ -17,7 +17,7 @@ class StudyWatcher(Protocol):
 
     def started(self, name: str) -> None: ...
 
-    def moved(self, name: str, progress: Progress) -> None: ...
+    def moved(self, name: str, progress: TrainingProgress) -> None: ...
 
     def evaluated(self, name: str, evaluation: Evaluation, figure: str) -> None: ...
 
@@ -37,7 +37,7 @@ class Silent:
     def started(self, name: str) -> None:
         pass
 
-    def moved(self, name: str, progress: Progress) -> None:
+    def moved(self, name: str, progress: TrainingProgress) -> None:
         pass
 
     def evaluated(self, name: str, evaluation: Evaluation, figure: str) -> None:
@@ -60,7 +60,7 @@ class OneOf:
     name: str
     study: StudyWatcher
 
-    def moved(self, progress: Progress) -> None:
+    def moved(self, progress: TrainingProgress) -> None:
         self.study.moved(self.name, progress)
 
     def evaluated(self, evaluation: Evaluation, name: str) -> None:

@@ -21,11 +21,11 @@ from metrist.studies.heap.dataset import Material, read, side, split_material
 from metrist.studies.heap.jobs import RESULTS, Answers, Order, Result
 from metrist.train.examples import score_pairs
 from metrist.train.folder import TrainingFolder
-from metrist.train.preference import Request, train
-from metrist.train.task import Watcher
+from metrist.train.preference import PreferenceTask, train
+from metrist.train.task import TrainingCallback
 
 
-def run(order: Order, watcher: Watcher) -> Result:
+def run(order: Order, watcher: TrainingCallback) -> Result:
     """Train, judge the pairs of the order's side, and write the results; a finished one is only read."""
     done = order.result()
     if done is not None:
@@ -58,10 +58,12 @@ def _material(path: Path) -> Material:
     return read(path)
 
 
-def _trained(order: Order, pairs: Sequence[GoodBad], material: Material, watcher: Watcher) -> Mapping[str, Any]:
+def _trained(
+    order: Order, pairs: Sequence[GoodBad], material: Material, watcher: TrainingCallback
+) -> Mapping[str, Any]:
     """The card of the model, which lies in the order's folder then."""
     settings, learns = order.settings.seeded(order.job.seed), order.job.learns
-    request = Request(
+    request = PreferenceTask(
         train=side(pairs, "train", learns),
         dev=_at_most(side(pairs, "dev", learns), settings.dev_most),
         base=settings.base,
@@ -85,11 +87,11 @@ def _facts(order: Order, material: Material) -> dict[str, Any]:
     return facts | ({"chosen_on_development_pairs": order.chosen} if order.chosen else {})
 
 
-def _reward(order: Order) -> Reward:
+def _reward(order: Order) -> RewardScorer:
     """The trained model; where nothing was learned, the base model with a head that the seed draws."""
     if order.job.learns:
-        return load(Options(model=str(order.folder / "model")))
-    torch_for("the base model of a study")
+        return load_reward(Options(model=str(order.folder / "model")))
+    import_torch("the base model of a study")
     from metrist.models.reward_model import TorchReward
 
     settings = order.settings
@@ -110,7 +112,7 @@ def _at_most(pairs: Sequence[GoodBad], most: int | None) -> list[GoodBad]:
     return [pair for place, pair in enumerate(pairs) if place in kept]
 
 
-def _answers(reward: Reward, pairs: Sequence[GoodBad]) -> dict[str, Answers]:
+def _answers(reward: RewardScorer, pairs: Sequence[GoodBad]) -> dict[str, Answers]:
     scores = score_pairs(reward, pairs)
     found = {}
     for code in Counter(pair.criterion for pair in pairs):

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from metrist.errors import MetristError
 from metrist.studies.heap.jobs import Order
 from metrist.studies.heap.training import run
-from metrist.train.task import Evaluation, Progress
+from metrist.train.task import Evaluation, TrainingProgress
 
 
 class Teller:
@@ -32,7 +32,7 @@ class Teller:
         self._out.write(json.dumps({"event": event, **facts}) + "\n")
         self._out.flush()
 
-    def moved(self, progress: Progress) -> None:
+    def moved(self, progress: TrainingProgress) -> None:
         self.tell("moved", **asdict(progress))
 
     def evaluated(self, evaluation: Evaluation, name: str) -> None:

@@ -150,7 +150,7 @@ def _pass_on(watcher: StudyWatcher, name: str, event: str, facts: dict[str, Any]
         case "started":
             watcher.started(name)
         case "moved":
-            watcher.moved(name, Progress(**facts))
+            watcher.moved(name, TrainingProgress(**facts))
         case "evaluated":
             watcher.evaluated(name, Evaluation(step=facts["step"], figure=facts["figure"]), facts["name"])
         case "said":
