@@ -27,8 +27,8 @@ SYSTEMS = ("a", "b", "c", "d", "e")
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> WordModel:
     made = WordModel()
-    monkeypatch.setattr(likelihood, "seq2seq", lambda _: made)
-    monkeypatch.setattr(weights, "find", lambda _: SimpleNamespace(fingerprint="none"))
+    monkeypatch.setattr(likelihood, "load_seq2seq", lambda _: made)
+    monkeypatch.setattr(weights, "find_weights", lambda _: SimpleNamespace(fingerprint="none"))
     return made
 
 

@@ -85,15 +85,15 @@ def _biased() -> tuple[Any, Any]:
 MAKERS = {"mbart": _mbart, "pegasus": _pegasus, "led": _led, "mt5": _mt5, "scaled t5": _scaled_t5, "biased": _biased}
 #: Each kind with the way that its modules can go.
 WAYS = {
-    "bart": ("PackedEncoder", "PackedDecoder"),
-    "marian": ("PackedEncoder", "PackedDecoder"),
-    "mbart": ("PackedEncoder", "PackedDecoder"),
-    "pegasus": ("PackedEncoder", "PackedDecoder"),
-    "biased": ("PackedEncoder", "PackedDecoder"),
-    "led": ("OwnEncoder", "PackedDecoder"),
-    "t5": ("OwnEncoder", "OwnDecoder"),
-    "mt5": ("OwnEncoder", "OwnDecoder"),
-    "scaled t5": ("OwnEncoder", "OwnDecoder"),
+    "bart": ("VarlenEncoder", "VarlenDecoder"),
+    "marian": ("VarlenEncoder", "VarlenDecoder"),
+    "mbart": ("VarlenEncoder", "VarlenDecoder"),
+    "pegasus": ("VarlenEncoder", "VarlenDecoder"),
+    "biased": ("VarlenEncoder", "VarlenDecoder"),
+    "led": ("PaddedEncoder", "VarlenDecoder"),
+    "t5": ("PaddedEncoder", "PaddedDecoder"),
+    "mt5": ("PaddedEncoder", "PaddedDecoder"),
+    "scaled t5": ("PaddedEncoder", "PaddedDecoder"),
 }
 
 

@@ -72,7 +72,7 @@ def test_a_device_map_gives_the_same_values(
 ) -> None:
     monkeypatch.setenv(DEVICE, "map")
     engine = Seq2Seq.load(Options(model=str(seq2seq_folder("bart"))))
-    assert type(engine._path.decoder).__name__ == "OwnDecoder"
+    assert type(engine._path.decoder).__name__ == "PaddedDecoder"
     agree(engine.log_probs(PAIRS), [loaded("bart").log_probs(PAIRS).of(at) for at in range(len(PAIRS))])
 
 

@@ -264,7 +264,7 @@ def test_several_processes_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_memory_that_runs_out_halves_what_is_computed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[torch.device] = []
-    monkeypatch.setattr("metrist.train.loop.free", freed.append)
+    monkeypatch.setattr("metrist.train.loop.free_memory", freed.append)
 
     class Narrow(SquaredError):
         def loss(self, model: Any, batch: Any) -> torch.Tensor:
