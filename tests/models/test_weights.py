@@ -249,8 +249,8 @@ def test_what_the_hub_refuses_is_one_line(code: str, message: str, monkeypatch: 
 
 def test_finding_a_folder_imports_neither_torch_nor_the_hubs_client(folder: Path) -> None:
     code = (
-        "import sys; from metrist.models.weights import find; from metrist.models.devices import Options; "
-        "find(Options(model=sys.argv[1])); "
+        "import sys; from metrist.models.weights import find_weights; from metrist.models.devices import Options; "
+        "find_weights(Options(model=sys.argv[1])); "
         "print([name for name in ('torch', 'transformers', 'huggingface_hub') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)

@@ -45,7 +45,7 @@ class _Inside:
 _inside = _Inside()
 
 
-def threads() -> int:
+def thread_count() -> int:
     """How many pieces are worked on at once."""
     if (found := _products()) is None:
         return 1
@@ -53,9 +53,9 @@ def threads() -> int:
         return _inside.before if _inside.count else found.get()
 
 
-def each(work: Callable[[_Piece], _Found], pieces: Sequence[_Piece]) -> list[_Found]:
+def parallel_map(work: Callable[[_Piece], _Found], pieces: Sequence[_Piece]) -> list[_Found]:
     """What the work makes of every piece, in order."""
-    count = min(threads(), len(pieces))
+    count = min(thread_count(), len(pieces))
     if count < 2:
         return [work(piece) for piece in pieces]
     with _single(), ThreadPoolExecutor(count) as pool:
