@@ -266,7 +266,9 @@ def test_memory_that_runs_out_halves_what_is_computed_at_once(
         return plain(self, model, batch)
 
     monkeypatch.setattr(PairLoss, "loss", small)
-    monkeypatch.setattr("metrist.train.loop.free_memory", lambda _device: None)  # It takes a while, and is tested there.
+    monkeypatch.setattr(
+        "metrist.train.loop.free_memory", lambda _device: None
+    )  # It takes a while, and is tested there.
     heard = Heard()
     train(preference_request(tmp_path / "out", tiny("bert"), dev=(), recipe={"epochs": 1}), heard)
     assert heard.remarks

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from metrist.train.task import Evaluation, TrainingCallback, TrainingProgress
 if TYPE_CHECKING:
     from metrist.studies.heap.callbacks import StudyWatcher
-    from metrist.train.task import Evaluation, Progress
+    from metrist.train.task import Evaluation
 from collections.abc import Callable
 from pathlib import Path
 

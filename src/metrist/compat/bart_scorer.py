@@ -16,8 +16,8 @@ import numpy as np
 from metrist.errors import ModelError, RunError
 from metrist.metrics.likelihood.layout import Answers, ask
 from metrist.metrics.likelihood.likelihood import CNN, CONVERSION
-from metrist.models.devices import Options, torch_for
-from metrist.models.loading import seq2seq
+from metrist.models.devices import Options, import_torch
+from metrist.models.loading import load_seq2seq
 from metrist.models.protocols import LikelihoodModel
 from metrist.models.weights import find_weights
 from metrist.run.surroundings import surroundings

@@ -189,7 +189,7 @@ class Weighted(Embedding):
 
 @lru_cache(maxsize=8)
 def _frequencies(path: str, _hash: str, options: Options, long: Long, start: str) -> DocumentFrequencies:
-    encoder = loading.encoder(options)
+    encoder = loading.load_encoder(options)
     return document_frequencies(path, lambda texts: encoder.token_ids([start + text for text in texts], long))
 
 

@@ -34,8 +34,8 @@ from metrist.metrics.likelihood.layout import (
 from metrist.metrics.model_metric import CUT, Neural
 from metrist.metrics.shard import Shard
 from metrist.models import loading
-from metrist.models.loading import reader
-from metrist.models.protocols import LikelihoodModel, Likelihoods, RunningModel
+from metrist.models.loading import load_reader
+from metrist.models.protocols import LikelihoodModel, Likelihoods, TextModel
 from metrist.records import Need
 from metrist.scores import Column, Failure, FailureKind, Score, Scores
 
@@ -246,7 +246,7 @@ class Perplexity(Neural):
         texts = [record.output for record in shard.records]
         if not any(map(str.strip, texts)):
             return Scores.of(Score.failed(_EMPTY) for _ in texts)
-        model = reader(self.options)
+        model = load_reader(self.options)
         filled = [text for text in dict.fromkeys(texts) if text.strip()]
         found = model.running(filled, self.max_tokens)
         place = {text: n for n, text in enumerate(filled)}
@@ -268,7 +268,7 @@ class Perplexity(Neural):
         said = f"{self.text}: {split:,} of {len(scores):,} outputs were too long for the model and read in windows"
         return [*super().remarks(scores), *([said] if split else [])]
 
-    def _score(self, model: RunningModel, text: str, found: Likelihoods, n: int, tokens: bool) -> Score:
+    def _score(self, model: TextModel, text: str, found: Likelihoods, n: int, tokens: bool) -> Score:
         logprobs = found.of(n).astype(np.float64)
         if n in found.failures:
             return Score.failed(found.failures[n])
@@ -287,7 +287,7 @@ class Perplexity(Neural):
         return Score(value=value, parts=parts, stats=(total, float(count)), tokens=reading)
 
 
-def _reading(model: RunningModel, found: Likelihoods, n: int) -> dict[str, Any]:
+def _reading(model: TextModel, found: Likelihoods, n: int) -> dict[str, Any]:
     tokens = found.tokens[found.starts[n] : found.starts[n + 1]].tolist()
     logprobs = [round(float(one), 5) for one in found.of(n)]
     return {"condition": "nothing", "target": "output", "pieces": model.spelled(tokens), "logprobs": logprobs}

@@ -14,9 +14,9 @@ import numpy as np
 from metrist.data.heap import instructed
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError
-from metrist.models.devices import Options, torch_for
-from metrist.models.loading import load
-from metrist.models.protocols import Reward
+from metrist.models.devices import Options, import_torch
+from metrist.models.loading import load_reward
+from metrist.models.protocols import RewardScorer
 from metrist.studies.heap.dataset import Material, read, side, split_material
 from metrist.studies.heap.jobs import RESULTS, Answers, Order, Result
 from metrist.train.examples import score_pairs

@@ -18,7 +18,7 @@ from metrist.errors import MetristError
 from metrist.studies.heap.callbacks import OneOf, StudyWatcher
 from metrist.studies.heap.jobs import Order
 from metrist.studies.heap.training import run
-from metrist.train.task import Evaluation, Progress
+from metrist.train.task import Evaluation, TrainingProgress
 
 #: A worker that is told to stop writes a checkpoint first; one that takes longer is ended.
 _PATIENCE = 120.0
