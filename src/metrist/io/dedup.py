@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
 
 from metrist.records import Record
 
@@ -73,6 +76,29 @@ class Numbering:
             slots[wanted[free]] = waiting[free]
             left = slots[wanted] != waiting
             waiting, wanted = waiting[left], (wanted[left] + 1) & self._mask
+
+
+def are_distinct_records(rows: Sequence[Any]) -> bool:
+    """Whether all rows are well-formed Records with distinct keys, so that they need not be checked one by one.
+
+    This looks at whole columns and is many times faster than `Keys`. False means that the rows must be checked one by
+    one: some row is bad or repeated, or (very rarely) two keys have the same hash.
+    """
+    if {type(row) for row in rows} != {Record}:
+        return False
+    optional = {str, type(None)}
+    if not (
+        {type(row.item) for row in rows} == {type(row.system) for row in rows} == {str}
+        and {type(row.output) for row in rows} == {str}
+        and {type(row.source) for row in rows} <= optional
+        and {type(row.instruction) for row in rows} <= optional
+        and {type(row.task) for row in rows} <= optional
+        and {type(row.language) for row in rows} <= optional
+        and {type(row.references) for row in rows} == {tuple}
+        and set(map(type, chain.from_iterable([row.references for row in rows]))) <= {str}
+    ):
+        return False
+    return len({hash((row.item, row.system)) for row in rows}) == len(rows)
 
 
 class Conflict(Exception):

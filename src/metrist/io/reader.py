@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.dedup import Conflict, Inputs, Keys, Numbering
+from metrist.io.dedup import Conflict, Inputs, Keys, Numbering, are_distinct_records
 from metrist.io.fields import check_fields
 from metrist.io.row_model import Entry, Fault, shown
 from metrist.io.row_parser import RowParser
@@ -106,6 +106,13 @@ class Reader:
         return taken / total if total and taken and None not in sizes else None
 
     def __iter__(self) -> Iterator[Record]:
+        rows = self._sources[0].rows if len(self._sources) == 1 else None
+        if rows and are_distinct_records(rows):
+            self.skipped, self._inputs = Skipped(), Inputs()
+            return iter(rows)
+        return self._parse_records()
+
+    def _parse_records(self) -> Iterator[Record]:
         keys = Keys()
 
         def new_records(parser: RowParser, row: Any, position: int, file: int, line: int) -> tuple[Record, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import IO, Any
@@ -85,6 +85,8 @@ class RowSource:
     read: Callable[[], Numbered]
     size: int | None = None
     meter: Meter = field(default_factory=Meter)
+    #: The rows themselves, where they are a list or tuple in memory.
+    rows: Sequence[Any] | None = None
 
     def place(self, line: int) -> Place:
         return Place(self.name, line)
@@ -115,7 +117,8 @@ def sources_of(source: Any) -> tuple[RowSource, ...]:
     if isinstance(source, (list, tuple)) and source and all(isinstance(one, (str, os.PathLike)) for one in source):
         return tuple(file_source(path) for path in source)
     read = _read_once(source, "the rows") if isinstance(source, Iterator) else lambda: source
-    return (RowSource(name=None, system=UNNAMED, read=lambda: enumerate(map(_own, read()), 1)),)
+    rows = source if isinstance(source, (list, tuple)) else None
+    return (RowSource(name=None, system=UNNAMED, read=lambda: enumerate(map(_own, read()), 1), rows=rows),)
 
 
 def _own(row: Any) -> Row | Record | Fault:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -59,15 +60,15 @@ def pairs_of(shard: Shard) -> Pairs:
 
 
 def _pairs(records: Sequence[Record]) -> Pairs:
-    seen: dict[str, int] = {}
-    number = seen.setdefault
-    outputs: list[int] = []
-    references: list[int] = []
-    starts = [0]
-    for record in records:
-        output = number(record.output, len(seen))
-        for reference in record.references:
-            outputs.append(output)
-            references.append(number(reference, len(seen)))
-        starts.append(len(outputs))
-    return Pairs(list(seen), np.array(outputs, np.int32), np.array(references, np.int32), np.array(starts, np.int64))
+    outputs = [record.output for record in records]
+    references = [record.references for record in records]
+    counts = np.fromiter(map(len, references), np.int64, len(references))
+    flat = list(chain.from_iterable(references))
+    texts = list(dict.fromkeys(chain(outputs, flat)))
+    number = dict(zip(texts, range(len(texts)), strict=True)).__getitem__
+    return Pairs(
+        texts,
+        np.repeat(np.fromiter(map(number, outputs), np.int32, len(outputs)), counts),
+        np.fromiter(map(number, flat), np.int32, len(flat)),
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from metrist.errors import MetristError, RunError
 from metrist.metrics.base import Metric
 from metrist.metrics.shard import Shard
-from metrist.records import Record
+from metrist.records import Need, Record
 from metrist.run.shard_file import Header, encode
 from metrist.scores import Failure, FailureKind, Scores
 
@@ -44,7 +45,16 @@ def lack(metric: Metric, record: Record) -> str | None:
 
 
 def _able(metric: Metric, shard: Shard) -> list[int]:
-    return [i for i, record in enumerate(shard.records) if not any(map(record.lacks, metric.needs))]
+    records = shard.records
+    if all(_serves(records, need) for need in metric.needs):
+        return list(range(len(records)))
+    return [i for i, record in enumerate(records) if not any(map(record.lacks, metric.needs))]
+
+
+def _serves(records: Sequence[Record], need: Need) -> bool:
+    """Whether every record has the field."""
+    values = map(attrgetter(need), records)
+    return all(values) if need == "references" else None not in values
 
 
 def named(record: Record) -> str:
