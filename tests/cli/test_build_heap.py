@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from metrist import criteria
-from metrist.cli.build_heap import register
+from metrist.cli.build import register
 from metrist.data.heap import heap_pairs
 from metrist.errors import RunError, SpecError
 

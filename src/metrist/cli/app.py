@@ -9,27 +9,17 @@ from typing import Annotated
 import typer
 
 from metrist._version import __version__
-from metrist.cli.answers import answers
-from metrist.cli.aspects import aspects
 from metrist.cli.audit import audit
 from metrist.cli.build import build
-from metrist.cli.cache import cache
-from metrist.cli.calibrate import calibrate
-from metrist.cli.check import check
-from metrist.cli.compare import compare
-from metrist.cli.convert import convert
-from metrist.cli.explain import explain
-from metrist.cli.explain_metric import explain_metric
-from metrist.cli.export import export
-from metrist.cli.heat import heat
-from metrist.cli.list_metrics import list_metrics
-from metrist.cli.meta import meta
+from metrist.cli.cache import answers, cache
+from metrist.cli.catalog import explain_metric, list_metrics
+from metrist.cli.compare import calibrate, check, compare
+from metrist.cli.convert import convert, export
+from metrist.cli.explain import aspects, explain, heat
+from metrist.cli.meta import meta, prompts, reproduce
 from metrist.cli.output import remark
 from metrist.cli.prefer import prefer
-from metrist.cli.prompts import prompts
-from metrist.cli.reproduce import reproduce
-from metrist.cli.run import run
-from metrist.cli.score import score
+from metrist.cli.score import run, score
 from metrist.cli.train import train
 from metrist.errors import MetristError
 

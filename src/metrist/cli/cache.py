@@ -1,13 +1,112 @@
-"""`metrist cache`: what `--cache` keeps."""
+"""`metrist answers`: what LLMs have answered, kept so that nothing is paid for twice."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from metrist.cli.options import Format, TableFormat
 from metrist.errors import ModelError
+
+if TYPE_CHECKING:
+    from metrist.llm.answer_cache import AnswerCache
+
+
+answers = typer.Typer(
+    name="answers",
+    help="Answers of LLMs: how many are kept, export and import them, forget them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Folder = Annotated[
+    Path | None,
+    typer.Option("--cache", metavar="DIR", help="The cache's folder; METRIST_LLM_CACHE, or the user's, unless given."),
+]
+Of = Annotated[
+    str | None,
+    typer.Option("--llm", metavar="SPEC", help="Only this LLM's, by its text as `metrist answers size` has it."),
+]
+
+
+@answers.command("size")
+def size(folder: Folder = None, form: TableFormat = Format.text) -> None:
+    """Say how many answers of which LLMs are kept."""
+    from metrist.cli.output import show
+    from metrist.report.cells import Count
+    from metrist.report.tables import Column, Table
+
+    cache = _cache(folder)
+    held = cache.contents()
+    table = Table(
+        columns=[Column("LLM"), Column("answers", "right")],
+        rows=[[llm, Count(count)] for llm, count in held.answers.items()],
+        notes=[f"{cache.path}: {held.size / 1e6:,.1f} MB"],
+    )
+    show(table, form)
+
+
+@answers.command("export")
+def export(
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="Where to: .jsonl, also as .jsonl.gz, .xz or .zst.")],
+    llm: Of = None,
+    folder: Folder = None,
+) -> None:
+    """Write answers to a file that others can import or replay: JSONL, one answer a line. It holds no keys."""
+    from metrist.cli.output import counted, say
+    from metrist.io.compression import uncompressed_name
+    from metrist.io.writer import check_place
+    from metrist.llm.exchange import write_answers
+
+    if not uncompressed_name(out).lower().endswith(".jsonl"):
+        raise ModelError(f"cannot write answers to {out}: wanted a name that ends in .jsonl (.gz, .xz, .zst)")
+    check_place(out)
+    cache = _cache(folder)
+    held = cache.contents().answers
+    if not (held if llm is None else held.get(llm)):
+        raise ModelError(f"there are no answers{f' of {llm}' if llm else ''} to export: see `metrist answers size`")
+    say(f"{out}: {counted(write_answers(cache.each(llm), out), 'answer')}")
+
+
+@answers.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files that `metrist answers export` wrote.")],
+    folder: Folder = None,
+) -> None:
+    """Put the answers of files into the cache; what it has already stays."""
+    from metrist.cli.output import counted, say
+    from metrist.llm.exchange import merge
+
+    cache = _new_or_not(folder)
+    for file in files:
+        count, new = merge(cache, file)
+        say(f"{file}: {counted(count, 'answer')}, {new:,} of them new")
+
+
+@answers.command("clear")
+def clear(llm: Of = None, folder: Folder = None) -> None:
+    """Forget answers: the next run asks, and pays, again."""
+    from metrist.cli.output import counted, say
+
+    say(f"{counted(_cache(folder).clear(llm), 'answer')} forgotten")
+
+
+def _cache(folder: Path | None) -> AnswerCache:
+    cache = _new_or_not(folder)
+    if not cache.begun:
+        raise ModelError(f"{cache.path.parent} holds no answers of LLMs yet; --cache names another folder")
+    return cache
+
+
+def _new_or_not(folder: Path | None) -> AnswerCache:
+    from metrist.llm.answer_cache import AnswerCache, answer_cache
+
+    return AnswerCache(folder.absolute()) if folder else answer_cache()
+
+
+# `metrist cache`: what `--cache` keeps.
 
 
 def cache(

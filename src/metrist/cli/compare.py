@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from metrist.cli.options import Format, Seed, TableFormat
+from metrist.cli.options import Format, RunPath, Seed, TableFormat, numbers
+from metrist.errors import RunError
 
 
 class Test(StrEnum):
@@ -51,3 +53,108 @@ def compare(
         alpha=alpha,
     )
     show(comparison.table(), form)
+
+
+# `metrist check`: is this run good enough, and no worse than the last one?
+
+
+def check(
+    run: RunPath,
+    minimum: Annotated[
+        list[str] | None, typer.Option("--min", metavar="METRIC=X", help="Floor of a metric; repeatable.")
+    ] = None,
+    maximum: Annotated[
+        list[str] | None, typer.Option("--max", metavar="METRIC=X", help="Ceiling of a metric; repeatable.")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="RUN", help="Fail when a system got significantly worse."),
+    ] = None,
+    systems: Annotated[
+        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
+    ] = None,
+    min_coverage: Annotated[
+        float | None,
+        typer.Option("--min-coverage", min=0, max=1, help="Least share of outputs with a score."),
+    ] = None,
+    alpha: Annotated[float, typer.Option("--alpha", min=0, max=1, help="Largest p that counts as a loss.")] = 0.05,
+    draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
+    seed: Seed = 0,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here.")] = None,
+    form: TableFormat = Format.text,
+) -> None:
+    """Exit with 1 when a floor is missed or a system got significantly worse; made for CI."""
+    from metrist.cli.output import show
+    from metrist.evaluate.check import check as check_run
+    from metrist.io.writer import whole
+
+    report = check_run(
+        run,
+        minimum=numbers(minimum or [], "--min"),
+        maximum=numbers(maximum or [], "--max"),
+        against=against,
+        alpha=alpha,
+        systems=systems or None,
+        min_coverage=min_coverage,
+        draws=draws,
+        seed=seed,
+    )
+    show(report.table(), form)
+    if junit is not None:
+        with whole(junit) as file:
+            file.write(report.junit())
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+# `metrist calibrate`: what does this number mean, among outputs that are known?
+
+
+def calibrate(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run folder, a .jsonl file that `metrist score` wrote, or records."),
+    ],
+    metric: Annotated[
+        str | None, typer.Option("-m", "--metric", metavar="SPEC", help="The metric; needed where there are several.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="The calibration to write; with --apply, a .jsonl file of percentiles."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="COLUMN", help="Fit one distribution per system, task, language or other column."),
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option("--apply", metavar="FILE", help="Do not fit: say where the scores stand in this calibration."),
+    ] = None,
+    form: TableFormat = Format.text,
+) -> None:
+    """Fit a metric's values on known outputs, or say as percentiles where other outputs stand among them."""
+    from metrist.cli.output import show
+    from metrist.evaluate import calibrate as study
+
+    if apply is not None:
+        if metric is not None or by is not None:
+            raise RunError("--apply takes metric and groups from the calibration: leave out -m and --by")
+        placed = study.place(source, apply)
+        if out is not None:
+            _write(out, "".join(json.dumps(row) + "\n" for row in placed.rows()), ".jsonl")
+        show(placed.table(), form)
+        return
+    found = study.calibrate(source, metric, by)
+    if out is None:
+        raise RunError("say where the calibration goes, such as -o calibration.json")
+    _write(out, found.calibration.to_json(), ".json")
+    show(found.table(), form)
+
+
+def _write(path: Path, text: str, suffix: str) -> None:
+    from metrist.io.writer import whole
+
+    if suffix not in path.suffixes:
+        raise RunError(f"cannot write {path}: wanted a name that ends in {suffix}")
+    with whole(path) as file:
+        file.write(text)

@@ -77,3 +77,18 @@ def convert(
             references=take,
         )
     remark(f"wrote {formats.write_rows(rows, out):,} rows to {out}")
+
+
+# `metrist export`: a run folder as one flat file.
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to: .jsonl, .csv or .parquet, also compressed.")],
+) -> None:
+    """Write a run folder as one flat file: a line per item, system and metric."""
+    from metrist.cli.output import remark
+    from metrist.run import export as export_run
+
+    for note in export_run(run, out).notes:
+        remark(note)

@@ -13,6 +13,7 @@ from metrist.cli.options import Concurrency, DryRun, Fields, Format, ItemKey, Ma
 
 if TYPE_CHECKING:
     from metrist.report.errors import Explanations
+from metrist.cli.options import RunPath
 
 
 def explain(
@@ -50,10 +51,9 @@ def explain(
     dry_run: DryRun = False,
 ) -> None:
     """Show outputs with their errors underlined and the reasons below; without --llm those that are already known."""
-    from metrist.cli.estimate import estimate_table
     from metrist.cli.options import item_key as keys
     from metrist.cli.options import named_values
-    from metrist.cli.output import counted, remark, show
+    from metrist.cli.output import counted, estimate_table, remark, show
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
     from metrist.evaluate.explain import estimate_explanations
@@ -89,6 +89,82 @@ def _show(found: Explanations) -> None:
     from metrist.cli.output import say
 
     if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(found)
+    else:
+        say(found.text())
+
+
+# `metrist aspects`: what can be wrong with an output of this task?
+
+
+def aspects(
+    task: Annotated[str, typer.Option("--task", metavar="TEXT", help="What the outputs are made for, in a sentence.")],
+    llm: Annotated[str, typer.Option("--llm", metavar="LLM", help="Who drafts: \"openai(model='gpt-4o')\".")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="The .toml file to write.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file where there is one.")] = False,
+    max_cost: MaxCost = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Draft a table of aspects for a new task, to be edited by a person and used by error_analysis(aspects=…)."""
+    from metrist.cli.estimate import estimate_table
+    from metrist.cli.output import remark, say, show
+    from metrist.cli.progress import progress_bar
+    from metrist.errors import RunError
+    from metrist.evaluate.aspects import draft_aspects, estimate_aspects, shipped
+    from metrist.io.writer import check_place, whole
+    from metrist.run.surroundings import surroundings
+
+    if out is not None and out.suffix != ".toml":
+        raise RunError(f"cannot write {out}: wanted a name that ends in .toml")
+    if out is not None and out.exists() and not overwrite:
+        raise RunError(f"cannot write {out}: it is there already, perhaps edited by a person; --overwrite replaces it")
+    if out is not None:
+        check_place(out)
+    if dry_run:
+        show(estimate_table(estimate_aspects(task, llm)), Format.text)
+        return
+    if known := shipped(task):
+        remark(f"there is a table for {known!r} already: error_analysis(task='{known}')")
+    with progress_bar("drafting"), surroundings(max_cost=max_cost):
+        draft = draft_aspects(task, llm)
+    if out is None:
+        say(draft.toml().rstrip("\n"))
+        return
+    with whole(out) as file:
+        file.write(draft.toml())
+    remark(f"wrote {len(draft.table.aspects)} aspects to {out}: read and change them before they are used")
+
+
+# `metrist heat`: which tokens a model did not expect.
+
+
+def heat(
+    run: RunPath,
+    metric: Annotated[
+        str | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only this metric.", show_default="all")
+    ] = None,
+    item: Annotated[str | None, typer.Option("--item", help="Only outputs for this item.")] = None,
+    system: Annotated[str | None, typer.Option("--system", help="Only outputs of this system.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most outputs of a metric, the worst first.")] = 20,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="PAGE", help="Write one HTML page instead of printing.")
+    ] = None,
+) -> None:
+    """Colour each token by how little the model expected it; wants a run of `metrist score --tokens`."""
+    from metrist.cli.output import remark, say
+    from metrist.io.writer import whole
+    from metrist.run import load
+
+    found = load(run).heat(metric, item=item, system=system, limit=limit)
+    if out is not None:
+        with whole(out) as file:
+            file.write(found.page())
+        metrics = len({output.metric for output in found.outputs})
+        of = f" of {metrics} metrics" if metrics > 1 else ""
+        remark(f"wrote {len(found.outputs):,} outputs{of} to {out}")
+    elif sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(found)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from metrist.cli.options import Format, TableFormat
 from metrist.errors import SpecError
@@ -33,3 +35,17 @@ def _row(name: str) -> list[Any]:
     low, high = metric.bounds
     install = f"metrist[{metric.extra}]" if metric.extra else "metrist"
     return [metric.name, " ".join(("output", *metric.needs)), better, f"{low:g} to {high:g}", install]
+
+
+# `metrist explain-metric`: what a metric measures and how to read its numbers.
+
+
+def explain_metric(
+    spec: Annotated[str, typer.Argument(metavar="NAME", help="A metric, such as rougeL or 'chrf(word_order=2)'.")],
+) -> None:
+    """Say what a metric measures, its range, how to read it, when not to trust it, and whom to cite."""
+    from metrist.cli.output import say
+    from metrist.metrics.cards import describe
+    from metrist.metrics.registry import example
+
+    say(describe(example(spec)).rstrip())
