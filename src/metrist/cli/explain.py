@@ -51,9 +51,10 @@ def explain(
     dry_run: DryRun = False,
 ) -> None:
     """Show outputs with their errors underlined and the reasons below; without --llm those that are already known."""
+    from metrist.cli.estimate import estimate_table
     from metrist.cli.options import item_key as keys
     from metrist.cli.options import named_values
-    from metrist.cli.output import counted, estimate_table, remark, show
+    from metrist.cli.output import counted, remark, show
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
     from metrist.evaluate.explain import estimate_explanations
