@@ -50,6 +50,7 @@ check: $(VENV)/.tests  ## linter, formatter, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=$$(find tests -type d -not -name __pycache__ | paste -s -d : -) $(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
 format: $(VENV)/.tests  ## let ruff lay out the code

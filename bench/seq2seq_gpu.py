@@ -236,8 +236,12 @@ def _breakdown(engine: Seq2Seq, pairs: Pairs, shape: dict[str, int], best: Timed
     engine._conditions.ids(texts)
     spent = {"tokenise (runs beside the rest)": time.perf_counter() - start}
     path = engine._path
-    stages = (("encoder", path.encoder, "encode"), ("cross K/V", path.decoder, "remember"))
-    stages += (("decoder", path.decoder, "states"), ("head", path.head, "log_probs"))
+    stages = (
+        ("encoder", path.encoder, "encode"),
+        ("cross K/V", path.decoder, "remember"),
+        ("decoder", path.decoder, "states"),
+        ("head", path.head, "log_probs"),
+    )
     with _watched(stages, spent):
         begun = time.perf_counter()
         found = engine.log_probs(pairs)

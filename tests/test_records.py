@@ -17,7 +17,7 @@ def test_a_record_survives_a_trip_to_another_process() -> None:
 
 def test_a_record_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
-        Record(item="1", system="a", output="b").output = "c"
+        Record(item="1", system="a", output="b").output = "c"  # type: ignore[misc]
 
 
 def test_no_references_means_that_references_are_lacking_but_an_empty_source_is_a_source() -> None:

@@ -81,7 +81,7 @@ def test_a_failure_is_text_with_a_kind() -> None:
 
 
 def test_plain_text_is_a_failure_of_kind_other() -> None:
-    assert Score(value=math.nan, failure="odd").failure.kind == "other"  # type: ignore[arg-type, union-attr]
+    assert Score(value=math.nan, failure="odd").failure.kind == "other"  # type: ignore[union-attr]
     scores = Scores(values=np.array([math.nan, 1.0]), failures={0: "odd"})  # type: ignore[dict-item]
     assert scores.failures[0].kind == "other"
     assert scores[0].failure == Score.failed("odd").failure

@@ -43,5 +43,5 @@ def plain(base: Path, folder: Path, *, bits: int | None = None, **settings: obje
     """The same in metrist's own form."""
     from metrist.models.numpy_inference.export import export_reward
 
-    trained = in_torch(base, folder.with_name(f"{folder.name}-torch"), **settings)  # type: ignore[arg-type]
+    trained = in_torch(base, folder.with_name(f"{folder.name}-torch"), **settings)
     return export_reward(trained, folder, bits=bits)

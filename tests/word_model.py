@@ -72,4 +72,4 @@ class WordModel:
 def mean(condition: str, target: str, max_tokens: int | None = None) -> float:
     """The score of one pair, computed one token after the other."""
     given, wanted = tokens_of(condition, max_tokens)[0], tokens_of(target, max_tokens)[0]
-    return sum(np.float32(logprob(given, token, place)) for place, token in enumerate(wanted)) / len(wanted)
+    return float(sum(np.float32(logprob(given, token, place)) for place, token in enumerate(wanted)) / len(wanted))

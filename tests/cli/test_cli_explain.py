@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from conftest import Command
 from metrist.evaluate.explain import explain
 from metrist.llm import catalog as llm_catalog
 from metrist.llm.base import LLM, Arrived
@@ -21,6 +20,8 @@ from metrist.metrics.errors.aspect_tables import read_table
 from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.scores import Score, Scores
+
+Command = Callable[..., Any]
 
 TIGER = """The model-generated output contains 2 errors, with a total score reduction of 4.5.
 Error location 1: number 7
@@ -82,7 +83,7 @@ def _json(value: Any) -> Completion:
 
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(llm_catalog._BUILTIN, "scripted", (__name__, "Scripted"))  # type: ignore[arg-type]
+    monkeypatch.setitem(llm_catalog._BUILTIN, "scripted", (__name__, "Scripted"))
 
 
 def test_an_llms_errors_are_shown_and_written(metrist: Command, outputs: Path, tmp_path: Path) -> None:

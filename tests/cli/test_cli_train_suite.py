@@ -49,7 +49,7 @@ def test_a_suite_is_trained_and_its_tables_are_printed_again(
     assert code == 0, err
     assert "Table 2: accuracy on the test set, in per cent, on the authors' split" in out
     assert "1 of 2: single-AG-seed0-authors in" in err
-    assert metrist(*asked).err.splitlines() == ["metrist: 2 of 2 trainings were finished before"]
+    assert metrist(*asked)[2].splitlines() == ["metrist: 2 of 2 trainings were finished before"]
     code, again, _ = metrist("train", "tables", tmp_path / "study")
     assert (code, again) == (0, out)
     code, data, _ = metrist("train", "tables", tmp_path / "study", "--format", "json")

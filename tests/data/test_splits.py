@@ -185,7 +185,7 @@ def test_pairs_that_all_share_a_text_cannot_be_split() -> None:
 )
 def test_shares_must_be_parts_of_a_whole(shares: tuple[float, ...]) -> None:
     with pytest.raises(SpecError, match="a split wants the shares of train, dev and test"):
-        split_pairs([], shares)  # type: ignore[arg-type]
+        split_pairs([], shares)
 
 
 def test_leaks_are_those_of_comparing_all_texts() -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def made_rows(items: int = 50, *, ratings: bool = True, references: bool = True,
         for system in systems:
             quality = rng.randint(2, 8)
             words = " ".join(rng.choices(WORDS, k=rng.randint(5, 60)))
-            row = {
+            row: dict[str, Any] = {
                 "item": str(item),
                 "system": system,
                 "source": f"tell of {item}",
@@ -68,7 +69,7 @@ def parts(conversation) -> dict[str, str]:
 
 
 def quality(output: str) -> int:
-    return int(re.search(r"\bq(\d)\b", output)[1])
+    return int(re.findall(r"\bq(\d)\b", output)[0])
 
 
 def graded(mark: str, grade: int, reasons: str = "It is as it is.") -> str:

@@ -102,12 +102,12 @@ def test_p_values_are_one_sided_and_corrected_over_all_tests() -> None:
     raw = []
     for text, side in (("quality", "less"), ("errors", "greater")):
         for system in ("a", "b"):
-            rows = []
-            for run in (now, before):
-                at = [i for i, name in enumerate(run.systems) if name == system]
-                rows.append(run.scores[text].stats[at])
+            first, second = (
+                run.scores[text].stats[[i for i, name in enumerate(run.systems) if name == system]]
+                for run in (now, before)
+            )
             tosses = np.random.default_rng(3).spawn(2)[1]
-            raw.append(paired_randomisation(*rows, METRICS[text].pool, 400, tosses, side))
+            raw.append(paired_randomisation(first, second, METRICS[text].pool, 400, tosses, side))
     assert [verdict.p for verdict in report.verdicts] == holm(raw).tolist()
     assert any("Holm-corrected over 4 tests, alpha 0.05." in note for note in report.notes)
 

@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from made_runs import METRICS, make_run, noisy
 from sacrebleu.metrics import BLEU, CHRF, TER
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 
 import metrist
 from metrist.errors import RunError
 from metrist.evaluate.compare import compare
-from metrist.stats.resampling import paired_bootstrap, paired_randomisation
+from metrist.stats.resampling import Test, paired_bootstrap, paired_randomisation
 from metrist.stats.significance import holm
 
 THREE = {"a": noisy(0.6, 1), "b": noisy(0.5, 2), "c": noisy(0.5, 3)}
@@ -36,7 +38,8 @@ def test_numbers_are_those_of_the_tests_on_the_systems_own_rows() -> None:
     comparison = compare(make_run(quality=THREE), draws=500, seed=9)
     rows = {name: np.stack([values, np.ones(80)], axis=1) for name, values in THREE.items()}
     pool = METRICS["quality"].pool
-    for test, function in (("bootstrap", paired_bootstrap), ("randomisation", paired_randomisation)):
+    tests: dict[Test, Callable[..., Any]] = {"bootstrap": paired_bootstrap, "randomisation": paired_randomisation}
+    for test, function in tests.items():
         alone = []
         for contest in comparison.contests:
             rng = np.random.default_rng(9).spawn(2)[test == "randomisation"]
@@ -228,7 +231,10 @@ def test_a_whole_comparison_agrees_with_sacrebleu() -> None:
     peers = {"bleu": BLEU(), "chrf": CHRF(), "ter": TER()}
     _, theirs = PairedTest(list(outputs.items()), peers, [references], "ar", 1000)()
     for contest, (first, second) in zip(ours.contests, list(theirs.values())[1:], strict=True):
+        assert isinstance(first, Result)
+        assert isinstance(second, Result)
         assert contest.test.first == pytest.approx(first.score, abs=1e-9)
         assert contest.test.difference == pytest.approx(first.score - second.score, abs=1e-9)
         p = second.p_value
+        assert p is not None
         assert contest.test.p["randomisation"] == pytest.approx(p, abs=4 * math.sqrt(2 * p * (1 - p) / 1000) + 0.002)

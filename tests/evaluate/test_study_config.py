@@ -58,6 +58,7 @@ def test_a_file_scores_compares_and_checks(folder: Path) -> None:
     assert outcome.passed
     assert set(outcome.results.systems) == {"good", "bad"}
     assert (folder / "run" / "manifest.json").exists()
+    assert outcome.comparison is not None
     assert [contest.metric.text for contest in outcome.comparison.contests] == ["exact", "token_f1"]
     assert outcome.comparison.contests[1].winner == "good"
     (case,) = ET.parse(folder / "report.xml").iter("testcase")
@@ -79,6 +80,7 @@ def test_paths_are_relative_to_the_file_from_wherever_it_is_run(
     config = read_config(path)
     assert config.inputs == (str(folder / "outputs.jsonl"),)
     assert config.output == f"{folder}/run/"
+    assert config.check is not None
     assert config.check["junit"] == str(folder / "report.xml")
 
 
@@ -89,6 +91,7 @@ def test_a_second_run_is_checked_against_the_first(folder: Path) -> None:
     text = WHOLE.replace("outputs.jsonl", "worse.jsonl").replace('output = "run/"\n', "")
     outcome = run_config(written(folder, text.replace("min = {token_f1 = 0.5}", 'against = "run"')))
     assert not outcome.passed
+    assert outcome.report is not None
     assert [(v.metric, v.passed) for v in outcome.report.verdicts] == [("exact", True), ("token_f1", False)]
 
 

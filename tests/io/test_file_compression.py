@@ -8,6 +8,7 @@ import lzma
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from metrist.errors import InputError
 from metrist.io.compression import display_name, open_bytes, uncompressed_name
 
 TEXT = "".join(f"line {i} ünïcode\n" for i in range(20_000)).encode()
-PACK = {
+PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".xz": lzma.compress,
     ".zst": zstandard.ZstdCompressor().compress,

@@ -215,7 +215,7 @@ def test_the_share_read_grows_with_the_file_and_ends_at_one(tmp_path: Path) -> N
     path = tmp_path / "long.jsonl"
     path.write_text("".join(f'{{"item": {i}, "output": "{"x" * 1000}"}}\n' for i in range(2000)))
     reader = read_records(path)
-    shares = [reader.share_read for _ in reader]
+    shares = [reader.share_read or 0.0 for _ in reader]
     assert 0 < shares[0] < 0.5
     assert shares == sorted(shares)
     assert reader.share_read == 1

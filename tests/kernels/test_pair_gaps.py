@@ -77,7 +77,9 @@ def test_pairs_of_a_stretch_fall_into_buckets_and_the_kept_ones_are_listed(kerne
             if keep[bucket] and relation < 2:
                 gains[gap] = gains.get(gap, 0) + (worth if relation == 0 else -worth)
     assert np.array_equal(kernels.gap_histogram(columns, units, stretch, buckets), table)
-    gaps, changes = kernels.gaps_kept(columns, units, stretch, keep, 100)
+    kept = kernels.gaps_kept(columns, units, stretch, keep, 100)
+    assert kept is not None
+    gaps, changes = kept
     found: dict[float, int] = {}
     for gap, change in zip(gaps.tolist(), changes.tolist(), strict=True):
         found[gap] = found.get(gap, 0) + change
@@ -121,6 +123,7 @@ def test_the_best_prefix_is_the_first_of_the_greatest_sums(kernels, gains, weigh
     ],
 )
 def test_columns_that_would_be_read_past_their_end_are_refused(changes, why):
+    assert compiled is not None
     columns = ranked([(0, 1.0, 0, 1), (0, 2.0, 1, 1), (0, 3.0, 2, 1)])._replace(**changes)
     with pytest.raises(ValueError, match=why):
         compiled.beyond_counts(columns, np.zeros(1))

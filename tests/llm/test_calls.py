@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_whatever_can_change_the_answer_makes_it_another_question(log, other, sa
 
 def test_the_order_of_a_schema_s_properties_makes_it_another_question(log):
     for names in (["reason", "grade"], ["grade", "reason"]):
-        schema = {"properties": {name: {} for name in names}}
+        schema: dict[str, Any] = {"properties": {name: {} for name in names}}
         calls.complete(Scripted(log=str(log)), say("a"), replace(GREEDY, schema=schema))
     assert len(asked(log)) == 2
 

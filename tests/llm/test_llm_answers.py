@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from metrist.llm.answers import Unreadable, completion, decoded
 from metrist.llm.complaints import complained, judge
 from metrist.llm.talk import Completion
-from metrist.llm.verdicts import Reply
+from metrist.llm.verdicts import Answered, Reply
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -70,6 +70,7 @@ def test_bytes_of_any_kind_are_no_surprise(body: bytes) -> None:
 @given(JSON, st.integers(300, 599))
 def test_errors_of_any_form_get_a_verdict_in_one_line(body: Any, status: int) -> None:
     verdict = judge(Reply(status, {}, json.dumps(body).encode()), "m", ["temperature", "seed"])
+    assert not isinstance(verdict, Answered)
     assert f"the server answered {status}: " in verdict.reason
     assert "\n" not in verdict.reason
     assert len(verdict.reason) < 600

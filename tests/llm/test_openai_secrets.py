@@ -7,6 +7,7 @@ import logging
 import socket
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -26,12 +27,17 @@ def echoed(request: Request) -> str:
     return f"you sent {request.headers} to {request.path}"
 
 
+def refusing(code: int, request: Request) -> Act:
+    return error(code, echoed(request))
+
+
+def answering(code: int, request: Request) -> Act:
+    return status(code, echoed(request).encode())
+
+
 WAYS: dict[str, Callable[[Request], Act]] = {
-    **{str(code): lambda request, code=code: error(code, echoed(request)) for code in (400, 401, 403, 404, 418, 422)},
-    **{
-        str(code): lambda request, code=code: status(code, echoed(request).encode())
-        for code in (301, 408, 429, 500, 503)
-    },
+    **{str(code): partial(refusing, code) for code in (400, 401, 403, 404, 418, 422)},
+    **{str(code): partial(answering, code) for code in (301, 408, 429, 500, 503)},
     "an answer": lambda request: answer(echoed(request)),
     "a refused field": lambda request: error(400, echoed(request), param="temperature"),
     "closed": lambda _: CLOSED,

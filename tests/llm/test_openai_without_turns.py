@@ -15,7 +15,7 @@ from metrist.errors import ModelError
 from metrist.llm import calls, capabilities, retries
 from metrist.llm.openai import OpenAI
 from metrist.llm.talk import Completion, Message, Sampling, TokenChoice
-from metrist.metrics.errors.tigerscore import prompt_for
+from metrist.metrics.errors.tigerscore import TigerScore, prompt_for
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
@@ -165,7 +165,7 @@ def test_an_answer_is_kept_apart_from_that_of_a_chat_and_found_again() -> None:
         return text_answer("raw") if request.path.endswith("/v1/completions") else answer("chat")
 
     with FaultServer(respond) as server:
-        llms = [OpenAI(model="m", url=server.url, turns=turns) for turns in ("none", "chat")]  # type: ignore[arg-type]
+        llms = [OpenAI(model="m", url=server.url, turns=turns) for turns in ("none", "chat")]
         for cached in (False, True):
             found = [calls.complete(llm, [HELLO], Sampling())[0] for llm in llms]
             assert [(one.text, one.usage.cached) for one in found] == [("raw", cached), ("chat", cached)]
@@ -202,6 +202,7 @@ def test_tigerscore_gives_a_server_its_prompt_bare() -> None:
     record = Record(item="1", system="s", output="Fine.", source="A text.", instruction="Write it.")
     with FaultServer(lambda _: text_answer(NO_ERRORS)) as server:
         metric = build(f"tigerscore(llm=openai(model='tigerscore-7b', url='{server.url}', turns='none'))")
+        assert isinstance(metric, TigerScore)
         assert metric.score(Shard([record])).values.tolist() == [0.0]
         (result,) = TIGERScorer("any", llm=metric.llm).score(["Write."], ["Fine."], ["A text."])
     assert result["score"] == 0.0

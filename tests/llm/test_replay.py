@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,7 +171,8 @@ def test_replay_answers_what_was_recorded_and_fails_on_the_rest(file):
 
 
 def test_a_schema_in_another_order_is_another_schema(tmp_path):
-    there, here = ({"properties": {name: {} for name in names}} for names in ("ab", "ba"))
+    there: dict[str, Any] = {"properties": {"a": {}, "b": {}}}
+    here: dict[str, Any] = {"properties": {"b": {}, "a": {}}}
     calls.complete(Scripted(), say("a"), Sampling(schema=there))
     write_answers(answer_cache().each(), tmp_path / "one.jsonl")
     (found,) = calls.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), Sampling(schema=here))

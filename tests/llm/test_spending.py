@@ -58,7 +58,7 @@ def test_a_run_stops_before_what_could_pass_the_limit(log, monkeypatch):
     monkeypatch.setenv(RUN, "a second run")
     answers = calls.complete(cheap(log), say(*letters), GREEDY)
     assert asked(log) == letters
-    assert sum(answer.usage.cost for answer in answers) == pytest.approx(11 * 0.3)
+    assert sum(answer.usage.cost or 0.0 for answer in answers) == pytest.approx(11 * 0.3)
 
 
 def test_within_the_limit_all_is_sent_at_once(log, monkeypatch):

@@ -88,10 +88,10 @@ each_with_a_model = pytest.mark.parametrize("name", TINY)
 @pytest.fixture
 def with_tiny_model(name: str, tiny: Callable[[str], Path], tmp_path: Path) -> Metric:
     """The metric of that name with a small random model."""
+    cls: Callable[..., Metric] = type(example(name))
     if name == "preference":
-        return type(example(name))(model=str(tiny_rewards.plain(tiny(TINY[name]), tmp_path / name)))
+        return cls(model=str(tiny_rewards.plain(tiny(TINY[name]), tmp_path / name)))
     own = {"prism_style": {"language": None}}.get(name, {})
-    cls = type(example(name))
     return cls(**{"model": str(tiny(TINY[name])), **own})
 
 

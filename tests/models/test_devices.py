@@ -100,7 +100,7 @@ def test_half_precision_on_a_cpu_is_refused(dtype: Dtype, monkeypatch: pytest.Mo
 )
 def test_other_dtypes_are_refused(dtype: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        devices.resolve_placement(Options(model="m", dtype=dtype))  # type: ignore[arg-type]
+        devices.resolve_placement(Options(model="m", dtype=dtype))
 
 
 def test_the_environment_sets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ def test_every_token_comes_once_from_a_window_that_has_it_most_in_the_middle(siz
     frame = SequenceFormat(opening, closing, room + opening + closing)
     ids = list(range(opening + size + closing))
     made = list(split_windows(3, ids, frame))
-    placed = {}
+    placed: dict[int, Any] = {}
     for window in made:
         assert window.text == 3
         assert len(window.ids) <= frame.limit

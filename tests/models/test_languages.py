@@ -66,7 +66,7 @@ def plainly(folder: Path, source: str, target: str, languages: tuple[str, str]) 
 
 
 def mean_without_the_language(*args: object) -> float:
-    found = plainly(*args)[1:]  # type: ignore[arg-type]
+    found = plainly(*args)[1:]
     return sum(found) / len(found)
 
 

@@ -117,7 +117,7 @@ def test_impossible_layouts_are_refused() -> None:
     with pytest.raises(ModelError, match="max_length must be at least 1, got 0"):
         Layout(max_length=0)
     with pytest.raises(ModelError, match="keeps the 'end' or the 'start' of a long context, or 'both', got 'middle'"):
-        Layout(keep="middle")  # type: ignore[arg-type]
+        Layout(keep="middle")
     with pytest.raises(ModelError, match="has no fields; the last field is the answer itself"):
         row(RewardInput("10", ()))
 

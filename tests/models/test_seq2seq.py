@@ -119,7 +119,7 @@ def test_equal_pairs_are_scored_once_and_equal_conditions_encoded_once(
     loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = loaded("bart")
-    path, encoded, decoded = engine._path, [], []
+    path, encoded, decoded = engine._path, list[Any](), list[Any]()
     encode, states = path.encoder.encode, path.decoder.states
     monkeypatch.setattr(path.encoder, "encode", lambda some: (encoded.extend(map(bytes, some)), encode(some))[1])
     monkeypatch.setattr(

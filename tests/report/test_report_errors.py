@@ -32,7 +32,7 @@ IN_SOURCE = Error(aspect="Omission", severity="critical", text="kleine", start=4
 
 
 def output(*errors: Error, text: str | None = TEXT, **more: object) -> ExplainedOutput:
-    return ExplainedOutput(item="1", system="a", output=text, errors=errors, **more)  # type: ignore[arg-type]
+    return ExplainedOutput(item="1", system="a", output=text, errors=errors, **more)
 
 
 def test_errors_are_underlined_below_the_text_with_their_reasons() -> None:
@@ -113,9 +113,9 @@ def test_any_text_with_any_errors_can_be_drawn(text: str, spans: list[tuple[int,
 
 
 def coloured(shown: Explanations, width: int = 60) -> str:
-    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=width)
-    console.print(shown)
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    written = io.StringIO()
+    Console(file=written, force_terminal=True, color_system="truecolor", width=width).print(shown)
+    return written.getvalue()
 
 
 def test_on_a_terminal_errors_are_underlined_in_colour_and_numbered() -> None:

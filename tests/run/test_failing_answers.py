@@ -188,7 +188,7 @@ def read_flat(path: Path) -> list[dict[str, Any]]:
             return [{**row, "raw": row["raw"] or None} for row in csv.DictReader(file)]
     import pyarrow.parquet
 
-    return pyarrow.parquet.read_table(path).to_pylist()  # type: ignore[no-any-return]
+    return pyarrow.parquet.read_table(path).to_pylist()
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])

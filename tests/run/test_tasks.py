@@ -14,7 +14,7 @@ from metrist.metrics.base import Metric
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
 from metrist.run.tasks import score_one
-from metrist.scores import Score, Scores
+from metrist.scores import Failure, Score, Scores
 
 
 @dataclass(frozen=True)
@@ -132,5 +132,6 @@ def test_a_score_that_cannot_be_pooled_is_refused_with_the_record(block: Scores,
 
 
 def test_statistics_of_a_failed_score_may_be_anything() -> None:
-    block = Scores(values=np.array([1.0, np.nan]), stats=np.array([[1.0], [np.nan]]), failures={1: "no answer"})
+    failures = {1: Failure("other", "no answer")}
+    block = Scores(values=np.array([1.0, np.nan]), stats=np.array([[1.0], [np.nan]]), failures=failures)
     assert score_one(Returns(block), Shard([record("6"), record("7")])).failures == {1: "no answer"}

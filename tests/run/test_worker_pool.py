@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -90,6 +90,7 @@ def test_only_few_tasks_are_taken_ahead(module: Module) -> None:
             yield task
 
     done = Processes(workers=2).map([metric], counted())
+    assert isinstance(done, Generator)
     next(done)
     assert len(taken) <= 5
     done.close()
@@ -196,6 +197,7 @@ def test_workers_know_path_folder_and_use_one_thread_each(
 def test_workers_end_when_the_run_stops_listening(module: Module, tmp_path: Path) -> None:
     metric = module(METRIC.format(body="open(f'{self.folder}/{os.getpid()}.pid', 'w').close()")).Mine(str(tmp_path))
     done = Processes(workers=2).map([metric], tasks(20, metric))
+    assert isinstance(done, Generator)
     next(done)
     done.close()
     pids = [int(path.stem) for path in tmp_path.glob("*.pid")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def spelled_out(sample: Sample, items: Floats, systems: Floats) -> Sample:
 
 def accuracy_of_copies(sample: Sample, items: Floats, systems: Floats, grouping: str) -> float:
     """acc_eq of the resample by counting pairs, of which copies of one output (or of one system) are none."""
-    groups: dict[object, list[tuple[int, float, float]]] = {}
+    groups: dict[Any, list[tuple[int, float, float]]] = {}
     for output, item, system in copies_of(sample, items, systems):
         key = {"none": 0, "item": item, "system": system, "system-level": system}[grouping]
         groups.setdefault(key, []).append((output, sample.human[output], sample.metric[output]))

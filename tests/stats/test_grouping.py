@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import brute_force
 import numpy as np
@@ -37,7 +38,7 @@ def draws() -> Draws:
     )
 
 
-def copies(sample: Sample, items: np.ndarray, systems: np.ndarray) -> dict[str, np.ndarray]:
+def copies(sample: Sample, items: np.ndarray, systems: np.ndarray) -> dict[str, list[Any]]:
     """The sample as drawn: an item drawn twice becomes two items, a system drawn twice two systems."""
     columns = zip(sample.human, sample.metric, sample.item, sample.system, strict=True)
     rows = [
@@ -130,6 +131,7 @@ def test_draws_of_items_weigh_whole_groups_of_any_column_that_parts_items(sample
 
 
 def test_weights_of_outputs_stay_within_their_groups(sample: Sample, draws: Draws) -> None:
+    assert draws.systems is not None
     by_output = draws.systems[:, sample.system]
     found = estimate(MEASURES["acc_eq"], sample, "item", by_output)
     wanted = estimate(MEASURES["acc_eq"], sample, "item", Draws(systems=draws.systems))

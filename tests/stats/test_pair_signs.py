@@ -31,7 +31,8 @@ def enumerated(classes: list[tuple[int, int, int]], alternative: Alternative) ->
     """The share of all outcomes, in fractions, at least as extreme as the one seen."""
     null = {Fraction(0): Fraction(1)}
     for size, up, down in classes:
-        tosses, grown = up + down, {}
+        tosses = up + down
+        grown: dict[Fraction, Fraction] = {}
         for value, share in null.items():
             for heads in range(tosses + 1):
                 key = value + Fraction(2 * heads - tosses, size)

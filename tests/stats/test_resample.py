@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, TER
 from sacrebleu.metrics.base import Metric as PeerMetric
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 
 from metrist.errors import RunError
 from metrist.stats import resampling
@@ -95,6 +95,8 @@ def peer_result(contest, kind: str, draws: int):
     _, scores = PairedTest(list(outputs.items()), {"m": metric}, references, kind, draws)()
     (name,) = [key for key in scores if key != "System"]
     baseline, system = scores[name]
+    assert isinstance(baseline, Result)
+    assert isinstance(system, Result)
     return baseline.score - system.score, system.p_value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -42,10 +43,10 @@ def test_slices_average_what_their_groups_average_to(outputs, average, slice_ave
     if slice_average == "micro":
         expected = accuracy(human, metric, blocks, 0.1, average)
     else:
-        inside = ([o for o, s in zip(outputs, slices, strict=True) if s == number] for number in set(slices))
-        each = [accuracy(*split(chosen), 0.1, average) for chosen in inside]
+        inside = [split([o for o, s in zip(outputs, slices, strict=True) if s == number]) for number in set(slices)]
+        each = [accuracy(humans, metrics, of_group, 0.1, average) for humans, metrics, of_group in inside]
         present = [value for value in each if value is not None]
-        expected = sum(present) / len(present) if present else None
+        expected = sum(present, Fraction(0)) / len(present) if present else None
     found = pairing(human, metric, groups, slices=slices, average=average, slice_average=slice_average).accuracy(0.1)
     assert found == float(expected) if expected is not None else math.isnan(found)
 

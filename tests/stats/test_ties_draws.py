@@ -42,6 +42,7 @@ def test_an_item_drawn_twice_is_two_groups(sample, average, compiled):
     choice = Choice(sample=sample, groups=sample.item, average=average)
     with mock.patch.object(kernels, "_kernels", kernels._kernels if compiled else reference):
         found = choice.anew(Draws(items=items))
+    assert found is not None
     for draw, times in enumerate(items):
         copies = np.repeat(np.arange(12), times.astype(int))
         rows = [np.flatnonzero(sample.item == item) for item in copies]
@@ -56,6 +57,7 @@ def test_an_output_drawn_twice_within_its_group_counts_twice(sample, side, avera
     items = counts(12)
     groups = sample.system if side == "system" else np.zeros(len(sample), np.intp)
     found = Choice(sample=sample, groups=groups, average=average).anew(Draws(items=items))
+    assert found is not None
     for draw, times in enumerate(items):
         paired = pairing(sample.human, sample.metric, groups, average=average, weights=times[sample.item])
         assert found[draw] == best_threshold(paired).epsilon
@@ -64,6 +66,7 @@ def test_an_output_drawn_twice_within_its_group_counts_twice(sample, side, avera
 def test_items_and_systems_are_drawn_together(sample):
     items, systems = counts(12), counts(4, seed=1)
     found = Choice(sample=sample, groups=sample.item).anew(Draws(items=items, systems=systems))
+    assert found is not None
     for draw, (of_items, of_systems) in enumerate(zip(items, systems, strict=True)):
         copies = np.repeat(np.arange(12), of_items.astype(int))
         rows = [np.flatnonzero(sample.item == item) for item in copies]
@@ -76,19 +79,21 @@ def test_items_and_systems_are_drawn_together(sample):
 def test_a_draw_without_a_pair_has_no_threshold():
     sample = Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
     found = Choice(sample=sample, groups=sample.item).anew(Draws(items=np.array([[0.0, 2.0], [1.0, 1.0]])))
+    assert found is not None
     assert math.isnan(found[0])
     assert found[1] == 0
 
 
 def test_optimism_is_how_far_resamples_lie_above_all_data_at_thresholds_of_their_own(sample):
-    draws = Draws(items=counts(12))
+    items = counts(12)
+    draws = Draws(items=items)
     choice, paired = (
         Choice(sample=sample, groups=sample.item),
         pairing(sample.human, sample.metric, sample.item),
     )
 
     def above(epsilon: float, draw: int) -> float:
-        found = estimate(acc_eq_measures(epsilon), sample, "item", Draws(items=draws.items[[draw]])).values[0]
+        found = estimate(acc_eq_measures(epsilon), sample, "item", Draws(items=items[[draw]])).values[0]
         return float(found) - paired.accuracy(epsilon)
 
     gained = [above(epsilon, draw) - above(choice.best(), draw) for draw, epsilon in enumerate(choice.anew(draws))]
@@ -145,6 +150,7 @@ def test_intervals_cover_the_truth_though_the_threshold_is_chosen_on_the_same_da
         held = acc_eq_measures(choice.best())
         value = float(estimate(held, sample, "item").values[0])
         low, high = interval(estimate(held, sample, "item", draws).values, 0.95, items)
+        assert draws.items is not None
         gained = optimism(choice, sample, "item", Draws(items=draws.items[:25]))
         low, high = calibrated_interval(value, low, high, optimism=gained, units=items, confidence=0.95)
         covered += low <= truth <= high

@@ -114,6 +114,7 @@ def test_scores_of_any_size_are_told_apart(limits):
     with mock.patch.multiple(threshold_search, **limits) if limits else nullcontext():
         paired = pairing(human, metric)
         found = best_threshold(paired)
+    assert expected is not None
     assert (paired.share(found.right), found.epsilon) == (float(expected[0]), expected[1])
 
 

@@ -308,5 +308,5 @@ def _train_slowly() -> None:
         time.sleep(0.02)
         return plain(self, model, batch)
 
-    TokenLoss.loss = slow
+    TokenLoss.loss = slow  # type: ignore[method-assign]
     main()

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,7 @@ def test_two_processes_learn_what_one_does(tmp_path: Path, monkeypatch: pytest.M
     together |= {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1}  # Unset, accelerate warns of them.
     for name, value in together.items():
         monkeypatch.setenv(name, str(value))
-    processes = [forked(lambda rank=rank: _train_as(rank, tmp_path)) for rank in range(2)]
+    processes = [forked(partial(_train_as, rank, tmp_path)) for rank in range(2)]
     assert [exit_code(process) for process in processes] == [0, 0]
     for rank in range(2):
         assert near(collect_weights(alone.model), load_file(tmp_path / f"{rank}.safetensors")) < 1e-5

@@ -52,6 +52,7 @@ def naive(model: PairwiseRewardModel, folder: Path, weight: float) -> torch.Tens
         chance = torch.sigmoid(good - bad)
         total = total - pair.certainty * chance.log() - (1 - pair.certainty) * (1 - chance).log()
         if weight and pair.good_rating is not None:
+            assert model.line is not None
             line = model.line.double()
             errors = [line[0] * good + line[1] - 1.0, line[0] * bad + line[1] + 1.0]
             total = total + weight * (errors[0] ** 2 + errors[1] ** 2) / 2

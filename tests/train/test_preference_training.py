@@ -182,7 +182,7 @@ def _train_slowly(asked: PreferenceTask) -> None:
         time.sleep(0.02)
         return plain(self, model, batch)
 
-    PairLoss.loss = slow
+    PairLoss.loss = slow  # type: ignore[method-assign]
     train(asked)
 
 

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from metrist.train.dataset import read_pairs
 
 def written(path: Path, *rows: Any) -> Path:
     text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
-    pack = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}.get(path.suffix, bytes)
-    path.write_bytes(pack(text.encode()))
+    packs: dict[str, Callable[[bytes], bytes]]
+    packs = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
+    path.write_bytes(packs.get(path.suffix, bytes)(text.encode()))
     return path
 
 

@@ -55,7 +55,7 @@ def toy_model(dropout: float = 0.2) -> torch.nn.Module:
 
 
 def toy(folder: Path, *, dropout: float = 0.2, every: int = 1000, dev: bool = True, **changed: Any) -> Trainer:
-    given = {"objective": SquaredError(), "examples": Rows(90, 1), "ranks": DEVICE, "watcher": None}
+    given: dict[str, Any] = {"objective": SquaredError(), "examples": Rows(90, 1), "ranks": DEVICE, "watcher": None}
     given |= {name: changed.pop(name) for name in list(given) if name in changed}
     if given["watcher"] is None:
         del given["watcher"]

@@ -10,6 +10,7 @@ from judged_rows import made_rows, without, written
 
 import metrist
 from metrist.errors import InputError, RunError
+from metrist.evaluate.meta.dataset import Judged
 from metrist.evaluate.meta.join import join, looks_lower
 
 
@@ -32,7 +33,7 @@ def test_ratings_of_one_file_meet_scores_of_another_in_any_order(tmp_path: Path)
     both, turned = join([ratings, scores]), join([scores, ratings])
     whole = join(rows)
 
-    def ordered(judged: object) -> dict[tuple[str, str], float]:
+    def ordered(judged: Judged) -> dict[tuple[str, str], float]:
         names = zip(judged.items.codes, judged.systems.codes, strict=True)
         keys = [(judged.items.names[i], judged.systems.names[s]) for i, s in names]
         return dict(zip(keys, judged.scores["near"].values.tolist(), strict=True))

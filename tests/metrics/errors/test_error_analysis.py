@@ -70,7 +70,7 @@ def judge(errors: Sequence[Mapping[str, Any]] | Found, *, refused: str = "", ana
 
 def scored(llm: FakeLLM, record: Record = RECORD, **settings: Any) -> Score:
     (score,) = ErrorAnalysis(llm=llm, **settings).score(Shard([record]))
-    return score  # type: ignore[no-any-return]
+    return score
 
 
 def test_the_output_is_analysed_freely_and_then_told_as_json() -> None:
@@ -227,7 +227,12 @@ def test_examples_that_are_not_there_are_missed_before_anything_is_asked() -> No
 
 
 def test_several_samples_are_merged_by_place_and_averaged() -> None:
-    llm = judge(lambda sample: [[SLOW, TASTE], [{**SLOW, "error_location": "fox", "score_reduction": 2}], []][sample])
+    samples: list[list[dict[str, Any]]] = [
+        [SLOW, TASTE],
+        [{**SLOW, "error_location": "fox", "score_reduction": 2}],
+        [],
+    ]
+    llm = judge(lambda sample: samples[sample])
     score = scored(llm, samples=3, temperature=0.7)
     assert score.value == pytest.approx(-(5 + 2 + 0) / 3)
     assert score.parts["spread"] == pytest.approx(math.sqrt(((5 - 7 / 3) ** 2 + (2 - 7 / 3) ** 2 + (7 / 3) ** 2) / 3))
@@ -408,7 +413,7 @@ def test_settings_are_checked_and_read_back() -> None:
         ({"ungrounded": "x"}, "ungrounded must be one of 'keep', 'drop', got 'x'"),
     ):
         with pytest.raises(SpecError, match=message):
-            ErrorAnalysis(llm=llm, **settings)  # type: ignore[arg-type]
+            ErrorAnalysis(llm=llm, **settings)
     text = "error_analysis(llm=openai(model='m'), temperature=0.7, task='story', samples=3, check='second_pass')"
     metric = registry.build(text)
     assert registry.build(metric.text) == metric
@@ -490,7 +495,7 @@ def test_a_table_that_is_not_there_is_missed() -> None:
 def test_the_spread_is_that_of_the_errors_that_count(how: Mapping[str, Any]) -> None:
     refused = TASTE if "check" in how else INVENTED
     samples = [[refused], [SLOW, refused], [SLOW, {**refused, "score_reduction": 3}]]
-    llm = judge(samples.__getitem__, refused=refused["error_location"] if "check" in how else "")  # type: ignore[arg-type]
+    llm = judge(samples.__getitem__, refused=refused["error_location"] if "check" in how else "")
     score = scored(llm, samples=3, temperature=0.7, **how)
     # Of the error that is left two of three analyses take off 4.
     assert score.value == pytest.approx(-8 / 3)
@@ -506,7 +511,7 @@ def test_a_huge_penalty_ruins_neither_its_output_nor_the_others() -> None:
         llm=judge([{**SLOW, "score_reduction": 1.7e308}, {**TASTE, "score_reduction": 1.7e308}, TASTE])
     ).score(Shard([RECORD]))
     assert score.value == -1.0
-    assert "error 1 has no penalty that could be read and does not count" in score.explanation
+    assert "error 1 has no penalty that could be read and does not count" in (score.explanation or "")
 
 
 def test_words_that_only_the_source_has_are_told_apart_and_not_dropped() -> None:

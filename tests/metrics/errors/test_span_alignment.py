@@ -247,7 +247,7 @@ def _damage(words: str, rng: random.Random) -> str:
     return rng.choice([words.upper(), words.lower(), words.swapcase(), words.capitalize()])
 
 
-def _rows(path: Path) -> Iterator[dict]:  # type: ignore[type-arg]
+def _rows(path: Path) -> Iterator[dict]:
     with lzma.open(path, "rt", encoding="utf-8") as file:
         yield from map(json.loads, file)
 

@@ -54,9 +54,9 @@ Answer = str | Completion
 
 def scored(answer: Answer | Callable[[Conversation, Sampling], Answer], *records: Record, **settings: object) -> Score:
     said = answer if callable(answer) else lambda _conversation, _sampling: answer
-    metric = TigerScore(llm=FakeLLM(said), **settings)  # type: ignore[arg-type]
+    metric = TigerScore(llm=FakeLLM(said), **settings)
     (score,) = metric.score(Shard(records or [RECORD]))
-    return score  # type: ignore[no-any-return]
+    return score
 
 
 def test_the_prompt_is_the_checkpoints_own() -> None:
@@ -248,7 +248,7 @@ def test_the_text_reads_back_and_the_prompt_is_part_of_the_signature() -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(SpecError, match=r"ungrounded must be one of 'keep', 'drop', got 'hide'"):
-        TigerScore(llm=FakeLLM(lambda *_: ""), ungrounded="hide")  # type: ignore[arg-type]
+        TigerScore(llm=FakeLLM(lambda *_: ""), ungrounded="hide")
     with pytest.raises(SpecError, match="needs the setting 'llm'"):
         registry.build("tigerscore")
 

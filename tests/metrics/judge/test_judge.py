@@ -205,7 +205,7 @@ def test_the_order_and_the_size_of_shards_do_not_matter():
     records = [Record(item=str(n), system="s", output="x" * n, instruction="y") for n in range(5)]
 
     def answer(conversation, _):
-        length = len(re.search(r"begins\]\n(x*)\n\[output", conversation[-1].text)[1])
+        length = len(re.findall(r"begins\]\n(x*)\n\[output", conversation[-1].text)[0])
         return json.dumps({**GRADES, "correctness": length % 3 + 1})
 
     judge = Judge(llm=FakeLLM(answer))

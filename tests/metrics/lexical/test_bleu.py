@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -109,7 +110,11 @@ def test_parts_are_those_that_sacrebleu_reports():
 def test_max_keeps_the_statistics_of_the_best_reference_alone():
     records, (sentence, corpus) = odd_records(), peers(Bleu())
     found = Bleu(reduce="max").score(Shard(records))
-    best = [max(r.references, key=lambda x, o=r.output: sentence.sentence_score(o, [x]).score) for r in records]
+
+    def score(output: str, reference: str) -> float:
+        return sentence.sentence_score(output, [reference]).score
+
+    best = [max(r.references, key=partial(score, r.output)) for r in records]
     alone = [record(r.output, reference) for r, reference in zip(records, best, strict=True)]
     wanted = [sentence.sentence_score(r.output, list(r.references)).score for r in alone]
     np.testing.assert_allclose(found.values, wanted, rtol=0, atol=TOLERANCE)

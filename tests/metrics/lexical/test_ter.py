@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain, product, repeat
 
 import numpy as np
@@ -92,7 +93,11 @@ def test_native_sets_the_fewest_edits_against_the_mean_reference_length():
 def test_max_keeps_the_best_reference_which_is_the_one_with_the_lowest_rate():
     records, one = odd_records(60), peer(Ter())
     found = Ter(reduce="max").score(Shard(records))
-    best = [min(r.references, key=lambda x, o=r.output: one.sentence_score(o, [x]).score) for r in records]
+
+    def rate(output: str, reference: str) -> float:
+        return one.sentence_score(output, [reference]).score
+
+    best = [min(r.references, key=partial(rate, r.output)) for r in records]
     alone = [record(r.output, reference) for r, reference in zip(records, best, strict=True)]
     wanted = [one.sentence_score(r.output, list(r.references)).score for r in alone]
     np.testing.assert_allclose(found.values, wanted, rtol=0, atol=TOLERANCE)

@@ -184,7 +184,7 @@ def test_a_long_source_is_read_in_windows_each_in_the_prompt(tiny, tiny_score, l
     metric = tiny_score(instruction="Sum up : {text} \n", long=long)
     source = " ".join(str(n) for n in range(100, 160))
     found = metric.score(Shard([record(source=source), record()]))
-    model = causal_new.loading.causal(metric.options)
+    model = causal_new.loading.load_causal(metric.options)
     room = len(model.pieces(model.windows(source)[0])) - len(model.pieces("Sum up : "))
     windows = model.windows(source, room)
     assert len(windows) > 1

@@ -130,7 +130,7 @@ def test_what_it_says_of_itself(metric):
     assert made.needs == ()
     assert made.higher_is_better is False
     assert " | weights " in made.signature
-    assert build("perplexity").model == "openai-community/gpt2"
+    assert build("perplexity").full_spec().settings["model"] == "openai-community/gpt2"
 
 
 @pytest.mark.parametrize(
