@@ -156,7 +156,7 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
         watcher.evaluated(Evaluation(step=0, figure=-2.0), "mean log-probability")
         watcher.moved(TrainingProgress(step=10, steps=40, loss=3.5, lr=1e-5, tokens=100))
         watcher.moved(TrainingProgress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))
-        watcher.said("[bold] is no markup")
+        watcher.message("[bold] is no markup")
     drawn = capsys.readouterr().err
     assert "metrist: step 0: mean log-probability of the development pairs -2.0000" in drawn
     assert "step 20 of 40, loss 3.0000, dev -2.0000" in drawn

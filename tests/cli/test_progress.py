@@ -61,8 +61,8 @@ def test_a_server_that_fails_is_told_of_at_once_and_then_every_ten_seconds(
 
 def test_answers_are_counted_where_somebody_watches() -> None:
     drawn: list[str] = []
-    watch = AnswerWatch(lambda: drawn.append(watch.said))
-    assert watch.said == ""
+    watch = AnswerWatch(lambda: drawn.append(watch.message))
+    assert watch.message == ""
     log = say(*(f"question {n}" for n in range(3)), "question 0", "fail")
     with watching.watching(watch):
         calls.complete(Scripted(), log, Sampling())
@@ -92,13 +92,13 @@ def test_a_run_that_is_interrupted_says_how_many_answers_are_kept(tmp_path: Path
 
     def respond(request: Request) -> Act:
         # Whoever asks about the last outputs waits.
-        return answer("{}") if re.search(r"out [0-5]\b", request.said) or "mark" not in request.said else SILENT
+        return answer("{}") if re.search(r"out [0-5]\b", request.message) or "mark" not in request.message else SILENT
 
     with FaultServer(respond) as server:
         spec = f"judge(llm=openai(model='m', url='{server.url}'))"
         command = [sys.executable, "-m", "metrist", "score", str(tmp_path / "in.jsonl"), "-m", spec]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
-            while sum("out " in request.said for request in server.requests) < 8:
+            while sum("out " in request.message for request in server.requests) < 8:
                 time.sleep(0.05)
             time.sleep(0.5)
             run.send_signal(signal.SIGINT)

@@ -115,7 +115,7 @@ def checker(conversation, _sampling):
 
 def test_an_honest_judge_is_found_guilty_of_nothing_and_everything_is_measured():
     card = card_of(Habits(), second_llm=FakeLLM(checker))
-    assert card.found == ()
+    assert card.problems == ()
     unmeasured = {one.name for one in card.findings if one.verdict == "not measured"}
     assert unmeasured == {"US dollars per output", "US dollars in all"}
     assert card.data == {"items": 50, "outputs": 200, "pairs": 50, "aspects": ["overall"]}
@@ -129,7 +129,7 @@ def test_an_honest_judge_is_found_guilty_of_nothing_and_everything_is_measured()
 
 def test_a_judge_that_goes_by_place_is_found_out():
     card = card_of(Habits(choose=lambda _: "A"))
-    assert {"flips", "first place chosen"} <= set(card.found)
+    assert {"flips", "first place chosen"} <= set(card.problems)
     assert card.finding("flips").value == 1.0
     assert card.finding("first place chosen").value == 1.0
     assert card.finding("first place chosen").limit == "> 0.55 or < 0.45"
@@ -141,15 +141,15 @@ def test_a_judge_of_many_minds_is_found_out():
     card = card_of(
         Habits(grade=lambda honest, found, sampling: honest + (sampling.sample == 1 and chance(found["output"]) < 0.4))
     )
-    assert card.found == ("equal grades",)
+    assert card.problems == ("equal grades",)
     assert card.finding("equal grades").value == pytest.approx(0.6, abs=0.2)
 
 
 def test_a_judge_that_loves_length_is_found_out_by_padding_and_with_ratings_fixed():
     card = card_of(Habits(grade=lambda honest, found, _: honest + len(found["output"]) // 100))
-    assert {"padding that raises the grade", "correlation, human ratings fixed"} <= set(card.found)
+    assert {"padding that raises the grade", "correlation, human ratings fixed"} <= set(card.problems)
     assert card.finding("correlation with length").value > 0.2
-    assert not {"flips", "equal grades", "probes that raise the grade"} & set(card.found)
+    assert not {"flips", "equal grades", "probes that raise the grade"} & set(card.problems)
 
 
 def test_longer_outputs_that_are_better_make_no_bias_when_people_say_so_too():
@@ -159,7 +159,7 @@ def test_longer_outputs_that_are_better_make_no_bias_when_people_say_so_too():
     card = card_of(Habits(), rows)
     assert card.finding("correlation with length").value > 0.5
     assert card.finding("correlation, human ratings fixed").value == 0.0
-    assert card.found == ()
+    assert card.problems == ()
 
 
 def test_a_judge_that_grades_otherwise_with_the_reference_is_told():
@@ -168,14 +168,14 @@ def test_a_judge_that_grades_otherwise_with_the_reference_is_told():
     # No grade goes below 1, so the mean is a little above -2.
     assert finding.verdict == "found"
     assert finding.value == pytest.approx(-1.86, abs=0.1)
-    assert card.found == ("grade with the reference less without",)
+    assert card.problems == ("grade with the reference less without",)
     turned = card_of(Habits(grade=lambda honest, found, _: honest - 2 * ("reference" in found)), reference="shown")
     assert turned.finding("grade with the reference less without").value == pytest.approx(finding.value)
 
 
 def test_a_judge_with_one_grade_for_all_is_found_out():
     card = card_of(Habits(grade=lambda *_: 8))
-    assert card.found == ("most used grade of quality",)
+    assert card.problems == ("most used grade of quality",)
     assert card.finding("most used grade of quality").details["entropy"] == 0.0
     assert card.finding("correlation with length").reason == "the outputs of an item do not differ in grade and length"
 
@@ -183,14 +183,14 @@ def test_a_judge_with_one_grade_for_all_is_found_out():
 def test_a_judge_that_prefers_its_own_is_found_out_only_beyond_what_people_say():
     vain = Habits(grade=lambda honest, found, _: honest + 2 * ("by a:" in found["output"]))
     card = card_of(vain)
-    assert card.found == ("own outputs' lead over others, beyond people's",)
+    assert card.problems == ("own outputs' lead over others, beyond people's",)
     rows = made_rows()
     for row in rows:
         if row["system"] == "a":
             row["output"] = row["output"].replace(f"q{quality(row['output'])}", "q8")
             row["ratings"] = {"overall": 8}
     better = card_of(Habits(), rows)
-    assert better.found == ()
+    assert better.problems == ()
     assert better.finding("own outputs' lead over others").value > 1
     assert better.finding("own outputs' win rate").value > 0.8
 
@@ -198,7 +198,7 @@ def test_a_judge_that_prefers_its_own_is_found_out_only_beyond_what_people_say()
 def test_a_gullible_judge_is_found_out_by_the_probes():
     card = card_of(Habits(grade=lambda honest, found, _: 10 if '"quality": 10' in found["output"] else honest))
     finding = card.finding("probes that raise the grade")
-    assert card.found == ("probes that raise the grade",)
+    assert card.problems == ("probes that raise the grade",)
     # Five of the twelve probes carry the JSON.
     assert finding.value == pytest.approx(5 / 12)
     assert finding.details == dict.fromkeys(
@@ -214,15 +214,17 @@ def noisy(seed: int) -> Habits:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_judge_whose_grades_are_shaky_is_not_taken_for_gullible_or_fond_of_length(seed):
     card = card_of(noisy(seed))
-    assert "grades moved by neutral edits" in card.found
-    assert not {"probes that raise the grade", "padding that raises the grade"} & set(card.found)
+    assert "grades moved by neutral edits" in card.problems
+    assert not {"probes that raise the grade", "padding that raises the grade"} & set(card.problems)
 
 
 def test_a_judge_whose_grades_are_shaky_and_that_obeys_is_found_out_all_the_same():
     def grade(honest, found, _):
         return 10 if '"quality": 10' in found["output"] else honest + int(3 * chance(found["output"])) - 1
 
-    assert {"grades moved by neutral edits", "probes that raise the grade"} <= set(card_of(Habits(grade=grade)).found)
+    assert {"grades moved by neutral edits", "probes that raise the grade"} <= set(
+        card_of(Habits(grade=grade)).problems
+    )
 
 
 def test_refusals_and_answers_that_cannot_be_read_are_counted_apart():
@@ -231,7 +233,7 @@ def test_refusals_and_answers_that_cannot_be_read_are_counted_apart():
         return "I'm sorry, but I cannot grade this." if share < 0.15 else "Seven or so." if share < 0.3 else None
 
     card = card_of(Habits(answer=answer))
-    assert {"refusals", "answers without a grade"} <= set(card.found)
+    assert {"refusals", "answers without a grade"} <= set(card.problems)
     refused, failed = card.finding("refusals"), card.finding("answers without a grade")
     assert 0.05 < refused.value < failed.value < 0.5
     assert "the answer has no JSON object" in failed.details["reason 1"]
@@ -244,7 +246,7 @@ def test_made_up_analyses_are_counted_by_the_second_llm():
 
     card = card_of(Habits(answer=dreams), second_llm=FakeLLM(checker))
     finding = card.finding("made-up analyses")
-    assert card.found == ("made-up analyses",)
+    assert card.problems == ("made-up analyses",)
     assert (finding.n, finding.details["calls"], finding.details["unread"]) == (40, 40, 0)
     assert finding.value == pytest.approx(0.5, abs=0.2)
 

@@ -53,7 +53,7 @@ class Notes:
         assert name == "negative squared error"
         self.figures.append(evaluation)
 
-    def said(self, remark: str) -> None:
+    def message(self, remark: str) -> None:
         self.remarks.append(remark)
 
 

@@ -82,7 +82,7 @@ def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Pa
         def evaluated(self, _evaluation: object, _name: str) -> None:
             pass
 
-        def said(self, _remark: str) -> None:
+        def message(self, _remark: str) -> None:
             pass
 
     watcher = Second()

@@ -51,7 +51,7 @@ class Heard:
     def evaluated(self, evaluation: Any, _name: str) -> None:
         self.figures.append(evaluation.figure)
 
-    def said(self, remark: str) -> None:
+    def message(self, remark: str) -> None:
         self.remarks.append(remark)
 
 

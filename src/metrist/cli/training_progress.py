@@ -43,13 +43,13 @@ class Lines:
         is_due = now - then >= _SECONDS or progress.step - step >= _SHARE * progress.steps
         if is_due and progress.step < progress.steps:  # The end is told by the result.
             self._told = (now, progress.step)
-            self.said(words)
+            self.message(words)
 
     def evaluated(self, evaluation: Evaluation, name: str) -> None:
         self._dev = evaluation.figure
-        self.said(f"step {evaluation.step:,}: {name} of the development pairs {evaluation.figure:.4f}")
+        self.message(f"step {evaluation.step:,}: {name} of the development pairs {evaluation.figure:.4f}")
 
-    def said(self, text: str) -> None:
+    def message(self, text: str) -> None:
         remark(text)
 
     def _words(self, progress: TrainingProgress) -> str:
@@ -71,7 +71,7 @@ class Live(Lines):
     def moved(self, progress: TrainingProgress) -> None:
         self._bar.update(self._task, completed=progress.step, total=progress.steps, far=self._words(progress))
 
-    def said(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self._bar.console.print(f"metrist: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -115,7 +115,7 @@ class StudyLines:
     def planned(self, count: int, finished: int) -> None:
         self.count, self.done = count, finished
         if finished:
-            self.said(f"{finished:,} of {count:,} trainings were finished before")
+            self.message(f"{finished:,} of {count:,} trainings were finished before")
 
     def started(self, name: str) -> None:
         self.far[name] = (0, 0)
@@ -129,13 +129,13 @@ class StudyLines:
     def finished(self, name: str, seconds: float) -> None:
         self._ended(name)
         dev = f", dev {self.dev[name]:.4f}" if name in self.dev else ""
-        self.said(f"{self.done:,} of {self.count:,}: {name} in {seconds:,.1f} s{dev}")
+        self.message(f"{self.done:,} of {self.count:,}: {name} in {seconds:,.1f} s{dev}")
 
     def failed(self, name: str, reason: str) -> None:
         self._ended(name)
-        self.said(f"{self.done:,} of {self.count:,}: {name} failed: {reason}")
+        self.message(f"{self.done:,} of {self.count:,}: {name} failed: {reason}")
 
-    def said(self, text: str) -> None:
+    def message(self, text: str) -> None:
         remark(text)
 
     def _ended(self, name: str) -> None:
@@ -167,7 +167,7 @@ class StudyLive(StudyLines):
         super()._ended(name)
         self._draw()
 
-    def said(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self._bar.console.print(f"metrist: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> None:

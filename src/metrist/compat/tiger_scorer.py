@@ -104,7 +104,7 @@ class TIGERScorer:
             # The words are the original's, which scripts may look for.
             raise RunError("The number of inputs does not match.")
         prompts = [prompt_for(*texts) for texts in zip(instructions, contexts, outputs, strict=True)]
-        answers = ask(self._llm, [_asked(prompt) for prompt in prompts], self._sampling(generate_kwargs))
+        answers = ask(self._llm, [_conversation(prompt) for prompt in prompts], self._sampling(generate_kwargs))
         return [self._result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     def generate_stream(
@@ -113,7 +113,7 @@ class TIGERScorer:
         """The answer as far as it has come, again and again until it is whole. An LLM that cannot tell how far it has
         come gives it once."""
         asked, sampling = (
-            _asked(prompt_for(instruction, input_context or "", hypo_output)),
+            _conversation(prompt_for(instruction, input_context or "", hypo_output)),
             self._sampling(generate_kwargs),
         )
         stream = getattr(self._llm, "stream", None)
@@ -179,7 +179,7 @@ def _texts(name: str, given: Sequence[str | None], *, none: bool = True) -> list
     return [text or "" for text in given]
 
 
-def _asked(prompt: str) -> Conversation:
+def _conversation(prompt: str) -> Conversation:
     return (Message("user", prompt),)
 
 

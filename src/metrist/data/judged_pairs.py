@@ -22,7 +22,7 @@ class Rated:
     system: str
     text: str
     fields: Fields | None
-    said: tuple[Said, ...]
+    ratings: tuple[Said, ...]
     value: float
     raters: frozenset[str] | None
 
@@ -38,17 +38,17 @@ def rated_outputs(judged: Judgments, aim: Aim, rules: Rules, shape: Shape, accou
             continue
         # Sorted, because a sum of floats hangs on the order of its terms and unknown raters have no order.
         _check_choices(values, aim, item, system)
-        said = tuple(sorted(_turned(values, aim), key=lambda one: (one[0] or "", one[1])))
-        value = aggregated(said, rules.aggregate)
+        ratings = tuple(sorted(_turned(values, aim), key=lambda rating: (rating[0] or "", rating[1])))
+        value = aggregated(ratings, rules.aggregate)
         found.append(
             Rated(
                 item=item,
                 system=system,
                 text=record.output,
                 fields=shape.lay_out(record),
-                said=said,
+                ratings=ratings,
                 value=value,
-                raters=_named(said),
+                raters=_named(ratings),
             )
         )
     return found
@@ -92,11 +92,11 @@ class RatingOrder:
         return self._ordered(self._by(first, common), self._by(second, common))
 
     def _by(self, output: Rated, raters: frozenset[str]) -> Rated:
-        said = tuple(one for one in output.said if one[0] in raters)
-        return replace(output, said=said, value=aggregated(said, self.rules.aggregate), raters=raters)
+        ratings = tuple(rating for rating in output.ratings if rating[0] in raters)
+        return replace(output, ratings=ratings, value=aggregated(ratings, self.rules.aggregate), raters=raters)
 
     def _ordered(self, first: Rated, second: Rated) -> GoodBad | str:
-        if self.aim.choice and not any(value for output in (first, second) for _, value in output.said):
+        if self.aim.choice and not any(value for output in (first, second) for _, value in output.ratings):
             return reasons.NEITHER_CHOSEN
         difference = gap(first.value, second.value)
         good, bad = (first, second) if difference >= 0 else (second, first)
@@ -111,9 +111,9 @@ class RatingOrder:
 
     def _certainty(self, good: Rated, bad: Rated) -> float:
         if self.aim.choice:
-            share = share_of_votes(good.said, bad.said)
+            share = share_of_votes(good.ratings, bad.ratings)
             return 1 - share if self.aim.opposite else share
-        return share_above(good.said, bad.said)
+        return share_above(good.ratings, bad.ratings)
 
     def _tie(self, one: Rated, other: Rated, reason: str) -> GoodBad | str:
         return self._pair(one, other, 0.5) if self.rules.ties == "soft" else reason

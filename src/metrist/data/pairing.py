@@ -98,14 +98,14 @@ def share_preferring(said: Sequence[Said]) -> float:
 MOST_UNDRAWN = 1_000_000
 
 
-class Placed(Protocol):
+class ItemOutput(Protocol):
     """An output that belongs to an item."""
 
     @property
     def item(self) -> str: ...
 
 
-Output = TypeVar("Output", bound=Placed)
+Output = TypeVar("Output", bound=ItemOutput)
 #: Two outputs' pair, or the reason why they make none.
 Compare = Callable[[Output, Output], GoodBad | str]
 

@@ -51,13 +51,13 @@ def draft_aspects(task: str, llm: str | LLM) -> Draft:
         raise RunError("say what the task is, such as --task 'Write a product description from a list of features'")
     asked = build(llm)
     talk: Conversation = ()
-    talk, first = _asked(asked, talk, filled(template("aspects_candidates"), task=task, count=str(CANDIDATES)))
+    talk, first = _ask_for_object(asked, talk, filled(template("aspects_candidates"), task=task, count=str(CANDIDATES)))
     candidates = _names(first, "aspects", "the candidates")
     limits = {"fewest": str(FEWEST), "most": str(MOST)}
-    talk, second = _asked(asked, talk, filled(template("aspects_choice"), **limits))
+    talk, second = _ask_for_object(asked, talk, filled(template("aspects_choice"), **limits))
     chosen = _names(second, "aspects", "the aspects chosen")
     listed = ", ".join(chosen)
-    _, third = _asked(asked, talk, filled(template("aspects_definitions"), aspects=listed, count=str(ERRORS)))
+    _, third = _ask_for_object(asked, talk, filled(template("aspects_definitions"), aspects=listed, count=str(ERRORS)))
     aspects = _aspects(third)
     table = AspectTable(
         task=" ".join(task.split()),
@@ -85,7 +85,7 @@ def estimate_aspects(task: str, llm: str | LLM) -> Estimate:
     return found
 
 
-def _asked(llm: LLM, talk: Conversation, question: str) -> tuple[Conversation, dict[str, Any]]:
+def _ask_for_object(llm: LLM, talk: Conversation, question: str) -> tuple[Conversation, dict[str, Any]]:
     """The conversation with the question and its answer, and the JSON object that the answer ends with."""
     asked = (*talk, Message("user", question))
     answer = ask(llm, [asked], Sampling(max_tokens=_ROOM))[0]

@@ -57,7 +57,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Placed:
+class CalibratedScores:
     """A run's scores beside their percentiles. `groups` has the name of the reference group of each output."""
 
     results: Results
@@ -127,7 +127,7 @@ def calibrate(source: Source, metric: str | None = None, by: str | None = None) 
     return Fitted(calibration=calibration, notes=tuple(notes))
 
 
-def place(source: Source, calibration: Calibration | str | os.PathLike[str]) -> Placed:
+def place(source: Source, calibration: Calibration | str | os.PathLike[str]) -> CalibratedScores:
     """Where the scores of a run stand among those of a calibration, without scoring anything again; records are scored
     with the calibration's metric first."""
     known = calibration if isinstance(calibration, Calibration) else read_calibration(calibration)
@@ -136,7 +136,7 @@ def place(source: Source, calibration: Calibration | str | os.PathLike[str]) -> 
     known.check(results.signatures[metric.text], name)
     groups = _groups(results, records, known.grouped_by)
     percentiles = known.percentiles(results.scores[metric.text].values, groups)
-    return Placed(results=results, metric=metric, calibration=known, groups=groups, percentiles=percentiles)
+    return CalibratedScores(results=results, metric=metric, calibration=known, groups=groups, percentiles=percentiles)
 
 
 def _scored(source: Source, metric: str | None) -> tuple[Results, list[Record] | None, Metric]:

@@ -186,7 +186,7 @@ class ExplainedOutput:
     raw: str | None = None
 
     @property
-    def placed(self) -> list[tuple[int, Error]]:
+    def located_errors(self) -> list[tuple[int, Error]]:
         """The errors with a place in the output, with their numbers."""
         return [(n, e) for n, e in self._numbered if e.start is not None and e.side == "output"]
 
@@ -290,7 +290,7 @@ def _plain(output: ExplainedOutput, width: int) -> Iterator[str]:
     yield _title(output)
     yield from _about(output)
     if output.output is not None:
-        spans = [(e.start or 0, e.end or 0, f"{n}", _MARKS[rank(e)]) for n, e in output.placed]
+        spans = [(e.start or 0, e.end or 0, f"{n}", _MARKS[rank(e)]) for n, e in output.located_errors]
         yield from (f"  {line}" for line in _underlined(output.output, spans, width - 2))
     for heading, errors in _groups(output):
         if heading:
@@ -315,9 +315,9 @@ def _groups(output: ExplainedOutput) -> Iterator[tuple[str, list[tuple[int, Erro
             yield "no errors", []
         return
     if output.output is None:
-        yield "the run does not hold the output; its errors:", output.placed
+        yield "the run does not hold the output; its errors:", output.located_errors
     else:
-        yield "", output.placed
+        yield "", output.located_errors
     if output.in_source:
         yield "in the source:", output.in_source
     if output.unplaced:
@@ -337,7 +337,7 @@ def _drawn(output: ExplainedOutput) -> Text:
     """The output, each stretch of it in the style of the worst error there, each error's number behind its end."""
     from rich.text import Text
 
-    drawn, text, placed = Text(), output.output or "", output.placed
+    drawn, text, placed = Text(), output.output or "", output.located_errors
     for part in parts_of(text, [(e.start or 0, e.end or 0) for _, e in placed]):
         if part.shown:
             _draw_part(drawn, text, part, placed)

@@ -64,7 +64,7 @@ def _lines(row: Sequence[str], widths: Sequence[int], aligns: Sequence[str]) -> 
     cells = [_folded(cell, width) for cell, width in zip(row, widths, strict=True)]
     height = max(map(len, cells))
     padded = [cell + [""] * (height - len(cell)) for cell in cells]
-    return [GAP.join(map(_placed, line, widths, aligns)).rstrip() for line in zip(*padded, strict=True)]
+    return [GAP.join(map(_align, line, widths, aligns)).rstrip() for line in zip(*padded, strict=True)]
 
 
 def _folded(cell: str, width: int) -> list[str]:
@@ -80,7 +80,7 @@ def _folded(cell: str, width: int) -> list[str]:
     return lines
 
 
-def _placed(cell: str, width: int, align: str) -> str:
+def _align(cell: str, width: int, align: str) -> str:
     space = width - width_of(cell)
     left = {"left": 0, "right": space, "center": space // 2}[align]
     return " " * left + cell + " " * (space - left)
@@ -91,7 +91,7 @@ def _stacked(rows: Sequence[Sequence[str]]) -> list[str]:
     indent = max(map(width_of, heads))
     lines: list[str] = []
     for row in body:
-        lines += [_placed(head, indent, "left") + GAP + cell for head, cell in zip(heads, row, strict=True)]
+        lines += [_align(head, indent, "left") + GAP + cell for head, cell in zip(heads, row, strict=True)]
         lines.append("")
     return lines[:-1]
 

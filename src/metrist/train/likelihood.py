@@ -117,11 +117,11 @@ def _train(request: LikelihoodTask, together: Joined) -> dict[str, Any]:
     weights, material = base_weights(request.base), _gathered(request)
     with opened(request.out, _asked(request, weights, material), together, resume=request.resume) as done:
         if done is not None:
-            together.watcher.said(f"{request.out} is finished already; nothing was trained")
+            together.watcher.message(f"{request.out} is finished already; nothing was trained")
             return done
         planned = _planned(request, weights, material)
         for remark in (*material.remarks(), *_cut_remarks(planned)):
-            together.watcher.said(remark)
+            together.watcher.message(remark)
         training = _training(request, weights, planned, together)
         outcome = training.run()
         if together.ranks.is_first:

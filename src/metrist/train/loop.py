@@ -107,7 +107,7 @@ class Trainer:
         self._began = time.monotonic()
         self.model.to(self.ranks.device).train()
         self._optimizer = _adamw(self.model, self.recipe, self.rates)
-        resumed = self.checkpoints.resume(self.model, self._optimizer, self.watcher.said)
+        resumed = self.checkpoints.resume(self.model, self._optimizer, self.watcher.message)
         self.at = resumed or TrainingState(max_tokens=self.recipe.max_tokens or _MAX_TOKENS)
         # Asked for fewer after a stop: there was too little memory, perhaps, and nobody to say so.
         self.at.max_tokens = min(self.at.max_tokens, self.recipe.max_tokens or self.at.max_tokens)
@@ -116,7 +116,7 @@ class Trainer:
             self.checkpoints.make_room(self.model, to_come)
         if resumed:
             self._began -= resumed.seconds
-            self.watcher.said(f"going on after step {resumed.step:,} of {self.steps:,}")
+            self.watcher.message(f"going on after step {resumed.step:,} of {self.steps:,}")
         elif self.dev is not None:
             self.at.before = self._figure(self.dev)
             self.watcher.evaluated(Evaluation(step=0, figure=self.at.before), self.objective.figure)
@@ -206,7 +206,7 @@ class Trainer:
         self.at.max_tokens = at_once // 2
         self._optimizer.zero_grad(set_to_none=True)
         free_memory(torch.device(self.ranks.device))
-        self.watcher.said(
+        self.watcher.message(
             f"out of memory: {self.at.max_tokens:,} tokens at once from now on; the gradients are the same"
         )
 

@@ -172,11 +172,11 @@ def _train(request: PreferenceTask, together: Joined) -> dict[str, Any]:
     weights = base_weights(request.base)
     with opened(request.out, _asked(request, weights), together, resume=request.resume) as done:
         if done is not None:
-            together.watcher.said(f"{request.out} is finished already; nothing was trained")
+            together.watcher.message(f"{request.out} is finished already; nothing was trained")
             return done
         planned = _planned(request, weights)
         for remark in planned.remarks():
-            together.watcher.said(remark)
+            together.watcher.message(remark)
         training = _training(request, weights, planned, together)
         outcome = training.run()
         if together.ranks.is_first:

@@ -91,7 +91,7 @@ def opened(out: Path, asked: Mapping[str, Any], together: Joined, *, resume: boo
         folder.check(asked)  # Once more: until now another process may have worked here.
         done = folder.card()
         if done is None and folder.is_begun and not Checkpoints(folder.checkpoints).steps():
-            together.watcher.said(f"{out} has no checkpoint yet: from the start")
+            together.watcher.message(f"{out} has no checkpoint yet: from the start")
         ranks.wait()
         if done is None and ranks.is_first:
             folder.begin(asked)

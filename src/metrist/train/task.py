@@ -81,7 +81,7 @@ class TrainingCallback(Protocol):
 
     def evaluated(self, evaluation: Evaluation, name: str) -> None: ...
 
-    def said(self, remark: str) -> None: ...
+    def message(self, remark: str) -> None: ...
 
 
 class NoCallback:
@@ -93,5 +93,5 @@ class NoCallback:
     def evaluated(self, evaluation: Evaluation, name: str) -> None:
         pass
 
-    def said(self, remark: str) -> None:
+    def message(self, remark: str) -> None:
         pass

@@ -17,7 +17,7 @@ from metrist.cli.training_progress import under_way
 from metrist.errors import InputError
 from metrist.report.tables import Table
 from metrist.studies.heap.jobs import Answers, Job, Result, SetupName
-from metrist.studies.heap.results import Figure, Found, read_results, readings
+from metrist.studies.heap.results import Figure, StudyResults, read_results, readings
 from metrist.studies.heap.study import found_in
 from metrist.studies.heap.tables import Printed, Spread, of_paper, tables
 
@@ -47,7 +47,7 @@ def test_means_are_over_the_same_comparable_criteria_on_both_sides() -> None:
     """By hand: seeds of (.6 + .8) / 2 = .7 and (.8 + 1) / 2 = .9 over AG and AV; HSO is in no mean. The paper's
     multi-task figures of AG and AV are 78.07 and 65.22."""
     seeds = [result("multi", {"AG": 6, "AV": 8, "HSO": 1}, 0), result("multi", {"AG": 8, "AV": 10, "HSO": 3}, 1)]
-    made = tables(Found(SUITE, seeds))
+    made = tables(StudyResults(SUITE, seeds))
     summary = rows(made, "Mean accuracy")[0]
     assert summary[:2] == ["multi", 2]
     assert summary[2]["mean"] == pytest.approx(80)
@@ -62,7 +62,7 @@ def test_means_are_over_the_same_comparable_criteria_on_both_sides() -> None:
 
 
 def test_spearman_stands_beside_the_papers() -> None:
-    made = rows(tables(Found(SUITE, [result("multi", {"AG": 10, "AV": 5})])), "Table 2: Spearman")
+    made = rows(tables(StudyResults(SUITE, [result("multi", {"AG": 10, "AV": 5})])), "Table 2: Spearman")
     assert [row[0] for row in made] == ["AG"]
     assert made[0][1]["mean"] == pytest.approx(1)
     assert made[0][2] == {"mean": 0.231, "sd": None}
@@ -73,7 +73,7 @@ def test_table_3_has_a_block_for_each_cluster_with_its_means() -> None:
     why-questions it prints 48.66 only."""
     within = {"AG": 2, "AV": 4, "QA": 6}
     made = tables(
-        Found(
+        StudyResults(
             SUITE,
             [
                 *each("single", {"AV": 5, "QA": 7}),
@@ -100,20 +100,22 @@ def test_table_3_has_a_block_for_each_cluster_with_its_means() -> None:
 def test_what_is_not_comparable_is_in_the_means_of_table_3_alone_and_the_notes_say_so() -> None:
     """The paper's cluster 2 prints CNO 43.96 and HSO 58.06; ours are .4 and .8 here."""
     right = {"CNO": 4, "HSO": 8}
-    made = tables(Found(SUITE, [*each("single", right), *each("cross-cluster", right, cluster="cluster2")]))
+    made = tables(StudyResults(SUITE, [*each("single", right), *each("cross-cluster", right, cluster="cluster2")]))
     mean = rows(made, "Table 3")[-1]
     assert mean[5]["mean"] == pytest.approx(60)
     assert mean[6]["mean"] == pytest.approx((43.96 + 58.06) / 2)
     notes = {table.title[:17]: " ".join(table.notes) for table in made}
     assert "(single 1); not comparable with the paper's, and not in it: HSO." in notes["Table 2: accuracy"]
     assert "Not comparable with the paper's, but in the means here as in its own: HSO." in notes["Table 3: accuracy"]
-    without = tables(Found(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
+    without = tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
     assert "HSO" not in " ".join(without[0].notes)
 
 
 def test_the_correlations_with_data_size_are_numpys() -> None:
     single, multi = {"AG": 5, "AV": 7, "QA": 6, "HSO": 9}, {"AG": 6, "AV": 7, "QA": 9, "HSO": 2}
-    found = rows(tables(Found(SUITE, [*each("single", single), result("multi", multi)])), "Correlation of data size")
+    found = rows(
+        tables(StudyResults(SUITE, [*each("single", single), result("multi", multi)])), "Correlation of data size"
+    )
     sizes = list(SIZES.values())
     wanted = np.corrcoef(sizes, list(single.values()))[0, 1]
     gains = np.corrcoef(sizes, [multi[code] - single[code] for code in single])[0, 1]
@@ -137,7 +139,7 @@ def test_the_papers_own_tables_give_other_correlations_than_its_text() -> None:
 def test_seeds_that_only_some_criteria_have_are_in_no_mean_over_criteria() -> None:
     """By hand: AG has seeds 0 and 1, AV seed 1 only; over both, that is (.8 + .4) / 2."""
     runs = [result("single", {"AG": 2}, 0), result("single", {"AG": 8}, 1), result("single", {"AV": 4}, 1)]
-    mean = Found(SUITE, runs).average("single", "authors")
+    mean = StudyResults(SUITE, runs).average("single", "authors")
     assert mean is not None
     assert (mean.mean, mean.seeds) == (pytest.approx(0.6), 1)
 
@@ -147,11 +149,11 @@ def notes(made: Sequence[Table], title: str) -> str:
 
 
 def test_one_note_tells_how_many_seeds_all_figures_of_a_table_are_over() -> None:
-    made = tables(Found(SUITE, [result("multi", {"AG": 6, "AV": 8}, seed) for seed in range(3)]))
+    made = tables(StudyResults(SUITE, [result("multi", {"AG": 6, "AV": 8}, seed) for seed in range(3)]))
     for table in made:
         assert "Every figure is over 3 seeds." in table.notes
         assert "seeds)" not in table.text()
-    alone = tables(Found(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
+    alone = tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
     assert "Every figure is over 1 seed." in notes(alone, "Table 3")
 
 
@@ -159,7 +161,7 @@ def test_figures_over_different_numbers_of_seeds_tell_theirs() -> None:
     """By hand: AG has seeds 0 and 1, AV seed 1 only, and so has their mean; multi has three."""
     runs = [result("single", {"AG": 2}, 0), result("single", {"AG": 8}, 1), result("single", {"AV": 4}, 1)]
     multi = [result("multi", {"AG": 6, "AV": 8}, seed) for seed in range(3)]
-    made = tables(Found(SUITE, [*runs, *multi]))
+    made = tables(StudyResults(SUITE, [*runs, *multi]))
     lines = {line.split(" ")[0]: line for table in made[:2] for line in table.text().splitlines() if "seed" in line}
     counts = {name: [word for word in ("1 seed)", "2 seeds)", "3 seeds)") if word in lines[name]] for name in lines}
     assert [counts[name] for name in ("single", "multi", "AG", "AV", "mean")] == [
@@ -173,12 +175,14 @@ def test_figures_over_different_numbers_of_seeds_tell_theirs() -> None:
 def test_a_split_that_lacks_a_seed_says_so_beside_one_that_has_all() -> None:
     whole = [result("multi", {"AG": 6}, seed) for seed in range(2)]
     honest = replace(whole[0], job=replace(whole[0].job, split="honest"))
-    (row,) = (line for line in tables(Found(SUITE, [*whole, honest]))[0].text().splitlines() if line[:5] == "multi")
+    (row,) = (
+        line for line in tables(StudyResults(SUITE, [*whole, honest]))[0].text().splitlines() if line[:5] == "multi"
+    )
     assert row.index("(2 seeds)") < row.index("(1 seed)")
 
 
 def test_correlations_with_data_size_are_over_no_seeds_themselves() -> None:
-    made = tables(Found(SUITE, each("single", {"AG": 5, "AV": 7, "QA": 6})))
+    made = tables(StudyResults(SUITE, each("single", {"AG": 5, "AV": 7, "QA": 6})))
     assert "Every figure" not in notes(made, "Correlation of data size")
     assert "ours: of the means over seeds in the tables above" in notes(made, "Correlation of data size")
 
@@ -234,7 +238,7 @@ def test_trainings_that_are_not_finished_are_told(folder: Path) -> None:
 
 
 def test_nothing_that_was_not_run_is_in_a_table(tmp_path: Path) -> None:
-    made = tables(Found(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
+    made = tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
     assert [table.title[:7] for table in made] == ["Table 3"]
     (tmp_path / "tables.json").write_text(json.dumps([table.to_dict() for table in made]))
 
@@ -257,6 +261,6 @@ def test_a_row_of_two_splits_is_over_the_criteria_that_both_have() -> None:
     """By hand: AG alone is on both sides, .6 and .9; AV was run on one."""
     made = [*each("single", {"AG": 6, "AV": 8}), result("single", {"AG": 9}, target="AG")]
     made[-1] = replace(made[-1], job=replace(made[-1].job, split="honest"))
-    row = rows(tables(Found(SUITE, made)), "Mean accuracy")[0]
+    row = rows(tables(StudyResults(SUITE, made)), "Mean accuracy")[0]
     assert row[:2] == ["single", 1]
     assert [cell["mean"] for cell in row[2:]] == [pytest.approx(60), pytest.approx(90), 69.47]

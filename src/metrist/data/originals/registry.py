@@ -46,7 +46,7 @@ def read(name: str, *paths: PathLike, wording: Wording = 0) -> list[GoodBad]:
 
     Each pair has its criterion's instruction in the chosen wording, and no split.
     """
-    original, codes = _asked(name)
+    original, codes = _find_data_set(name)
     if not paths:
         raise InputError(f"{original.name} wants the files that it was published in; none was given")
     pairs = instructed(original.pairs(paths, codes), wording)
@@ -55,7 +55,7 @@ def read(name: str, *paths: PathLike, wording: Wording = 0) -> list[GoodBad]:
     return pairs
 
 
-def _asked(name: str) -> tuple[Original, tuple[str, ...]]:
+def _find_data_set(name: str) -> tuple[Original, tuple[str, ...]]:
     for original in data_sets():
         if _plain(name) == _plain(original.name):
             return original, original.codes

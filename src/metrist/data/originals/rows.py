@@ -71,22 +71,22 @@ class Row:
 
     def has(self, *way: str) -> bool:
         """Whether the field is there and not null."""
-        return self._found(way) is not None
+        return self._lookup(way) is not None
 
     def value(self, *way: str) -> Any:
         """Whatever the field holds."""
-        found = self._found(way)
+        found = self._lookup(way)
         if found is None:
             raise self.wrong(f"{_named(way)!r} is missing")
         return found
 
     def text(self, *way: str) -> str:
         """A text."""
-        return self._told(lambda: as_text(_named(way), self.value(*way)))
+        return self._with_location(lambda: as_text(_named(way), self.value(*way)))
 
     def number(self, *way: str) -> float:
         """A number, also one written as text."""
-        return self._told(lambda: as_number(repr(_named(way)), self.value(*way)))
+        return self._with_location(lambda: as_number(repr(_named(way)), self.value(*way)))
 
     def truth(self, *way: str) -> bool:
         """true or false, 1 or 0, yes or no."""
@@ -97,11 +97,11 @@ class Row:
 
     def texts(self, *way: str) -> list[str]:
         """A list of texts, one at least."""
-        return self._told(lambda: [as_text(_named(way), one) for one in self.listed(*way)])
+        return self._with_location(lambda: [as_text(_named(way), one) for one in self.listed(*way)])
 
     def numbers(self, *way: str) -> list[float]:
         """A list of numbers, one at least."""
-        return self._told(lambda: [as_number(repr(_named(way)), one) for one in self.listed(*way)])
+        return self._with_location(lambda: [as_number(repr(_named(way)), one) for one in self.listed(*way)])
 
     def listed(self, *way: str) -> list[Any]:
         """A list, one value at least; a table's cell holds it as text: [2, 1, 1]."""
@@ -122,13 +122,13 @@ class Row:
         """What is wrong with this row, and where it stands."""
         return InputError(f"{self.place}: {what}")
 
-    def _told(self, check: Callable[[], T]) -> T:
+    def _with_location(self, check: Callable[[], T]) -> T:
         try:
             return check()
         except Fault as fault:
             raise self.wrong(str(fault)) from None
 
-    def _found(self, way: Sequence[str]) -> Any:
+    def _lookup(self, way: Sequence[str]) -> Any:
         found: Any = self.values
         for name in way:
             found = found.get(name) if isinstance(found, Mapping) else None

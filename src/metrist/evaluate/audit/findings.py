@@ -335,10 +335,10 @@ def analysis_findings(
     """The share of the judge's analyses that the second LLM holds to be made up in part, and what its answers took."""
     if second is None:
         return [unmeasured(_PART, _NAME, "no second LLM was named (--second-llm)")], {}
-    told = _told(records, scores)
+    told = _select_analyses(records, scores)
     if not told:
         return [unmeasured(_PART, _NAME, "the judge gave no reasons")], {}
-    answers, marks, texts = _asked(second, told)
+    answers, marks, texts = _ask_about_analyses(second, told)
     read = map(_verdict, answers, marks, texts)
     verdicts = [one for one in read if one is not None]
     used = spent(answers)
@@ -346,14 +346,14 @@ def analysis_findings(
     return [share(_PART, _NAME, sum(verdicts), len(verdicts), "analyses", above=0.1, details=details)], used
 
 
-def _told(records: Sequence[Record], scores: Scores) -> list[tuple[Record, str]]:
+def _select_analyses(records: Sequence[Record], scores: Scores) -> list[tuple[Record, str]]:
     """The outputs whose analyses are checked, each with its analysis; a dry run counts on one for each output."""
     if estimates.current() is not None:
         return [(record, scores.explanations.get(i, estimates.TO_COME)) for i, record in enumerate(records)][:MOST]
     return [(records[i], said) for i, said in sorted(scores.explanations.items()) if i not in scores.failures][:MOST]
 
 
-def _asked(
+def _ask_about_analyses(
     second: LLM, told: Sequence[tuple[Record, str]]
 ) -> tuple[list[Completion], list[str], list[tuple[str, ...]]]:
     """The answers, with the mark that each is to carry and the texts that it is about."""

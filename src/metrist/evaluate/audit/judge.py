@@ -178,7 +178,7 @@ class JudgeCard:
         raise RunError(f"this card has no finding {name!r}; it has {', '.join(one.name for one in self.findings)}")
 
     @property
-    def found(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[str, ...]:
         """The names of what was found to be amiss."""
         return tuple(one.name for one in self.findings if one.verdict == "found")
 
@@ -232,7 +232,7 @@ class JudgeCard:
         ]
 
     def __repr__(self) -> str:
-        return f"JudgeCard({self.judge}, found: {', '.join(self.found) or 'nothing amiss'})"
+        return f"JudgeCard({self.judge}, found: {', '.join(self.problems) or 'nothing amiss'})"
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

@@ -55,7 +55,7 @@ class _Items:
         return str(found) if again == 1 else f"{found}#{again}"
 
 
-def _asked(place: str, entry: Mapping[str, Any]) -> dict[str, str | None]:
+def _instruction_fields(place: str, entry: Mapping[str, Any]) -> dict[str, str | None]:
     return {
         "instruction": text(place, entry, "instruction"),
         "source": optional_text(place, entry, "input") or None,
@@ -63,21 +63,21 @@ def _asked(place: str, entry: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _output(place: str, entry: Mapping[str, Any], items: _Items, options: Options) -> Row:
-    asked, system = _asked(place, entry), _system(place, entry, "generator", options)
+    asked, system = _instruction_fields(place, entry), _system(place, entry, "generator", options)
     extra = {field: value for field, value in entry.items() if field not in _OUTPUT_FIELDS}
-    fields = {"item": items.name(asked, system), "system": system, **_said(options), **asked}
+    fields = {"item": items.name(asked, system), "system": system, **_shared_fields(options), **asked}
     return {**extra, **filled(fields), "output": text(place, entry, "output")}
 
 
 def _judgment(place: str, entry: Mapping[str, Any], items: _Items, options: Options) -> Row:
-    asked = _asked(place, entry)
+    asked = _instruction_fields(place, entry)
     systems = [text(place, entry, f"generator_{side}") for side in (1, 2)]
     judge = str(entry["annotator"]) if entry.get("annotator") is not None else None
     fields = {
         "item": items.name(asked, repr((systems, judge))),
         "systems": systems,
         "outputs": [text(place, entry, f"output_{side}") for side in (1, 2)],
-        **_said(options),
+        **_shared_fields(options),
         **asked,
         **_preference(place, entry, judge),
         **{field: entry.get(field) for field in _JUDGMENT_EXTRA},
@@ -109,5 +109,5 @@ def _system(place: str, entry: Mapping[str, Any], field: str, options: Options) 
     return text(place, entry, field)
 
 
-def _said(options: Options) -> Row:
+def _shared_fields(options: Options) -> Row:
     return {"task": options.task or "instruction", "language": options.language}

@@ -25,7 +25,7 @@ class StudyWatcher(Protocol):
 
     def failed(self, name: str, reason: str) -> None: ...
 
-    def said(self, remark: str) -> None: ...
+    def message(self, remark: str) -> None: ...
 
 
 class Silent:
@@ -49,7 +49,7 @@ class Silent:
     def failed(self, name: str, reason: str) -> None:
         pass
 
-    def said(self, remark: str) -> None:
+    def message(self, remark: str) -> None:
         pass
 
 
@@ -66,5 +66,5 @@ class OneOf:
     def evaluated(self, evaluation: Evaluation, name: str) -> None:
         self.study.evaluated(self.name, evaluation, name)
 
-    def said(self, remark: str) -> None:
-        self.study.said(f"{self.name}: {remark}")
+    def message(self, remark: str) -> None:
+        self.study.message(f"{self.name}: {remark}")

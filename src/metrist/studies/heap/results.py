@@ -137,7 +137,7 @@ _NAMED = 10
 _Key = tuple[SetupName, SplitName, str, str | None]
 
 
-class Found:
+class StudyResults:
     """Results ready for tables. `chosen` says in words which settings were chosen for what, `left_out` which trainings
     are in no table and why."""
 

@@ -32,9 +32,9 @@ from metrist.studies.heap.jobs import (
     differing_settings,
     jobs,
 )
-from metrist.studies.heap.results import Found, readings
+from metrist.studies.heap.results import StudyResults, readings
 from metrist.studies.heap.tables import clusters, tables, to_data, to_markdown
-from metrist.studies.heap.worker_pool import Crew, Failures
+from metrist.studies.heap.worker_pool import Failures, WorkerPool
 
 _ABOUT, _CHOSEN = "study.json", "chosen.json"
 
@@ -64,7 +64,7 @@ class Study:
 class Outcome:
     """What the study found, and which trainings failed."""
 
-    found: Found
+    found: StudyResults
     tables: Sequence[Table]
     failures: Failures
 
@@ -77,7 +77,7 @@ def run(study: Study, watcher: StudyWatcher | None = None) -> Outcome:
     planned = plan(study, suite, material)
     check_place(study, material)
     _begin(study, material)
-    with Crew(study.out, study.at_once, watcher) as crew:
+    with WorkerPool(study.out, study.at_once, watcher) as crew:
         chosen = _choose(study, suite, planned, crew) if study.choose else {}
         orders = [_order(study, suite, job, chosen.get(_about(job), {})) for job in planned]
         failures = crew.do(orders)
@@ -100,14 +100,14 @@ def plan(study: Study, suite: Suite, material: Material) -> list[Job]:
     return planned
 
 
-def found_in(out: Path) -> Found:
+def found_in(out: Path) -> StudyResults:
     """What the finished trainings of a folder found."""
     about = _read(out / _ABOUT)
     if about is None:
         raise InputError(f"{out} holds no study; run one with --suite and -o {out}")
     words = {subject: in_words(change) for subject, change in (_read(out / _CHOSEN) or {}).items()}
     there = readings(out)
-    return Found(known.suite(about["suite"]), there.results, chosen=words, left_out=there.left_out)
+    return StudyResults(known.suite(about["suite"]), there.results, chosen=words, left_out=there.left_out)
 
 
 def _criteria(study: Study, suite: Suite, material: Material) -> Codes:
@@ -125,7 +125,7 @@ def check_place(study: Study, material: Material) -> None:
     """Whether the study may have its folder: a new or empty one, or its own. Nothing is written."""
     there = _read(study.out / _ABOUT)
     if there is not None:
-        _check_same(study.out, there, _asked(study, material))
+        _check_same(study.out, there, _describe_study(study, material))
         if study.choose:
             check_search(study.out / LOG, study.choose, study.budget)
     elif study.out.exists() and (not study.out.is_dir() or any(study.out.iterdir())):
@@ -135,12 +135,12 @@ def check_place(study: Study, material: Material) -> None:
 def _begin(study: Study, material: Material) -> None:
     study.out.mkdir(parents=True, exist_ok=True)
     if _read(study.out / _ABOUT) is None or not _is_anything_finished(study.out):
-        _write(study.out / _ABOUT, _asked(study, material))
+        _write(study.out / _ABOUT, _describe_study(study, material))
     for split in study.splits:
         write_split(study.out, split, material)
 
 
-def _asked(study: Study, material: Material) -> Mapping[str, Any]:
+def _describe_study(study: Study, material: Material) -> Mapping[str, Any]:
     settings = {**study.settings.decides(), "paper_settings": study.paper_settings}
     return {"suite": study.suite, "pairs": material.described(), "settings": settings}
 
@@ -196,7 +196,7 @@ def _about(job: Job) -> str:
     return f"{job.subject}-{job.split}"
 
 
-def _choose(study: Study, suite: Suite, planned: Sequence[Job], crew: Crew) -> Mapping[str, Change]:
+def _choose(study: Study, suite: Suite, planned: Sequence[Job], crew: WorkerPool) -> Mapping[str, Change]:
     first = {_about(job): job for job in reversed(planned) if job.learns}
 
     def trial(name: str, number: int, change: Change) -> Order:

@@ -12,7 +12,7 @@ from metrist.report.cells import fixed, or_none
 from metrist.report.tables import Column, Table
 from metrist.stats.measures import measure
 from metrist.studies.heap.jobs import SETUPS, Codes, SetupName, SplitName
-from metrist.studies.heap.results import Figure, Found
+from metrist.studies.heap.results import Figure, StudyResults
 
 SPLIT_WORDS = {
     "authors": "the authors' split",
@@ -93,10 +93,10 @@ def with_seeds(table: Table) -> Table:
     if len(counts) == 1:
         return replace(table, notes=[*table.notes, f"Every figure is over {_counted(counts.pop())}."])
     note = "Figures are over different numbers of seeds, said behind each; a mean is over those of all its criteria."
-    return replace(table, rows=[_told(row) for row in table.rows], notes=[*table.notes, note])
+    return replace(table, rows=[_wrap_spreads(row) for row in table.rows], notes=[*table.notes, note])
 
 
-def _told(row: Sequence[Any]) -> list[Any]:
+def _wrap_spreads(row: Sequence[Any]) -> list[Any]:
     return [Seeded(cell) if isinstance(cell, Spread) else cell for cell in row]
 
 
@@ -120,7 +120,7 @@ def clusters(suite: Suite) -> Mapping[str, Codes]:
     return {cluster_name(circle): circle.codes for circle in (*suite.clusters, *suite.groups)}
 
 
-def cluster_table(found: Found, split: SplitName) -> Table | None:
+def cluster_table(found: StudyResults, split: SplitName) -> Table | None:
     """The clusters that were trained within; None where there were none."""
     rows: list[list[Any]] = []
     for circle in (*found.suite.clusters, *found.suite.groups):
@@ -139,7 +139,7 @@ def cluster_table(found: Found, split: SplitName) -> Table | None:
     )
 
 
-def _apart_notes(found: Found, split: SplitName) -> list[str]:
+def _apart_notes(found: StudyResults, split: SplitName) -> list[str]:
     """Criteria that count here, though they are in no other mean."""
     circles = (*found.suite.clusters, *found.suite.groups)
     run = {code for circle in circles for code in found.codes("cross-cluster", split, cluster_name(circle))}
@@ -147,7 +147,7 @@ def _apart_notes(found: Found, split: SplitName) -> list[str]:
     return [f"Not comparable with the paper's, but in the means here as in its own: {', '.join(apart)}."] * bool(apart)
 
 
-def _block(found: Found, split: SplitName, circle: Circle) -> list[list[Any]]:
+def _block(found: StudyResults, split: SplitName, circle: Circle) -> list[list[Any]]:
     name = cluster_name(circle)
     codes = found.codes("cross-cluster", split, name)
     if not codes:
@@ -157,7 +157,7 @@ def _block(found: Found, split: SplitName, circle: Circle) -> list[list[Any]]:
     return [[title, *[""] * 6], *rows, _mean_row(found, split, circle, codes)]
 
 
-def _row(found: Found, split: SplitName, circle: Circle, code: str) -> list[Any]:
+def _row(found: StudyResults, split: SplitName, circle: Circle, code: str) -> list[Any]:
     cells: list[Any] = [code]
     for setup in _BESIDE:
         printed = found.suite.accuracy[setup].get(code)
@@ -170,7 +170,7 @@ def _row(found: Found, split: SplitName, circle: Circle, code: str) -> list[Any]
 _BESIDE: tuple[SetupName, ...] = ("single", "cross-task")
 
 
-def _mean_row(found: Found, split: SplitName, circle: Circle, codes: Sequence[str]) -> list[Any]:
+def _mean_row(found: StudyResults, split: SplitName, circle: Circle, codes: Sequence[str]) -> list[Any]:
     cells: list[Any] = ["mean"]
     for setup in _BESIDE:
         there = set(codes) <= set(found.codes(setup, split))
@@ -200,7 +200,7 @@ _ROWS: tuple[tuple[str, str, tuple[SetupName, ...]], ...] = (
 )
 
 
-def size_table(found: Found, split: SplitName) -> Table | None:
+def size_table(found: StudyResults, split: SplitName) -> Table | None:
     """Of the setups that were run; None where too few criteria were. All criteria count, as in the paper."""
     rows = []
     for name, words, setups in _ROWS:
@@ -234,7 +234,7 @@ def of_paper(suite: Suite, setups: Sequence[SetupName]) -> float:
     return correlation(sizes, [_difference([suite.accuracy[s][c].mean for s in setups]) for c in suite.codes])
 
 
-def _ours(found: Found, split: SplitName, setups: Sequence[SetupName], code: str) -> float:
+def _ours(found: StudyResults, split: SplitName, setups: Sequence[SetupName], code: str) -> float:
     figures = [found.accuracy(setup, split, code) for setup in setups]
     return _difference([figure.mean for figure in figures if figure is not None])
 
@@ -250,7 +250,7 @@ def _cell(value: float) -> Spread:
 # The paper's tables with our figures beside its own. Averages are over the same criteria on both sides.
 
 
-def tables(found: Found) -> list[Table]:
+def tables(found: StudyResults) -> list[Table]:
     """All tables that the finished trainings allow. What is not in them is told below the first."""
     made = _seeded([_summary(found)])
     for split in found.splits:
@@ -263,12 +263,12 @@ def _seeded(made: Sequence[Table | None]) -> list[Table]:
     return [with_seeds(table) for table in made if table is not None]
 
 
-def _main_setups(found: Found, split: SplitName) -> list[SetupName]:
+def _main_setups(found: StudyResults, split: SplitName) -> list[SetupName]:
     """The setups of Table 2 that were run."""
     return [setup for setup in SETUPS if setup != "cross-cluster" and found.codes(setup, split)]
 
 
-def _summary(found: Found) -> Table | None:
+def _summary(found: StudyResults) -> Table | None:
     """The mean over comparable criteria by setup, one column a split: what there is to compare at one glance."""
     rows = []
     for setup in SETUPS[:-1]:
@@ -296,12 +296,14 @@ def _summary(found: Found) -> Table | None:
     )
 
 
-def _accuracies(found: Found, split: SplitName) -> Table | None:
+def _accuracies(found: StudyResults, split: SplitName) -> Table | None:
     setups = _main_setups(found, split)
     if not setups:
         return None
     codes = [code for code in found.suite.codes if any(code in found.codes(setup, split) for setup in setups)]
-    rows: list[list[Any]] = [[code, found.pairs(code, split), *_beside(found, split, setups, code)] for code in codes]
+    rows: list[list[Any]] = [
+        [code, found.pairs(code, split), *_figures_with_published(found, split, setups, code)] for code in codes
+    ]
     average: list[Any] = ["mean", None]
     for setup in setups:
         compared = found.compared(setup, split)
@@ -316,7 +318,7 @@ def _accuracies(found: Found, split: SplitName) -> Table | None:
     )
 
 
-def _beside(found: Found, split: SplitName, setups: Sequence[SetupName], code: str) -> list[Any]:
+def _figures_with_published(found: StudyResults, split: SplitName, setups: Sequence[SetupName], code: str) -> list[Any]:
     cells: list[Any] = []
     for setup in setups:
         printed = found.suite.accuracy[setup].get(code)
@@ -324,7 +326,7 @@ def _beside(found: Found, split: SplitName, setups: Sequence[SetupName], code: s
     return cells
 
 
-def _mean_note(found: Found, split: SplitName, setups: Sequence[SetupName]) -> str:
+def _mean_note(found: StudyResults, split: SplitName, setups: Sequence[SetupName]) -> str:
     counted = {setup: found.compared(setup, split) for setup in setups}
     apart = sorted({code for code in found.suite.codes if not found.suite.criterion(code).comparable})
     words = ", ".join(f"{setup} {len(codes)}" for setup, codes in counted.items())
@@ -334,7 +336,7 @@ def _mean_note(found: Found, split: SplitName, setups: Sequence[SetupName]) -> s
     )
 
 
-def _correlations(found: Found, split: SplitName) -> Table | None:
+def _correlations(found: StudyResults, split: SplitName) -> Table | None:
     setups = _main_setups(found, split)
     rated = [code for code in found.suite.codes if any(found.spearman(setup, split, code) for setup in setups)]
     if not rated:
@@ -354,12 +356,12 @@ def _correlations(found: Found, split: SplitName) -> Table | None:
     )
 
 
-def _tie_notes(found: Found) -> list[str]:
+def _tie_notes(found: StudyResults) -> list[str]:
     count, pairs = found.ties()
     return [f"A tie of two scores counts as wrong: {count:,} of {pairs:,} judged pairs are ties."]
 
 
-def _chosen_notes(found: Found) -> list[str]:
+def _chosen_notes(found: StudyResults) -> list[str]:
     return [f"Chosen on development pairs for {subject}: {words}." for subject, words in found.chosen.items()]
 
 

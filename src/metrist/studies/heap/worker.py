@@ -38,8 +38,8 @@ class Teller:
     def evaluated(self, evaluation: Evaluation, name: str) -> None:
         self.tell("evaluated", name=name, **asdict(evaluation))
 
-    def said(self, remark: str) -> None:
-        self.tell("said", remark=remark)
+    def message(self, remark: str) -> None:
+        self.tell("message", remark=remark)
 
 
 def main() -> None:

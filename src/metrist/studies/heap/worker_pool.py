@@ -26,7 +26,7 @@ _PATIENCE = 120.0
 Failures = dict[str, str]
 
 
-class Crew:
+class WorkerPool:
     """Does orders, `at_once` of them at a time; its workers stay until it is left. One at a time is done right here.
 
     A training that fails does not stop the others. Leaving by an exception, such as Ctrl-C, stops what is under way.
@@ -41,7 +41,7 @@ class Crew:
         self._workers: dict[int, subprocess.Popen[str]] = {}
         self._failures: Failures = {}
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -49,7 +49,7 @@ class Crew:
             for worker in self._workers.values():
                 worker.terminate()
         for worker in self._workers.values():
-            _dismiss(worker)
+            _stop_worker(worker)
 
     def do(self, orders: Sequence[Order]) -> Failures:
         """Do all orders that are not finished; gives the names of those that failed, with the reason. The costly ones
@@ -104,10 +104,10 @@ class Crew:
                 return
             worker = self._workers.get(number)
             if worker is None or worker.poll() is not None:
-                worker = self._workers[number] = self._hire(log)
+                worker = self._workers[number] = self._start_worker(log)
             self._fulfil(worker, order, log)
 
-    def _hire(self, log: Path) -> subprocess.Popen[str]:
+    def _start_worker(self, log: Path) -> subprocess.Popen[str]:
         cores = max(1, (os.cpu_count() or 1) // self._at_once)
         with log.open("a", encoding="utf-8") as errors:
             return subprocess.Popen(
@@ -153,15 +153,15 @@ def _pass_on(watcher: StudyWatcher, name: str, event: str, facts: dict[str, Any]
             watcher.moved(name, TrainingProgress(**facts))
         case "evaluated":
             watcher.evaluated(name, Evaluation(step=facts["step"], figure=facts["figure"]), facts["name"])
-        case "said":
-            watcher.said(f"{name}: {facts['remark']}")
+        case "message":
+            watcher.message(f"{name}: {facts['remark']}")
         case "finished":
             watcher.finished(name, facts["seconds"])
         case "failed":
             watcher.failed(name, facts["reason"])
 
 
-def _dismiss(worker: subprocess.Popen[str]) -> None:
+def _stop_worker(worker: subprocess.Popen[str]) -> None:
     """Let a worker go; one that was told to stop writes a checkpoint first."""
     assert worker.stdin is not None
     assert worker.stdout is not None

@@ -1,0 +1,80 @@
+"""The import graph of the package: no cycles, not even through late imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import metrist
+
+_ROOT = Path(metrist.__file__).parent
+
+
+def _modules() -> dict[str, Path]:
+    names = {}
+    for path in _ROOT.rglob("*.py"):
+        parts = ("metrist", *path.relative_to(_ROOT).with_suffix("").parts)
+        names[".".join(parts).removesuffix(".__init__")] = path
+    return names
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements, also those inside functions; blocks for type checkers alone are left out."""
+    for statement in body:
+        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
+            continue
+        yield statement
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _statements(getattr(statement, field, []))
+
+
+def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
+    imported: set[str] = set()
+    for statement in _statements(ast.parse(path.read_text(encoding="utf-8")).body):
+        if isinstance(statement, ast.Import):
+            imported.update(alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and statement.module:
+            for alias in statement.names:
+                submodule = f"{statement.module}.{alias.name}"
+                imported.add(submodule if submodule in modules else statement.module)
+    return imported & set(modules)
+
+
+def _cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of modules that import each other: strongly connected components, by Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    components: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for imported in sorted(graph[module]):
+            if imported not in index:
+                visit(imported)
+                low[module] = min(low[module], low[imported])
+            elif imported in stack:
+                low[module] = min(low[module], index[imported])
+        if low[module] == index[module]:
+            position = stack.index(module)
+            component, stack[position:] = sorted(stack[position:]), []
+            if len(component) > 1:
+                components.append(component)
+
+    for module in sorted(graph):
+        if module not in index:
+            visit(module)
+    return components
+
+
+def test_a_cycle_is_detected() -> None:
+    assert _cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_there_are_no_import_cycles() -> None:
+    modules = _modules()
+    graph = {name: _imports(path, modules) - {name, "metrist"} for name, path in modules.items()}
+    assert len(graph) > 100
+    assert _cycles(graph) == []
