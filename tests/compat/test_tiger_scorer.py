@@ -212,7 +212,7 @@ def test_without_a_graphics_card_the_model_is_loaded_so_that_a_processor_can_run
 
 
 def test_the_llm_is_chosen_as_the_original_chooses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "is_cpu", lambda _feature: False)
+    monkeypatch.setattr(devices, "runs_on_cpu", lambda _feature: False)
     assert TIGERScorer("m")._llm == Transformers(model="m", dtype="bfloat16", turns="none")
     assert TIGERScorer("m", use_vllm=True)._llm == VLLM(model="m", dtype="bfloat16", turns="none")
     with pytest.warns(UserWarning, match="there is no 4-bit loading here"):

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metrist.errors import ModelError
 from metrist.models import sqlite_store
-from metrist.models.cache import remembering, remembering_encoder
+from metrist.models.cache import CachedEncoder, CachedLikelihoodModel
 from metrist.models.protocols import LikelihoodModel, Likelihoods, States
 from metrist.models.sqlite_store import CACHE_NAME, CacheFile
 
@@ -103,25 +102,24 @@ def same(found: object, wanted: object) -> bool:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("METRIST_CACHE", str(tmp_path / "cache"))
+def folder(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
 def test_what_was_computed_once_is_found_by_a_later_model_and_equals_it(folder: Path) -> None:
     plain, first, second = Counting(), Counting(), Counting()
     wanted = plain.log_probs(PAIRS)
-    assert same(remembering(first).log_probs(PAIRS), wanted)
+    assert same(CachedLikelihoodModel(first, folder).log_probs(PAIRS), wanted)
     assert first.asked == list(dict.fromkeys(PAIRS))
     more = [*reversed(PAIRS), ("new", "f")]
-    assert same(remembering(second).log_probs(more), plain.log_probs(more))
+    assert same(CachedLikelihoodModel(second, folder).log_probs(more), plain.log_probs(more))
     assert second.asked == [("\ud800", ""), ("new", "f")]
     assert (folder / CACHE_NAME).exists()
 
 
 def test_other_weights_limits_or_texts_are_not_taken_for_the_same(folder: Path) -> None:
     def asked(model: Counting, pairs: list[tuple[str, str]], max_tokens: int | None) -> list[tuple[str, str]]:
-        remembering(model).log_probs(pairs, max_tokens)
+        CachedLikelihoodModel(model, folder).log_probs(pairs, max_tokens)
         return model.asked
 
     assert asked(Counting(), [("a", "bc")], None)
@@ -132,13 +130,8 @@ def test_other_weights_limits_or_texts_are_not_taken_for_the_same(folder: Path) 
     assert CacheFile(folder).contents().entries == 4
 
 
-def test_without_a_folder_a_model_is_asked_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("METRIST_CACHE", raising=False)
-    model = Counting()
-    remembered: LikelihoodModel = remembering(model)
-    remembered.log_probs(PAIRS)
-    remembered.log_probs(PAIRS)
-    assert len(model.asked) == 2 * len(PAIRS)
+def test_the_rest_of_a_cached_model_is_that_of_the_model(tmp_path: Path) -> None:
+    remembered: LikelihoodModel = CachedLikelihoodModel(Counting(), tmp_path)
     assert remembered.windows("text", 2) == ["te"]
     assert remembered.pieces("text", 3) == ["t", "e", "x"]
     assert remembered.weights == "w1"  # type: ignore[attr-defined]
@@ -148,9 +141,9 @@ def test_without_a_folder_a_model_is_asked_each_time(monkeypatch: pytest.MonkeyP
 def test_an_encoder_s_vectors_are_kept_by_layer_and_by_what_becomes_of_long_texts(folder: Path) -> None:
     texts = ["abc", "", "abcdefghijkl", "abc"]
     plain, first, second = Encoding(), Encoding(), Encoding()
-    assert same(remembering_encoder(first).states(texts), plain.states(texts))
+    assert same(CachedEncoder(first, folder).states(texts), plain.states(texts))
     assert first.asked == texts[:3]
-    again = remembering_encoder(second)
+    again = CachedEncoder(second, folder)
     assert same(again.states([*texts, "z"], 6), plain.states([*texts, "z"]))
     assert second.asked == ["z"]
     assert same(again.states(texts, 2, "cut"), plain.states(texts, 2, "cut"))
@@ -161,13 +154,13 @@ def test_an_encoder_s_vectors_are_kept_by_layer_and_by_what_becomes_of_long_text
 
 
 def test_no_text_at_all_is_no_trouble(folder: Path) -> None:
-    assert len(remembering(Counting()).log_probs([])) == 0
-    assert len(remembering_encoder(Encoding()).states([])) == 0
+    assert len(CachedLikelihoodModel(Counting(), folder).log_probs([])) == 0
+    assert len(CachedEncoder(Encoding(), folder).states([])) == 0
     assert not folder.exists()
 
 
-def test_a_remembering_model_can_be_pickled() -> None:
-    assert pickle.loads(pickle.dumps(remembering(Counting()))).facts["weights"] == "w1"
+def test_a_cached_model_can_be_pickled(tmp_path: Path) -> None:
+    assert pickle.loads(pickle.dumps(CachedLikelihoodModel(Counting(), tmp_path))).facts["weights"] == "w1"
 
 
 @pytest.mark.parametrize("damage", [b"no data base at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
@@ -176,7 +169,7 @@ def test_a_damaged_file_is_set_aside(folder: Path, damage: bytes, caplog: pytest
     (folder / CACHE_NAME).write_bytes(damage)
     model = Counting()
     for _ in range(2):
-        assert same(remembering(model).log_probs(PAIRS[:3]), Counting().log_probs(PAIRS[:3]))
+        assert same(CachedLikelihoodModel(model, folder).log_probs(PAIRS[:3]), Counting().log_probs(PAIRS[:3]))
     assert len(model.asked) == 2
     assert (folder / f"{CACHE_NAME}.set-aside-1").read_bytes() == damage
     assert [message.partition(":")[0] for message in caplog.messages] == [
@@ -206,13 +199,13 @@ def test_another_program_s_data_base_is_set_aside_untouched(folder: Path, caplog
     theirs.execute("CREATE TABLE entries (thesis TEXT)")
     theirs.close()
     before = (folder / CACHE_NAME).read_bytes()
-    remembering(Counting()).log_probs(PAIRS)
+    CachedLikelihoodModel(Counting(), folder).log_probs(PAIRS)
     assert (folder / f"{CACHE_NAME}.set-aside-1").read_bytes() == before
-    assert "it is a data base of another program" in caplog.text
+    assert "database of another program" in caplog.text
 
 
 def test_an_entry_with_a_changed_byte_is_computed_again(folder: Path) -> None:
-    remembering(Counting()).log_probs([("a", "bb"), ("a", "ccc")])
+    CachedLikelihoodModel(Counting(), folder).log_probs([("a", "bb"), ("a", "ccc")])
     raw = sqlite3.connect(folder / CACHE_NAME)
     raw.execute(
         "UPDATE entries SET value = zeroblob(40) WHERE length(value) = (SELECT max(length(value)) FROM entries)"
@@ -220,39 +213,32 @@ def test_an_entry_with_a_changed_byte_is_computed_again(folder: Path) -> None:
     raw.commit()
     raw.close()
     model = Counting()
-    assert same(remembering(model).log_probs(PAIRS), Counting().log_probs(PAIRS))
+    assert same(CachedLikelihoodModel(model, folder).log_probs(PAIRS), Counting().log_probs(PAIRS))
     assert ("a", "ccc") in model.asked
     assert ("a", "bb") not in model.asked
     again = Counting()
-    remembering(again).log_probs([("a", "ccc")])
+    CachedLikelihoodModel(again, folder).log_probs([("a", "ccc")])
     assert again.asked == []
 
 
-def test_a_folder_that_cannot_be_made_stops_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_cannot_be_made_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("METRIST_CACHE", str(tmp_path / "file" / "cache"))
     for _ in range(3):
-        assert same(remembering(Counting()).log_probs(PAIRS), Counting().log_probs(PAIRS))
+        assert same(
+            CachedLikelihoodModel(Counting(), tmp_path / "file" / "cache").log_probs(PAIRS), Counting().log_probs(PAIRS)
+        )
     (message,) = caplog.messages
-    assert message.endswith("scoring goes on without keeping what models compute")
+    assert "cannot be used" in message
 
 
-def test_a_full_file_is_used_and_no_longer_filled(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("METRIST_CACHE_GB", "0.0002")
-    file = CacheFile(folder)
+def test_a_full_file_is_used_and_no_longer_filled(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = CacheFile(folder, 0.0002)
     for n in range(6):
         file.keep({bytes([n]) * 32: bytes(100_000)})
     assert len(file.find([bytes([n]) * 32 for n in range(6)])) == 2
-    assert caplog.messages == [
-        f"{folder / CACHE_NAME} has reached 0.0002 GB and takes no more; METRIST_CACHE_GB sets another limit"
-    ]
-    monkeypatch.setenv("METRIST_CACHE_GB", "much")
-    with pytest.raises(ModelError, match="METRIST_CACHE_GB must be a number above 0, got 'much'"):
-        CacheFile(folder).keep({b"k" * 32: b""})
+    (message,) = caplog.messages
+    assert "0.0002 GB" in message
+    assert "METRIST_CACHE_GB" in message
 
 
 def test_a_cleared_file_is_empty_and_small(folder: Path) -> None:

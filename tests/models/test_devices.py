@@ -8,15 +8,16 @@ import pytest
 
 from metrist.errors import MissingExtra, ModelError
 from metrist.models import devices
-from metrist.models.devices import BATCH_TOKENS, DEVICE, Dtype, Options
+from metrist.models.devices import Dtype, Options
+from metrist.runtime import Runtime
 
 OPTIONS = Options(model="m")
 
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(DEVICE, raising=False)
-    monkeypatch.delenv(BATCH_TOKENS, raising=False)
+    monkeypatch.delenv("METRIST_DEVICE", raising=False)
+    monkeypatch.delenv("METRIST_BATCH_TOKENS", raising=False)
 
 
 @pytest.fixture
@@ -54,38 +55,34 @@ def test_a_card_is_taken_with_a_budget_that_suits_its_memory() -> None:
 
 
 @pytest.mark.usefixtures("cards")
-def test_a_device_map_spreads_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DEVICE, "map")
-    place = devices.resolve_placement(OPTIONS)
+def test_a_device_map_spreads_the_model() -> None:
+    place = devices.resolve_placement(OPTIONS, Runtime(device="map"))
     assert (place.device.type, place.spread) == ("cuda", True)
 
 
 @pytest.mark.usefixtures("cards")
-def test_a_named_card_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DEVICE, "cuda:1")
-    assert str(devices.resolve_placement(OPTIONS).device) == "cuda:1"
+def test_a_named_card_is_taken() -> None:
+    assert str(devices.resolve_placement(OPTIONS, Runtime(device="cuda:1")).device) == "cuda:1"
 
 
 @pytest.mark.usefixtures("cards")
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("cuda:2", "METRIST_DEVICE is 'cuda:2', but torch sees 2 such devices here; unset it or name another"),
-        ("xpu", "METRIST_DEVICE is 'xpu', but torch sees 0 such devices here"),
-        ("gpu", "METRIST_DEVICE must be 'auto', 'map' or a torch device such as 'cuda:1', got 'gpu'"),
+        ("cuda:2", "'cuda:2' .* torch sees 2 cuda"),
+        ("xpu", "'xpu' .* torch sees 0 xpu"),
+        ("gpu", "'auto', 'map' or a torch device .* 'gpu'"),
     ],
 )
-def test_a_device_that_is_not_there_is_refused(asked: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DEVICE, asked)
+def test_a_device_that_is_not_there_is_refused(asked: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        devices.resolve_placement(OPTIONS)
+        devices.resolve_placement(OPTIONS, Runtime(device=asked))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_on_a_cpu_is_refused(dtype: Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DEVICE, "cpu")
-    with pytest.raises(ModelError, match=f"m: dtype='{dtype}' is unusably slow on a CPU; set dtype='float32'"):
-        devices.resolve_placement(Options(model="m", dtype=dtype))
+def test_half_precision_on_a_cpu_is_refused(dtype: Dtype) -> None:
+    with pytest.raises(ModelError, match=f"m: dtype='{dtype}' .* CPU"):
+        devices.resolve_placement(Options(model="m", dtype=dtype), Runtime(device="cpu"))
 
 
 @pytest.mark.parametrize(
@@ -103,12 +100,14 @@ def test_other_dtypes_are_refused(dtype: str, message: str) -> None:
         devices.resolve_placement(Options(model="m", dtype=dtype))
 
 
-def test_the_environment_sets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(BATCH_TOKENS, "77")
+def test_the_runtime_sets_the_batch_size() -> None:
+    assert devices.resolve_placement(OPTIONS, Runtime(batch_tokens=77), cpu_tokens=5).tokens == 77
+    assert devices.resolve_placement(OPTIONS, Runtime(device="cpu"), cpu_tokens=5).tokens == 5
+
+
+def test_without_a_runtime_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_BATCH_TOKENS", "77")
     assert devices.resolve_placement(OPTIONS).tokens == 77
-    monkeypatch.setenv(BATCH_TOKENS, "many")
-    with pytest.raises(ModelError, match="METRIST_BATCH_TOKENS must be a whole number of at least 1, got 'many'"):
-        devices.resolve_placement(OPTIONS)
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])

@@ -21,7 +21,7 @@ import tiny_models
 import tiny_rewards
 from metrist.errors import ModelError, RunError
 from metrist.models import loading, weights
-from metrist.models.devices import BATCH_TOKENS, Options
+from metrist.models.devices import Options
 from metrist.models.numpy_inference import bert
 from metrist.models.numpy_inference.export import export_reward
 from metrist.models.numpy_inference.scorers import NumpyReward
@@ -87,13 +87,13 @@ def test_the_real_minilm_gives_torchs_rewards(tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["answer", "mean"])
-def test_a_reward_is_the_same_within_rounding_whatever_is_judged_beside_it(tiny, tmp_path, monkeypatch, pooling):
+def test_a_reward_is_the_same_within_rounding_whatever_is_judged_beside_it(tiny, tmp_path, pooling):
     model = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain", pooling=pooling))
     asked = judged(50)
     whole = values(model, asked)
     np.testing.assert_allclose([values(model, [one])[0] for one in asked], whole, rtol=0, atol=1e-5)
     np.testing.assert_allclose(values(model, asked[::-1])[::-1], whole, rtol=0, atol=1e-5)
-    monkeypatch.setenv(BATCH_TOKENS, "7")
+    model._batch_tokens = 7
     np.testing.assert_allclose(values(model, asked), whole, rtol=0, atol=1e-5)
 
 
@@ -112,7 +112,7 @@ def test_rounding_is_as_small_with_the_products_of_other_processors(tiny, tmp_pa
         "import sys, test_plain_reward as t; asked = t.judged(50); model = t.plain(t.Path(sys.argv[1]));"
         "print(abs(t.values(model, asked) - [t.values(model, [one])[0] for one in asked]).max())"
     )
-    paths = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))
+    paths = os.pathsep.join([*map(str, (Path(__file__).parent, Path(__file__).parents[1])), *sys.path])
     told = {**os.environ, "OPENBLAS_CORETYPE": processor, "PYTHONPATH": paths}
     command = [sys.executable, "-c", code, str(folder)]
     said = subprocess.run(command, check=False, env=told, capture_output=True, text=True)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from metrist.errors import MissingExtra, ModelError
-from metrist.models.devices import BATCH_TOKENS
 from metrist.models.numpy_inference.export import Depths, export_t5
 from metrist.models.numpy_inference.quantization import read_arrays
 from metrist.models.numpy_inference.scorers import NumpySeq2Seq
@@ -112,7 +111,7 @@ def test_rounded_weights_are_computed_with_in_float32(
 def test_batch_mates_order_and_budget_do_not_matter(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
     together = model.log_probs(PAIRS)
     backwards = model.log_probs(PAIRS[::-1])
-    monkeypatch.setenv(BATCH_TOKENS, "1")
+    monkeypatch.setattr(model, "_budget", 1)
     small = model.log_probs(PAIRS)
     for number, pair in enumerate(PAIRS):
         alone = model.log_probs([pair]).of(0)
@@ -126,7 +125,7 @@ def test_equal_work_is_done_once(model: NumpySeq2Seq, monkeypatch: pytest.Monkey
     encode, log_probs = T5.encode, T5.log_probs
     monkeypatch.setattr(T5, "encode", lambda self, ids: encoded.append(len(ids)) or encode(self, ids))
     monkeypatch.setattr(T5, "log_probs", lambda self, m, ids, c: decoded.append(len(ids)) or log_probs(self, m, ids, c))
-    monkeypatch.setenv(BATCH_TOKENS, "64")
+    monkeypatch.setattr(model, "_budget", 64)
     model.log_probs(PAIRS)
     assert sum(encoded) == len({condition for condition, _ in PAIRS})
     assert sum(decoded) == len(set(PAIRS))

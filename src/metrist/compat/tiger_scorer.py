@@ -160,9 +160,9 @@ def _llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM
     if quantized:
         warnings.warn("there is no 4-bit loading here: the model is loaded whole", stacklevel=3)
     from metrist.llm.local import Transformers
-    from metrist.models.devices import is_cpu
+    from metrist.models.devices import runs_on_cpu
 
-    if is_cpu(f"the model {model!r}"):
+    if runs_on_cpu(f"the model {model!r}"):
         warnings.warn("there is no graphics card here: the model is loaded in float32, on the CPU", stacklevel=3)
         return Transformers(model=model, dtype="float32", turns="none")
     return Transformers(model=model, dtype="bfloat16", turns="none")

@@ -1,7 +1,7 @@
-"""Models that remember: what was computed once, in this run or another, is read from disk.
+"""Models whose outputs are cached on disk between runs.
 
-An entry is found by a hash of the model's facts (weights, tokenizer, dtype), metrist's version, what was asked of the
-model and the texts. Nothing is remembered where the environment names no folder; see `cache_file`.
+A key is a hash of the model's facts (weights, tokenizer, dtype), metrist's version, the settings of the call and the
+texts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,49 +18,41 @@ from numpy.typing import NDArray
 
 from metrist._version import __version__
 from metrist.models.protocols import EncoderModel, LikelihoodModel, Likelihoods, Long, States, TextModel
-from metrist.models.sqlite_store import CacheFile, cache_file
+from metrist.models.sqlite_store import CacheFile, open_cache
 
 _HEAD = struct.Struct("<qqq")
-_Asked = TypeVar("_Asked")
+_Input = TypeVar("_Input")
 
 
-def remembering(model: LikelihoodModel) -> LikelihoodModel:
-    """The same model, with a memory on disk. Whether there is one is looked up at each call, so a model that stays
-    loaded serves runs with and without it."""
-    return CachedLikelihoodModel(model)
+class _Cached:
+    """A model and the folder of its cache, which is opened anew in each process."""
 
-
-def remembering_reader(model: TextModel) -> TextModel:
-    """The same model for whole texts, with a memory on disk; see `remembering`."""
-    return CachedTextModel(model)
-
-
-def remembering_encoder(model: EncoderModel) -> EncoderModel:
-    """The same encoder, with a memory on disk; see `remembering`."""
-    return CachedEncoder(model)
-
-
-class CachedLikelihoodModel:
-    """A likelihood model that asks its memory first. Pairs that could not be scored are not remembered."""
-
-    def __init__(self, model: LikelihoodModel) -> None:
-        self._model = model
+    def __init__(self, model: Any, folder: Path, limit_gb: float = 10.0) -> None:
+        self._model, self._folder, self._limit_gb = model, folder, limit_gb
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_model":  # Not there yet: an object that is being copied or unpickled.
+        if name == "_model":  # Not set yet while the object is copied or unpickled.
             raise AttributeError(name)
         return getattr(self._model, name)
 
     @property
+    def _cache(self) -> CacheFile:
+        return open_cache(self._folder, self._limit_gb)
+
+    @property
     def facts(self) -> Mapping[str, str]:
-        return self._model.facts
+        facts: Mapping[str, str] = self._model.facts
+        return facts
+
+
+class CachedLikelihoodModel(_Cached):
+    """A likelihood model with a cache. Pairs that could not be scored are not stored."""
+
+    _model: LikelihoodModel
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        file = cache_file()
-        if file is None:
-            return self._model.log_probs(pairs, max_tokens)
         keys = _keys(self._model, max_tokens, pairs)
-        return _remembered(file, keys, pairs, lambda new: self._model.log_probs(new, max_tokens))
+        return _look_up(self._cache, keys, pairs, lambda new: self._model.log_probs(new, max_tokens))
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
         return self._model.windows(text, max_tokens)
@@ -68,22 +61,14 @@ class CachedLikelihoodModel:
         return self._model.pieces(target, max_tokens)
 
 
-class CachedTextModel:
-    """A model for whole texts that asks its memory first. Texts that could not be read are not remembered."""
+class CachedTextModel(_Cached):
+    """A model for whole texts with a cache. Texts that could not be scored are not stored."""
 
-    def __init__(self, model: TextModel) -> None:
-        self._model = model
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        return self._model.facts
+    _model: TextModel
 
     def running(self, texts: Sequence[str], max_tokens: int | None = None) -> Likelihoods:
-        file = cache_file()
-        if file is None:
-            return self._model.running(texts, max_tokens)
         keys = _keys(self._model, ["running", max_tokens], [(text,) for text in texts])
-        return _remembered(file, keys, texts, lambda new: self._model.running(new, max_tokens))
+        return _look_up(self._cache, keys, texts, lambda new: self._model.running(new, max_tokens))
 
     def in_windows(self, text: str, max_tokens: int | None = None) -> int:
         return self._model.in_windows(text, max_tokens)
@@ -92,20 +77,10 @@ class CachedTextModel:
         return self._model.spelled(tokens)
 
 
-class CachedEncoder:
-    """An encoder that asks its memory first."""
+class CachedEncoder(_Cached):
+    """An encoder with a cache."""
 
-    def __init__(self, model: EncoderModel) -> None:
-        self._model = model
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_model":
-            raise AttributeError(name)
-        return getattr(self._model, name)
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        return self._model.facts
+    _model: EncoderModel
 
     @property
     def layers(self) -> int:
@@ -120,19 +95,17 @@ class CachedEncoder:
         return self._model.word_start
 
     def states(self, texts: Sequence[str], layer: int | None = None, long: Long = "windows") -> States:
-        file = cache_file()
-        if file is None:
-            return self._model.states(texts, layer, long)
-        # Asked for by number or as the last, a layer is the same.
-        how = [self.layers if layer is None else layer, long]
-        keys = _keys(self._model, how, [(text,) for text in texts])
-        known = {key: _unpacked_text(value) for key, value in file.find(list(dict.fromkeys(keys))).items()}
+        # The last layer has one key, whether it is named by number or not.
+        settings = [self.layers if layer is None else layer, long]
+        keys = _keys(self._model, settings, [(text,) for text in texts])
+        known = {key: _unpack_text(value) for key, value in self._cache.find(list(dict.fromkeys(keys))).items()}
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         if missing:
-            fresh = dict(zip(missing, _texts_of(self._model.states(list(missing.values()), layer, long)), strict=True))
-            file.keep({key: _packed_text(text) for key, text in fresh.items()})
+            states = self._model.states(list(missing.values()), layer, long)
+            fresh = dict(zip(missing, _split_texts(states), strict=True))
+            self._cache.keep({key: _pack_text(text) for key, text in fresh.items()})
             known.update(fresh)
-        return _states([known[key] for key in keys])
+        return _join_texts([known[key] for key in keys])
 
     def token_ids(self, texts: Sequence[str], long: Long = "windows") -> list[list[int]]:
         return self._model.token_ids(texts, long)
@@ -141,35 +114,35 @@ class CachedEncoder:
         return self._model.pieces(tokens)
 
 
-def _remembered(
-    file: CacheFile, keys: Sequence[bytes], asked: Sequence[_Asked], compute: Callable[[list[_Asked]], Likelihoods]
+def _look_up(
+    cache: CacheFile, keys: Sequence[bytes], inputs: Sequence[_Input], compute: Callable[[list[_Input]], Likelihoods]
 ) -> Likelihoods:
-    """What is asked, one key each: from the file as far as it is there, the rest computed and kept."""
-    known = {key: _unpacked_pair(value) for key, value in file.find(list(dict.fromkeys(keys))).items()}
-    missing = {key: one for key, one in zip(keys, asked, strict=True) if key not in known}
+    """Return the likelihoods of all inputs, one key each: cached ones, and new ones computed and stored."""
+    known = {key: _unpack_pair(value) for key, value in cache.find(list(dict.fromkeys(keys))).items()}
+    missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in known}
     failures: dict[bytes, str] = {}
     if missing:
         computed = compute(list(missing.values()))
-        fresh = dict(zip(missing, _pairs_of(computed), strict=True))
+        fresh = dict(zip(missing, _split_pairs(computed), strict=True))
         failures = {key: computed.failures[n] for n, key in enumerate(missing) if n in computed.failures}
-        file.keep({key: _packed_pair(pair) for key, pair in fresh.items() if key not in failures})
+        cache.keep({key: _pack_pair(pair) for key, pair in fresh.items() if key not in failures})
         known.update(fresh)
-    return _likelihoods([known[key] for key in keys], [failures.get(key) for key in keys])
+    return _join_pairs([known[key] for key in keys], [failures.get(key) for key in keys])
 
 
 def _keys(
-    model: LikelihoodModel | TextModel | EncoderModel, how: object, asked: Sequence[tuple[str, ...]]
+    model: LikelihoodModel | TextModel | EncoderModel, settings: object, inputs: Sequence[tuple[str, ...]]
 ) -> list[bytes]:
-    # The same weights can be read as different kinds of model, so the kind counts too.
-    facts = [__version__, type(model).__name__, sorted(model.facts.items()), how]
+    # The same weights can be loaded as different kinds of model.
+    facts = [__version__, type(model).__name__, sorted(model.facts.items()), settings]
     head = hashlib.sha256(json.dumps(facts).encode())
-    return [_key(head.copy(), texts) for texts in asked]
+    return [_key(head.copy(), texts) for texts in inputs]
 
 
 def _key(digest: Any, texts: tuple[str, ...]) -> bytes:
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
-        # With its length before it, no text can pass for the end of another.
+        # The length separates texts unambiguously.
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
     key: bytes = digest.digest()
@@ -177,7 +150,7 @@ def _key(digest: Any, texts: tuple[str, ...]) -> bytes:
 
 
 class _Pair(NamedTuple):
-    """What is remembered of a pair."""
+    """A cached pair."""
 
     logprobs: NDArray[np.float32]
     tokens: NDArray[np.int32]
@@ -185,31 +158,31 @@ class _Pair(NamedTuple):
     target_cut: int
 
 
-def _pairs_of(found: Likelihoods) -> list[_Pair]:
-    borders = zip(found.starts[:-1].tolist(), found.starts[1:].tolist(), strict=True)
-    cuts = zip(found.condition_cut.tolist(), found.target_cut.tolist(), strict=True)
+def _split_pairs(likelihoods: Likelihoods) -> list[_Pair]:
+    borders = zip(likelihoods.starts[:-1].tolist(), likelihoods.starts[1:].tolist(), strict=True)
+    cuts = zip(likelihoods.condition_cut.tolist(), likelihoods.target_cut.tolist(), strict=True)
     return [
-        _Pair(found.logprobs[start:stop], found.tokens[start:stop].astype(np.int32), *cut)
+        _Pair(likelihoods.logprobs[start:stop], likelihoods.tokens[start:stop].astype(np.int32), *cut)
         for (start, stop), cut in zip(borders, cuts, strict=True)
     ]
 
 
-def _packed_pair(pair: _Pair) -> bytes:
+def _pack_pair(pair: _Pair) -> bytes:
     head = _HEAD.pack(len(pair.logprobs), pair.condition_cut, pair.target_cut)
     return head + pair.logprobs.astype("<f4").tobytes() + pair.tokens.astype("<i4").tobytes()
 
 
-def _unpacked_pair(data: bytes) -> _Pair:
+def _unpack_pair(data: bytes) -> _Pair:
     count, condition_cut, target_cut = _HEAD.unpack_from(data)
     logprobs = np.frombuffer(data, "<f4", count, _HEAD.size)
     tokens = np.frombuffer(data, "<i4", count, _HEAD.size + 4 * count)
     return _Pair(logprobs, tokens, condition_cut, target_cut)
 
 
-def _likelihoods(pairs: Sequence[_Pair], failures: Sequence[str | None]) -> Likelihoods:
+def _join_pairs(pairs: Sequence[_Pair], failures: Sequence[str | None]) -> Likelihoods:
     return Likelihoods(
-        logprobs=_joined([pair.logprobs for pair in pairs], np.float32),
-        tokens=_joined([pair.tokens for pair in pairs], np.int64),
+        logprobs=_concatenate([pair.logprobs for pair in pairs], np.float32),
+        tokens=_concatenate([pair.tokens for pair in pairs], np.int64),
         starts=_starts([len(pair.logprobs) for pair in pairs]),
         condition_cut=np.array([pair.condition_cut for pair in pairs], np.int64),
         target_cut=np.array([pair.target_cut for pair in pairs], np.int64),
@@ -218,7 +191,7 @@ def _likelihoods(pairs: Sequence[_Pair], failures: Sequence[str | None]) -> Like
 
 
 class _Text(NamedTuple):
-    """What is remembered of a text."""
+    """A cached text."""
 
     vectors: NDArray[np.float32]
     tokens: NDArray[np.int32]
@@ -226,23 +199,23 @@ class _Text(NamedTuple):
     cut: int
 
 
-def _texts_of(found: States) -> list[_Text]:
-    borders = zip(found.starts[:-1].tolist(), found.starts[1:].tolist(), strict=True)
+def _split_texts(states: States) -> list[_Text]:
+    borders = zip(states.starts[:-1].tolist(), states.starts[1:].tolist(), strict=True)
     rows = [slice(start, stop) for start, stop in borders]
     return [
-        _Text(found.vectors[row], found.tokens[row].astype(np.int32), found.special[row], cut)
-        for row, cut in zip(rows, found.cut.tolist(), strict=True)
+        _Text(states.vectors[row], states.tokens[row].astype(np.int32), states.special[row], cut)
+        for row, cut in zip(rows, states.cut.tolist(), strict=True)
     ]
 
 
-def _packed_text(text: _Text) -> bytes:
-    # Vectors are stored as they are: packing them by zstd saves 8 %, and takes as long as reading them.
+def _pack_text(text: _Text) -> bytes:
+    # Vectors are stored uncompressed: zstd saves 8 % and takes as long as reading them.
     head = _HEAD.pack(*text.vectors.shape, text.cut)
     ends = text.tokens.astype("<i4").tobytes() + text.special.astype(np.uint8).tobytes()
     return head + text.vectors.astype("<f4").tobytes() + ends
 
 
-def _unpacked_text(data: bytes) -> _Text:
+def _unpack_text(data: bytes) -> _Text:
     count, width, cut = _HEAD.unpack_from(data)
     vectors = np.frombuffer(data, "<f4", count * width, _HEAD.size).reshape(count, width)
     after = _HEAD.size + 4 * count * width
@@ -251,17 +224,17 @@ def _unpacked_text(data: bytes) -> _Text:
     return _Text(vectors, tokens, special, cut)
 
 
-def _states(texts: Sequence[_Text]) -> States:
+def _join_texts(texts: Sequence[_Text]) -> States:
     return States(
         vectors=np.concatenate([text.vectors for text in texts], dtype=np.float32) if texts else np.empty((0, 0), "f4"),
-        tokens=_joined([text.tokens for text in texts], np.int64),
-        special=_joined([text.special for text in texts], np.bool_),
+        tokens=_concatenate([text.tokens for text in texts], np.int64),
+        special=_concatenate([text.special for text in texts], np.bool_),
         starts=_starts([len(text.tokens) for text in texts]),
         cut=np.array([text.cut for text in texts], np.int64),
     )
 
 
-def _joined(columns: Sequence[NDArray[Any]], kind: Any) -> NDArray[Any]:
+def _concatenate(columns: Sequence[NDArray[Any]], kind: Any) -> NDArray[Any]:
     return np.concatenate(columns).astype(kind) if columns else np.empty(0, kind)
 
 

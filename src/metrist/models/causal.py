@@ -27,6 +27,7 @@ from metrist.models.causal_passes import Floats, NotCausal, Passes, Row, Schedul
 from metrist.models.devices import Options
 from metrist.models.protocols import Likelihoods
 from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
+from metrist.runtime import Runtime
 
 _Tokens = tuple[int, ...]
 
@@ -67,12 +68,12 @@ class Causal:
         self._facts = facts
 
     @classmethod
-    def load(cls, options: Options) -> Causal:
-        """The model that the options name, on the device that the environment names."""
+    def load(cls, options: Options, runtime: Runtime | None = None) -> Causal:
+        """Load the model that the options name, on the device of the runtime."""
         found = weights.find_weights(options)
         if found.plain or found.config.get("is_encoder_decoder"):
             raise ModelError(_not_causal(found, "reads and writes with two halves: a sequence-to-sequence model"))
-        where = devices.resolve_placement(options)
+        where = devices.resolve_placement(options, runtime)
         model = read_model("AutoModelForCausalLM", found, options, where)
         tokenizer = read_tokenizer(found, options)
         try:

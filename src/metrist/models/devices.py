@@ -1,14 +1,13 @@
-"""How a model is asked for, and where it runs.
+"""Model options, and the device, number format and batch size with which a model runs.
 
-What changes numbers (weights, dtype) is an option of the model and part of a metric's identity. What does not (the
-device, how much is computed at once) comes from the environment, and worker processes inherit it.
+What changes numbers (weights, dtype) is a field of `Options` and part of a metric's identity. What does not (device,
+batch size) comes from a `Runtime`.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,15 +15,21 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from metrist.errors import MissingExtra, ModelError
+from metrist.runtime import VARIABLES, Runtime
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
-DEVICE = "METRIST_DEVICE"
-BATCH_TOKENS = "METRIST_BATCH_TOKENS"
-#: The folder in which vectors and likelihoods are kept between runs; nothing is kept where it is not set.
-CACHE = "METRIST_CACHE"
+DEVICE, BATCH_TOKENS, CACHE = VARIABLES["device"], VARIABLES["batch_tokens"], VARIABLES["cache"]
+#: The device with which accelerate spreads one model over all GPUs.
+MAP = "map"
 
-_fetches = ContextVar("fetches", default=True)
+_CPU_TOKENS = 2_048
+_MPS_TOKENS = 8_192
+#: Tokens per GiB of GPU memory, and the most that still gains speed.
+_CUDA_TOKENS_PER_GIB = 512
+_CUDA_TOKENS_MOST = 32_768
+
+_downloads = ContextVar("downloads", default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +40,48 @@ class Options:
     revision: str | None = None
     dtype: Dtype = "float32"
     trust_remote_code: bool = False
-    #: Of the condition and of the target, as the tokenizer of a multilingual model calls them.
+    #: Language codes of the condition and the target, as the tokenizer of a multilingual model names them.
     languages: tuple[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A torch device, a dtype and the tokens per batch. With `spread`, the model lies on all GPUs and `device` is the
+    one that takes its inputs."""
+
+    device: Any
+    dtype: Any
+    tokens: int
+    spread: bool = False
+
+
+def resolve_placement(options: Options, runtime: Runtime | None = None, *, cpu_tokens: int = _CPU_TOKENS) -> Placement:
+    """Decide where a model with these options runs. `cpu_tokens` is the batch size on a CPU unless the runtime sets
+    one."""
+    runtime = runtime or Runtime.from_environment()
+    torch = import_torch(f"the model {options.model!r}")
+    device = _resolve_device(torch, runtime.device)
+    return Placement(
+        device=device,
+        dtype=_resolve_dtype(torch, options, device),
+        tokens=runtime.batch_tokens or _default_tokens(torch, device, cpu_tokens),
+        spread=runtime.device == MAP,
+    )
+
+
+def runs_on_cpu(feature: str, runtime: Runtime | None = None) -> bool:
+    """Whether models run on the CPU under this runtime."""
+    runtime = runtime or Runtime.from_environment()
+    return bool(_resolve_device(import_torch(feature), runtime.device).type == "cpu")
+
+
+def device() -> str:
+    """The device that the environment names, for callers that have no `Runtime` yet."""
+    return Runtime.from_environment().device
+
+
 def dtype_problem(dtype: object) -> str | None:
-    """Why models cannot compute in this dtype; None if they can."""
+    """Say why models cannot compute in this dtype; None if they can."""
     known = get_args(Dtype)
     if dtype in known:
         return None
@@ -52,61 +93,23 @@ def dtype_problem(dtype: object) -> str | None:
     return f"dtype must be one of {', '.join(map(repr, known))}, got {dtype!r}"
 
 
-def device() -> str:
-    """'auto' (CUDA, else MPS, else CPU), 'map' (spread over all cards), or a torch device such as 'cuda:1'."""
-    return os.environ.get(DEVICE) or "auto"
-
-
 @contextmanager
 def no_downloads() -> Iterator[None]:
-    """Inside, a model that is not on this machine is not had: a description is no reason to download one."""
-    before = _fetches.set(False)
+    """Inside, a model that is not on this machine is an error: describing a metric is no reason to download it."""
+    token = _downloads.set(False)
     try:
         yield
     finally:
-        _fetches.reset(before)
+        _downloads.reset(token)
 
 
 def downloads_allowed() -> bool:
     """Whether a model may be downloaded."""
-    return _fetches.get()
-
-
-def batch_tokens() -> int | None:
-    """Tokens to compute at once; None: as many as suit the device."""
-    text = os.environ.get(BATCH_TOKENS)
-    if not text:
-        return None
-    if not text.isdigit() or int(text) < 1:
-        raise ModelError(f"{BATCH_TOKENS} must be a whole number of at least 1, got {text!r}")
-    return int(text)
-
-
-# Where a model runs: the device, the number format, and how many tokens it computes at once.
-
-
-#: A device map lets accelerate spread one model over all cards.
-MAP = "map"
-
-_CPU_TOKENS = 2_048
-_MPS_TOKENS = 8_192
-#: On a card: tokens per GiB of its memory. Large batches keep it busy; more than the limit gains nothing.
-_CUDA_TOKENS_PER_GIB = 512
-_CUDA_TOKENS_MOST = 32_768
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """A torch device and dtype; `spread`: the model is laid over all cards, and `device` takes its inputs."""
-
-    device: Any
-    dtype: Any
-    tokens: int
-    spread: bool = False
+    return _downloads.get()
 
 
 def import_torch(feature: str) -> Any:
-    """The torch module, or the message that says how to install it."""
+    """Import torch and transformers; raise MissingExtra with the command that installs them."""
     try:
         importlib.import_module("transformers")
         return importlib.import_module("torch")
@@ -114,52 +117,33 @@ def import_torch(feature: str) -> Any:
         raise MissingExtra(feature, "neural") from None
 
 
-def resolve_placement(options: Options) -> Placement:
-    """Where a model with these options runs, after METRIST_DEVICE and METRIST_BATCH_TOKENS."""
-    torch = import_torch(f"the model {options.model!r}")
-    asked = device()
-    where = _device(torch, asked)
-    return Placement(
-        device=where,
-        dtype=_dtype(torch, options, where),
-        tokens=batch_tokens() or _tokens(torch, where),
-        spread=asked == MAP,
-    )
-
-
-def is_cpu(feature: str) -> bool:
-    """Whether models run on the CPU here, after METRIST_DEVICE."""
-    return bool(_device(import_torch(feature), device()).type == "cpu")
-
-
-def free_memory(where: Any) -> None:
-    """Give back what the allocator holds and nobody uses."""
+def free_memory(device: Any) -> None:
+    """Return unused memory of torch's allocator to the device."""
     gc.collect()
     torch = importlib.import_module("torch")
-    if where.type == "cuda":
+    if device.type == "cuda":
         torch.cuda.empty_cache()
-    elif where.type == "mps":
+    elif device.type == "mps":
         torch.mps.empty_cache()
 
 
-def _device(torch: Any, asked: str) -> Any:
-    if asked in ("auto", MAP):
-        return torch.device(_best(torch))
+def _resolve_device(torch: Any, name: str) -> Any:
+    if name in ("auto", MAP):
+        best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device(best)
     try:
-        where = torch.device(asked)
+        device = torch.device(name)
     except (RuntimeError, ValueError):
-        raise ModelError(f"{DEVICE} must be 'auto', 'map' or a torch device such as 'cuda:1', got {asked!r}") from None
-    there = _count(torch, where.type)
-    if (where.index or 0) >= there:
-        raise ModelError(f"{DEVICE} is {asked!r}, but torch sees {there} such devices here; unset it or name another")
-    return where
+        raise ModelError(f"device must be 'auto', 'map' or a torch device such as 'cuda:1', got {name!r}") from None
+    count = _count_devices(torch, device.type)
+    if (device.index or 0) >= count:
+        raise ModelError(
+            f"device {name!r} does not exist: torch sees {count} {device.type} devices here; choose another --device"
+        )
+    return device
 
 
-def _best(torch: Any) -> str:
-    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def _count(torch: Any, kind: str) -> int:
+def _count_devices(torch: Any, kind: str) -> int:
     if kind == "cpu":
         return 1
     if kind == "cuda":
@@ -169,19 +153,18 @@ def _count(torch: Any, kind: str) -> int:
     return 0
 
 
-def _dtype(torch: Any, options: Options, where: Any) -> Any:
-    if fault := dtype_problem(options.dtype):
-        raise ModelError(f"{options.model}: {fault}")
-    if where.type == "cpu" and options.dtype != "float32":
+def _resolve_dtype(torch: Any, options: Options, device: Any) -> Any:
+    if problem := dtype_problem(options.dtype):
+        raise ModelError(f"{options.model}: {problem}")
+    if device.type == "cpu" and options.dtype != "float32":
         raise ModelError(
-            f"{options.model}: dtype={options.dtype!r} is unusably slow on a CPU; set dtype='float32', "
-            f"or run where there is a graphics card"
+            f"{options.model}: dtype={options.dtype!r} is too slow on a CPU; set dtype='float32', or use a GPU"
         )
     return getattr(torch, options.dtype)
 
 
-def _tokens(torch: Any, where: Any) -> int:
-    if where.type == "cuda":
-        gib = torch.cuda.get_device_properties(where).total_memory / 2**30
+def _default_tokens(torch: Any, device: Any, cpu_tokens: int) -> int:
+    if device.type == "cuda":
+        gib = torch.cuda.get_device_properties(device).total_memory / 2**30
         return min(int(gib * _CUDA_TOKENS_PER_GIB), _CUDA_TOKENS_MOST)
-    return _MPS_TOKENS if where.type == "mps" else _CPU_TOKENS
+    return _MPS_TOKENS if device.type == "mps" else cpu_tokens

@@ -7,8 +7,9 @@ mBART normalise) is done after the chosen one. bert-score cuts its models in the
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 
 from metrist.errors import ModelError
 from metrist.models import batching, devices, weights
-from metrist.models import weights as pretrained
-from metrist.models.devices import Options, batch_tokens
+from metrist.models.devices import Options
 from metrist.models.protocols import Long, States
 from metrist.models.tokenization import replace_surrogates
+from metrist.runtime import Runtime
 
 #: Where architectures keep their layers, inside the model itself, its `encoder` or its `transformer`.
 _LISTS = ("layer", "layers", "block", "h")
@@ -147,8 +148,8 @@ def _owned(starts: Sequence[int], room: int, size: int) -> tuple[list[int], list
 _WINDOW = 512
 #: Tokenizers without a limit say so by a number of this size.
 _NO_LIMIT = 1_000_000
-#: On a CPU small batches are fastest: what is computed stays in the processor's caches.
-_CPU_TOKENS = 512
+#: Tokens per batch on a CPU: small batches are fastest, since they stay in the processor's caches.
+CPU_TOKENS = 512
 #: Models whose tokenizer reads a word at the very beginning unlike the same word after a space.
 _SPACED = {"roberta", "roberta-prelayernorm", "data2vec-text", "gpt2", "gpt_neo", "gptj", "opt"}
 
@@ -164,18 +165,20 @@ class Encoder:
     budget: batching.Budget
     facts: Mapping[str, str]
     name: str
+    _lock: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
 
     @staticmethod
-    def load(options: Options) -> Encoder:
-        """The model that the options name, on the device that the environment asks for."""
-        place, found = devices.resolve_placement(options), weights.find_weights(options)
-        model = get_encoder(pretrained.read_model("AutoModel", found, options, place))
+    def load(options: Options, runtime: Runtime | None = None) -> Encoder:
+        """Load the model that the options name, on the device of the runtime."""
+        place = devices.resolve_placement(options, runtime, cpu_tokens=CPU_TOKENS)
+        found = weights.find_weights(options)
+        model = get_encoder(weights.read_model("AutoModel", found, options, place))
         return Encoder(
             model=model,
-            tokenizer=pretrained.read_tokenizer(found, options),
+            tokenizer=weights.read_tokenizer(found, options),
             stack=find_layers(model, found.name),
             place=place,
-            budget=batching.Budget(at_once(place)),
+            budget=batching.Budget(place.tokens),
             facts={"weights": found.fingerprint, "dtype": options.dtype},
             name=found.name,
         )
@@ -233,7 +236,7 @@ class Encoder:
 
     @cached_property
     def _frame(self) -> SequenceFormat:
-        with pretrained.quiet_transformers():
+        with weights.quiet_transformers():
             marks = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         opening = next((at for at, mark in enumerate(marks) if not mark), 0)
         closing = next((at for at, mark in enumerate(reversed(marks)) if not mark), 0)
@@ -249,7 +252,7 @@ class Encoder:
     def _ids(self, texts: list[str]) -> list[list[int]]:
         if not texts:
             return []
-        with pretrained.quiet_transformers():
+        with weights.quiet_transformers():
             clean = [replace_surrogates(text) for text in texts]
             found = self.tokenizer(clean, truncation=False, padding=False, return_attention_mask=False)
         return [list(ids) for ids in found["input_ids"]]
@@ -268,7 +271,8 @@ class Encoder:
                 vectors[start : start + window.last - window.first] = rows[window.first : window.last]
 
         lengths = [len(window.ids) for window in asked]
-        with self.stack.first(layer):
+        # The layers are removed from the shared model during the call.
+        with self._lock, self.stack.first(layer):
             failures = batching.run_in_batches(
                 lengths, self.budget, work, lambda: devices.free_memory(self.place.device)
             )
@@ -345,9 +349,3 @@ def _before_positions(model: Any) -> int:
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     return 0 if padding is None else int(padding) + 1
-
-
-def at_once(place: devices.Placement) -> int:
-    """How many tokens an encoder computes at once."""
-    on_cpu = place.device.type == "cpu" and batch_tokens() is None
-    return _CPU_TOKENS if on_cpu else place.tokens

@@ -1,132 +1,169 @@
-"""Loaded models, one per process for equal options: the only door through which metrics come to a model."""
+"""Load models for metrics. A process keeps the latest ones, and equal options share one model."""
 
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from metrist.errors import ModelError
 from metrist.models import weights
-from metrist.models.devices import CACHE, Options, device, import_torch
-from metrist.models.protocols import EncoderModel, LikelihoodModel, TextModel
+from metrist.models.devices import Options, import_torch
+from metrist.models.protocols import EncoderModel, LikelihoodModel, RewardScorer, TextModel
+from metrist.runtime import Runtime
 
 if TYPE_CHECKING:
     from metrist.models.causal import Causal
-from metrist.models.protocols import RewardScorer
-
-#: Models that a process keeps at a time. A run scores shard by shard with each of its metrics in turn.
-_KEPT = 4
 
 
-def load_seq2seq(options: Options) -> LikelihoodModel:
-    """A sequence-to-sequence model: the condition goes into the encoder, the target into the decoder."""
-    return _kept(_seq2seq(options, device(), _content(options)))
+class _LoadedModels:
+    """The models used last. Threads that ask for the same model at once share one load; a failed load is not kept."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            # A load under way in another thread never ends in a forked process.
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._futures: OrderedDict[Hashable, Future[Any]] = OrderedDict()
+
+    def get(self, key: Hashable, load: Callable[[], Any]) -> Any:
+        """Return the model under this key, loading it first if need be."""
+        with self._lock:
+            future = self._futures.get(key)
+            loads = future is None
+            if future is None:
+                future = self._futures[key] = Future()
+            self._futures.move_to_end(key)
+            while len(self._futures) > self._size:
+                self._futures.popitem(last=False)
+        if loads:
+            try:
+                future.set_result(load())
+            except BaseException as error:
+                with self._lock:
+                    if self._futures.get(key) is future:
+                        del self._futures[key]
+                future.set_exception(error)
+        return future.result()
 
 
-def load_causal(options: Options) -> LikelihoodModel:
-    """A causal language model: the condition stands before the target and is not scored."""
-    return _kept(_causal(options, device(), _content(options)))
+#: A run scores shard by shard with each of its metrics in turn, and asks for its models again with every shard.
+_seq2seq_models, _causal_models, _encoders = _LoadedModels(4), _LoadedModels(4), _LoadedModels(4)
+#: All members of an ensemble stay loaded.
+_reward_models = _LoadedModels(8)
 
 
-def load_reader(options: Options) -> TextModel:
-    """A causal language model that reads whole texts."""
-    model = _causal(options, device(), _content(options))
-    if not os.environ.get(CACHE):
+def load_seq2seq(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
+    """Load a sequence-to-sequence model: its encoder reads the condition, its decoder scores the target."""
+    runtime = runtime or Runtime.from_environment()
+    model: LikelihoodModel = _seq2seq_models.get(_key(options, runtime), lambda: _load_seq2seq(options, runtime))
+    return _with_cache(model, runtime)
+
+
+def load_causal(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
+    """Load a causal language model: the condition stands before the target and is not scored."""
+    runtime = runtime or Runtime.from_environment()
+    return _with_cache(_load_causal(options, runtime), runtime)
+
+
+def load_reader(options: Options, *, runtime: Runtime | None = None) -> TextModel:
+    """Load a causal language model that scores whole texts."""
+    runtime = runtime or Runtime.from_environment()
+    model = _load_causal(options, runtime)
+    if runtime.cache is None:
         return model
-    from metrist.models.cache import remembering_reader
+    from metrist.models.cache import CachedTextModel
 
-    return remembering_reader(model)
+    return CachedTextModel(model, runtime.cache, runtime.cache_gb)
 
 
-def load_encoder(options: Options) -> EncoderModel:
-    """An encoder with its layers."""
-    model = _encoder(options, device(), _content(options))
-    if not os.environ.get(CACHE):
+def load_encoder(options: Options, *, runtime: Runtime | None = None) -> EncoderModel:
+    """Load an encoder, which gives vectors after any of its layers."""
+    runtime = runtime or Runtime.from_environment()
+
+    def load() -> EncoderModel:
+        from metrist.models.encoder import Encoder
+
+        return Encoder.load(options, runtime)
+
+    model: EncoderModel = _encoders.get(_key(options, runtime), load)
+    if runtime.cache is None:
         return model
-    from metrist.models.cache import remembering_encoder
+    from metrist.models.cache import CachedEncoder
 
-    return remembering_encoder(model)
-
-
-def _content(options: Options) -> str:
-    """What a user's folder holds: one that was trained anew under its old name is another model. What hub names mean is
-    not asked again for every shard."""
-    return weights.find_weights(options).fingerprint if Path(options.model).expanduser().is_dir() else ""
+    return CachedEncoder(model, runtime.cache, runtime.cache_gb)
 
 
-def _kept(model: LikelihoodModel) -> LikelihoodModel:
-    """The model, with a store of what it said before where the user named a folder for it."""
-    if not os.environ.get(CACHE):
+def load_reward(options: Options, *, runtime: Runtime | None = None) -> RewardScorer:
+    """Load a reward model, which turns an instruction, a context and an answer into a number, higher for better
+    answers. Only numbers of the same model compare; their zero and unit have no meaning."""
+    runtime = runtime or Runtime.from_environment()
+    model: RewardScorer = _reward_models.get(_key(options, runtime), lambda: _load_reward(options, runtime))
+    return model
+
+
+def _key(options: Options, runtime: Runtime) -> Hashable:
+    """What decides which loaded model serves a caller. A folder that was trained anew under its old name is another
+    model; hub names are not resolved again for every shard."""
+    is_folder = Path(options.model).expanduser().is_dir()
+    fingerprint = weights.find_weights(options).fingerprint if is_folder else ""
+    return options, runtime.device, runtime.batch_tokens, fingerprint
+
+
+def _with_cache(model: LikelihoodModel, runtime: Runtime) -> LikelihoodModel:
+    if runtime.cache is None:
         return model
-    from metrist.models.cache import remembering
+    from metrist.models.cache import CachedLikelihoodModel
 
-    return remembering(model)
+    return CachedLikelihoodModel(model, runtime.cache, runtime.cache_gb)
 
 
-@lru_cache(maxsize=_KEPT)
-def _seq2seq(options: Options, _device: str, _content: str) -> LikelihoodModel:
+def _load_seq2seq(options: Options, runtime: Runtime) -> LikelihoodModel:
     found = weights.find_weights(options)
-    if options.languages and found.plain:
-        raise ModelError(f"{options.model} takes no language in this form; leave language={options.languages[1]!r} out")
-    if found.plain:
-        from metrist.models.numpy_inference.scorers import NumpySeq2Seq
+    if not found.plain:
+        from metrist.models.seq2seq import Seq2Seq
 
-        _refuse_settings(options)
-        return NumpySeq2Seq.load(found)
-    from metrist.models.seq2seq import Seq2Seq
+        return Seq2Seq.load(options, runtime)
+    from metrist.models.numpy_inference.scorers import NumpySeq2Seq
 
-    return Seq2Seq.load(options)
-
-
-def _refuse_settings(options: Options) -> None:
-    if options.dtype != "float32":
-        raise ModelError(f"{options.model} comes in one number format of its own; leave dtype={options.dtype!r} out")
+    if options.languages:
+        raise ModelError(f"{options.model} takes no language; leave language={options.languages[1]!r} out")
+    _refuse_dtype(options)
+    return NumpySeq2Seq.load(found, runtime)
 
 
-@lru_cache(maxsize=_KEPT)
-def _causal(options: Options, _device: str, _content: str) -> Causal:
-    import_torch(f"the model {options.model!r}")
-    from metrist.models.causal import Causal
+def _load_causal(options: Options, runtime: Runtime) -> Causal:
+    def load() -> Causal:
+        import_torch(f"the model {options.model!r}")
+        from metrist.models.causal import Causal
 
-    return Causal.load(options)
+        return Causal.load(options, runtime)
 
-
-@lru_cache(maxsize=_KEPT)
-def _encoder(options: Options, _device: str, _content: str) -> EncoderModel:
-    from metrist.models.encoder import Encoder
-
-    return Encoder.load(options)
+    model: Causal = _causal_models.get(_key(options, runtime), load)
+    return model
 
 
-# Reward models: an instruction, a context and an answer become one number, higher for better answers.
-#
-# Numbers of one model are comparable with each other only; their zero and their unit mean nothing.
-
-
-#: Models that a process keeps at a time: a run asks for all of an ensemble again with every shard.
-_KEPT_REWARD = 8
-
-
-def load_reward(options: Options) -> RewardScorer:
-    """The reward model that the options name; equal options share one in a process."""
-    content = weights.find_weights(options).fingerprint if Path(options.model).expanduser().is_dir() else ""
-    return _load(options, device(), content)
-
-
-@lru_cache(maxsize=_KEPT_REWARD)
-def _load(options: Options, _device: str, _content: str) -> RewardScorer:
+def _load_reward(options: Options, runtime: Runtime) -> RewardScorer:
     found = weights.find_weights(options)
     if found.plain:
         from metrist.models.numpy_inference.scorers import NumpyReward
 
-        if options.dtype != "float32":
-            raise ModelError(
-                f"{options.model} comes in one number format of its own; leave dtype={options.dtype!r} out"
-            )
-        return NumpyReward(found)
+        _refuse_dtype(options)
+        return NumpyReward(found, runtime)
     import_torch(f"the preference model {options.model!r}")
     from metrist.models.reward_model import TorchReward
 
-    return TorchReward.load(options)
+    return TorchReward.load(options, runtime)
+
+
+def _refuse_dtype(options: Options) -> None:
+    if options.dtype != "float32":
+        raise ModelError(f"{options.model} has a fixed number format; leave dtype={options.dtype!r} out")

@@ -17,7 +17,7 @@ from torch import Tensor
 from metrist.errors import ModelError
 from metrist.models import batching, devices, weights
 from metrist.models.devices import Options, Placement
-from metrist.models.encoder import at_once, get_encoder, token_limit
+from metrist.models.encoder import CPU_TOKENS, get_encoder, token_limit
 from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import (
     HEAD,
@@ -32,6 +32,7 @@ from metrist.models.reward_layout import (
     unknown_id,
 )
 from metrist.models.weights import Weights
+from metrist.runtime import Runtime
 
 POOLINGS = ("auto", "answer", "mean", "first", "last")
 #: T5 and its kin have a class for their encoder alone, which loads and saves no decoder.
@@ -231,17 +232,21 @@ class TorchReward:
     name: str
 
     @staticmethod
-    def load(options: Options) -> TorchReward:
-        """One that was trained, on the device that the environment asks for."""
-        place, found = devices.resolve_placement(options), weights.find_weights(options)
+    def load(options: Options, runtime: Runtime | None = None) -> TorchReward:
+        """Load a trained model on the device of the runtime."""
+        place = devices.resolve_placement(options, runtime, cpu_tokens=CPU_TOKENS)
+        found = weights.find_weights(options)
         settings = RewardSettings.read(found.folder, found.name)
         model = load_reward_model(found, options, place, settings.pooling)
         return make_torch_reward(model, weights.read_tokenizer(found, options), settings, place, found, options)
 
     @staticmethod
-    def untrained(options: Options, layout: Layout, pooling: str = "auto", seed: int = 0) -> TorchReward:
+    def untrained(
+        options: Options, layout: Layout, pooling: str = "auto", seed: int = 0, runtime: Runtime | None = None
+    ) -> TorchReward:
         """A base model as it is, with a head drawn by the seed: what a training begins with."""
-        place, found = devices.resolve_placement(options), weights.find_weights(options)
+        place = devices.resolve_placement(options, runtime, cpu_tokens=CPU_TOKENS)
+        found = weights.find_weights(options)
         tokenizer = weights.read_tokenizer(found, options)
         model = init_reward_model(found, options, place, resolve_pooling(found, pooling), seed)
         settings = make_settings(model.body, tokenizer, layout, model.pooling)
@@ -309,7 +314,7 @@ def make_torch_reward(
         pad=padding_id(model.body.config, tokenizer),
         settings=settings,
         device=place.device,
-        budget=batching.Budget(at_once(place)),
+        budget=batching.Budget(place.tokens),
         facts={"weights": found.fingerprint, "dtype": options.dtype},
         name=found.name,
     )

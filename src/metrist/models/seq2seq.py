@@ -18,6 +18,7 @@ from metrist.models.devices import Options
 from metrist.models.protocols import Likelihoods
 from metrist.models.tokenization import BackgroundTokens, Ids, TokenizerSide, language_facts, set_languages
 from metrist.models.weights import Weights, find_weights
+from metrist.runtime import Runtime
 
 #: Where neither model nor tokenizer knows a limit, texts are cut here unless the user says otherwise.
 _ENOUGH = 2_048
@@ -46,9 +47,9 @@ class Seq2Seq:
         }
 
     @classmethod
-    def load(cls, options: Options) -> Seq2Seq:
-        """The model that the options name, on the device that the environment names."""
-        place = devices.resolve_placement(options)
+    def load(cls, options: Options, runtime: Runtime | None = None) -> Seq2Seq:
+        """Load the model that the options name, on the device of the runtime."""
+        place = devices.resolve_placement(options, runtime)
         from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
 
         weights = find_weights(options)

@@ -1,7 +1,7 @@
-"""One SQLite file that several processes read and write at once.
+"""SQLite files that several processes read and write at the same time, and the cache of model outputs in one of them.
 
-In write-ahead mode: a process that is killed loses at most what it was about to store. A file that is damaged, or that
-another program made, is set aside with a remark, and a new one begun.
+The files are in write-ahead mode: a process that is killed loses at most what it was about to store. A file that is
+damaged, or that another program wrote, is renamed with a warning, and a new one is created.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from metrist.errors import ModelError
-from metrist.models.devices import CACHE
-
 _T = TypeVar("_T")
 
 # Written into the file's head: 'mtrs'.
 _OURS = 0x6D747273
 #: Seconds to wait for other writers.
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
@@ -35,12 +32,12 @@ log = logging.getLogger("metrist")
 
 
 class _Foreign(sqlite3.DatabaseError):
-    """A data base that another program has made."""
+    """The database belongs to another program."""
 
 
 class SqliteFile:
-    """A file and the connection to it, opened when it is first needed. `tables` are the statements that make what is to
-    be in it; `settings` are pragmas."""
+    """A database file whose connection opens on first use. `tables` are the statements that create its tables, and
+    `settings` are pragmas."""
 
     def __init__(self, path: Path, *, tables: tuple[str, ...], settings: tuple[str, ...] = ()) -> None:
         self.path = path
@@ -51,19 +48,19 @@ class SqliteFile:
         self._inode: int | None = None
 
     def work(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Do the work on the file. A damaged file is set aside and the work tried on a new one; any other fault is
-        raised, as sqlite3.Error or OSError."""
+        """Run `work` on the connection. A damaged file is renamed and `work` is run on a new one; other errors are
+        raised as sqlite3.Error or OSError."""
         with self._lock:
             try:
-                return self._tried(work)
-            except (sqlite3.Error, OSError) as fault:
-                if not _is_damaged(fault):
+                return self._run_once(work)
+            except (sqlite3.Error, OSError) as error:
+                if not _is_damaged(error):
                     raise
-                self._set_aside(fault)
-            return self._tried(work)
+                self._set_aside(error)
+            return self._run_once(work)
 
     def close(self) -> None:
-        """Let go of the file, which is opened again when it is needed."""
+        """Close the connection; the next use opens it again."""
         with self._lock:
             if self._connection is not None:
                 with contextlib.suppress(sqlite3.Error):
@@ -71,82 +68,82 @@ class SqliteFile:
             self._connection = None
 
     def size(self) -> int:
-        """The bytes that it takes on disk."""
+        """Return the bytes that the file takes on disk."""
         files = (self.path, self._journal)
         return sum(file.stat().st_size for file in files if file.exists())
 
-    def _tried(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    def _run_once(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         try:
-            return work(self._opened())
+            return work(self._connect_once())
         except (sqlite3.Error, OSError):
             self.close()
             raise
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect_once(self) -> sqlite3.Connection:
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._inode = _inode(self.path)
-            self._connection = self._connected()
+            self._connection = self._connect()
             self._inode = _inode(self.path)
         return self._connection
 
-    def _connected(self) -> sqlite3.Connection:
-        end = time.monotonic() + _PATIENCE
+    def _connect(self) -> sqlite3.Connection:
+        deadline = time.monotonic() + _TIMEOUT
         while True:
-            connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(self.path, timeout=_TIMEOUT, isolation_level=None, check_same_thread=False)
             try:
                 self._prepare(connection)
                 return connection
-            except sqlite3.OperationalError as fault:
+            except sqlite3.OperationalError as error:
                 connection.close()
-                if _primary(fault) in _UNWRITABLE and self.path.is_file():
-                    return self._read_only(fault)
-                # Two processes that begin a file at once: turning it to write-ahead mode does not wait for the other.
-                if _primary(fault) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                if _error_code(error) in _UNWRITABLE and self.path.is_file():
+                    return self._connect_read_only(error)
+                # Switching to write-ahead mode does not wait for another process that creates the same file.
+                if _error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
             except BaseException:
                 connection.close()
                 raise
 
-    def _read_only(self, fault: sqlite3.OperationalError) -> sqlite3.Connection:
-        """What may not be written can still be read; whoever then writes is told."""
-        settled = not self._journal.exists() or not self._journal.stat().st_size
-        # In a folder that cannot be written, a file without a journal is read as one that nobody changes.
-        for how in ("mode=ro", "mode=ro&immutable=1") if settled else ("mode=ro",):
-            address = f"{self.path.absolute().as_uri()}?{how}"
-            connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+    def _connect_read_only(self, error: sqlite3.OperationalError) -> sqlite3.Connection:
+        """Open a file without write permission for reading; writing to it then fails."""
+        no_journal = not self._journal.exists() or not self._journal.stat().st_size
+        # In a read-only folder, SQLite reads a file without a journal only if it is declared immutable.
+        for mode in ("mode=ro", "mode=ro&immutable=1") if no_journal else ("mode=ro",):
+            uri = f"{self.path.absolute().as_uri()}?{mode}"
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
             try:
                 if _is_foreign(connection):
-                    raise _Foreign("it is a data base of another program")
+                    raise _Foreign("it is a database of another program")
                 return connection
             except sqlite3.OperationalError:
                 connection.close()
             except BaseException:
                 connection.close()
                 raise
-        raise fault
+        raise error
 
     @property
     def _journal(self) -> Path:
         return Path(f"{self.path}-wal")
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        # Looked at before anything is set: a data base of somebody else's stays as it is.
+        # Checked before any change: a database of another program stays as it is.
         if _is_foreign(connection):
-            raise _Foreign("it is a data base of another program")
+            raise _Foreign("it is a database of another program")
         for setting in self._settings:
             connection.execute(f"PRAGMA {setting}")
         connection.execute("PRAGMA journal_mode = WAL")
-        # Survives the end of any process; after a power cut the last entries may be missing, never torn.
+        # Entries survive the end of a process; a power cut may lose the last ones but corrupts none.
         connection.execute("PRAGMA synchronous = NORMAL")
         with transaction(connection):
             for table in self._tables:
                 connection.execute(table)
             connection.execute(f"PRAGMA application_id = {_OURS}")
 
-    def _set_aside(self, fault: Exception) -> None:
-        # Another process may have done so already: only the file that was found damaged is moved.
+    def _set_aside(self, error: Exception) -> None:
+        # Another process may have renamed it already: rename only the file that proved damaged.
         if self._inode is None or _inode(self.path) != self._inode:
             return
         aside = _free_name(self.path)
@@ -154,12 +151,12 @@ class SqliteFile:
         for suffix in ("-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{self.path}{suffix}", f"{aside}{suffix}")
-        log.warning("%s was set aside as %s, and a new one begun: %s", self.path, aside.name, fault)
+        log.warning("%s was set aside as %s, and a new one begun: %s", self.path, aside.name, error)
 
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All that is done inside, or nothing; other writers wait."""
+    """Commit what is done inside, or nothing of it; other writers wait."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -171,18 +168,18 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _is_foreign(connection: sqlite3.Connection) -> bool:
-    # Tables first: they and the mark come in one transaction, and another process may end it between the two looks.
+    # Tables first: they and the id come in one transaction, which another process may commit between the two queries.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    (made_by,) = connection.execute("PRAGMA application_id").fetchone()
-    return bool(tables) and made_by != _OURS
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    return bool(tables) and application_id != _OURS
 
 
-def _is_damaged(fault: Exception) -> bool:
-    return isinstance(fault, _Foreign) or _primary(fault) in _DAMAGED
+def _is_damaged(error: Exception) -> bool:
+    return isinstance(error, _Foreign) or _error_code(error) in _DAMAGED
 
 
-def _primary(fault: Exception) -> int | None:
-    code: int | None = getattr(fault, "sqlite_errorcode", None)
+def _error_code(error: Exception) -> int | None:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
 
@@ -200,121 +197,115 @@ def _free_name(path: Path) -> Path:
     return aside
 
 
-# One file of things that took long to compute, found again by a hash of what they were computed from.
-#
-# SQLite in write-ahead mode: several processes read and write at once, and one that is killed loses at most what it was
-# about to store. Whatever befalls the file, scoring goes on: it is a memory, not a result.
-
-
-#: The number is the layout's: another layout is another file, so that versions of metrist can share a folder.
+#: The number is that of the file's layout, so that versions of metrist with another layout can share a folder.
 CACHE_NAME = "models-1.sqlite"
-#: How large the file may grow, in GB (10^9 bytes); nothing more is stored then, and what is there is still used.
-SIZE_LIMIT = "METRIST_CACHE_GB"
-_DEFAULT_LIMIT = 10.0
-_KEYS_AT_ONCE = 500
-_BYTES_AT_ONCE = 32 << 20
+_KEYS_PER_QUERY = 500
+_BYTES_PER_WRITE = 32 << 20
 _CHECKSUM = 4
 _TABLE = "CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, value BLOB NOT NULL)"
 # Vectors are long: larger pages make for fewer of them.
-_SETTINGS = ("page_size = 16384", f"journal_size_limit = {2 * _BYTES_AT_ONCE}")
+_SETTINGS = ("page_size = 16384", f"journal_size_limit = {2 * _BYTES_PER_WRITE}")
 
 
-def cache_file() -> CacheFile | None:
-    """The file in the folder that the environment names, or None where it names none."""
-    folder = os.environ.get(CACHE)
-    # A connection must not cross a fork, so each process has its own.
-    return _of(Path(folder), os.getpid()) if folder else None
+def open_cache(folder: Path, limit_gb: float = 10.0) -> CacheFile:
+    """Return this process's cache in the folder. A connection must not cross a fork, so each process has its own."""
+    return _open_cache(folder, limit_gb, os.getpid())
 
 
 @lru_cache(maxsize=8)
-def _of(folder: Path, _process: int) -> CacheFile:
-    return CacheFile(folder)
+def _open_cache(folder: Path, limit_gb: float, _process: int) -> CacheFile:
+    return CacheFile(folder, limit_gb)
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """How many entries a file has, and the bytes that it takes on disk."""
+    """The entries of a cache, and the bytes that it takes on disk."""
 
     entries: int
     size: int
 
 
 class CacheFile:
-    """Keys and what is kept under them. No method ever fails for the file's sake; what is wrong is logged once."""
+    """A key-value cache. Above `limit_gb` (10^9 bytes) it stores nothing more. No method fails because of the file:
+    scoring goes on without it, and the problem is logged once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limit_gb: float = 10.0) -> None:
         self.path = folder / CACHE_NAME
+        self._limit_gb = limit_gb
         self._file = SqliteFile(self.path, tables=(_TABLE,), settings=_SETTINGS)
         self._usable = self._growing = True
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """What is kept under these keys, as far as it is there and whole."""
-        found: dict[bytes, bytes] = {}
-        for start in range(0, len(keys), _KEYS_AT_ONCE):
-            some = keys[start : start + _KEYS_AT_ONCE]
-            found.update(self._attempt(lambda connection, some=some: _selected(connection, some)) or {})  # type: ignore[misc]
-        return found
+        """Return the intact entries under these keys."""
+        entries: dict[bytes, bytes] = {}
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            some = keys[start : start + _KEYS_PER_QUERY]
+            entries.update(self._attempt(lambda connection, some=some: _select(connection, some)) or {})  # type: ignore[misc]
+        return entries
 
     def keep(self, entries: Mapping[bytes, bytes]) -> None:
-        """Keep what is given; each group of entries is stored whole or not at all."""
-        for group in _groups(entries):
+        """Store the entries; each group of them is stored whole or not at all."""
+        for group in _group_entries(entries):
             if self._growing:
                 self._attempt(lambda connection, group=group: self._insert(connection, group))  # type: ignore[misc]
 
     def contents(self) -> Contents:
-        """How much there is."""
+        """Count the entries and their bytes."""
         count = self._attempt(lambda connection: connection.execute("SELECT count(*) FROM entries").fetchone()[0])
         return Contents(entries=count or 0, size=self._file.size())
 
     def clear(self) -> None:
-        """Forget everything, and give the space back."""
+        """Delete all entries and release their space."""
 
-        def emptied(connection: sqlite3.Connection) -> None:
+        def delete(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM entries")
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-        self._attempt(emptied)
+        self._attempt(delete)
 
     def close(self) -> None:
-        """Let go of the file, which is opened again when it is needed."""
+        """Close the connection; the next use opens it again."""
         self._file.close()
 
     def _attempt(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        """Do the work on the file. A damaged file is set aside and the work tried on a new one; any other fault ends
-        the use of the file in this process."""
+        """Run `work` on the file; an error ends the use of the file in this process."""
         if not self._usable:
             return None
         try:
             return self._file.work(work)
-        except (sqlite3.Error, OSError) as fault:
+        except (sqlite3.Error, OSError) as error:
             self._usable = False
-            log.warning("%s cannot be used (%s): scoring goes on without keeping what models compute", self.path, fault)
+            log.warning("%s cannot be used (%s): scoring goes on without caching model outputs", self.path, error)
             return None
 
     def _insert(self, connection: sqlite3.Connection, group: Sequence[tuple[bytes, bytes]]) -> None:
-        limit = _limit()
-        if _size(connection) > limit * 1e9:
+        (pages,), (page_size,) = (
+            connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
+        )
+        if pages * page_size > self._limit_gb * 1e9:
             self._growing = False
-            log.warning("%s has reached %g GB and takes no more; %s sets another limit", self.path, limit, SIZE_LIMIT)
+            log.warning(
+                "%s has reached %g GB and takes no more; METRIST_CACHE_GB sets another limit", self.path, self._limit_gb
+            )
             return
         with transaction(connection):
-            # An entry that is there already was found damaged, or another process was first with the same content.
-            connection.executemany("INSERT OR REPLACE INTO entries (key, value) VALUES (?, ?)", map(_sealed, group))
+            # An existing entry is damaged, or another process stored the same content first.
+            connection.executemany("INSERT OR REPLACE INTO entries (key, value) VALUES (?, ?)", map(_seal, group))
 
 
-def _selected(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-    places = ",".join("?" * len(keys))
-    rows = connection.execute(f"SELECT key, value FROM entries WHERE key IN ({places})", keys)
-    return {key: value[:-_CHECKSUM] for key, value in rows if _is_whole(value)}
+def _select(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    placeholders = ",".join("?" * len(keys))
+    rows = connection.execute(f"SELECT key, value FROM entries WHERE key IN ({placeholders})", keys)
+    return {key: value[:-_CHECKSUM] for key, value in rows if _is_intact(value)}
 
 
-def _sealed(entry: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+def _seal(entry: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     key, value = entry
     return key, value + zlib.crc32(value).to_bytes(_CHECKSUM, "big")
 
 
-def _is_whole(value: object) -> bool:
+def _is_intact(value: object) -> bool:
     return (
         isinstance(value, bytes)
         and len(value) >= _CHECKSUM
@@ -322,31 +313,14 @@ def _is_whole(value: object) -> bool:
     )
 
 
-def _groups(entries: Mapping[bytes, bytes]) -> Iterator[list[tuple[bytes, bytes]]]:
-    held: list[tuple[bytes, bytes]] = []
+def _group_entries(entries: Mapping[bytes, bytes]) -> Iterator[list[tuple[bytes, bytes]]]:
+    group: list[tuple[bytes, bytes]] = []
     size = 0
     for key, value in entries.items():
-        held.append((key, value))
+        group.append((key, value))
         size += len(value)
-        if size > _BYTES_AT_ONCE:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
-
-
-def _size(connection: sqlite3.Connection) -> int:
-    (pages,), (bytes_each,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
-    size: int = pages * bytes_each
-    return size
-
-
-def _limit() -> float:
-    text = os.environ.get(SIZE_LIMIT) or str(_DEFAULT_LIMIT)
-    try:
-        limit = float(text)
-    except ValueError:
-        limit = 0.0
-    if not limit > 0:
-        raise ModelError(f"{SIZE_LIMIT} must be a number above 0, got {text!r}")
-    return limit
+        if size > _BYTES_PER_WRITE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

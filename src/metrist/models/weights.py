@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import MissingExtra, ModelError, did_you_mean
-from metrist.models.devices import DEVICE, MAP, Options, Placement, downloads_allowed, import_torch
+from metrist.models.devices import MAP, Options, Placement, downloads_allowed, import_torch
 
 #: Models of the second distribution are called by this prefix and their folder's name.
 SHIPPED = "metrist:"
@@ -358,7 +358,7 @@ def _spread(place: Placement) -> bool:
     try:
         import accelerate  # noqa: F401
     except ImportError:
-        raise MissingExtra(f"{DEVICE}={MAP}", "train") from None
+        raise MissingExtra(f"device={MAP!r}", "train") from None
     return True
 
 
@@ -374,7 +374,7 @@ def _faults(kind: str, weights: Weights) -> Iterator[None]:
     except Exception as fault:
         if is_out_of_memory(fault):
             raise ModelError(
-                f"{weights.name} does not fit into the device's memory; set {DEVICE}={MAP} to spread it over all cards"
+                f"{weights.name} does not fit into the device's memory; --device {MAP} spreads it over all GPUs"
             ) from fault
         raise ModelError(_said(kind, weights, fault)) from fault
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from metrist.errors import ModelError
 from metrist.models import batching, tokenization
-from metrist.models.devices import batch_tokens
 from metrist.models.numpy_inference import quantization as folders
 from metrist.models.numpy_inference import threads
 from metrist.models.numpy_inference.bert import Bert, Sizes, check_shape
@@ -30,6 +29,7 @@ from metrist.models.reward_layout import (
     unknown_id,
 )
 from metrist.models.weights import Weights
+from metrist.runtime import Runtime
 
 ARCHITECTURE = "bert-reward"
 #: Rows computed at once: enough for large products, few enough for the processor's cache.
@@ -41,7 +41,7 @@ _LEAST = 128
 class NumpyReward:
     """A BERT with a reward's head in metrist's own form. Equal answers are computed once."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, runtime: Runtime | None = None) -> None:
         """The model of a folder; a fault in it is a ModelError that names the file."""
         config = folders.read_config(weights.folder, ARCHITECTURE)
         settings = RewardSettings.read(weights.folder, weights.name)
@@ -67,6 +67,7 @@ class NumpyReward:
         self.settings = replace(settings, layout=replace(settings.layout, max_length=room))
         self._encode, self._unknown = token_encoder(tokenizer), unknown_id(tokenizer)
         self._fingerprint = weights.fingerprint
+        self._batch_tokens = runtime.batch_tokens if runtime else None
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -85,9 +86,8 @@ class NumpyReward:
         # Alike lengths meet, since attention takes those of one length together.
         order = sorted(range(len(laid.ids)), key=lambda at: len(laid.ids[at]))
         lengths = [len(laid.ids[at]) for at in order]
-        batches = [
-            [order[at] for at in places] for places in batching.split_batches(lengths, _at_once(lengths), padded=False)
-        ]
+        budget = self._batch_tokens or _default_tokens(lengths)
+        batches = [[order[at] for at in batch] for batch in batching.split_batches(lengths, budget, padded=False)]
         values = np.empty(len(order), np.float64)
         for batch, found in zip(
             batches, threads.parallel_map(lambda one: self._rewards(laid, one), batches), strict=True
@@ -110,9 +110,9 @@ def _span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
     return spans[pooling]
 
 
-def _at_once(lengths: Sequence[int]) -> int:
+def _default_tokens(lengths: Sequence[int]) -> int:
     """Tokens of a batch: no more than leave some work for every core."""
-    return batch_tokens() or min(_BUDGET, max(_LEAST, -(-sum(lengths) // threads.thread_count())))
+    return min(_BUDGET, max(_LEAST, -(-sum(lengths) // threads.thread_count())))
 
 
 def _head(arrays: Mapping[str, Floats], width: int) -> tuple[NDArray[np.float64], float]:
@@ -178,22 +178,24 @@ class _Texts(tokenization.TokenizerSide):
 class NumpySeq2Seq:
     """A T5 in metrist's own form. Equal pairs are computed once, equal conditions encoded once."""
 
-    def __init__(self, network: T5, tokenizer: Any, config: Mapping[str, Any], fingerprint: str) -> None:
+    def __init__(self, network: T5, tokenizer: Any, config: Mapping[str, Any], fingerprint: str, budget: int) -> None:
         self._network = network
         self._tokenizer = tokenizer
         self._conditions = _Texts(tokenizer, config["eos_token_id"], config.get("condition_template", "{text}"))
         self._targets = _Texts(tokenizer, config["eos_token_id"])
         self._max_tokens: int = config["max_tokens"]
         self._fingerprint = fingerprint
+        self._budget = budget
 
     @classmethod
-    def load(cls, weights: Weights) -> NumpySeq2Seq:
+    def load(cls, weights: Weights, runtime: Runtime | None = None) -> NumpySeq2Seq:
         """The model of a folder; a fault in it is a ModelError that names the file."""
         config = folders.read_config(weights.folder, "t5")
         tokenizer = folders.read_tokenizer(weights.folder)
         arrays = read_arrays(weights.folder / folders.WEIGHTS)
         try:
-            return cls(T5(arrays, Sizes_t5.of(config)), tokenizer, config, weights.fingerprint)
+            budget = (runtime.batch_tokens if runtime else None) or _BUDGET_SEQ2SEQ
+            return cls(T5(arrays, Sizes_t5.of(config)), tokenizer, config, weights.fingerprint, budget)
         except KeyError as missing:
             where = f"neither {folders.CONFIG} nor {folders.WEIGHTS} has"
             raise ModelError(f"{weights.folder}: {where} {missing}; {remedy(weights.folder)}") from None
@@ -230,17 +232,16 @@ class NumpySeq2Seq:
         self, pairs: Sequence[tuple[str, str]], conditions: Mapping[str, _Text], targets: Mapping[str, _Text]
     ) -> dict[tuple[str, str], Floats]:
         """Group by group of conditions: encoded together, then their targets in batches."""
-        budget = batch_tokens() or _BUDGET_SEQ2SEQ
         by_condition: dict[str, list[str]] = {}
         for condition, target in pairs:
             by_condition.setdefault(condition, []).append(target)
         # Alike lengths meet, so that the order of the pairs does not decide how well the batches are filled.
         order = sorted(by_condition, key=lambda one: len(conditions[one].ids))
         found: dict[tuple[str, str], Floats] = {}
-        for group in _batches(order, [len(conditions[one].ids) for one in order], budget):
+        for group in _batches(order, [len(conditions[one].ids) for one in order], self._budget):
             memory = self._network.encode([conditions[one].ids for one in group])
             work = [(number, target) for number, one in enumerate(group) for target in by_condition[one]]
-            for batch in _batches(work, [len(targets[target].ids) for _, target in work], budget):
+            for batch in _batches(work, [len(targets[target].ids) for _, target in work], self._budget):
                 ids, numbers = [targets[target].ids for _, target in batch], [number for number, _ in batch]
                 rows = self._network.log_probs(memory, ids, numbers)
                 found |= {(group[n], target): row for (n, target), row in zip(batch, rows, strict=True)}
