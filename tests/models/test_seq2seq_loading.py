@@ -77,7 +77,7 @@ def test_a_device_map_gives_the_same_values(
 
 
 def test_a_folder_of_another_kind_of_model_is_refused_in_one_line(tiny: Callable[[str], Path]) -> None:
-    with pytest.raises(ModelError, match=r"is a gpt2 model; wanted a sequence-to-sequence model, such as BART or T5$"):
+    with pytest.raises(ModelError, match=r"gpt2 model; .*BART or T5$"):
         Seq2Seq.load(Options(model=str(tiny("gpt2"))))
 
 
@@ -88,9 +88,7 @@ def test_a_model_with_code_of_its_own_is_refused_with_the_settings_name(
     (own / "config.json").write_text(
         '{"model_type": "of-its-own", "auto_map": {"AutoConfig": "code.C", "AutoModelForSeq2SeqLM": "code.M"}}'
     )
-    with pytest.raises(
-        ModelError, match=r"brings Python code of its own .* if you trust it, set trust_remote_code=True"
-    ):
+    with pytest.raises(ModelError, match=r"set trust_remote_code=True"):
         Seq2Seq.load(Options(model=str(own)))
 
 

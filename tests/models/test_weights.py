@@ -96,7 +96,7 @@ def test_a_shipped_models_fingerprint_takes_in_all_files_but_its_papers(shipped:
 
 @pytest.mark.usefixtures("shipped")
 def test_an_unknown_shipped_model_lists_those_there_are() -> None:
-    with pytest.raises(ModelError, match=r"no shipped model 'metrist:smal': there are 'metrist:small'; did you mean"):
+    with pytest.raises(ModelError, match=r"'metrist:smal': .*'metrist:small'; did you mean"):
         find_weights(Options(model="metrist:smal"))
 
 
@@ -110,7 +110,7 @@ def test_shipped_models_that_are_not_installed_say_what_to_install(monkeypatch: 
 
 def test_a_folder_without_a_config_is_refused_with_what_was_found(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(ModelError, match=r"has no config.json, so it is no model's folder \(found: notes.txt\); give"):
+    with pytest.raises(ModelError, match=r"config\.json.*notes\.txt"):
         find_weights(Options(model=str(tmp_path)))
 
 
@@ -120,9 +120,7 @@ def test_a_training_that_is_not_finished_is_called_one(folder: Path, missing: st
     (folder / "training.json").write_text("{}")
     find_weights(Options(model=str(folder)))
     (folder / missing).unlink()
-    with pytest.raises(
-        ModelError, match=r"model is a training that is not finished; give the same `metrist train` command as before"
-    ):
+    with pytest.raises(ModelError, match=r"unfinished training"):
         find_weights(Options(model=str(folder)))
 
 
@@ -137,19 +135,19 @@ def test_a_config_that_cannot_be_read_is_refused(folder: Path, content: str, mes
 
 
 def test_a_file_is_refused(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"model.safetensors is a file; give the folder that holds config.json"):
+    with pytest.raises(ModelError, match=r"model\.safetensors is a file"):
         find_weights(Options(model=str(folder / "model.safetensors")))
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a/b/c", "two words", "a--b", "~/nowhere/at/all"])
 def test_a_name_that_is_neither_a_folder_nor_a_hub_name_is_refused(name: str) -> None:
-    with pytest.raises(ModelError, match=r"there is no folder .* no hub name such as 'facebook/bart-large-cnn' either"):
+    with pytest.raises(ModelError, match=r"neither a folder nor a hub name"):
         find_weights(Options(model=name))
 
 
 def test_a_folder_without_any_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"has no \*.safetensors weights; give a model that has them"):
+    with pytest.raises(ModelError, match=r"no \*\.safetensors"):
         find_weights(Options(model=str(folder)))
 
 
@@ -161,7 +159,7 @@ def test_the_advice_on_pickled_weights_works_when_followed(tiny: Callable[[str],
     copy = shutil.copytree(tiny("bart"), tmp_path / "pickled")
     torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
     (copy / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"pickled weights only \(pytorch_model.bin\), which can run code") as caught:
+    with pytest.raises(ModelError, match=r"pickled.*pytorch_model\.bin") as caught:
         find_weights(Options(model=str(copy)))
     exec("\n".join(line.removeprefix("    ") for line in str(caught.value).splitlines()[1:]), {})
     converted = tmp_path / "pickled-safetensors"
@@ -205,10 +203,7 @@ def test_a_hub_model_that_cannot_be_reached_says_what_to_do_in_one_line(
     revision: str | None, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _offline(monkeypatch, tmp_path / "empty")
-    wanted = (
-        rf"^'some/model'{at} is no folder and not in the hub's cache, and the hub cannot be reached: go online once"
-    )
-    with pytest.raises(ModelError, match=wanted) as caught:
+    with pytest.raises(ModelError, match=rf"^'some/model'{at} .*cannot be reached.*hf download") as caught:
         find_weights(Options(model="some/model", revision=revision))
     assert "\n" not in str(caught.value)
 
@@ -226,13 +221,10 @@ def _refusing(code: str) -> Exception:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (
-            "RepositoryNotFoundError",
-            "no folder and no model on the hub is called 'some/model'; give a folder, or a name",
-        ),
-        ("GatedRepoError", "'some/model' wants its terms accepted on huggingface.co; then log in with `hf auth login`"),
-        ("RevisionNotFoundError", "'some/model' has no revision 'v2'; give a branch, a tag or a commit of it"),
-        ("HfHubHTTPError", r"'some/model' could not be had from the hub \(.*Not for you\.\); give a folder"),
+        ("RepositoryNotFoundError", "'some/model'; give a folder"),
+        ("GatedRepoError", "'some/model' .*terms.*hf auth login"),
+        ("RevisionNotFoundError", "'some/model' has no revision 'v2'"),
+        ("HfHubHTTPError", r"'some/model' .*Not for you\..*give a folder"),
     ],
 )
 def test_what_the_hub_refuses_is_one_line(code: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ def test_a_training_killed_before_its_first_checkpoint_says_that_it_begins_anew(
         time.sleep(0.001)
     os.kill(process, signal.SIGKILL)
     assert exit_code(process) == -signal.SIGKILL
-    with pytest.raises(ModelError, match=r"out is a training that is not finished; give the same `metrist train` comm"):
+    with pytest.raises(ModelError, match="unfinished training"):
         load_reward(Options(model=str(asked.out)))
     heard = Heard()
     train(replace(asked, resume=True), heard)

@@ -1,12 +1,13 @@
-"""Where a model's weights lie, and what identifies them."""
+"""Find the folder of a model, identify its content, and read model and tokenizer through transformers."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import json
+import os
 import re
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,12 +20,12 @@ from typing import Any
 from metrist.errors import MissingExtra, ModelError, did_you_mean
 from metrist.models.devices import MAP, Options, Placement, downloads_allowed, import_torch
 
-#: Models of the second distribution are called by this prefix and their folder's name.
+#: Prefix of the models in the metrist-models distribution.
 SHIPPED = "metrist:"
-#: The key of config.json that marks a model which runs without torch.
-PLAIN = "metrist_format"
+#: The key of config.json that marks a model for numpy inference.
+_NUMPY_KEY = "metrist_format"
 
-#: What a training writes first into its folder; the model comes last.
+#: A training writes it first into its folder, and the model last.
 _TRAINING = "training.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _WEIGHTS = (".safetensors", ".npz", ".onnx")
@@ -32,7 +33,7 @@ _TOKENIZER = re.compile(
     r"(tokenizer|vocab|merges|special_tokens_map|added_tokens|chat_template).*|.*\.(model|spm|tiktoken)"
 )
 _VOCABULARY = re.compile(r"tokenizer\.json|dict\.txt|(vocab|merges).*|.*\.(model|spm|tiktoken|tokenizer|codes)")
-# Tokenizers of bytes or characters, which have no such file.
+# Tokenizers of bytes or characters have no vocabulary file.
 _NO_VOCABULARY = ("ByT5", "Canine", "Perceiver")
 _NO_NUMBERS = re.compile(r"(README|LICEN[CS]E|NOTICE|card|ATTRIBUTION|__).*|\..*|.*\.(md|py)", re.IGNORECASE)
 _FETCHED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.spm", "*.tiktoken"]
@@ -43,7 +44,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """A folder with config, tokenizer and safetensors weights; `name` is what the user called it."""
+    """A folder with config, tokenizer and safetensors weights; `name` is the user's name for it."""
 
     name: str
     folder: Path
@@ -51,27 +52,27 @@ class Weights:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What config.json says."""
+        """The content of config.json."""
         return _config(self.name, self.folder)
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether the folder says how texts become tokens."""
-        if any(_VOCABULARY.fullmatch(one.name) for one in self.folder.iterdir()):
+        """Whether the folder has a tokenizer."""
+        if any(_VOCABULARY.fullmatch(path.name) for path in self.folder.iterdir()):
             return True
         settings = self.folder / "tokenizer_config.json"
         return settings.is_file() and any(name in settings.read_text(encoding="utf-8") for name in _NO_VOCABULARY)
 
     @property
     def plain(self) -> bool:
-        """Whether the model runs without torch."""
-        return PLAIN in self.config
+        """Whether the model runs on numpy, without torch."""
+        return _NUMPY_KEY in self.config
 
 
 def find_weights(options: Options) -> Weights:
-    """The folder of a hub model (downloaded if need be), a local folder, or a model shipped as 'metrist:NAME'."""
+    """Find a hub model (downloading it if need be), a local folder, or a shipped model ('metrist:NAME')."""
     folder = _folder(options)
-    plain = PLAIN in _config(options.model, folder)
+    plain = _NUMPY_KEY in _config(options.model, folder)
     if not plain and not any(folder.glob("*.safetensors")):
         _refuse(options.model, folder)
     return Weights(name=options.model, folder=folder, fingerprint=_fingerprint(folder, plain, options))
@@ -85,9 +86,9 @@ def _folder(options: Options) -> Path:
     if local.is_dir():
         return local.resolve()
     if local.is_file():
-        raise ModelError(f"{name} is a file; give the folder that holds config.json, the tokenizer and *.safetensors")
+        raise ModelError(f"{name} is a file; give the folder with config.json, the tokenizer and *.safetensors")
     if not _HUB_NAME.fullmatch(name) or "--" in name or ".." in name:
-        raise ModelError(f"there is no folder {name!r}, and it is no hub name such as 'facebook/bart-large-cnn' either")
+        raise ModelError(f"{name!r} is neither a folder nor a hub name such as 'facebook/bart-large-cnn'")
     return _hub(options)
 
 
@@ -96,16 +97,16 @@ def _shipped(name: str) -> Path:
         root = resources.files("metrist_models")
     except ModuleNotFoundError:
         raise MissingExtra(f"the shipped model {name!r}", "standard") from None
-    known = sorted(SHIPPED + one.name for one in root.iterdir() if (one / "config.json").is_file())
+    known = sorted(SHIPPED + entry.name for entry in root.iterdir() if (entry / "config.json").is_file())
     if name not in known:
-        there = f"there are {', '.join(map(repr, known))}" if known else "there are none"
-        raise ModelError(f"no shipped model {name!r}: {there}{did_you_mean(name, known)}")
+        listed = f"there are {', '.join(map(repr, known))}" if known else "there are none"
+        raise ModelError(f"no shipped model {name!r}: {listed}{did_you_mean(name, known)}")
     return Path(str(root / name.removeprefix(SHIPPED)))
 
 
 def _hub(options: Options) -> Path:
-    """A hub model's folder in the hub's own cache. The cache serves where the hub cannot be reached."""
-    # Said before gigabytes are fetched, not after.
+    """Return a hub model's folder in the hub's cache, which also serves offline."""
+    # Checked before gigabytes are downloaded.
     if downloads_allowed() and not (_installed("torch") and _installed("transformers")):
         raise MissingExtra(f"the hub model {options.model!r}", "neural")
     try:
@@ -115,16 +116,16 @@ def _hub(options: Options) -> Path:
     fetched = [*_FETCHED, "*.py"] if options.trust_remote_code else _FETCHED
     try:
         with _no_bars():
-            found = snapshot_download(
+            folder = snapshot_download(
                 options.model,
                 revision=options.revision,
                 allow_patterns=fetched,
                 ignore_patterns=_NOT_FETCHED,
                 local_files_only=not downloads_allowed(),
             )
-    except (OSError, ValueError) as fault:
-        raise ModelError(_why_not(options, fault)) from fault
-    return Path(str(found))
+    except (OSError, ValueError) as error:
+        raise ModelError(_explain_hub_error(options, error)) from error
+    return Path(str(folder))
 
 
 def _installed(module: str) -> bool:
@@ -134,40 +135,40 @@ def _installed(module: str) -> bool:
         return False
 
 
-def _why_not(options: Options, fault: Exception) -> str:
-    """One line for a model that the hub does not give, with what to do."""
+def _explain_hub_error(options: Options, error: Exception) -> str:
+    """Say in one line why the hub does not provide a model, and what to do."""
     from huggingface_hub import errors
 
     name, revision = options.model, options.revision
-    here = "give a folder, or a name as on huggingface.co"
-    if isinstance(fault, errors.GatedRepoError):
-        return f"{name!r} wants its terms accepted on huggingface.co; then log in with `hf auth login`"
-    if isinstance(fault, errors.RevisionNotFoundError):
+    remedy = "give a folder, or a name as on huggingface.co"
+    if isinstance(error, errors.GatedRepoError):
+        return f"{name!r} requires accepting its terms on huggingface.co; accept them, then log in with `hf auth login`"
+    if isinstance(error, errors.RevisionNotFoundError):
         return f"{name!r} has no revision {revision!r}; give a branch, a tag or a commit of it"
-    if isinstance(fault, errors.RepositoryNotFoundError):
-        return f"no folder and no model on the hub is called {name!r}; {here}"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"no folder and no model on the hub is called {name!r}; {remedy}"
     if not downloads_allowed():
-        return f"{name!r} is no folder and not in the hub's cache yet; scoring with it fetches it"
-    if isinstance(fault, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | ConnectionError):
+        return f"{name!r} is not a folder and not in the hub's cache yet; scoring with it downloads it"
+    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | ConnectionError):
         at = f" at revision {revision!r}" if revision else ""
         return (
-            f"{name!r}{at} is no folder and not in the hub's cache, and the hub cannot be reached: go online once "
+            f"{name!r}{at} is not a folder and not in the hub's cache, and the hub cannot be reached: go online once "
             f"(`hf download {name}`), or give the folder of a copy"
         )
-    return f"{name!r} could not be had from the hub ({str(fault).splitlines()[0]}); {here}"
+    return f"{name!r} could not be downloaded from the hub ({str(error).splitlines()[0]}); {remedy}"
 
 
 @contextmanager
 def _no_bars() -> Iterator[None]:
-    """No progress bars of the hub's client inside; what the user had set holds again after."""
+    """Turn off progress bars of the hub's client inside."""
     bars: Any = import_module("huggingface_hub.utils")
-    drawn = not bars.are_progress_bars_disabled()
-    if drawn:
+    enabled = not bars.are_progress_bars_disabled()
+    if enabled:
         bars.disable_progress_bars()
     try:
         yield
     finally:
-        if drawn:
+        if enabled:
             bars.enable_progress_bars()
 
 
@@ -175,15 +176,15 @@ def _config(name: str, folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         _refuse_unfinished(name, folder)
-        found = ", ".join(sorted(one.name for one in folder.iterdir())[:5]) or "nothing"
+        files = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
         raise ModelError(
-            f"{name} has no config.json, so it is no model's folder (found: {found}); "
-            f"give the folder that save_pretrained wrote"
+            f"{name} has no config.json, so it is not a model folder (found: {files}); "
+            "give the folder that save_pretrained wrote"
         )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as fault:
-        raise ModelError(f"{path} is not JSON: {fault}") from None
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise ModelError(f"{path} must hold a JSON object, got {type(config).__name__}")
     return config
@@ -192,15 +193,15 @@ def _config(name: str, folder: Path) -> dict[str, Any]:
 def _refuse_unfinished(name: str, folder: Path) -> None:
     if (folder / _TRAINING).is_file():
         raise ModelError(
-            f"{name} is a training that is not finished; give the same `metrist train` command as before to go on with "
-            "it, and use the folder when it is done"
+            f"{name} is an unfinished training; run the same `metrist train` command again to resume it, "
+            "and use the folder when it is done"
         )
 
 
 def _refuse(name: str, folder: Path) -> None:
-    """Say how safetensors come out of the pickles, which can run anything when they are read."""
+    """Refuse pickled weights, which can run any code when read, and show how to convert them."""
     _refuse_unfinished(name, folder)
-    pickles = sorted(one.name for one in folder.iterdir() if one.suffix in _PICKLES)
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
     if not pickles:
         raise ModelError(f"{name} has no *.safetensors weights; give a model that has them, or convert its weights")
     kind = (_config(name, folder).get("architectures") or ["AutoModelForSeq2SeqLM"])[0]
@@ -212,7 +213,8 @@ def _refuse(name: str, folder: Path) -> None:
 
 
 def _conversion(folder: Path, kind: str, state: str | None) -> str:
-    """The lines that write a folder with safetensors; `state`: a file of weights that from_pretrained does not find."""
+    """Return Python lines that write a folder with safetensors. `state` names a weights file that from_pretrained does
+    not find."""
     here, there = str(folder), str(folder.with_name(f"{folder.name}-safetensors"))
     lines = [
         f"from transformers import AutoConfig, AutoTokenizer, {kind}",
@@ -228,30 +230,30 @@ def _conversion(folder: Path, kind: str, state: str | None) -> str:
 
 
 def _fingerprint(folder: Path, plain: bool, options: Options) -> str:
-    """Twelve hex digits over all files that decide numbers, by name and content; code that is run is among them."""
-    total = hashlib.sha256()
+    """Hash the names and contents of all files that influence numbers, executed code included, into 12 hex digits."""
+    digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        counts = not _NO_NUMBERS.fullmatch(path.name) if plain else _decides(path.name)
+        counts = not _NO_NUMBERS.fullmatch(path.name) if plain else _is_relevant(path.name)
         counts |= options.trust_remote_code and path.suffix == ".py"
         if counts and path.is_file():
-            total.update(f"{path.name} {_known_digest(path) or file_digest(path)}\n".encode())
-    return total.hexdigest()[:12]
+            digest.update(f"{path.name} {_hub_digest(path) or file_digest(path)}\n".encode())
+    return digest.hexdigest()[:12]
 
 
-def _decides(name: str) -> bool:
+def _is_relevant(name: str) -> bool:
     return name in ("config.json", "reward.json") or name.endswith(_WEIGHTS) or bool(_TOKENIZER.fullmatch(name))
 
 
-def _known_digest(path: Path) -> str | None:
-    """The hub's cache names large files by their SHA-256, so that they need not be read once more."""
+def _hub_digest(path: Path) -> str | None:
+    """Return the SHA-256 by which the hub's cache names a large file, which saves reading it."""
     blob = path.resolve()
     return blob.name if blob.parent.name == "blobs" and _SHA256.fullmatch(blob.name) else None
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, which is read again only after it has changed."""
-    about = path.stat()
-    return _digest(path, about.st_size, about.st_mtime_ns)
+    """Return the SHA-256 of a file, reading it again only after it changed."""
+    status = path.stat()
+    return _digest(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)
@@ -260,10 +262,13 @@ def _digest(path: Path, _size: int, _changed: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# Models and tokenizers read from a folder through transformers, without a word printed.
+#: from_pretrained patches functions of transformers while it runs (no initialization, no tied weights). Two threads
+#: that load at once would leave them patched, and later models would get random heads.
+_loading = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
 
-
-#: What transformers' classes take, in words.
+#: What transformers' classes accept.
 _KINDS = {
     "AutoModelForSeq2SeqLM": "a sequence-to-sequence model, such as BART or T5",
     "AutoModelForCausalLM": "a causal language model, such as GPT-2 or Llama",
@@ -271,9 +276,9 @@ _KINDS = {
 
 
 def read_model(kind: str, weights: Weights, options: Options, place: Placement, **settings: Any) -> Any:
-    """The model in that folder as transformers' class `kind` (such as 'AutoModelForSeq2SeqLM'), ready to score."""
+    """Read a model as the transformers class `kind` (such as 'AutoModelForSeq2SeqLM'), ready to score."""
     import_torch(f"the model {options.model!r}")
-    with quiet_transformers(), _faults(kind, weights):
+    with _loading, quiet_transformers(), _translate_errors(kind, weights):
         model, info = _class(kind).from_pretrained(
             weights.folder,
             output_loading_info=True,
@@ -284,23 +289,23 @@ def read_model(kind: str, weights: Weights, options: Options, place: Placement, 
             **({"device_map": "auto"} if _spread(place) else {}),
             **settings,
         )
-        _check_whole(kind, weights, model, info["missing_keys"])
+        _check_complete(kind, weights, model, info["missing_keys"])
         return (model if place.spread else model.to(place.device)).eval().requires_grad_(False)
 
 
 def read_shape(weights: Weights, options: Options) -> Any:
-    """The model in that folder as an AutoModel that has no numbers yet: enough to ask what it takes."""
+    """Read a model's architecture as an AutoModel without weights."""
     torch = import_torch(f"the model {options.model!r}")
     trusted = {"trust_remote_code": options.trust_remote_code}
-    with quiet_transformers(), _faults("AutoModel", weights):
+    with _loading, quiet_transformers(), _translate_errors("AutoModel", weights):
         config = _class("AutoConfig").from_pretrained(weights.folder, local_files_only=True, **trusted)
         with torch.device("meta"):
             return _class("AutoModel").from_config(config, **trusted)
 
 
-def _check_whole(kind: str, weights: Weights, model: Any, missing: Iterable[str]) -> None:
-    """Refuse a model that lacks weights: transformers would draw them at random, and numbers would mean nothing."""
-    lacking = sorted(name for name in missing if not _dispensable(model, name))
+def _check_complete(kind: str, weights: Weights, model: Any, missing: Iterable[str]) -> None:
+    """Refuse a model that lacks weights: transformers would initialize them at random."""
+    lacking = sorted(name for name in missing if not _is_optional(model, name))
     if lacking:
         raise ModelError(
             f"{weights.name} lacks {len(lacking)} of the weights that {kind} needs ({', '.join(lacking[:3])}), so its "
@@ -308,31 +313,57 @@ def _check_whole(kind: str, weights: Weights, model: Any, missing: Iterable[str]
         )
 
 
-def _dispensable(model: Any, name: str) -> bool:
-    """Whether a folder may lack that weight: the layer that classifiers put on an encoder, which is above the states
-    that scores come from, or positions that are not learned but computed."""
+def _is_optional(model: Any, name: str) -> bool:
+    """Whether a folder may lack this weight: the pooler, which no score uses, or computed position embeddings."""
     owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
     return "pooler" in name or "Sinusoidal" in owner
 
 
 def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
-    """The tokenizer in that folder."""
+    """Read a model's tokenizer."""
     if not weights.has_tokenizer and not options.trust_remote_code:
-        # transformers would make one that knows no words, and numbers would mean nothing.
+        # transformers would create one with an empty vocabulary.
         raise ModelError(
             f"{weights.name} has no tokenizer (such as tokenizer.json); save it into the same folder: "
             f"AutoTokenizer.from_pretrained(BASE).save_pretrained({str(weights.folder)!r})"
         )
-    with quiet_transformers(), _faults("AutoTokenizer", weights):
+    with _loading, quiet_transformers(), _translate_errors("AutoTokenizer", weights):
         return _class("AutoTokenizer").from_pretrained(
             weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code, **settings
         )
 
 
-@contextlib.contextmanager
+class _Quiet:
+    """What transformers and `warnings` were set to before the first of several threads silenced them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.restore = contextlib.ExitStack()
+
+
+_quiet = _Quiet()
+
+
+@contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Neither warnings nor progress bars of transformers inside; what the user had set holds again after."""
-    logging: Any = importlib.import_module("transformers.utils.logging")
+    """Silence warnings and progress bars of transformers inside; the last thread to leave restores the settings."""
+    with _quiet.lock:
+        if not _quiet.count:
+            _quiet.restore.enter_context(_silence())
+        _quiet.count += 1
+    try:
+        yield
+    finally:
+        with _quiet.lock:
+            _quiet.count -= 1
+            if not _quiet.count:
+                _quiet.restore.close()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    logging: Any = import_module("transformers.utils.logging")
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
@@ -362,32 +393,29 @@ def _spread(place: Placement) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _faults(kind: str, weights: Weights) -> Iterator[None]:
-    """What transformers raises, as one line of ours. Memory that runs out stays what it is."""
+@contextmanager
+def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
+    """Turn what transformers raises into a one-line ModelError."""
     from metrist.models.batching import is_out_of_memory
 
     try:
         yield
     except (MissingExtra, ModelError):
         raise
-    except Exception as fault:
-        if is_out_of_memory(fault):
+    except Exception as error:
+        if is_out_of_memory(error):
             raise ModelError(
                 f"{weights.name} does not fit into the device's memory; --device {MAP} spreads it over all GPUs"
-            ) from fault
-        raise ModelError(_said(kind, weights, fault)) from fault
+            ) from error
+        raise ModelError(_explain_read_error(kind, weights, error)) from error
 
 
-def _said(kind: str, weights: Weights, fault: Exception) -> str:
-    if "trust_remote_code" in str(fault):
-        return (
-            f"{weights.name} brings Python code of its own and wants to run it; if you trust it, "
-            f"set trust_remote_code=True"
-        )
-    if isinstance(fault, ImportError) and "sentencepiece" in str(fault).lower():
+def _explain_read_error(kind: str, weights: Weights, error: Exception) -> str:
+    if "trust_remote_code" in str(error):
+        return f"{weights.name} contains Python code that must run; if you trust it, set trust_remote_code=True"
+    if isinstance(error, ImportError) and "sentencepiece" in str(error).lower():
         return f"{weights.name}'s tokenizer needs sentencepiece: pip install 'metrist[neural]'"
-    if kind in _KINDS and "Unrecognized configuration class" in str(fault):
-        return f"{weights.name} is a {weights.config.get('model_type')} model; wanted {_KINDS[kind]}"
-    first = next((line for line in str(fault).splitlines() if line.strip()), type(fault).__name__)
+    if kind in _KINDS and "Unrecognized configuration class" in str(error):
+        return f"{weights.name} is a {weights.config.get('model_type')} model; expected {_KINDS[kind]}"
+    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return f"{weights.name} cannot be read as {kind} ({weights.config.get('model_type', 'no model_type')}): {first}"
