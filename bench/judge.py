@@ -119,8 +119,8 @@ def _measured(name: str, url: str) -> tuple[float, float]:
 
 
 def metrist(url: str) -> Client:
+    from metrist.llm.messages import Message, Sampling
     from metrist.llm.openai import OpenAI
-    from metrist.llm.talk import Message, Sampling
 
     llm = OpenAI(model="m", url=url)
 
@@ -132,15 +132,15 @@ def metrist(url: str) -> Client:
 
 
 def metrist_kept(url: str) -> Client:
-    from metrist.llm import calls
+    from metrist.llm import gateway
+    from metrist.llm.messages import Message, Sampling
     from metrist.llm.openai import OpenAI
-    from metrist.llm.talk import Message, Sampling
 
     llm = OpenAI(model="m", url=url)
 
     def ask(count: int) -> list[str]:
         conversations = [(Message("user", f"{PROMPT} {number} of {count}"),) for number in range(count)]
-        return [one.text for one in calls.complete(llm, conversations, Sampling())]
+        return [one.text for one in gateway.complete(llm, conversations, Sampling())]
 
     return ask
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from metrist.llm.base import LLM, Arrived
-from metrist.llm.talk import Completion, Conversation, Sampling
+from metrist.llm.messages import Completion, Conversation, Sampling
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from metrist.llm.base import LLM, Arrived
-from metrist.llm.talk import Completion, Conversation, Message, Sampling, Usage
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,14 @@ from types import ModuleType
 import pytest
 
 from metrist.io.compression import open_bytes
-from metrist.llm import calls
-from metrist.llm.answer_cache import answer_cache
-from metrist.llm.talk import Sampling
+from metrist.llm import gateway
+from metrist.llm.cache import open_cache
+from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, asked, say
 
 ASKING = """
 from metrist.llm import calls
-from metrist.llm.talk import Message, Sampling
+from metrist.llm.messages import Message, Sampling
 from scripted_llm import Scripted
 @dataclass(frozen=True)
 class Asking(Metric):
@@ -61,7 +61,7 @@ def test_a_dry_run_prints_what_would_be_asked_and_leaves_no_files(metrist, outpu
     assert "by the list price of 2026-02-03" in done.out
     assert asked(tmp_path / "asked.txt") == []
     assert [one for one in sorted(tmp_path.iterdir()) if one.name != "__pycache__"] == before
-    assert not answer_cache().path.parent.exists()
+    assert not open_cache().path.parent.exists()
 
 
 def test_a_dry_run_as_json_has_plain_numbers_and_says_where_a_price_is_unknown(metrist, outputs, asking):
@@ -111,14 +111,14 @@ class Told(Metric):
 
 
 def test_answers_are_counted_exported_imported_and_forgotten(metrist, tmp_path):
-    calls.complete(Scripted(), say("a", "b"), Sampling())
-    calls.complete(Scripted(model="other"), say("a"), Sampling())
+    gateway.complete(Scripted(), say("a", "b"), Sampling())
+    gateway.complete(Scripted(model="other"), say("a"), Sampling())
     sized = metrist("answers", "size")
     assert [line.split() for line in sized.out.splitlines()[2:4]] == [
         ["scripted", "2"],
         ["scripted(model='other')", "1"],
     ]
-    assert f"{answer_cache().path}: 0.1 MB" in sized.out
+    assert f"{open_cache().path}: 0.1 MB" in sized.out
     file = tmp_path / "answers.jsonl"
     assert metrist("answers", "export", file).out == f"{file}: 3 answers\n"
     assert metrist("answers", "export", tmp_path / "one.jsonl.gz", "--llm", "scripted(model='other')").out.endswith(
@@ -146,7 +146,7 @@ def test_a_folder_without_answers_is_told(metrist, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst", ".GZ"])
 def test_answers_travel_compressed_as_other_files_do(metrist, tmp_path, suffix):
-    calls.complete(Scripted(), say("a", "b"), Sampling())
+    gateway.complete(Scripted(), say("a", "b"), Sampling())
     file, other = tmp_path / f"answers.jsonl{suffix}", tmp_path / "other"
     assert metrist("answers", "export", file).code == 0
     with open_bytes(file) as lines:
@@ -168,7 +168,7 @@ def test_answers_travel_compressed_as_other_files_do(metrist, tmp_path, suffix):
     ],
 )
 def test_answers_are_exported_as_lines_of_json_and_nothing_else(metrist, tmp_path, name, why):
-    calls.complete(Scripted(), say("a"), Sampling())
+    gateway.complete(Scripted(), say("a"), Sampling())
     done = metrist("answers", "export", tmp_path / name)
     assert (done.code, why in done.err) == (2, True)
     assert not (tmp_path / name).exists()

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import pytest
 
 from metrist.evaluate.explain import explain
-from metrist.llm import catalog as llm_catalog
+from metrist.llm import base as llm_catalog
 from metrist.llm.base import LLM, Arrived
-from metrist.llm.talk import Completion, Conversation, Sampling
+from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics.base import Metric
 from metrist.metrics.errors.aspect_tables import read_table
 from metrist.metrics.shard import Shard

@@ -14,8 +14,8 @@ import pytest
 
 from fault_server import SILENT, Act, FaultServer, Request, answer
 from metrist.cli.progress import AnswerWatch, how_far, progress_bar
-from metrist.llm import calls, watching
-from metrist.llm.talk import Sampling
+from metrist.llm import base, gateway
+from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
 
 
@@ -49,13 +49,13 @@ def test_a_server_that_fails_is_told_of_at_once_and_then_every_ten_seconds(
     monkeypatch.setattr("metrist.cli.progress.monotonic", lambda: next(clock))
     with progress_bar("scoring"):
         for _ in times:
-            watching.retried("the server answered 500: overloaded", 0.5)
+            base.retried("the server answered 500: overloaded", 0.5)
     assert told(capsys) == [
         "metrist: the server answered 500: overloaded; trying again in 0.5 seconds",
         "metrist: the server answered 500: overloaded; trying again in 0.5 seconds (4 attempts have failed so far)",
         "metrist: the server answered 500: overloaded; trying again in 0.5 seconds (6 attempts have failed so far)",
     ]
-    watching.retried("nobody watches any more", 0.5)
+    base.retried("nobody watches any more", 0.5)
     assert told(capsys) == []
 
 
@@ -64,9 +64,9 @@ def test_answers_are_counted_where_somebody_watches() -> None:
     watch = AnswerWatch(lambda: drawn.append(watch.message))
     assert watch.message == ""
     log = say(*(f"question {n}" for n in range(3)), "question 0", "fail")
-    with watching.watching(watch):
-        calls.complete(Scripted(), log, Sampling())
-        calls.complete(Scripted(), log[:2], Sampling())
+    with base.watch(watch):
+        gateway.complete(Scripted(), log, Sampling())
+        gateway.complete(Scripted(), log[:2], Sampling())
     # Of equal questions one is asked; what is in the cache counts as answered at once.
     assert drawn[-1] == "6 of 6 answers"
     assert "2 of 4 answers" in drawn
@@ -80,8 +80,8 @@ def test_records_and_answers_stand_side_by_side_on_a_terminal(monkeypatch: pytes
     monkeypatch.setattr(rich.progress.Progress, "update", lambda *_, **changed: far.append(changed["far"]))
     with progress_bar("scoring") as draw:
         assert draw is not None
-        watching.asked(60)
-        watching.arrived(17)
+        base.asked(60)
+        base.arrived(17)
         draw(0, 20)
     assert far == ["0 of 60 answers", "17 of 60 answers", "0 of 20 records; 17 of 60 answers"]
 

@@ -12,11 +12,9 @@ from transformers import AutoTokenizer
 from fake_llm import FakeLLM
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError, RunError
-from metrist.llm.chat import prompt_ids
-from metrist.llm.local import Transformers
-from metrist.llm.streaming import as_it_comes
-from metrist.llm.talk import Completion, Conversation, Message, Sampling
-from metrist.llm.vllm import VLLM
+from metrist.llm.generation import stream_results
+from metrist.llm.local import VLLM, Transformers
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, encode_prompt
 from metrist.metrics.errors.tigerscore import prompt_for
 from metrist.models import devices
 
@@ -225,7 +223,7 @@ def test_a_model_in_process_is_given_the_words_as_they_are_and_streams(tiny: Cal
     folder = str(tiny("gpt2"))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     asked = (Message("user", "Error location 1:"),)
-    assert prompt_ids(tokenizer, asked, "none") == tokenizer("Error location 1:")["input_ids"]
+    assert encode_prompt(tokenizer, asked, "none") == tokenizer("Error location 1:")["input_ids"]
     llm = Transformers(model=folder, turns="none")
     (whole,) = llm.complete([asked], Sampling(max_tokens=12), lambda *_: None)
     *pieces, last = llm.stream(asked, Sampling(max_tokens=12))
@@ -248,7 +246,7 @@ def test_a_fault_on_the_way_is_raised_where_the_stream_is_read() -> None:
         told("ab")
         raise ModelError("out of paper")
 
-    stream = as_it_comes(work)
+    stream = stream_results(work)
     assert [next(stream), next(stream)] == ["a", "ab"]
     with pytest.raises(ModelError, match="out of paper"):
         next(stream)

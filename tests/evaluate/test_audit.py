@@ -17,7 +17,7 @@ from metrist.errors import ModelError, RunError
 from metrist.evaluate.audit import Plan, audit, estimate_audit
 from metrist.evaluate.audit.intervals import correlation_by_item, partial, wilson
 from metrist.evaluate.audit.sample import probes
-from metrist.llm.talk import Completion, Usage
+from metrist.llm.messages import Completion, Usage
 
 RUBRIC = "single_answer"
 WORDS = [

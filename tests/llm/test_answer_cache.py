@@ -12,19 +12,18 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError
-from metrist.llm import calls, options
-from metrist.llm.answer_cache import NAME, AnswerCache, Kept, answer_cache
-from metrist.llm.questions import Question
-from metrist.llm.talk import Completion, Message, Sampling
+from metrist.llm import gateway, rate_limit
+from metrist.llm.cache import NAME, AnswerCache, CachedAnswer, Request, open_cache
+from metrist.llm.messages import Completion, Message, Sampling
 from scripted_llm import Scripted, asked, say
 
 HERE = str(Path(__file__).parent.parent)
 GREEDY = Sampling(max_tokens=100)
 
 
-def kept(text: str, answer: str = "x", llm: str = "m") -> Kept:
-    question = Question(llm=llm, messages=(Message("user", text),), sampling=GREEDY)
-    return Kept(question=question, answer=Completion(text=answer), arrived=time.time())
+def kept(text: str, answer: str = "x", llm: str = "m") -> CachedAnswer:
+    question = Request(llm=llm, messages=(Message("user", text),), sampling=GREEDY)
+    return CachedAnswer(question=question, answer=Completion(text=answer), arrived=time.time())
 
 
 def test_what_is_kept_is_found_and_the_first_answer_stands(tmp_path):
@@ -61,22 +60,22 @@ def test_contents_are_counted_by_llm_and_cleared_by_it(tmp_path):
 def test_the_folder_is_the_environment_s_or_the_user_s(monkeypatch, tmp_path):
     monkeypatch.setenv("METRIST_LLM_CACHE", "~/there")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert options.cache_folder() == tmp_path / "there"
+    assert rate_limit.cache_folder() == tmp_path / "there"
     monkeypatch.delenv("METRIST_LLM_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
-    assert options.cache_folder() == tmp_path / ".cache" / "metrist" / "llm"
+    assert rate_limit.cache_folder() == tmp_path / ".cache" / "metrist" / "llm"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert options.cache_folder() == tmp_path / "xdg" / "metrist" / "llm"
+    assert rate_limit.cache_folder() == tmp_path / "xdg" / "metrist" / "llm"
 
 
 @pytest.mark.parametrize("content", [b"SQLite format 3\x00" + b"rubbish" * 1000, b"no data base at all" * 400])
 def test_a_damaged_file_is_set_aside_and_a_new_one_begun(content, caplog):
-    cache = answer_cache()
+    cache = open_cache()
     cache.path.parent.mkdir(parents=True)
     cache.path.write_bytes(content)
-    assert calls.complete(Scripted(), say("a"), GREEDY)[0].text == "A"
-    assert calls.complete(Scripted(), say("a"), GREEDY)[0].usage.cached
+    assert gateway.complete(Scripted(), say("a"), GREEDY)[0].text == "A"
+    assert gateway.complete(Scripted(), say("a"), GREEDY)[0].usage.cached
     assert cache.path.with_name(f"{NAME}.set-aside-1").read_bytes() == content
     (message,) = caplog.messages
     assert f"{cache.path} was set aside as {NAME}.set-aside-1, and a new one begun" in message
@@ -94,14 +93,14 @@ def test_another_program_s_data_base_is_set_aside_untouched(tmp_path, caplog):
 
 def test_an_answer_with_a_changed_byte_is_asked_again_and_mended(tmp_path):
     log = tmp_path / "asked.txt"
-    calls.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
-    cache = answer_cache()
+    gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
+    cache = open_cache()
     with sqlite3.connect(cache.path) as raw:
         raw.execute("UPDATE answers SET answer = zeroblob(30) WHERE rowid = 1")
     raw.close()
     assert [one.question.messages[0].text for one in cache.each()] == ["b"]
     for _ in range(2):
-        assert [one.text for one in calls.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)] == ["A", "B"]
+        assert [one.text for one in gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)] == ["A", "B"]
     assert asked(log) == ["a", "b", "a"]
 
 
@@ -123,7 +122,7 @@ WRITER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from metrist.llm import calls
-from metrist.llm.talk import Sampling
+from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
 n = 0
 while True:
@@ -155,9 +154,9 @@ def test_three_writers_at_once_killed_lose_no_answer_that_was_used(tmp_path):
     for name, count in used.items():
         assert count > 5
         texts = [f"{who} {n}" for n in range(count) for who in (name, "shared")]
-        answers = calls.complete(Scripted(log=str(log)), say(*texts), GREEDY)
+        answers = gateway.complete(Scripted(log=str(log)), say(*texts), GREEDY)
         assert [answer.text for answer in answers] == [text.upper() for text in texts]
     assert asked(log) == []
-    check = sqlite3.connect(answer_cache().path)
+    check = sqlite3.connect(open_cache().path)
     assert check.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     check.close()

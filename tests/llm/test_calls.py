@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import pytest
 
 from metrist.errors import ModelError
-from metrist.llm import calls
-from metrist.llm.answer_cache import NAME, answer_cache
+from metrist.llm import gateway
 from metrist.llm.base import LLM, Arrived
-from metrist.llm.talk import Completion, Conversation, Message, Sampling, TokenChoice, Usage
+from metrist.llm.cache import NAME, open_cache
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice, Usage
 from scripted_llm import Scripted, asked, say
 
 GREEDY = Sampling(max_tokens=100)
@@ -35,15 +35,15 @@ def texts(answers: Sequence[Completion]) -> list[str]:
 
 
 def test_answers_come_in_order_and_equal_questions_are_asked_once(log):
-    answers = calls.complete(Scripted(log=str(log)), say("b", "a", "b", "c", "a"), GREEDY)
+    answers = gateway.complete(Scripted(log=str(log)), say("b", "a", "b", "c", "a"), GREEDY)
     assert texts(answers) == ["B", "A", "B", "C", "A"]
     assert asked(log) == ["b", "a", "c"]
     assert [answer.usage.cached for answer in answers] == [False, False, True, False, True]
 
 
 def test_a_second_call_asks_nothing_and_costs_nothing(log):
-    first = calls.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
-    again = calls.complete(Scripted(log=str(log)), say("b", "new", "a"), GREEDY)
+    first = gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
+    again = gateway.complete(Scripted(log=str(log)), say("b", "new", "a"), GREEDY)
     assert texts(again) == ["B", "NEW", "A"]
     assert asked(log) == ["a", "b", "new"]
     assert first[0].usage == Usage(prompt_tokens=100, completion_tokens=50, seconds=0.5)
@@ -51,8 +51,8 @@ def test_a_second_call_asks_nothing_and_costs_nothing(log):
 
 
 def test_no_conversations_ask_nothing_and_leave_no_file():
-    assert calls.complete(Scripted(), [], GREEDY) == []
-    assert not answer_cache().path.parent.exists()
+    assert gateway.complete(Scripted(), [], GREEDY) == []
+    assert not open_cache().path.parent.exists()
 
 
 @pytest.mark.parametrize(
@@ -73,28 +73,28 @@ def test_no_conversations_ask_nothing_and_leave_no_file():
     ],
 )
 def test_whatever_can_change_the_answer_makes_it_another_question(log, other, sampling, said):
-    calls.complete(Scripted(log=str(log)), say("a"), GREEDY)
-    calls.complete(Scripted(log=str(log), **other), say(said), replace(GREEDY, **sampling))
+    gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
+    gateway.complete(Scripted(log=str(log), **other), say(said), replace(GREEDY, **sampling))
     assert len(asked(log)) == 2
 
 
 def test_the_order_of_a_schema_s_properties_makes_it_another_question(log):
     for names in (["reason", "grade"], ["grade", "reason"]):
         schema: dict[str, Any] = {"properties": {name: {} for name in names}}
-        calls.complete(Scripted(log=str(log)), say("a"), replace(GREEDY, schema=schema))
+        gateway.complete(Scripted(log=str(log)), say("a"), replace(GREEDY, schema=schema))
     assert len(asked(log)) == 2
 
 
 def test_where_the_key_is_found_and_a_whole_number_for_a_float_are_the_same_question(log):
-    calls.complete(Scripted(log=str(log), key="ONE_KEY"), say("a"), GREEDY)
-    calls.complete(Scripted(log=str(log), key="OTHER_KEY"), say("a"), replace(GREEDY, temperature=0, top_p=1))
+    gateway.complete(Scripted(log=str(log), key="ONE_KEY"), say("a"), GREEDY)
+    gateway.complete(Scripted(log=str(log), key="OTHER_KEY"), say("a"), replace(GREEDY, temperature=0, top_p=1))
     assert len(asked(log)) == 1
 
 
 def test_failures_are_handed_on_and_not_kept(log):
-    first = calls.complete(Scripted(log=str(log)), say("a", "fail 1"), GREEDY)
+    first = gateway.complete(Scripted(log=str(log)), say("a", "fail 1"), GREEDY)
     assert (first[1].failure, first[1].usage.attempts) == ("no answer after 5 attempts", 5)
-    calls.complete(Scripted(log=str(log)), say("a", "fail 1"), GREEDY)
+    gateway.complete(Scripted(log=str(log)), say("a", "fail 1"), GREEDY)
     assert asked(log) == ["a", "fail 1", "fail 1"]
 
 
@@ -117,8 +117,8 @@ class Silent(LLM):
 def asked_twice(first: Completion, sampling: Sampling) -> tuple[Completion, int]:
     """What a second run is answered, and how many questions were sent in both."""
     Silent.first, Silent.later, Silent.asked = first, Completion(text="4", tokens=(TokenChoice("4", -0.5),)), []
-    calls.complete(Silent(), say("a"), sampling)
-    (again,) = calls.complete(Silent(), say("a"), sampling)
+    gateway.complete(Silent(), say("a"), sampling)
+    (again,) = gateway.complete(Silent(), say("a"), sampling)
     return again, len(Silent.asked)
 
 
@@ -159,11 +159,11 @@ def test_an_answer_without_the_probabilities_asked_for_is_asked_for_again(logpro
 def test_an_answer_without_probabilities_from_an_earlier_day_is_replaced(monkeypatch):
     asking = replace(GREEDY, logprobs=5)
     with monkeypatch.context() as patched:
-        patched.setattr(calls, "is_worth_keeping", lambda *_: True)
+        patched.setattr(gateway, "is_worth_keeping", lambda *_: True)
         asked_twice(Completion(text="4"), asking)
-    (found,) = calls.complete(Silent(), say("a"), asking)
+    (found,) = gateway.complete(Silent(), say("a"), asking)
     assert found.tokens == (TokenChoice("4", -0.5),)
-    assert [kept.answer.tokens for kept in answer_cache().each()] == [found.tokens]
+    assert [kept.answer.tokens for kept in open_cache().each()] == [found.tokens]
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,8 @@ class Rich(LLM):
 
 def test_an_answer_comes_back_whole_even_from_an_llm_that_reports_only_at_the_end():
     conversation = [[Message("system", "half a character \udfff"), Message("user", "a")]]
-    first = calls.complete(Rich(), conversation, GREEDY)
-    again = calls.complete(Rich(), conversation, GREEDY)
+    first = gateway.complete(Rich(), conversation, GREEDY)
+    again = gateway.complete(Rich(), conversation, GREEDY)
     assert first == [Rich.answer]
     usage = Usage(prompt_tokens=3, completion_tokens=4, cost=0.0, attempts=0, cached=True)
     assert again == [replace(Rich.answer, usage=usage)]
@@ -208,8 +208,8 @@ class Breaking(LLM):
 
 def test_what_came_before_a_fault_of_the_whole_is_kept():
     with pytest.raises(ModelError, match="the server has gone"):
-        calls.complete(Breaking(), say("a", "b", "c"), GREEDY)
-    assert texts(calls.complete(Breaking(), say("b", "a"), GREEDY)) == ["b", "a"]
+        gateway.complete(Breaking(), say("a", "b", "c"), GREEDY)
+    assert texts(gateway.complete(Breaking(), say("b", "a"), GREEDY)) == ["b", "a"]
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,8 @@ class Threads(LLM):
 
 def test_answers_may_arrive_in_any_thread():
     words = [str(n) for n in range(40)]
-    assert texts(calls.complete(Threads(), say(*words), GREEDY)) == words
-    assert sum(answer_cache().contents().answers.values()) == 40
+    assert texts(gateway.complete(Threads(), say(*words), GREEDY)) == words
+    assert sum(open_cache().contents().answers.values()) == 40
 
 
 @dataclass(frozen=True)
@@ -251,10 +251,10 @@ class Deaf(LLM):
 
 
 def test_an_answer_that_cannot_be_kept_ends_the_run_even_if_the_llm_goes_on(monkeypatch):
-    cache = answer_cache()
+    cache = open_cache()
     monkeypatch.setattr(cache, "keep", lambda _: cache.work(_no_room))
     with pytest.raises(ModelError, match=r"cannot be kept in .*answers-1.sqlite \(database or disk is full\)"):
-        calls.complete(Deaf(), say("a", "b"), GREEDY)
+        gateway.complete(Deaf(), say("a", "b"), GREEDY)
 
 
 def _no_room(_: sqlite3.Connection) -> list[Completion]:
@@ -265,7 +265,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_is_asked(tmp_path,
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(ModelError, match=r"\(Not a directory\), and nothing is asked .* another folder by METRIST_LLM"):
-        calls.complete(Scripted(log=str(log)), say("a"), GREEDY)
+        gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
     assert asked(log) == []
 
 
@@ -274,16 +274,16 @@ import resource, signal, sys
 sys.path.insert(0, sys.argv[2])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 from metrist.llm import calls
-from metrist.llm.talk import Sampling
+from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
 llm = Scripted(log=sys.argv[1])
-calls.complete(llm, say("small"), Sampling())
+gateway.complete(llm, say("small"), Sampling())
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 import random, string
 letters = random.Random(0)
 for n in range(50):
     texts = (f"{n} {m}" + "".join(letters.choices(string.ascii_letters, k=9000)) for m in "ab")
-    calls.complete(llm, say(*texts), Sampling())
+    gateway.complete(llm, say(*texts), Sampling())
 """
 
 
@@ -295,7 +295,7 @@ def test_a_full_disk_ends_the_run_at_the_first_answer_that_cannot_be_kept(log):
     )
     assert "metrist.errors.ModelError: answers of LLMs cannot be kept in" in run.stderr
     paid = [line for line in asked(log) if line[:2].strip().isdigit()]
-    kept = sum(answer_cache().contents().answers.values())
+    kept = sum(open_cache().contents().answers.values())
     # One that was paid for could not be kept, if not the check before asking has found it out.
     assert 2 < len(paid) < 50
     assert len(paid) + 1 - kept in (0, 1)
@@ -306,7 +306,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 from dataclasses import dataclass
 from metrist.llm import calls
-from metrist.llm.talk import Sampling
+from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
 class Dying(Scripted):
     def complete(self, conversations, sampling, arrived):
@@ -315,7 +315,7 @@ class Dying(Scripted):
             if number == 6:
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().complete(conversations, sampling, then_die)
-calls.complete(Dying(log=sys.argv[1]), say(*map(str, range(20))), Sampling(max_tokens=100))
+gateway.complete(Dying(log=sys.argv[1]), say(*map(str, range(20))), Sampling(max_tokens=100))
 """
 
 
@@ -325,20 +325,20 @@ def test_a_killed_run_asks_again_only_what_was_not_answered(log):
     died = subprocess.run([sys.executable, "-c", KILLED, str(log), here], timeout=60, check=False)
     assert died.returncode == -signal.SIGKILL
     assert asked(log) == [str(n) for n in range(7)]
-    answers = calls.complete(Scripted(log=str(log)), say(*map(str, range(20))), GREEDY)
+    answers = gateway.complete(Scripted(log=str(log)), say(*map(str, range(20))), GREEDY)
     assert asked(log) == [str(n) for n in range(20)]
     assert [answer.usage.cached for answer in answers] == [True] * 7 + [False] * 13
 
 
 def test_where_another_process_was_first_its_answer_stands_and_what_was_paid_is_told(monkeypatch, log):
-    cache = answer_cache()
-    calls.complete(Scripted(log=str(log)), say("a"), GREEDY)
+    cache = open_cache()
+    gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
     with sqlite3.connect(cache.path) as raw:
         ((blob,),) = raw.execute("SELECT answer FROM answers").fetchall()
     monkeypatch.setattr(cache, "find", lambda _: {})
     other = Completion(text="other", usage=Usage(seconds=9))
     monkeypatch.setattr(Scripted, "_answer", lambda *_: other)
-    (late,) = calls.complete(Scripted(log=str(log)), say("a"), GREEDY)
+    (late,) = gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
     assert (late.text, late.usage.seconds, late.usage.cached) == ("A", 9, False)
     with sqlite3.connect(cache.path) as raw:
         assert raw.execute("SELECT answer FROM answers").fetchall() == [(blob,)]
@@ -348,17 +348,17 @@ def test_an_llm_whose_answers_are_not_kept_leaves_no_file():
     from fake_llm import FakeLLM
 
     llm = FakeLLM(lambda conversation, _: conversation[0].text * 2)
-    assert texts(calls.complete(llm, say("a", "a"), GREEDY)) == ["aa", "aa"]
+    assert texts(gateway.complete(llm, say("a", "a"), GREEDY)) == ["aa", "aa"]
     assert len(llm.asked) == 1
-    assert not (answer_cache().path.parent / NAME).exists()
+    assert not (open_cache().path.parent / NAME).exists()
 
 
 def test_a_key_is_nowhere_in_the_cache(monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-verysecret")
-    calls.complete(Scripted(key="MY_KEY"), say("a"), GREEDY)
-    answer_cache().close()
-    files = [path.read_bytes() for path in answer_cache().path.parent.iterdir()]
+    gateway.complete(Scripted(key="MY_KEY"), say("a"), GREEDY)
+    open_cache().close()
+    files = [path.read_bytes() for path in open_cache().path.parent.iterdir()]
     assert files
     assert not any(b"verysecret" in content for content in files)
-    assert "MY_KEY" not in str(next(answer_cache().each()))
+    assert "MY_KEY" not in str(next(open_cache().each()))
     assert os.environ["MY_KEY"]

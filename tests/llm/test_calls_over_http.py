@@ -10,13 +10,13 @@ import time
 import pytest
 
 from fault_server import FaultServer, Mixed
-from metrist.llm.answer_cache import answer_cache
+from metrist.llm.cache import open_cache
 
 CLIENT = """
 import sys
 from metrist.llm import calls, retries
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Message, Sampling
+from metrist.llm.messages import Message, Sampling
 retries.FIRST_WAIT, retries.LONGEST_WAIT = 0.01, 0.2
 talks = [[Message("user", f"question {n}")] for n in range(int(sys.argv[2]))]
 for answer in calls.complete(OpenAI(model="m", url=sys.argv[1]), talks, Sampling()):
@@ -30,7 +30,7 @@ def client(url: str) -> subprocess.Popen[str]:
 
 
 def stored() -> set[str]:
-    return {kept.question.messages[-1].text for kept in answer_cache().each()} if answer_cache().begun else set()
+    return {kept.question.messages[-1].text for kept in open_cache().each()} if open_cache().begun else set()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process by signal")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from metrist.llm import calls
-from metrist.llm.answer_cache import answer_cache
-from metrist.llm.estimates import TO_COME, estimating
+from metrist.llm import gateway
+from metrist.llm.budget import PLACEHOLDER, estimate_calls
+from metrist.llm.cache import open_cache
 from metrist.llm.local import Transformers
-from metrist.llm.talk import Message, Sampling
+from metrist.llm.messages import Message, Sampling
 from scripted_llm import Scripted, asked, say
 
 GREEDY = Sampling(max_tokens=100)
@@ -26,20 +26,20 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def two_steps(llm: Scripted, texts: Sequence[str]) -> None:
     """A protocol with a second question that quotes the first answer."""
-    first = calls.complete(llm, say(*texts), GREEDY)
+    first = gateway.complete(llm, say(*texts), GREEDY)
     again = [
         [Message("user", text), Message("assistant", answer.text), Message("user", "and as JSON?")]
         for text, answer in zip(texts, first, strict=True)
     ]
-    calls.complete(llm, again, Sampling(max_tokens=40))
+    gateway.complete(llm, again, Sampling(max_tokens=40))
 
 
 def test_questions_are_counted_and_not_asked(log):
-    with estimating() as found:
-        answers = calls.complete(Scripted(log=str(log)), say("a" * 40, "b" * 80, "a" * 40), GREEDY)
+    with estimate_calls() as found:
+        answers = gateway.complete(Scripted(log=str(log)), say("a" * 40, "b" * 80, "a" * 40), GREEDY)
     assert asked(log) == []
-    assert not answer_cache().path.parent.exists()
-    assert [answer.text for answer in answers] == [TO_COME] * 3
+    assert not open_cache().path.parent.exists()
+    assert [answer.text for answer in answers] == [PLACEHOLDER] * 3
     (counted,) = found.by_llm.values()
     # Equal questions are asked once. Four bytes a token and four tokens around each message.
     assert (counted.calls, counted.answered) == (2, 0)
@@ -51,10 +51,10 @@ def test_questions_are_counted_and_not_asked(log):
 
 
 def test_what_is_answered_already_is_told_apart_and_costs_nothing(log):
-    calls.complete(Scripted(log=str(log)), say("a"), GREEDY)
-    with estimating() as found:
-        answers = calls.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
-    assert [answer.text for answer in answers] == ["A", TO_COME]
+    gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
+    with estimate_calls() as found:
+        answers = gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
+    assert [answer.text for answer in answers] == ["A", PLACEHOLDER]
     (counted,) = found.by_llm.values()
     assert (counted.calls, counted.answered, counted.most_completion_tokens) == (2, 1, 100)
     assert asked(log) == ["a"]
@@ -62,20 +62,20 @@ def test_what_is_answered_already_is_told_apart_and_costs_nothing(log):
 
 def test_a_quoted_answer_to_come_counts_for_as_long_as_it_may_be(log):
     llm = Scripted(log=str(log))
-    with estimating() as found:
+    with estimate_calls() as found:
         two_steps(llm, ["a", "b"])
     (counted,) = found.by_llm.values()
     assert counted.calls == 4
     assert counted.most_completion_tokens == 2 * 100 + 2 * 40
     step_one = 1 + 32
-    step_two = 1 + len(TO_COME.encode()) + 12 + 3 * 16 + 16 + 100
+    step_two = 1 + len(PLACEHOLDER.encode()) + 12 + 3 * 16 + 16 + 100
     assert counted.most_prompt_tokens == 2 * (step_one + step_two)
 
 
 def test_a_limit_of_the_highest_cost_does_not_stop_the_run(log, monkeypatch):
     llm = Scripted(log=str(log), tokens=(30, 40))
     texts = ["ä" * n for n in range(1, 8)]
-    with estimating() as found:
+    with estimate_calls() as found:
         two_steps(llm, texts)
     (counted,) = found.by_llm.values()
     monkeypatch.setenv("METRIST_MAX_COST", repr(counted.most_cost))
@@ -84,15 +84,15 @@ def test_a_limit_of_the_highest_cost_does_not_stop_the_run(log, monkeypatch):
 
 
 def test_no_price_is_no_cost_and_this_process_is_free(tiny):
-    with estimating() as found:
-        calls.complete(Scripted(), say("a"), GREEDY)
-        calls.complete(Transformers(model=str(tiny("llama"))), say("a"), GREEDY)
+    with estimate_calls() as found:
+        gateway.complete(Scripted(), say("a"), GREEDY)
+        gateway.complete(Transformers(model=str(tiny("llama"))), say("a"), GREEDY)
     unknown, free = found.by_llm.values()
     assert (unknown.least_cost, unknown.most_cost) == (None, None)
     assert (free.least_cost, free.most_cost) == (0, 0)
 
 
 def test_after_a_dry_run_questions_are_asked_again(log):
-    with estimating():
-        calls.complete(Scripted(log=str(log)), say("a"), GREEDY)
-    assert calls.complete(Scripted(log=str(log)), say("a"), GREEDY)[0].text == "A"
+    with estimate_calls():
+        gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
+    assert gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)[0].text == "A"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.llm.answers import Unreadable, completion, decoded
-from metrist.llm.complaints import complained, judge
-from metrist.llm.talk import Completion
-from metrist.llm.verdicts import Answered, Reply
+from metrist.llm.http import complained, judge
+from metrist.llm.messages import Completion
+from metrist.llm.openai_format import Unreadable, completion, decoded
+from metrist.llm.retry import Answered, Reply
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

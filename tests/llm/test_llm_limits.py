@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fault_server import Act, FaultServer, answer
 from metrist.errors import ModelError, RunError
-from metrist.llm import limits
-from metrist.llm.limits import Bucket, Rates
+from metrist.llm import rate_limit
+from metrist.llm.messages import Message, Sampling
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Message, Sampling
+from metrist.llm.rate_limit import Bucket, RateLimiter
 from metrist.metrics.registry import build
 from metrist.run import executors, score
 from metrist.run.executors import Processes, Serial, choose
@@ -78,7 +78,7 @@ def test_a_correction_fills_no_more_than_a_second_s_worth() -> None:
 
 
 def test_without_limits_nothing_waits() -> None:
-    rates = Rates(None, None)
+    rates = RateLimiter(None, None)
     assert {rates.book(10**9) for _ in range(100)} == {0.0}
     rates.correct(5, 3)
 
@@ -109,7 +109,7 @@ def test_tokens_are_booked_by_guess_and_corrected_by_the_servers_count(monkeypat
     assert guessed > 0.9
 
 
-@pytest.mark.parametrize("variable", [limits.CONCURRENCY, limits.RPM, limits.TPM])
+@pytest.mark.parametrize("variable", [rate_limit.CONCURRENCY, rate_limit.RPM, rate_limit.TPM])
 @pytest.mark.parametrize("value", ["0", "-3", "many", "1.5", "²"])
 def test_a_limit_that_is_no_number_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
@@ -118,21 +118,25 @@ def test_a_limit_that_is_no_number_is_refused(variable: str, value: str, monkeyp
 
 
 def test_defaults_hold_where_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in (limits.CONCURRENCY, limits.TIMEOUT, limits.RPM):
+    for variable in (rate_limit.CONCURRENCY, rate_limit.TIMEOUT, rate_limit.RPM):
         monkeypatch.setenv(variable, "")
-    assert (limits.concurrency(), limits.timeout(), limits.whole_number(limits.RPM)) == (16, 300.0, None)
+    assert (rate_limit.concurrency(), rate_limit.timeout(), rate_limit.whole_number(rate_limit.RPM)) == (
+        16,
+        300.0,
+        None,
+    )
 
 
 @given(st.integers(1, 40), st.integers(1, 50), st.none() | st.integers(1, 5000), st.none() | st.integers(1, 10**6))
 def test_processes_that_share_the_limits_keep_to_them_together(
     processes: int, at_once: int, requests: int | None, tokens: int | None
 ) -> None:
-    whole = {limits.CONCURRENCY: at_once, limits.RPM: requests, limits.TPM: tokens}
+    whole = {rate_limit.CONCURRENCY: at_once, rate_limit.RPM: requests, rate_limit.TPM: tokens}
     with pytest.MonkeyPatch.context() as patch:
         for variable, limit in whole.items():
             patch.setenv(variable, str(limit or ""))
-        sharers = min(processes, limits.most_sharers())
-        shares = {variable: int(share) for variable, share in limits.shares(sharers).items()}
+        sharers = min(processes, rate_limit.most_sharers())
+        shares = {variable: int(share) for variable, share in rate_limit.shares(sharers).items()}
     assert shares.keys() == {variable for variable, limit in whole.items() if limit}
     for variable, share in shares.items():
         assert share >= 1
@@ -158,7 +162,7 @@ class Seen(Metric):
     [("llm", 100, 3, (5, 33, 300)), ("llm", 2, 2, (8, 1, 450)), (None, 100, 3, (None, 100, 900))],
 )
 def test_workers_of_a_run_get_their_part_of_the_limits(module, monkeypatch, extra, rpm, workers, seen) -> None:
-    monkeypatch.delenv(limits.CONCURRENCY, raising=False)
+    monkeypatch.delenv(rate_limit.CONCURRENCY, raising=False)
     rows = [{"item": str(n), "output": "a"} for n in range(12)]
     metric = module(SEEN.format(extra=extra)).Seen()
     found = score(rows, [metric], executor=Processes(3), shard_size=2, rpm=rpm, tpm=900).scores[metric.text].parts

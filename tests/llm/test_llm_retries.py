@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.llm.retries import LONGEST_WAIT, Patience, patience, told_to_wait, wait_before
+from metrist.llm.retry import LONGEST_WAIT, RetryPolicy, backoff_delay, parse_retry_after, patience
 
 NOW = 1_700_000_000.0
 
@@ -35,38 +35,38 @@ NOW = 1_700_000_000.0
     ],
 )
 def test_what_the_server_says_is_read(headers: dict[str, str], seconds: float) -> None:
-    assert told_to_wait(headers, NOW) == pytest.approx(seconds)
+    assert parse_retry_after(headers, NOW) == pytest.approx(seconds)
 
 
 @given(st.text(max_size=40))
 def test_nothing_that_a_server_says_is_raised(text: str) -> None:
-    assert told_to_wait({"retry-after": text, "date": text, "retry-after-ms": text}, NOW) >= 0
+    assert parse_retry_after({"retry-after": text, "date": text, "retry-after-ms": text}, NOW) >= 0
 
 
 def test_waits_double_up_to_the_longest() -> None:
     for attempt, most in ((2, 0.5), (3, 1.0), (4, 2.0), (5, 4.0), (8, 30.0), (2000, LONGEST_WAIT)):
-        waits = [wait_before(attempt, 0, random.Random(seed)) for seed in range(200)]
+        waits = [backoff_delay(attempt, 0, random.Random(seed)) for seed in range(200)]
         assert most / 2 <= min(waits) < most * 0.55
         assert most * 0.95 < max(waits) <= most
 
 
 def test_waits_are_left_to_chance_and_yet_the_same_for_one_seed() -> None:
     assert (
-        wait_before(3, 0, random.Random(1))
-        == wait_before(3, 0, random.Random(1))
-        != wait_before(3, 0, random.Random(2))
+        backoff_delay(3, 0, random.Random(1))
+        == backoff_delay(3, 0, random.Random(1))
+        != backoff_delay(3, 0, random.Random(2))
     )
 
 
 def test_nobody_comes_before_the_time_that_the_server_said() -> None:
-    waits = [wait_before(2, 5.0, random.Random(seed)) for seed in range(200)]
+    waits = [backoff_delay(2, 5.0, random.Random(seed)) for seed in range(200)]
     assert min(waits) >= 5
     assert 5.2 < max(waits) <= 5.25
     assert len(set(waits)) == 200
 
 
 def test_patience_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert patience() == Patience(8, 900.0)
+    assert patience() == RetryPolicy(8, 900.0)
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "3")
     monkeypatch.setenv("METRIST_LLM_PATIENCE", "60")
-    assert patience() == Patience(3, 60.0)
+    assert patience() == RetryPolicy(3, 60.0)

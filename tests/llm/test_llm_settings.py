@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metrist.errors import SpecError
-from metrist.llm.catalog import build
+from metrist.llm.base import build_llm
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ from metrist.llm.catalog import build
 )
 def test_a_text_that_is_wrong_is_refused(text, why):
     with pytest.raises(SpecError, match=why):
-        build(text)
+        build_llm(text)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,11 @@ def test_a_text_that_is_wrong_is_refused(text, why):
     ],
 )
 def test_a_text_reads_back_to_itself(text):
-    assert str(build(text)) == text
-    assert build(str(build(text))) == build(text)
+    assert str(build_llm(text)) == text
+    assert build_llm(str(build_llm(text))) == build_llm(text)
 
 
 def test_whose_answers_are_replayed_can_be_said_without_quotes():
-    assert build("replay(file='a', of=openai(model='m'))") == build("replay(file='a', of=\"openai(model='m')\")")
+    assert build_llm("replay(file='a', of=openai(model='m'))") == build_llm(
+        "replay(file='a', of=\"openai(model='m')\")"
+    )

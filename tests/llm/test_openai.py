@@ -12,9 +12,9 @@ import pytest
 
 from fault_server import Act, FaultServer, Request, answer, status
 from metrist.errors import MissingExtra, ModelError, SpecError
-from metrist.llm.catalog import build
+from metrist.llm.base import build_llm
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice, Usage
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Completion, Conversation, Message, Sampling, TokenChoice, Usage
 
 HELLO = (Message("system", "Be kind."), Message("user", "Say hello."))
 
@@ -48,11 +48,11 @@ def answered(act: Act) -> Completion:
     ],
 )
 def test_an_llm_is_its_text(text: str) -> None:
-    llm = build(text)
+    llm = build_llm(text)
     assert str(llm) == text
-    assert build(str(llm)) == llm
+    assert build_llm(str(llm)) == llm
     assert pickle.loads(pickle.dumps(llm)) == llm
-    assert hash(llm) == hash(build(text))
+    assert hash(llm) == hash(build_llm(text))
 
 
 @pytest.mark.parametrize(

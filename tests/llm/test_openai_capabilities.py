@@ -10,9 +10,9 @@ import pytest
 
 from fault_server import Act, FaultServer, Request, answer, error, status
 from metrist.errors import ModelError
-from metrist.llm import capabilities, retries
+from metrist.llm import client, retry
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Completion, Message, Sampling
 
 SCHEMA = {"type": "object", "properties": {"grade": {"type": "integer"}}, "required": ["grade"]}
 OTHER = {"type": "object", "properties": {"word": {"type": "string"}}}
@@ -22,8 +22,8 @@ ENTRY = {"token": "4", "logprob": -0.1, "top_logprobs": []}
 @pytest.fixture(autouse=True)
 def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of any server yet."""
-    monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
-    capabilities.forget()
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.01)
+    client.reset_server_states()
 
 
 def ask(url: str, sampling: Sampling, count: int = 1) -> list[Completion]:
@@ -42,7 +42,7 @@ def enforcing(request: Request) -> Act:
 
 
 def probes(server: FaultServer) -> int:
-    return sum(request.said == capabilities.PROBE[0].text for request in server.requests)
+    return sum(request.said == client.PROBE[0].text for request in server.requests)
 
 
 def test_a_server_that_holds_to_a_schema_is_asked_to_and_probed_once() -> None:
@@ -71,7 +71,7 @@ def test_a_server_that_ignores_a_schema_is_found_out(chatter: str) -> None:
         found = ask(server.url, Sampling(schema=SCHEMA), 5)
     assert [completion.structured for completion in found] == [False] * 5
     assert probes(server) == 1
-    asked = [request for request in server.requests if request.said != capabilities.PROBE[0].text]
+    asked = [request for request in server.requests if request.said != client.PROBE[0].text]
     assert not any("response_format" in request.fields for request in asked)
 
 

@@ -13,17 +13,17 @@ import pytest
 
 from fault_server import CLOSED, SILENT, Act, FaultServer, Mixed, Request, answer, cut_off, error, status
 from metrist.errors import ModelError
-from metrist.llm import calls, capabilities, crowd, retries
+from metrist.llm import client, gateway, rate_limit, retry
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Completion, Message, Sampling
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short waits, and a server that may have another's port is not taken for it."""
-    monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(retries, "LONGEST_WAIT", 0.2)
-    capabilities.forget()
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.2)
+    client.reset_server_states()
 
 
 def ask(url: str, *texts: str, arrived: Callable[[int, Completion], None] | None = None) -> list[Completion]:
@@ -99,7 +99,7 @@ def test_what_may_pass_is_asked_again(act: Act, reason: str, monkeypatch: pytest
     with FaultServer(in_turn(act, act, answer("hello"))) as server:
         (found,) = ask(server.url)
     assert (found.text, found.failure, found.usage.attempts) == ("hello", None, 3)
-    monkeypatch.setattr(retries, "patience", lambda: retries.Patience(attempts=2, seconds=0.1))
+    monkeypatch.setattr(retry, "patience", lambda: retry.RetryPolicy(attempts=2, seconds=0.1))
     with FaultServer(lambda _: act) as server:
         (found,) = ask(server.url)
     assert reason in str(found.failure)
@@ -286,12 +286,12 @@ def test_what_is_refused_from_the_first_on_ends_the_run_unless_there_were_answer
     with FaultServer(respond) as server:
         llm = OpenAI(model="m", url=server.url)
         with pytest.raises(ModelError, match="the last 20 conversations all failed, so it is no record's fault; the"):
-            calls.complete(llm, odd, Sampling())
-        first = calls.complete(llm, [[Message("user", "good")], *odd], Sampling())
+            gateway.complete(llm, odd, Sampling())
+        first = gateway.complete(llm, [[Message("user", "good")], *odd], Sampling())
         # Another process knows only what the cache holds.
-        capabilities.forget()
+        client.reset_server_states()
         sent = len(server.requests)
-        again = calls.complete(llm, [[Message("user", "good")], *odd], Sampling())
+        again = gateway.complete(llm, [[Message("user", "good")], *odd], Sampling())
     assert len(server.requests) - sent == 30
     assert [answer.failure for answer in again] == [answer.failure for answer in first]
     assert [answer.text for answer in again] == ["hello", *[""] * 30]
@@ -326,7 +326,7 @@ def test_answers_on_their_way_are_taken_in_before_a_fault_is_raised() -> None:
 
 
 def test_an_answer_that_never_comes_does_not_hold_up_a_fault_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "GRACE", 0.1)
+    monkeypatch.setattr(rate_limit, "GRACE", 0.1)
     started = time.monotonic()
     with FaultServer(lambda request: error(401, "no") if request.said == "bad" else SILENT) as server:
         with pytest.raises(ModelError, match="answered 401"):

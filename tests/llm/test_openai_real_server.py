@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError
-from metrist.llm import capabilities
+from metrist.llm import client
 from metrist.llm.local import Transformers
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Completion, Message, Sampling
 
 TEMPLATE = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }} {% endfor %}"
 SCHEMA = {"type": "object", "properties": {"grade": {"type": "integer"}}, "required": ["grade"]}
@@ -70,7 +70,7 @@ def _ask(url: str, model: str, sampling: Sampling) -> list[Completion]:
 
 
 def test_a_real_server_answers_and_what_it_cannot_do_is_found_out(served: tuple[str, str]) -> None:
-    capabilities.forget()
+    client.reset_server_states()
     found = _ask(*served, Sampling(max_tokens=12, schema=SCHEMA, logprobs=3))
     assert [completion.failure for completion in found] == [None] * 3
     assert found[0].text == found[2].text != found[1].text

@@ -13,10 +13,10 @@ import pytest
 
 from fault_server import CLOSED, SILENT, Act, FaultServer, Request, answer, cut_off, error, status
 from metrist.errors import ModelError
-from metrist.llm import capabilities, chat_request, credentials, retries
-from metrist.llm.credentials import Credentials
+from metrist.llm import client, http, openai_format, retry
+from metrist.llm.http import Credentials
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Completion, Message, Sampling
 
 KEY = "sk-planted-4711-plum"
 GATE = "gate-planted-0815-pear"
@@ -60,10 +60,10 @@ def planted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
     monkeypatch.setenv("METRIST_LLM_PATIENCE", "1")
     monkeypatch.setenv("METRIST_LLM_TIMEOUT", "1")
-    monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(retries, "LONGEST_WAIT", 0.1)
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.1)
     caplog.set_level(logging.DEBUG)
-    capabilities.forget()
+    client.reset_server_states()
 
 
 def everything_said(url: str, api_version: str | None = None) -> str:
@@ -123,7 +123,7 @@ def test_a_key_is_not_seen_when_the_client_itself_is_at_fault(monkeypatch: pytes
     def broken(*_: object) -> None:
         raise RuntimeError(f"unexpected, with {KEY}")
 
-    monkeypatch.setattr(chat_request, "fields", broken)
+    monkeypatch.setattr(openai_format, "fields", broken)
     said = everything_said("http://127.0.0.1:9/v1")
     assert "asking failed in a way that was not foreseen (RuntimeError: unexpected, with ***)" in said
     assert not seen(said)
@@ -133,7 +133,7 @@ def test_a_key_is_not_seen_when_the_library_complains_of_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A line break in a header makes the library quote the header; the check that forbids it is left out here."""
-    monkeypatch.setattr(credentials, "_check", lambda *_: None)
+    monkeypatch.setattr(http, "_check", lambda *_: None)
     monkeypatch.setenv("PLANTED_KEY", f"{KEY}\r\nX: {KEY}")
     with FaultServer(lambda _: answer("hello")) as server:
         said = everything_said(server.url)

@@ -10,17 +10,17 @@ import pytest
 
 from fault_server import Act, FaultServer, answer, error, status
 from metrist.errors import ModelError
-from metrist.llm import capabilities
-from metrist.llm.catalog import build
+from metrist.llm import client
+from metrist.llm.base import build_llm
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Completion, Message, Sampling
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "llm.md"
 
 
 @pytest.fixture(autouse=True)
 def unknown() -> None:
-    capabilities.forget()
+    client.reset_server_states()
 
 
 def ask(act: Act) -> Completion:
@@ -36,7 +36,7 @@ def test_every_text_on_the_page_can_be_built() -> None:
     whole = [text for text in texts if "=…" not in text]
     assert len(whole) >= 9
     for text in whole:
-        assert str(build(text)) == text
+        assert str(build_llm(text)) == text
 
 
 OPENAI_TOO_LONG = error(

@@ -12,9 +12,9 @@ import pytest
 from fault_server import Act, FaultServer, Mixed, Request, answer, cut_off, error, status, text_answer
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError
-from metrist.llm import calls, capabilities, retries
+from metrist.llm import client, gateway, retry
+from metrist.llm.messages import Completion, Message, Sampling, TokenChoice
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Completion, Message, Sampling, TokenChoice
 from metrist.metrics.errors.tigerscore import TigerScore, prompt_for
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
@@ -27,12 +27,12 @@ NO_ERRORS = "The model-generated output contains 0 errors, with a total score re
 
 @pytest.fixture(autouse=True)
 def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "FIRST_WAIT", 0.01)
-    capabilities.forget()
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.01)
+    client.reset_server_states()
 
 
 def ask(url: str, sampling: Sampling | None = None, **settings: Any) -> list[Completion]:
-    return calls.complete(OpenAI(model="m", url=url, turns="none", **settings), [HELLO], sampling or Sampling())
+    return gateway.complete(OpenAI(model="m", url=url, turns="none", **settings), [HELLO], sampling or Sampling())
 
 
 def answered(act: Act, sampling: Sampling | None = None) -> Completion:
@@ -156,7 +156,7 @@ def test_a_server_without_completions_is_told_as_such(code: int) -> None:
         with pytest.raises(ModelError, match="turns='none' asks its /completions, which not every server has"):
             ask(server.url)
         with pytest.raises(ModelError, match=f"answered {code}") as caught:
-            calls.complete(OpenAI(model="m", url=server.url), [HELLO], Sampling())
+            gateway.complete(OpenAI(model="m", url=server.url), [HELLO], Sampling())
     assert "/completions, which" not in str(caught.value)
 
 
@@ -167,15 +167,15 @@ def test_an_answer_is_kept_apart_from_that_of_a_chat_and_found_again() -> None:
     with FaultServer(respond) as server:
         llms = [OpenAI(model="m", url=server.url, turns=turns) for turns in ("none", "chat")]
         for cached in (False, True):
-            found = [calls.complete(llm, [HELLO], Sampling())[0] for llm in llms]
+            found = [gateway.complete(llm, [HELLO], Sampling())[0] for llm in llms]
             assert [(one.text, one.usage.cached) for one in found] == [("raw", cached), ("chat", cached)]
     assert len(server.requests) == 2
 
 
 def test_cost_is_counted_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prices = '[[price]]\nmodel = "m"\ninput = 1000.0\noutput = 2000.0\nseen = 2026-11-01\n'
-    (tmp_path / "prices.toml").write_text(prices)
-    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "prices.toml"))
+    (tmp_path / "pricing.toml").write_text(prices)
+    monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "pricing.toml"))
     monkeypatch.setenv("METRIST_MAX_COST", "1")
     with FaultServer(lambda _: text_answer("hello")) as server:
         (found,) = ask(server.url, Sampling(max_tokens=10))
@@ -186,12 +186,12 @@ def test_cost_is_counted_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_amid_faults_every_prompt_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.05)
     mixed = Mixed(seed=11)
     with FaultServer(mixed) as server:
         llm = OpenAI(model="m", url=server.url, turns="none")
         said = [(Message("user", f"prompt {n}"),) for n in range(120)]
-        found = calls.complete(llm, said, Sampling())
+        found = gateway.complete(llm, said, Sampling())
     assert [one.text or one.failure for one in found] == [f"answer to prompt {n}" for n in range(120)]
     assert {request.path for request in server.requests} == {"/v1/completions"}
     assert mixed.dealt["500"] > 0

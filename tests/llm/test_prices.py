@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError
-from metrist.llm import calls, counting, prices
-from metrist.llm.base import LLM
-from metrist.llm.catalog import build
+from metrist.llm import gateway, pricing
+from metrist.llm.base import LLM, build_llm
 from metrist.llm.local import Transformers
-from metrist.llm.questions import Question
-from metrist.llm.talk import Message, Sampling
+from metrist.llm.messages import Message, Sampling
 from scripted_llm import Scripted, say
 
 GREEDY = Sampling(max_tokens=100)
@@ -24,7 +22,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`own(text)`: a price file with that content."""
 
     def written(text: str) -> Path:
-        path = tmp_path / "prices.toml"
+        path = tmp_path / "pricing.toml"
         path.write_text(text)
         monkeypatch.setenv("METRIST_PRICES", str(path))
         return path
@@ -33,7 +31,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_shipped_price_has_its_day_its_server_and_sense():
-    shipped = prices._shipped()
+    shipped = pricing._shipped()
     assert len(shipped) >= 8
     for price in shipped:
         assert price.host
@@ -42,26 +40,26 @@ def test_every_shipped_price_has_its_day_its_server_and_sense():
     assert len({(price.host, price.model) for price in shipped}) == len(shipped)
 
 
-def known(llm: LLM) -> prices.Price:
-    price = prices.price_of(llm)
+def known(llm: LLM) -> pricing.Price:
+    price = pricing.find_price(llm)
     assert price is not None
     return price
 
 
 def test_a_price_is_found_by_model_and_server_with_dated_versions():
-    mini = prices.price_of(build("openai(model='gpt-4o-mini')"))
+    mini = pricing.find_price(build_llm("openai(model='gpt-4o-mini')"))
     assert mini is not None
     assert (mini.input, mini.output) == (0.15, 0.60)
-    assert prices.price_of(build("openai(model='gpt-4o-mini-2024-07-18')")) == mini
-    assert prices.price_of(build("openai(model='gpt-4o-mini-audio')")) is None
+    assert pricing.find_price(build_llm("openai(model='gpt-4o-mini-2024-07-18')")) == mini
+    assert pricing.find_price(build_llm("openai(model='gpt-4o-mini-audio')")) is None
     # The same name on a server of one's own is another matter.
-    assert prices.price_of(build("openai(model='gpt-4o-mini', url='http://127.0.0.1:8000/v1')")) is None
-    claude = build("openai(model='claude-sonnet-4-20250514', url='https://api.anthropic.com/v1')")
+    assert pricing.find_price(build_llm("openai(model='gpt-4o-mini', url='http://127.0.0.1:8000/v1')")) is None
+    claude = build_llm("openai(model='claude-sonnet-4-20250514', url='https://api.anthropic.com/v1')")
     assert known(claude).output == 15.0
 
 
 def test_a_million_tokens_cost_the_price():
-    price = prices.Price(model="m", input=2.0, output=8.0)
+    price = pricing.Price(model="m", input=2.0, output=8.0)
     assert price.cost(1_000_000, 0) == 2.0
     assert price.cost(500_000, 250_000) == pytest.approx(3.0)
 
@@ -69,7 +67,7 @@ def test_a_million_tokens_cost_the_price():
 def test_the_user_s_prices_come_first_and_take_patterns(own):
     first = "[[price]]\nmodel = 'gpt-4o*'\nhost = '*.openai.com'\ninput = 1\noutput = 2\n"
     own(f"{first}[[price]]\nmodel = '*'\ninput = 0\noutput = 0\n")
-    assert known(build("openai(model='gpt-4o-mini')")).output == 2.0
+    assert known(build_llm("openai(model='gpt-4o-mini')")).output == 2.0
     assert known(Scripted()).output == 0.0
 
 
@@ -85,10 +83,10 @@ def test_a_model_in_this_process_costs_nothing():
 
 
 def test_answers_carry_their_cost_and_none_where_no_price_is_known(own):
-    (unknown,) = calls.complete(Scripted(), say("a"), GREEDY)
+    (unknown,) = gateway.complete(Scripted(), say("a"), GREEDY)
     assert unknown.usage.cost is None
     own("[[price]]\nmodel = 'm'\ninput = 10\noutput = 100\n")
-    (known, failed) = calls.complete(Scripted(), say("b", "fail"), GREEDY)
+    (known, failed) = gateway.complete(Scripted(), say("b", "fail"), GREEDY)
     assert known.usage.cost == pytest.approx((100 * 10 + 50 * 100) / 1e6)
     assert not known.usage.estimated
     assert failed.usage.cost is None
@@ -97,11 +95,11 @@ def test_answers_carry_their_cost_and_none_where_no_price_is_known(own):
 
 def test_tokens_that_the_server_did_not_count_are_estimated_and_marked(own):
     own("[[price]]\nmodel = 'm'\ninput = 10\noutput = 100\n")
-    (answer,) = calls.complete(Scripted(tokens=None), say("a" * 400), GREEDY)
+    (answer,) = gateway.complete(Scripted(tokens=None), say("a" * 400), GREEDY)
     assert answer.usage.estimated
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (104, 100)
     assert answer.usage.cost == pytest.approx((104 * 10 + 100 * 100) / 1e6)
-    assert calls.complete(Scripted(tokens=None), say("a" * 400), GREEDY)[0].usage.estimated
+    assert gateway.complete(Scripted(tokens=None), say("a" * 400), GREEDY)[0].usage.estimated
 
 
 @pytest.mark.parametrize("text", ["plain words", "日本語のテキスト", "🙂" * 20, "half \ud800", "", " \n" * 50])
@@ -110,11 +108,11 @@ def test_no_tokenizer_makes_more_tokens_than_the_bound(text):
 
     import real_models
 
-    question = Question(llm="m", messages=(Message("user", text),), sampling=GREEDY)
+    question = Request(llm="m", messages=(Message("user", text),), sampling=GREEDY)
     tokenizer = AutoTokenizer.from_pretrained(real_models.smollm2())
     clean = text.encode("utf-8", "replace").decode()
-    assert len(tokenizer(clean)["input_ids"]) <= counting.prompt_most(question)
-    assert counting.prompt_about(question) <= counting.prompt_most(question)
+    assert len(tokenizer(clean)["input_ids"]) <= pricing.prompt_most(question)
+    assert pricing.prompt_about(question) <= pricing.prompt_most(question)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +140,10 @@ def test_no_tokenizer_makes_more_tokens_than_the_bound(text):
 def test_a_price_file_that_is_wrong_is_refused_with_its_place(own, content, why):
     path = own(content)
     with pytest.raises(ModelError, match=f"^{path}.*{why}"):
-        prices.price_of(Scripted())
+        pricing.find_price(Scripted())
 
 
 def test_a_price_file_that_is_not_there_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "no.toml"))
     with pytest.raises(ModelError, match=r"METRIST_PRICES names .*no.toml, which cannot be read: No such file"):
-        prices.price_of(Scripted())
+        pricing.find_price(Scripted())

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from metrist.errors import InputError, ModelError
-from metrist.llm import calls
-from metrist.llm.answer_cache import AnswerCache, answer_cache
-from metrist.llm.catalog import build
-from metrist.llm.estimates import TO_COME, estimating
-from metrist.llm.exchange import merge, read_answers, write_answers
-from metrist.llm.replay import Replay
-from metrist.llm.talk import Completion, Message, Sampling, TokenChoice, Usage
+from metrist.llm import gateway
+from metrist.llm.base import build_llm
+from metrist.llm.budget import PLACEHOLDER, estimate_calls
+from metrist.llm.cache import AnswerCache, open_cache
+from metrist.llm.messages import Completion, Message, Sampling, TokenChoice, Usage
+from metrist.llm.replay import Replay, import_answers, read_answers, write_answers
 from scripted_llm import Scripted, asked, say
 
 GREEDY = Sampling(max_tokens=100, stop=("END",), schema={"type": "object"})
@@ -27,9 +26,9 @@ GREEDY = Sampling(max_tokens=100, stop=("END",), schema={"type": "object"})
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Answers of one LLM to a, b and c."""
-    calls.complete(Scripted(), say("a", "b", "c"), GREEDY)
+    gateway.complete(Scripted(), say("a", "b", "c"), GREEDY)
     path = tmp_path / "answers.jsonl"
-    assert write_answers(answer_cache().each(), path) == 3
+    assert write_answers(open_cache().each(), path) == 3
     return path
 
 
@@ -62,10 +61,10 @@ def test_a_line_says_what_was_asked_of_whom_how_and_when(file):
 @pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
 def test_what_is_written_is_read_back(tmp_path, name):
     asked_of = [Message("system", "ä 日本 \ud800"), Message("user", "two\nlines\u2028three")]
-    calls.complete(Scripted(), [asked_of], GREEDY)
+    gateway.complete(Scripted(), [asked_of], GREEDY)
     path = tmp_path / name
-    write_answers(answer_cache().each(), path)
-    (written,), (kept,) = list(read_answers(path)), list(answer_cache().each())
+    write_answers(open_cache().each(), path)
+    (written,), (kept,) = list(read_answers(path)), list(open_cache().each())
     assert written.question == kept.question
     assert written.question.key == kept.question.key
     assert written.answer == kept.answer
@@ -77,19 +76,19 @@ def test_what_is_written_is_read_back(tmp_path, name):
 
 def test_importing_merges_and_what_was_there_stays(file, tmp_path):
     other = AnswerCache(tmp_path / "other")
-    assert merge(other, file) == (3, 3)
-    assert merge(other, file) == (3, 0)
+    assert import_answers(other, file) == (3, 3)
+    assert import_answers(other, file) == (3, 0)
     lines = file.read_text().replace('"A"', '"changed"').splitlines()
     file.write_text("\n".join([*lines[:1], "", lines[0].replace('"a"', '"new"'), ""]))
-    assert merge(other, file) == (2, 1)
+    assert import_answers(other, file) == (2, 1)
     assert sorted(kept.answer.text for kept in other.each()) == ["A", "B", "C", "changed"]
 
 
 def test_an_imported_answer_is_not_asked_for(file, monkeypatch, tmp_path):
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path / "other"))
-    merge(answer_cache(), file)
+    import_answers(open_cache(), file)
     log = tmp_path / "asked.txt"
-    assert calls.complete(Scripted(log=str(log)), say("c", "a"), GREEDY)[0].text == "C"
+    assert gateway.complete(Scripted(log=str(log)), say("c", "a"), GREEDY)[0].text == "C"
     assert asked(log) == []
 
 
@@ -107,7 +106,7 @@ def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merge
         out.write(line + "\n")
     other = AnswerCache(tmp_path / "other")
     with pytest.raises(InputError, match=rf"^{file}:4: {why}"):
-        merge(other, file)
+        import_answers(other, file)
     assert not other.begun
 
 
@@ -155,15 +154,15 @@ def test_files_that_cannot_be_read_are_told(tmp_path):
 
 
 def test_replay_answers_what_was_recorded_and_fails_on_the_rest(file):
-    llm = build(f"replay(file={str(file)!r})")
-    answers = calls.complete(llm, say("c", "unheard", "a"), GREEDY)
+    llm = build_llm(f"replay(file={str(file)!r})")
+    answers = gateway.complete(llm, say("c", "unheard", "a"), GREEDY)
     assert [answer.text for answer in answers] == ["C", "", "A"]
     assert answers[1].failure == (
         f"{file} holds no answer to this question: its words are in no question of the file, so that the prompt, the "
         "rubric or the record differs"
     )
     assert answers[0].usage == Usage(prompt_tokens=100, completion_tokens=50, cost=0.0, attempts=0, cached=True)
-    (other,) = calls.complete(llm, say("a"), Sampling(max_tokens=50, schema={"type": "array"}))
+    (other,) = gateway.complete(llm, say("a"), Sampling(max_tokens=50, schema={"type": "array"}))
     assert other.failure == (
         f"{file} holds no answer to this question, but to the same words asked with max_tokens 100 and not 50, "
         "stop ('END',) and not (), another schema"
@@ -173,9 +172,9 @@ def test_replay_answers_what_was_recorded_and_fails_on_the_rest(file):
 def test_a_schema_in_another_order_is_another_schema(tmp_path):
     there: dict[str, Any] = {"properties": {"a": {}, "b": {}}}
     here: dict[str, Any] = {"properties": {"b": {}, "a": {}}}
-    calls.complete(Scripted(), say("a"), Sampling(schema=there))
+    gateway.complete(Scripted(), say("a"), Sampling(schema=there))
     write_answers(answer_cache().each(), tmp_path / "one.jsonl")
-    (found,) = calls.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), Sampling(schema=here))
+    (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), Sampling(schema=here))
     assert (found.failure or "").endswith("but to the same words asked with another schema")
 
 
@@ -183,14 +182,14 @@ def test_an_answer_without_words_is_replayed_as_such(tmp_path, file):
     (kept, *_) = read_answers(file)
     object.__setattr__(kept, "answer", Completion(failure="all of max_tokens was used", finish="length"))
     write_answers([kept], tmp_path / "one.jsonl")
-    (found,) = calls.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
+    (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
     assert (found.failure, found.finish) == ("all of max_tokens was used", "length")
 
 
 def test_a_dry_run_counts_what_the_file_holds(file):
-    with estimating() as found:
-        answers = calls.complete(Replay(file=str(file)), say("a", "unheard", "c"), GREEDY)
-    assert [answer.text for answer in answers] == ["A", TO_COME, "C"]
+    with estimate_calls() as found:
+        answers = gateway.complete(Replay(file=str(file)), say("a", "unheard", "c"), GREEDY)
+    assert [answer.text for answer in answers] == ["A", PLACEHOLDER, "C"]
     (counted,) = found.by_llm.values()
     assert (counted.calls, counted.answered) == (3, 2)
 
@@ -200,7 +199,7 @@ def test_an_imported_answer_without_the_probabilities_asked_for_is_left_out(tmp_
     object.__setattr__(kept.question, "sampling", replace(kept.question.sampling, logprobs=2))
     write_answers([kept, *rest], file)
     other = AnswerCache(tmp_path / "other")
-    assert merge(other, file) == (3, 2)
+    assert import_answers(other, file) == (3, 2)
     assert sorted(one.answer.text for one in other.each()) == ["B", "C"]
 
 
@@ -208,33 +207,33 @@ def test_replay_gives_whole_answers(tmp_path):
     answer = Completion(
         text="x", finish="length", structured=True, tokens=(TokenChoice("x", -0.5, (("x", -0.5), ("y", -1.0))),)
     )
-    calls.complete(Scripted(), say("a"), GREEDY)
-    (kept,) = answer_cache().each()
+    gateway.complete(Scripted(), say("a"), GREEDY)
+    (kept,) = open_cache().each()
     object.__setattr__(kept, "answer", answer)
     write_answers([kept], tmp_path / "one.jsonl")
-    (found,) = calls.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
+    (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
     assert (found.text, found.finish, found.structured, found.tokens) == ("x", "length", True, answer.tokens)
 
 
 def test_replay_prints_itself_and_names_what_it_holds(file):
     llm = Replay(file=str(file))
     assert str(llm) == f"replay(file={str(file)!r})"
-    assert build(str(llm)) == llm
+    assert build_llm(str(llm)) == llm
     before = llm.facts()["answers"]
     file.write_text(file.read_text().replace('"A"', '"B"'))
     assert llm.facts()["answers"] != before
 
 
 def test_a_file_with_answers_of_several_llms_wants_to_know_which(file):
-    calls.complete(Scripted(model="other"), say("a"), GREEDY)
-    write_answers(answer_cache().each(), file)
+    gateway.complete(Scripted(model="other"), say("a"), GREEDY)
+    write_answers(open_cache().each(), file)
     with pytest.raises(ModelError, match=r"holds answers of 2 LLMs \(scripted, scripted\(model='other'\)\): say which"):
         Replay(file=str(file)).facts()
-    (missed,) = calls.complete(Replay(file=str(file), of="scripted(model='other')"), say("b"), GREEDY)
+    (missed,) = gateway.complete(Replay(file=str(file), of="scripted(model='other')"), say("b"), GREEDY)
     assert missed.failure == (
         f"{file} holds no answer to this question, but scripted was asked it: of='…' says whose answers count"
     )
-    assert calls.complete(Replay(file=str(file), of="scripted"), say("b"), GREEDY)[0].text == "B"
+    assert gateway.complete(Replay(file=str(file), of="scripted"), say("b"), GREEDY)[0].text == "B"
     with pytest.raises(
         ModelError, match=r"holds no answers of scriptd; did you mean 'scripted'\? \(it has those of scr"
     ):
@@ -242,8 +241,8 @@ def test_a_file_with_answers_of_several_llms_wants_to_know_which(file):
 
 
 def test_answers_of_two_models_of_one_text_are_not_mixed(file):
-    calls.complete(Scripted(weights="w2"), say("b", "d"), GREEDY)
-    write_answers(answer_cache().each(), file)
+    gateway.complete(Scripted(weights="w2"), say("b", "d"), GREEDY)
+    write_answers(open_cache().each(), file)
     with pytest.raises(
         ModelError,
         match=r"holds answers of 2 models that are all called scripted: say which by fact='…', one of 'weights=w1', "
@@ -253,14 +252,14 @@ def test_answers_of_two_models_of_one_text_are_not_mixed(file):
     with pytest.raises(ModelError, match=r"no answers of scripted with weights=w; did you mean 'weights=w[12]"):
         Replay(file=str(file), fact="weights=w").facts()
     first, second = (Replay(file=str(file), fact=f"weights=w{n}") for n in (1, 2))
-    assert [answer.text for answer in calls.complete(first, say("b", "d"), GREEDY)] == ["B", ""]
-    assert [answer.text for answer in calls.complete(second, say("a", "d"), GREEDY)] == ["", "D"]
-    assert build(str(second)) == second
+    assert [answer.text for answer in gateway.complete(first, say("b", "d"), GREEDY)] == ["B", ""]
+    assert [answer.text for answer in gateway.complete(second, say("a", "d"), GREEDY)] == ["", "D"]
+    assert build_llm(str(second)) == second
 
 
 def test_a_file_that_is_missing_or_empty_is_told(tmp_path):
     with pytest.raises(ModelError, match=r"no.jsonl cannot be replayed: No such file or directory; wanted a file that"):
-        calls.complete(Replay(file=str(tmp_path / "no.jsonl")), say("a"), GREEDY)
+        gateway.complete(Replay(file=str(tmp_path / "no.jsonl")), say("a"), GREEDY)
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(ModelError, match=r"empty.jsonl holds no answers; `metrist answers export` writes them"):
-        calls.complete(Replay(file=str(tmp_path / "empty.jsonl")), say("a"), GREEDY)
+        gateway.complete(Replay(file=str(tmp_path / "empty.jsonl")), say("a"), GREEDY)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError, RunError
-from metrist.llm import calls, spending
-from metrist.llm.answer_cache import AnswerCache, answer_cache
-from metrist.llm.options import RUN
-from metrist.llm.spending import Account
-from metrist.llm.talk import Sampling
+from metrist.llm import budget, gateway
+from metrist.llm.budget import Budget
+from metrist.llm.cache import AnswerCache, open_cache
+from metrist.llm.messages import Sampling
+from metrist.llm.rate_limit import RUN
 from metrist.run.surroundings import surroundings
 from scripted_llm import Scripted, asked, say
 
@@ -51,12 +51,12 @@ def test_a_run_stops_before_what_could_pass_the_limit(log, monkeypatch):
     )
     letters = [chr(97 + n) for n in range(20)]
     with pytest.raises(ModelError, match=wanted):
-        calls.complete(cheap(log), say(*letters), GREEDY)
+        gateway.complete(cheap(log), say(*letters), GREEDY)
     assert asked(log) == letters[:9]
     assert 9 * 0.3 + WORST > 4 >= 8 * 0.3 + WORST
     monkeypatch.setenv("METRIST_MAX_COST", "20")
     monkeypatch.setenv(RUN, "a second run")
-    answers = calls.complete(cheap(log), say(*letters), GREEDY)
+    answers = gateway.complete(cheap(log), say(*letters), GREEDY)
     assert asked(log) == letters
     assert sum(answer.usage.cost or 0.0 for answer in answers) == pytest.approx(11 * 0.3)
 
@@ -68,16 +68,16 @@ def test_within_the_limit_all_is_sent_at_once(log, monkeypatch):
     monkeypatch.setattr(
         Scripted, "complete", lambda self, some, *rest: (batches.append(len(some)), complete(self, some, *rest))[1]
     )
-    calls.complete(cheap(log), say("a", "b", "c"), GREEDY)
+    gateway.complete(cheap(log), say("a", "b", "c"), GREEDY)
     assert batches == [3]
 
 
 def test_answered_questions_are_free_even_with_nothing_left(log, monkeypatch):
-    calls.complete(cheap(log), say("a"), GREEDY)
+    gateway.complete(cheap(log), say("a"), GREEDY)
     monkeypatch.setenv("METRIST_MAX_COST", "0")
-    assert calls.complete(cheap(log), say("a"), GREEDY)[0].text == "A"
+    assert gateway.complete(cheap(log), say("a"), GREEDY)[0].text == "A"
     with pytest.raises(ModelError, match=r"the limit of \$0 on .* \$0\.0000 are spent; .* 1 or more are left"):
-        calls.complete(cheap(log), say("b"), GREEDY)
+        gateway.complete(cheap(log), say("b"), GREEDY)
     assert asked(log) == ["a"]
 
 
@@ -89,7 +89,7 @@ def test_without_a_price_a_limit_is_refused_with_what_to_do(log, monkeypatch):
         r"its price into a file and name that by METRIST_PRICES: \[\[price\]\] model = 'nobody/knows' input = 0\.5"
     )
     with pytest.raises(ModelError, match=wanted):
-        calls.complete(llm, say("a"), GREEDY)
+        gateway.complete(llm, say("a"), GREEDY)
     assert asked(log) == []
 
 
@@ -99,13 +99,13 @@ def test_a_limit_that_is_no_amount_is_refused(monkeypatch, text):
     with pytest.raises(
         ModelError, match=rf"METRIST_MAX_COST must be an amount in US dollars such as 2.50, got '{text}'"
     ):
-        calls.complete(Scripted(), say("a"), GREEDY)
+        gateway.complete(Scripted(), say("a"), GREEDY)
 
 
 def test_a_failure_without_a_word_about_its_tokens_counts_in_full(log, monkeypatch):
     monkeypatch.setenv("METRIST_MAX_COST", "10")
-    calls.complete(cheap(log), say("fail", "a"), GREEDY)
-    standing = Account(answer_cache(), 10).standing()
+    gateway.complete(cheap(log), say("fail", "a"), GREEDY)
+    standing = Budget(open_cache(), 10).standing()
     assert standing.paid == pytest.approx(0.3 + (4 + 32 + 100) / 100)
     assert standing.reserved == pytest.approx(0, abs=1e-9)
 
@@ -114,7 +114,7 @@ def test_each_run_has_a_limit_of_its_own(log, monkeypatch):
     monkeypatch.delenv(RUN)
     for letter in "abc":
         with surroundings(max_cost=WORST):
-            calls.complete(cheap(log), say(letter), GREEDY)
+            gateway.complete(cheap(log), say(letter), GREEDY)
             run = os.environ[RUN]
             with surroundings(device="cpu"):
                 assert os.environ[RUN] == run
@@ -125,9 +125,9 @@ def test_each_run_has_a_limit_of_its_own(log, monkeypatch):
 def test_a_process_that_no_run_was_announced_to_has_one_account(log, monkeypatch):
     monkeypatch.delenv(RUN)
     monkeypatch.setenv("METRIST_MAX_COST", "1.5")
-    calls.complete(cheap(log), say("a"), GREEDY)
+    gateway.complete(cheap(log), say("a"), GREEDY)
     with pytest.raises(ModelError, match=r"\$0\.3000 are spent"):
-        calls.complete(cheap(log), say("b"), GREEDY)
+        gateway.complete(cheap(log), say("b"), GREEDY)
 
 
 SPENDER = """
@@ -135,7 +135,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from metrist.errors import ModelError, RunError
 from metrist.llm import calls
-from metrist.llm.talk import Sampling
+from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
 llm = Scripted(log=sys.argv[2], tokens=(20, 10))
 try:
@@ -163,10 +163,10 @@ def test_three_processes_of_a_run_share_one_limit(log, monkeypatch):
 def test_what_a_dead_process_had_reserved_stays_so_and_is_not_waited_for(tmp_path):
     died = subprocess.Popen([sys.executable, "-c", ""])
     died.wait()
-    account = Account(AnswerCache(tmp_path), 10.0)
+    account = Budget(AnswerCache(tmp_path), 10.0)
     account._process = account._process.replace(str(os.getpid()), str(died.pid))
     assert account.admit([4.0, 4.0, 4.0]) == 2
-    other = Account(AnswerCache(tmp_path), 10.0)
+    other = Budget(AnswerCache(tmp_path), 10.0)
     with pytest.raises(
         ModelError, match=r"\$0\.0000 are spent, and \$8\.0000 for questions without an answer; the next"
     ):
@@ -175,10 +175,10 @@ def test_what_a_dead_process_had_reserved_stays_so_and_is_not_waited_for(tmp_pat
 
 
 def test_a_process_of_another_machine_is_waited_for_until_it_is_silent():
-    assert spending._lives("elsewhere:1", time.time() - 10)
-    assert not spending._lives("elsewhere:1", time.time() - 1000)
-    assert spending._lives(f"{os.uname().nodename}:{os.getpid()}", 0.0)
-    assert spending._lives(f"{os.uname().nodename}:1", 0.0)
+    assert budget._lives("elsewhere:1", time.time() - 10)
+    assert not budget._lives("elsewhere:1", time.time() - 1000)
+    assert budget._lives(f"{os.uname().nodename}:{os.getpid()}", 0.0)
+    assert budget._lives(f"{os.uname().nodename}:1", 0.0)
 
 
 def test_amounts_and_limits_that_cannot_be_are_refused():

@@ -13,9 +13,9 @@ import pytest
 
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError
-from metrist.llm import calls, vllm
-from metrist.llm.catalog import build
-from metrist.llm.talk import Message, Sampling, TokenChoice
+from metrist.llm import gateway, local
+from metrist.llm.base import build_llm
+from metrist.llm.messages import Message, Sampling, TokenChoice
 from metrist.metrics.errors.tigerscore import prompt_for
 from metrist.metrics.registry import build as build_metric
 from metrist.metrics.shard import Shard
@@ -94,7 +94,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[Engine]:
     params.StructuredOutputsParams = ForSchemas
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setitem(sys.modules, "vllm.sampling_params", params)
-    vllm._engine.cache_clear()
+    local._engine.cache_clear()
     return made
 
 
@@ -104,15 +104,15 @@ def folder(tiny: Any) -> Path:
 
 
 def test_its_text_reads_back():
-    llm = vllm.VLLM(model="org/name", dtype="bfloat16", max_model_len=4096)
+    llm = local.VLLM(model="org/name", dtype="bfloat16", max_model_len=4096)
     assert str(llm) == "vllm(model='org/name', dtype='bfloat16', max_model_len=4096)"
-    assert build(str(llm)) == llm
+    assert build_llm(str(llm)) == llm
 
 
 def test_conversations_go_in_together_and_answers_come_out_in_order(engine, folder):
-    llm = vllm.VLLM(model=str(folder))
+    llm = local.VLLM(model=str(folder))
     talk = [[Message("system", "be kind"), Message("user", "one two three")], *say("four")]
-    answers = calls.complete(llm, talk, Sampling(max_tokens=2, stop=("x",)))
+    answers = gateway.complete(llm, talk, Sampling(max_tokens=2, stop=("x",)))
     assert [(one.text, one.finish) for one in answers] == [("one two", "length"), ("four", "stop")]
     assert (answers[0].usage.prompt_tokens, answers[0].usage.completion_tokens, answers[0].usage.cost) == (3, 2, 0)
     ((messages, params),) = engine.calls
@@ -123,10 +123,10 @@ def test_conversations_go_in_together_and_answers_come_out_in_order(engine, fold
 
 
 def test_without_turns_the_words_go_in_as_they_are(engine, folder):
-    llm = vllm.VLLM(model=str(folder), turns="none")
-    assert build(str(llm)) == llm
+    llm = local.VLLM(model=str(folder), turns="none")
+    assert build_llm(str(llm)) == llm
     talk = [[Message("system", "be kind"), Message("user", "one two")], *say("three")]
-    answers = calls.complete(llm, talk, Sampling(max_tokens=3, logprobs=1))
+    answers = gateway.complete(llm, talk, Sampling(max_tokens=3, logprobs=1))
     assert engine.prompts == [["be kind\n\none two", "three"]]
     assert engine.calls == []
     assert [(one.text, one.finish) for one in answers] == [("be kind one", "length"), ("three", "stop")]
@@ -135,14 +135,14 @@ def test_without_turns_the_words_go_in_as_they_are(engine, folder):
 
 
 def test_without_turns_a_question_is_another_one_but_the_model_the_same(engine, folder):
-    raw, chat = vllm.VLLM(model=str(folder), turns="none"), vllm.VLLM(model=str(folder))
+    raw, chat = local.VLLM(model=str(folder), turns="none"), local.VLLM(model=str(folder))
     for llm in (raw, chat, raw, chat):
-        calls.complete(llm, say("one"), Sampling())
+        gateway.complete(llm, say("one"), Sampling())
     assert (len(engine.prompts), len(engine.calls), len(engine.made)) == (1, 1, 1)
 
 
 def test_without_turns_a_prompt_that_is_too_long_fails_alone(engine, folder):
-    answers = calls.complete(vllm.VLLM(model=str(folder), turns="none"), say("a", "b" * 200, "c"), Sampling())
+    answers = gateway.complete(local.VLLM(model=str(folder), turns="none"), say("a", "b" * 200, "c"), Sampling())
     assert [answer.text for answer in answers] == ["a", "", "c"]
     assert (answers[1].failure or "").startswith(
         "vLLM refused the conversation: The decoder prompt (length 999) is longer"
@@ -153,7 +153,7 @@ def test_without_turns_a_prompt_that_is_too_long_fails_alone(engine, folder):
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("turns", ["chat", "none"])
 def test_marks_of_turns_in_a_text_are_broken_up(folder, turns):
-    (answer,) = calls.complete(vllm.VLLM(model=str(folder), turns=turns), say("good</s><s>bad"), Sampling())
+    (answer,) = gateway.complete(local.VLLM(model=str(folder), turns=turns), say("good</s><s>bad"), Sampling())
     assert answer.text == "good< /s>< s>bad"
 
 
@@ -176,15 +176,15 @@ def _no_errors(_engine: Engine, _text: str, _given: dict[str, Any]) -> Any:
 
 
 def test_the_model_is_loaded_once_and_repeated_draws_have_seeds_of_their_own(engine, folder):
-    llm = vllm.VLLM(model=str(folder))
+    llm = local.VLLM(model=str(folder))
     for sample in range(3):
-        calls.complete(llm, say("a"), Sampling(temperature=1.0, seed=7, sample=sample))
+        gateway.complete(llm, say("a"), Sampling(temperature=1.0, seed=7, sample=sample))
     assert [params.given["seed"] for _, params in engine.calls] == [7, 8, 9]
     assert len(engine.made) == 1
 
 
 def test_logprobs_are_the_alternatives_likeliest_first(engine, folder):
-    (answer,) = calls.complete(vllm.VLLM(model=str(folder)), say("yes"), Sampling(logprobs=1))
+    (answer,) = gateway.complete(local.VLLM(model=str(folder)), say("yes"), Sampling(logprobs=1))
     assert answer.tokens == (TokenChoice("yes", -0.5, (("other", -0.25), ("yes", -0.5))),)
     assert engine.calls[0][1].given["logprobs"] == 1
 
@@ -199,7 +199,7 @@ def test_a_schema_is_given_as_the_version_takes_it(engine, folder, monkeypatch, 
         setattr(module, name, ForSchemas)
     monkeypatch.setitem(sys.modules, "vllm.sampling_params", module)
     schema = {"type": "object"}
-    (answer,) = calls.complete(vllm.VLLM(model=str(folder)), say("{}"), Sampling(schema=schema))
+    (answer,) = gateway.complete(local.VLLM(model=str(folder)), say("{}"), Sampling(schema=schema))
     assert answer.structured is (name is not None)
     given = engine.calls[0][1].given
     assert {key for key in given if key in ("structured_outputs", "guided_decoding")} == (
@@ -210,7 +210,7 @@ def test_a_schema_is_given_as_the_version_takes_it(engine, folder, monkeypatch, 
 
 
 def test_a_conversation_that_is_too_long_fails_alone(engine, folder):
-    answers = calls.complete(vllm.VLLM(model=str(folder)), say("a", "b" * 200, "c"), Sampling())
+    answers = gateway.complete(local.VLLM(model=str(folder)), say("a", "b" * 200, "c"), Sampling())
     assert [answer.text for answer in answers] == ["a", "", "c"]
     assert (answers[1].failure or "").startswith(
         "vLLM refused the conversation: The decoder prompt (length 999) is longer"
@@ -220,7 +220,7 @@ def test_a_conversation_that_is_too_long_fails_alone(engine, folder):
 
 def test_many_conversations_are_handed_over_in_parts_and_kept_in_between(engine, folder):
     arrived = []
-    llm = vllm.VLLM(model=str(folder))
+    llm = local.VLLM(model=str(folder))
     llm.complete(say(*(f"w{n}" for n in range(300))), Sampling(), lambda n, answer: arrived.append((n, answer.text)))
     assert arrived == [(n, f"w{n}") for n in range(300)]
     assert [len(messages) for messages, _ in engine.calls] == [256, 44]
@@ -228,7 +228,7 @@ def test_many_conversations_are_handed_over_in_parts_and_kept_in_between(engine,
 
 @pytest.mark.usefixtures("engine")
 def test_facts_name_the_weights_and_the_version(folder):
-    facts = vllm.VLLM(model=str(folder)).facts()
+    facts = local.VLLM(model=str(folder)).facts()
     assert facts["vllm"] == "0.11.0"
     assert len(facts["weights"]) == 12
 
@@ -238,13 +238,13 @@ def test_all_cards_are_used_where_the_device_says_so(engine, folder, monkeypatch
 
     monkeypatch.setenv("METRIST_DEVICE", "map")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    calls.complete(vllm.VLLM(model=str(folder)), say("a"), Sampling())
+    gateway.complete(local.VLLM(model=str(folder)), say("a"), Sampling())
     assert engine.made[0]["tensor_parallel_size"] == 4
 
 
 def test_a_model_that_vllm_cannot_load_is_told_in_a_line(engine):
     with pytest.raises(ModelError, match=r"^vLLM cannot load some/broken: no CUDA device$"):
-        vllm.VLLM(model="some/broken").complete(say("a"), Sampling(), lambda *_: None)
+        local.VLLM(model="some/broken").complete(say("a"), Sampling(), lambda *_: None)
     assert engine.made == []
 
 
@@ -253,4 +253,4 @@ def test_without_vllm_it_says_what_to_do(monkeypatch, folder):
     with pytest.raises(
         ModelError, match=r"vllm is not installed here .*: pip install vllm, or reach a vLLM server by op"
     ):
-        calls.complete(vllm.VLLM(model=str(folder)), say("a"), Sampling())
+        gateway.complete(local.VLLM(model=str(folder)), say("a"), Sampling())

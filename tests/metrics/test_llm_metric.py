@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fake_llm import FakeLLM
-from metrist.llm.talk import Completion, Message, Sampling, Usage
+from metrist.llm.messages import Completion, Message, Sampling, Usage
 from metrist.metrics.llm_metric import (
     NOT_ASKED,
     Judging,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError
-from metrist.llm import calls
-from metrist.llm.answer_cache import AnswerCache
-from metrist.llm.talk import Sampling
+from metrist.llm import gateway
+from metrist.llm.cache import AnswerCache
+from metrist.llm.messages import Sampling
 from metrist.models.sqlite_store import SqliteFile
 from scripted_llm import Scripted, say
 
@@ -19,7 +19,7 @@ from scripted_llm import Scripted, say
 def unwritable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a cache with two answers, of which SQLite says what it says of a file that may not be written."""
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path))
-    calls.complete(Scripted(), say("one", "two"), Sampling())
+    gateway.complete(Scripted(), say("one", "two"), Sampling())
     prepare = SqliteFile._prepare
 
     def forbidden(self: SqliteFile, connection: sqlite3.Connection) -> None:
@@ -49,7 +49,7 @@ def test_what_would_change_such_a_file_says_what_is_wrong(unwritable: Path) -> N
 
 def test_a_run_whose_answers_are_all_there_needs_no_more(unwritable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_CACHE", str(unwritable / "."))
-    assert [answer.text for answer in calls.complete(Scripted(), say("two"), Sampling())] == ["TWO"]
+    assert [answer.text for answer in gateway.complete(Scripted(), say("two"), Sampling())] == ["TWO"]
 
 
 def test_a_file_with_a_journal_is_not_read_as_if_nobody_changed_it(

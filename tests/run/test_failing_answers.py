@@ -14,7 +14,7 @@ import pytest
 import metrist
 from fault_server import Act, FaultServer, Request, answer, error
 from metrist.errors import RunError
-from metrist.llm import capabilities
+from metrist.llm import client
 from metrist.run.loading import export
 from metrist.run.results import NothingScored
 
@@ -40,7 +40,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, FaultServer, str]]:
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
-    capabilities.forget()
+    client.reset_server_states()
     acts = Server()
     with FaultServer(acts) as served:
         yield acts, served, f"judge(llm=openai(model='m', url='{served.url}'))"
@@ -97,7 +97,7 @@ class Flaky:
 def flaky(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Flaky, FaultServer]]:
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
-    capabilities.forget()
+    client.reset_server_states()
     acts = Flaky()
     with FaultServer(acts) as served:
         yield acts, served

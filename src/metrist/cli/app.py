@@ -98,7 +98,7 @@ def main() -> None:
 
 def _interrupted() -> str:
     """What is to be said of an end by Ctrl-C; a run that asked no LLM has not even loaded what counts answers."""
-    watching = sys.modules.get("metrist.llm.watching")
+    watching = sys.modules.get("metrist.llm.base")
     kept = watching.kept() if watching else 0
     if not kept:
         return "interrupted"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from metrist.llm.estimates import Asked, Estimate
+from metrist.llm.budget import Estimate, LLMEstimate
 from metrist.report.cells import Count
 from metrist.report.tables import Column, Table
 
@@ -36,7 +36,7 @@ def estimate_table(estimate: Estimate) -> Table:
     )
 
 
-def _row(asked: Asked) -> list[object]:
+def _row(asked: LLMEstimate) -> list[object]:
     counts = (asked.calls, asked.answered, asked.prompt_tokens, asked.most_completion_tokens)
     return [asked.llm, *map(Count, counts), Dollars(asked.least_cost), Dollars(asked.most_cost)]
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from metrist.cli.output import remark
-from metrist.llm.watching import watching
+from metrist.llm.base import watch
 
 if TYPE_CHECKING:
     from metrist.run.pipeline import Progress
@@ -25,7 +25,7 @@ _QUIET = 10.0
 def progress_bar(title: str) -> Iterator[Progress | None]:
     """A callback that draws how far a run has come; None where nobody watches."""
     if not sys.stderr.isatty():
-        with watching(AnswerWatch()):
+        with watch(AnswerWatch()):
             yield None
         return
     from rich.console import Console
@@ -46,7 +46,7 @@ def progress_bar(title: str) -> Iterator[Progress | None]:
             return "; ".join(filter(None, (records, answers.said)))
 
         answers = AnswerWatch(lambda: bar.update(task, far=both()))
-        with watching(answers):
+        with watch(answers):
             yield draw
 
 

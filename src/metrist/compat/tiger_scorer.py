@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from metrist.errors import ModelError, RunError
-from metrist.llm import catalog
+from metrist.llm import base
 from metrist.llm.base import LLM
-from metrist.llm.talk import Completion, Conversation, Message, Sampling
+from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.metrics.errors import tigerscore
 from metrist.metrics.errors.answers import ErrorAnswer
 from metrist.metrics.errors.tigerscore import prompt_for
@@ -83,7 +83,7 @@ class TIGERScorer:
         self.use_vllm = use_vllm
         self.use_llamacpp = use_llamacpp
         self.strict_legacy = strict_legacy
-        self._llm = _llm(model_name, quantized, use_vllm, use_llamacpp) if llm is None else catalog.build(llm)
+        self._llm = _llm(model_name, quantized, use_vllm, use_llamacpp) if llm is None else base.build_llm(llm)
 
     def score(
         self,
@@ -154,7 +154,7 @@ def _llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM
             "llm=\"openai(model='tigerscore', url='http://127.0.0.1:8080/v1', turns='none')\""
         )
     if use_vllm:
-        from metrist.llm.vllm import VLLM
+        from metrist.llm.local import VLLM
 
         return VLLM(model=model, dtype="bfloat16", turns="none")
     if quantized:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from metrist.errors import ModelError, RunError
-from metrist.llm.base import LLM
-from metrist.llm.catalog import build
-from metrist.llm.estimates import TO_COME, Estimate, estimating
-from metrist.llm.talk import Conversation, Message, Sampling
+from metrist.llm.base import LLM, build_llm
+from metrist.llm.budget import PLACEHOLDER, Estimate, estimate_calls
+from metrist.llm.messages import Conversation, Message, Sampling
 from metrist.metrics.answer_parsing import objects_in
 from metrist.metrics.errors.aspect_tables import Aspect, AspectTable, find_table, toml_of
 from metrist.metrics.llm_metric import ask
@@ -49,7 +48,7 @@ def draft_aspects(task: str, llm: str | LLM) -> Draft:
     """Ask an LLM for the aspects of a task."""
     if not task.strip():
         raise RunError("say what the task is, such as --task 'Write a product description from a list of features'")
-    asked = build(llm)
+    asked = build_llm(llm)
     talk: Conversation = ()
     talk, first = _ask_for_object(asked, talk, filled(template("aspects_candidates"), task=task, count=str(CANDIDATES)))
     candidates = _names(first, "aspects", "the candidates")
@@ -71,14 +70,14 @@ def draft_aspects(task: str, llm: str | LLM) -> Draft:
 def estimate_aspects(task: str, llm: str | LLM) -> Estimate:
     """What `draft_aspects` would ask. Nothing is sent; what a question quotes of answers to come is counted at its
     longest."""
-    asked, sizes = build(llm), {"fewest": str(FEWEST), "most": str(MOST)}
+    asked, sizes = build_llm(llm), {"fewest": str(FEWEST), "most": str(MOST)}
     questions = [
         filled(template("aspects_candidates"), task=task, count=str(CANDIDATES)),
         filled(template("aspects_choice"), **sizes),
-        filled(template("aspects_definitions"), aspects=TO_COME, count=str(ERRORS)),
+        filled(template("aspects_definitions"), aspects=PLACEHOLDER, count=str(ERRORS)),
     ]
     talk: Conversation = ()
-    with estimating() as found:
+    with estimate_calls() as found:
         for question in questions:
             talk = (*talk, Message("user", question))
             talk = (*talk, Message("assistant", ask(asked, [talk], Sampling(max_tokens=_ROOM))[0].text))

@@ -16,7 +16,7 @@ from metrist.evaluate.compare import Comparison, compare
 from metrist.evaluate.selection import find_metric, opened
 from metrist.io.reader import read_records
 from metrist.io.writer import whole
-from metrist.llm.options import max_cost
+from metrist.llm.rate_limit import max_cost
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.report.tables import Table

@@ -12,8 +12,8 @@ from metrist.errors import MetristError, RunError, SpecError, did_you_mean
 from metrist.evaluate.selection import find_metric
 from metrist.io import Reader, open_rows, read_records
 from metrist.io.reader import check_keywords
-from metrist.llm import catalog as llms
-from metrist.llm.estimates import Estimate
+from metrist.llm import base as llms
+from metrist.llm.budget import Estimate
 from metrist.metrics import registry
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import Calibrated
@@ -90,7 +90,7 @@ def asked_metric(metric: str | Metric | None, llm: str | None) -> Metric:
         return registry.build(spec)
     if "llm" in spec.settings:
         raise SpecError(f"{spec.name} already says its llm: leave out --llm")
-    return registry.build(Spec(spec.name, {"llm": llms.parsed(llm), **spec.settings}))
+    return registry.build(Spec(spec.name, {"llm": llms.parse_llm(llm), **spec.settings}))
 
 
 def _is_run(source: Any) -> bool:

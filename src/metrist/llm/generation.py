@@ -1,12 +1,14 @@
-"""Answers from a causal model, many conversations at a time, none of them minding its neighbours."""
+"""Work that tells how far it has come, as something to iterate over."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -14,14 +16,39 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 from metrist.errors import ModelError
-from metrist.llm import chat
+from metrist.llm import messages
 from metrist.llm.base import Arrived
-from metrist.llm.streaming import as_it_comes
-from metrist.llm.talk import Completion, Conversation, Sampling, TokenChoice, Usage
+from metrist.llm.messages import Completion, Conversation, Sampling, TokenChoice, Usage
 from metrist.models import devices, tokenization, weights
 from metrist.models.batching import Budget, longest_first, run_in_batches
 from metrist.models.devices import Options
 from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
+
+
+def stream_results(work: Callable[[Callable[[str], None]], str]) -> Iterator[str]:
+    """What the work tells while it runs, and last what it gives; texts that repeat the one before are left out. The
+    work runs in a thread of its own; what it raises is raised here."""
+    told: SimpleQueue[str | BaseException | None] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            told.put(work(told.put))
+        except BaseException as fault:
+            told.put(fault)
+        told.put(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    last = None
+    while (found := told.get()) is not None:
+        if isinstance(found, BaseException):
+            raise found
+        if found != last:
+            yield found
+        last = found
+
+
+# Answers from a causal model, many conversations at a time, none of them minding its neighbours.
+
 
 #: A pass that goes on by one token holds little but keys and values: so many times more tokens fit than in scoring.
 _ROOM = 4
@@ -40,20 +67,26 @@ class Generator:
     """A causal model that is loaded, to answer with."""
 
     def __init__(
-        self, *, model: Any, tokenizer: Any, place: devices.Placement, context: int | None, turns: chat.Turns = "chat"
+        self,
+        *,
+        model: Any,
+        tokenizer: Any,
+        place: devices.Placement,
+        context: int | None,
+        turns: messages.Turns = "chat",
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._context = context
         self._turns = turns
-        self._ends_by_itself = turns == "none" or chat.has_template(tokenizer)
+        self._ends_by_itself = turns == "none" or messages.has_chat_template(tokenizer)
         self._budget = Budget(place.tokens * _ROOM)
         self._free = partial(devices.free_memory, place.device)
         self._ends = _ends(model, tokenizer)
         self._heeds_padding = self._found_to_heed_padding(place)
 
     @classmethod
-    def load(cls, options: Options, turns: chat.Turns = "chat") -> Generator:
+    def load(cls, options: Options, turns: messages.Turns = "chat") -> Generator:
         """The model that the options name, on the device that the environment names."""
         found = weights.find_weights(options)
         if found.plain or found.config.get("is_encoder_decoder"):
@@ -83,10 +116,10 @@ class Generator:
         prompt = self._prompt(0, conversation, sampling)
         if prompt.room <= 0:
             raise ModelError(str(self._too_long(prompt).failure))
-        return as_it_comes(lambda told: self._run([prompt], sampling, told)[0].text)
+        return stream_results(lambda told: self._run([prompt], sampling, told)[0].text)
 
     def _prompt(self, number: int, conversation: Conversation, sampling: Sampling) -> _Prompt:
-        ids = chat.prompt_ids(self._tokenizer, conversation, self._turns)
+        ids = messages.encode_prompt(self._tokenizer, conversation, self._turns)
         left = sampling.max_tokens if self._context is None else self._context - len(ids)
         return _Prompt(number, ids, min(sampling.max_tokens, left))
 
@@ -124,7 +157,7 @@ class Generator:
     ) -> list[Completion]:
         began = time.perf_counter()
         inputs, mask = self._padded([one.ids for one in prompts])
-        stops = sampling.stop if self._ends_by_itself else (*sampling.stop, *chat.PLAIN_STOPS)
+        stops = sampling.stop if self._ends_by_itself else (*sampling.stop, *messages.PLAIN_STOPS)
         watch = _Watch(self._tokenizer, inputs.shape[1], stops, told)
         record = _Record(sampling, [_seed(one.ids, sampling) for one in prompts])
         with quiet_transformers(), torch.inference_mode():

@@ -12,15 +12,14 @@ from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
 from metrist.errors import ModelError, SpecError
-from metrist.llm import capabilities, limits, retries
-from metrist.llm.asking import Asker, Stopped
+from metrist.llm import client as capabilities
+from metrist.llm import rate_limit, retry
 from metrist.llm.base import LLM, Arrived
-from metrist.llm.chat import Turns
-from metrist.llm.chat_request import INSTEAD, LENGTHS, OMITTABLE
-from metrist.llm.credentials import Credentials, is_secret_header, is_variable, secret_fields
-from metrist.llm.crowd import Crowd
-from metrist.llm.http_client import HttpClient
-from metrist.llm.talk import Completion, Conversation, Sampling
+from metrist.llm.client import ChatClient, Stopped
+from metrist.llm.http import Credentials, HttpClient, is_secret_header, is_variable, secret_fields
+from metrist.llm.messages import Completion, Conversation, Sampling, Turns
+from metrist.llm.openai_format import INSTEAD, LENGTHS, OMITTABLE
+from metrist.llm.rate_limit import RequestPool
 
 VENDOR = "https://api.openai.com/v1"
 VENDOR_KEY = "OPENAI_API_KEY"
@@ -93,33 +92,33 @@ class OpenAI(LLM):
         """One completion per conversation, in order. `arrived` is called in the caller's own thread."""
         if not conversations:
             return []
-        at_once = min(limits.concurrency(), len(conversations))
+        at_once = min(rate_limit.concurrency(), len(conversations))
         stop = threading.Event()
         asker = self._asker(sampling, at_once, stop)
-        crowd = Crowd(_careful(asker, conversations), at_once, stop, asker.client.close)
+        crowd = RequestPool(_careful(asker, conversations), at_once, stop, asker.client.close)
         return crowd.answer(len(conversations), arrived)
 
     def note_answered_before(self) -> None:
-        capabilities.known(self._address(), self.model).answered_before = True
+        capabilities.server_state(self._address(), self.model).answered_before = True
 
     def _address(self) -> str:
         query = f"?api-version={self.api_version}" if self.api_version else ""
         path = "completions" if self.turns == "none" else "chat/completions"
         return f"{(self.url or VENDOR).rstrip('/')}/{path}{query}"
 
-    def _asker(self, sampling: Sampling, at_once: int, stop: threading.Event) -> Asker:
+    def _asker(self, sampling: Sampling, at_once: int, stop: threading.Event) -> ChatClient:
         secret, base, address = self._credentials(), self.url or VENDOR, self._address()
-        client = HttpClient(address, self._headers(), secret, timeout=limits.timeout(), connections=at_once)
-        return Asker(
+        client = HttpClient(address, self._headers(), secret, timeout=rate_limit.timeout(), connections=at_once)
+        return ChatClient(
             llm=self,
             name=f"the model {self.model!r} at {base}",
             tokens_field=self.max_tokens_field,
             sampling=sampling,
             client=client,
             secret=secret,
-            known=capabilities.known(address, self.model),
-            rates=limits.rates(base),
-            patience=retries.patience(),
+            known=capabilities.server_state(address, self.model),
+            rates=rate_limit.rate_limiter(base),
+            patience=retry.patience(),
             stop=stop,
         )
 
@@ -138,7 +137,9 @@ class OpenAI(LLM):
         return found
 
 
-def _careful(asker: Asker, conversations: Sequence[Conversation]) -> Callable[[int], Completion | ModelError | None]:
+def _careful(
+    asker: ChatClient, conversations: Sequence[Conversation]
+) -> Callable[[int], Completion | ModelError | None]:
     """Asks by number, and raises nothing: a thread that ends by surprise would leave its caller waiting."""
 
     def ask(number: int) -> Completion | ModelError | None:

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metrist.errors import SpecError
-from metrist.llm import calls
+from metrist.llm import gateway
 from metrist.llm.base import LLM
-from metrist.llm.talk import Completion, Conversation, Message, Sampling
+from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.metrics.base import Metric
 from metrist.scores import Failure, FailureKind, Score, Scores
 
@@ -31,7 +31,7 @@ NOT_ASKED = Failure(FailureKind.not_asked, "it was not asked, since an earlier q
 
 @dataclass(frozen=True, kw_only=True)
 class Judging(Metric):
-    """A metric that asks an LLM. The answers come through `metrist.llm.calls`, which keeps each of them."""
+    """A metric that asks an LLM. The answers come through `metrist.llm.gateway`, which keeps each of them."""
 
     extra: ClassVar[str | None] = "llm"
     #: Requests run side by side within one process, which keeps to the limits on their rate and cost.
@@ -74,7 +74,7 @@ class Unreadable(ValueError):
 def ask(llm: LLM, conversations: Sequence[Conversation | None], sampling: Sampling) -> list[Completion]:
     """One completion per conversation, in order; a failed one in each place where there is none to be asked."""
     asked = [i for i, conversation in enumerate(conversations) if conversation is not None]
-    found = calls.complete(llm, [conversations[i] or () for i in asked], sampling) if asked else []
+    found = gateway.complete(llm, [conversations[i] or () for i in asked], sampling) if asked else []
     answers = dict(zip(asked, map(_mark_unanswered, found), strict=True))
     return [answers.get(i) or Completion(failure=NOT_ASKED) for i in range(len(conversations))]
 

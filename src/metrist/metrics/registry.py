@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Union, get_args, get_origin
 
 from metrist.errors import SpecError, did_you_mean
-from metrist.llm import catalog as llm_catalog
+from metrist.llm import base as llm_catalog
 from metrist.llm.base import LLM
 from metrist.metrics.base import Metric
 from metrist.models.devices import Dtype, dtype_problem
@@ -257,7 +257,7 @@ def _within(cls: type, spec: Spec, allow_import: bool, asks: bool) -> dict[str, 
         return build(inner, allow_import=allow_import, asks=asks)
 
     def llm(inner: Spec) -> LLM:
-        made = llm_catalog.build(inner)
+        made = llm_catalog.build_llm(inner)
         if allow_import or (risk := made.risks()) is None:
             return made
         if asks:

@@ -20,7 +20,7 @@ from metrist.errors import NeedsError, RunError
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_apart
-from metrist.llm.estimates import Estimate, estimating
+from metrist.llm.budget import Estimate, estimate_calls
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
@@ -400,7 +400,7 @@ def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: An
     metrics without an LLM are left out."""
     built = [build(metric) for metric in metrics]
     asking = [metric for metric in built if metric.extra == _ASKING]
-    with estimating() as found:
+    with estimate_calls() as found:
         for _, shard in cut(served(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL):
             for metric in asking:
                 score_one(metric, Shard(shard))

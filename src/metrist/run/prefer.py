@@ -14,7 +14,7 @@ from typing import Any, Literal
 from metrist.errors import MetristError, RunError, did_you_mean
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
-from metrist.llm.estimates import Estimate, estimating
+from metrist.llm.budget import Estimate, estimate_calls
 from metrist.metrics.base import Metric
 from metrist.metrics.comparator import TURNED, Comparator, Judgment, comparator
 from metrist.ratings import Choice, Preference
@@ -235,7 +235,7 @@ def estimate_preferences(
     without an LLM are left out."""
     asking = [one for one in _asked(comparators) if one.extra == "llm"]
     paired = pair_up(read_records(records, **reading), pairs, baseline, limit_per_item)
-    with estimating() as found:
+    with estimate_calls() as found:
         for one in asking:
             for chunk in _chunks(paired.pairs):
                 _preferred(one, chunk)

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from metrist.errors import RunError
-from metrist.llm.limits import CONCURRENCY, RPM, TPM
-from metrist.llm.options import MAX_COST, RUN
+from metrist.llm.rate_limit import CONCURRENCY, MAX_COST, RPM, RUN, TPM
 from metrist.models.devices import BATCH_TOKENS, CACHE, DEVICE
 
 _VARIABLES = {"batch_tokens": BATCH_TOKENS, "concurrency": CONCURRENCY, "rpm": RPM, "tpm": TPM}

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from typing import IO, Any
 
 from metrist.errors import MetristError, RunError
-from metrist.llm import limits
+from metrist.llm import rate_limit
 from metrist.metrics.base import Metric
 from metrist.run.tasks import Done, Serial, Task, named
 
@@ -95,14 +95,14 @@ class Processes:
         else:
             # A worker with a model is worth its start: what it waits for is its card, not the reader.
             at_once = size if any(metric.resident for metric in metrics) else min(size, FIRST_WORKERS)
-            share = _Share(self.cards, _threads(metrics, size), limits.shares(size) if _ask(metrics) else {})
+            share = _Share(self.cards, _threads(metrics, size), rate_limit.shares(size) if _ask(metrics) else {})
             crew = _Crew(metrics, at_once, share)
             yield from _in_order(crew, chain(first, coming), size)
 
     def _size(self, metrics: Sequence[Metric]) -> int:
         """Workers at most. A limit on requests that is lower than their number leaves some of them nothing to ask."""
         wanted = self.workers or cores()
-        return min(wanted, limits.most_sharers()) if _ask(metrics) else wanted
+        return min(wanted, rate_limit.most_sharers()) if _ask(metrics) else wanted
 
 
 def cores() -> int:

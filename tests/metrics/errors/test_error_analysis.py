@@ -16,7 +16,7 @@ import pytest
 from fake_llm import FakeLLM
 from injections import attacks
 from metrist.errors import SpecError
-from metrist.llm.talk import Completion, Conversation, Sampling
+from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics import registry
 from metrist.metrics.errors.aspect_tables import (
     Aspect,

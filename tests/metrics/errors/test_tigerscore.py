@@ -12,8 +12,8 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import SpecError
+from metrist.llm.messages import Completion, Conversation, Sampling, Usage
 from metrist.llm.replay import Replay
-from metrist.llm.talk import Completion, Conversation, Sampling, Usage
 from metrist.metrics import registry
 from metrist.metrics.errors import tigerscore
 from metrist.metrics.errors.answers import WrittenError

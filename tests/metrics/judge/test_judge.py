@@ -12,8 +12,8 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
+from metrist.llm.messages import Completion, Conversation, Usage
 from metrist.llm.openai import OpenAI
-from metrist.llm.talk import Completion, Conversation, Usage
 from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.prompt_layout import default_instruction

@@ -12,8 +12,8 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
-from metrist.llm.estimates import estimating
-from metrist.llm.talk import Completion, Conversation, TokenChoice
+from metrist.llm.budget import estimate_calls
+from metrist.llm.messages import Completion, Conversation, TokenChoice
 from metrist.metrics.judge.grades import Expected, expected_grade, spelled
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.rubrics import parse_rubric
@@ -158,7 +158,7 @@ def test_a_server_without_probabilities_is_told_with_what_to_do():
     judge = Judge(llm=FakeLLM(lambda *_: '{"quality": 3}'), rubric="single_answer", method="expectation")
     with pytest.raises(ModelError, match=r"gives no probabilities of tokens, which method='expectation' needs: take a"):
         judge.score(Shard([RECORD]))
-    with estimating():
+    with estimate_calls():
         assert len(judge.score(Shard([RECORD])).failures) == 1
 
 
@@ -184,7 +184,7 @@ MANY = """
 import math, random
 from metrist.metrics.judge.grades import expected_grade
 from metrist.metrics.judge.rubrics import parse_rubric
-from metrist.llm.talk import TokenChoice
+from metrist.llm.messages import TokenChoice
 
 rng = random.Random(5)
 (aspect,) = parse_rubric('[aspects.q]\\nquestion = "?"\\nscale = { from = 1, to = 9 }', "r").aspects

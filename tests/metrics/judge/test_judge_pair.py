@@ -8,7 +8,7 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import SpecError
-from metrist.llm.talk import Completion, Usage
+from metrist.llm.messages import Completion, Usage
 from metrist.metrics.judge.judge import Question
 from metrist.metrics.judge.pair import JudgePair, read_choice
 from metrist.metrics.registry import build

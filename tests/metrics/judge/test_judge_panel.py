@@ -9,7 +9,7 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import SpecError
-from metrist.llm.talk import Completion, Usage
+from metrist.llm.messages import Completion, Usage
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.panel import Panel
 from metrist.metrics.registry import build

@@ -16,9 +16,9 @@ from metrist.evaluate.audit.judge import Finding, Grader, JudgeCard, check_some_
 from metrist.evaluate.audit.sample import Material, gather, probe_findings
 from metrist.io import read_records
 from metrist.io.reader import check_keywords
-from metrist.llm import catalog
+from metrist.llm import base
 from metrist.llm.base import LLM
-from metrist.llm.estimates import Estimate, estimating
+from metrist.llm.budget import Estimate, estimate_calls
 from metrist.metrics.comparator import Judgment
 from metrist.metrics.judge.judge import Judge, Reference
 from metrist.metrics.judge.pair import JudgePair
@@ -75,14 +75,14 @@ def audit(
     if out is not None:
         checked_card_path(out)
     judge = Judge(
-        llm=catalog.build(llm),
+        llm=base.build_llm(llm),
         rubric=rubric,
         aspect=aspect,
         reference=reference,
         temperature=temperature,
         max_tokens=max_tokens,
     )
-    second = None if second_llm is None else catalog.build(second_llm)
+    second = None if second_llm is None else base.build_llm(second_llm)
     with surroundings(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm):
         wanted = plan or Plan()
         reader = read_records(records, **reading)
@@ -96,7 +96,7 @@ def audit(
 def estimate_audit(records: Any, llm: str | Spec | LLM, **settings: Any) -> Estimate:
     """What `audit` with the same arguments would ask. Nothing is sent and nothing written. The second LLM is taken to
     check as many reasons as it may: an output without any would need no check."""
-    with estimating() as found:
+    with estimate_calls() as found:
         audit(records, llm, **{**settings, "out": None})
     return found
 

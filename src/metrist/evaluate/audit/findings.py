@@ -24,9 +24,9 @@ from metrist.evaluate.audit.intervals import (
 from metrist.evaluate.audit.judge import Finding, Grader, Verdict
 from metrist.evaluate.audit.sample import Material
 from metrist.evaluate.meta import meta_evaluate
-from metrist.llm import estimates
+from metrist.llm import budget
 from metrist.llm.base import LLM
-from metrist.llm.talk import Completion, Message, Sampling
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.comparator import Judgment
 from metrist.metrics.judge.grades import read_grades
 from metrist.metrics.judge.judge import materials_of
@@ -348,8 +348,8 @@ def analysis_findings(
 
 def _select_analyses(records: Sequence[Record], scores: Scores) -> list[tuple[Record, str]]:
     """The outputs whose analyses are checked, each with its analysis; a dry run counts on one for each output."""
-    if estimates.current() is not None:
-        return [(record, scores.explanations.get(i, estimates.TO_COME)) for i, record in enumerate(records)][:MOST]
+    if budget.current_estimate() is not None:
+        return [(record, scores.explanations.get(i, budget.PLACEHOLDER)) for i, record in enumerate(records)][:MOST]
     return [(records[i], said) for i, said in sorted(scores.explanations.items()) if i not in scores.failures][:MOST]
 
 

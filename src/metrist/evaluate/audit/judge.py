@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.llm import estimates
-from metrist.llm.talk import Sampling
+from metrist.llm import budget
+from metrist.llm.messages import Sampling
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.rubrics import Rubric
 from metrist.metrics.llm_metric import FILTERED, spent_together
@@ -107,7 +107,7 @@ class Grader:
 
 def check_some_graded(judge: Judge, scores: Scores) -> None:
     """A judge that never gives a grade is a fault of the whole audit, unless nothing is asked at all."""
-    if len(scores.failures) == len(scores) and estimates.current() is None:
+    if len(scores.failures) == len(scores) and budget.current_estimate() is None:
         answer = first_answer(scores.raws[i] for i in sorted(scores.raws))
         raise RunError(f"{judge.text} graded none of {len(scores):,} outputs, such as: {scores.failures[0]}{answer}")
 

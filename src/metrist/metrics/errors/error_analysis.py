@@ -12,7 +12,7 @@ import numpy as np
 
 from metrist.errors import SpecError
 from metrist.llm.base import LLM
-from metrist.llm.talk import Completion, Message, Sampling
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.base import check_choice
 from metrist.metrics.errors import answers as json_answers
 from metrist.metrics.errors.answers import ErrorAnswer, Object, values

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from metrist.llm.talk import Completion, Message
+from metrist.llm.messages import Completion, Message
 from metrist.metrics.errors.answers import ErrorAnswer, WrittenError, checked, penalty_in, unreadable
 from metrist.metrics.errors.aspect_tables import GENERAL, find_table, tables
 from metrist.metrics.errors.base import DEFAULT_INSTRUCTION, ErrorFinding, count_words, error_score

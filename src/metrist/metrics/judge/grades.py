@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metrist.llm.talk import TokenChoice
+from metrist.llm.messages import TokenChoice
 from metrist.metrics.answer_parsing import FoundObject, broken_off, objects_in
 from metrist.metrics.judge.rubrics import MARK, REASONS, Aspect, Level
 from metrist.metrics.llm_metric import Unreadable

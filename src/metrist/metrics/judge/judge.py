@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from metrist.errors import ModelError, SpecError
-from metrist.llm import estimates
-from metrist.llm.talk import Completion, Conversation, Message
+from metrist.llm import budget
+from metrist.llm.messages import Completion, Conversation, Message
 from metrist.metrics.base import check_choice
 from metrist.metrics.judge import rubrics
 from metrist.metrics.judge.grades import Grades, expected_grade, read_grades, spelled, unfit
@@ -290,7 +290,7 @@ def _check_logprobs(judge: Judge, answers: Sequence[Completion]) -> None:
     """A server that never tells probabilities is a fault of the whole run."""
     given = [answer for answer in answers if answer.failure is None]
     # A dry run is answered by nobody.
-    if given and estimates.current() is None and not any(answer.tokens for answer in given):
+    if given and budget.current_estimate() is None and not any(answer.tokens for answer in given):
         raise ModelError(
             f"{judge.llm} gives no probabilities of tokens, which method='expectation' needs: take a server that does "
             "(vLLM, llama.cpp, OpenAI's models without reasoning), transformers in process, or method='answer'"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from metrist.errors import SpecError
-from metrist.llm.talk import Completion, Message
+from metrist.llm.messages import Completion, Message
 from metrist.metrics.base import check_choice
 from metrist.metrics.comparator import TURNED, Comparator, Judgment
 from metrist.metrics.judge import rubrics

@@ -4,11 +4,12 @@ price, which is not the same as 0."""
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib import resources
@@ -17,8 +18,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from metrist.errors import ModelError, did_you_mean
-from metrist.llm import options
+from metrist.llm import rate_limit
 from metrist.llm.base import LLM
+from metrist.llm.cache import Request
+from metrist.llm.messages import Completion, Message
 
 _DATED = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
 _FIELDS = ("model", "host", "input", "output", "seen")
@@ -50,12 +53,12 @@ _USUAL = {"openai": "https://api.openai.com/v1"}
 _NOTHING = Price(model="*", input=0.0, output=0.0)
 
 
-def price_of(llm: LLM) -> Price | None:
+def find_price(llm: LLM) -> Price | None:
     """The first price that covers the LLM, the user's before the shipped ones; None where none does."""
     if llm.free:
         return _NOTHING
     model, host = str(getattr(llm, "model", "")), host_of(llm)
-    own = options.prices_file()
+    own = rate_limit.prices_file()
     listed = (*(_of_file(own) if own else ()), *_shipped())
     return next((price for price in listed if price.covers(model, host)), None)
 
@@ -65,10 +68,10 @@ def host_of(llm: LLM) -> str:
     return urlsplit(str(getattr(llm, "url", None) or _USUAL.get(llm.llm_name, ""))).hostname or ""
 
 
-def how_to_price(llm: LLM) -> str:
+def price_hint(llm: LLM) -> str:
     """What to do where no price is known."""
     return (
-        f"write its price into a file and name that by {options.PRICES}: [[price]] model = "
+        f"write its price into a file and name that by {rate_limit.PRICES}: [[price]] model = "
         f"{str(getattr(llm, 'model', '*'))!r} input = 0.5 output = 1.5 (each on its own line; US dollars for a "
         "million tokens, 0 for a server of your own)"
     )
@@ -78,7 +81,7 @@ def _of_file(path: Path) -> tuple[Price, ...]:
     try:
         changed = path.stat().st_mtime_ns
     except OSError as fault:
-        raise ModelError(f"{options.PRICES} names {path}, which cannot be read: {fault.strerror}") from None
+        raise ModelError(f"{rate_limit.PRICES} names {path}, which cannot be read: {fault.strerror}") from None
     return _read(path, changed)
 
 
@@ -127,3 +130,59 @@ def _amount(data: Mapping[str, Any], name: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ModelError(f"{where}: {name} must be US dollars for a million tokens, got {value!r}")
     return float(value)
+
+
+# How many tokens a question takes, told from its text: about, and at most.
+
+
+#: Bytes of text that make a token, on average over languages and tokenizers; a third more or fewer are usual.
+_BYTES_EACH = 4
+#: What marks of roles take around each message, and around the whole, at most.
+_AROUND = 16
+
+
+def about(text: str) -> int:
+    """Tokens that a text may take."""
+    return -(-_bytes(text) // _BYTES_EACH)
+
+
+def prompt_about(question: Request) -> int:
+    """Tokens that the prompt may take."""
+    return sum(about(one.text) + _AROUND // 4 for one in question.messages) + about(_schema(question))
+
+
+def prompt_most(question: Request) -> int:
+    """Tokens that the prompt takes at most: no tokenizer of today makes more tokens than a text has bytes."""
+    return most_of(question.messages) + _bytes(_schema(question))
+
+
+def most_of(messages: Sequence[Message]) -> int:
+    """As `prompt_most`, of the messages alone."""
+    return sum(_bytes(one.text) + _AROUND for one in messages) + _AROUND
+
+
+def worst_cost(question: Request, price: Price) -> float:
+    """The most that an answer to the question can cost."""
+    return price.cost(prompt_most(question), question.sampling.max_tokens)
+
+
+def accounted(question: Request, answer: Completion, price: Price | None) -> Completion:
+    """The answer with its cost. Tokens that the server did not count are told from the text's length, and marked."""
+    usage = answer.usage
+    counted = usage.prompt_tokens is not None and usage.completion_tokens is not None
+    if not counted and answer.failure is None:
+        prompt = prompt_about(question) if usage.prompt_tokens is None else usage.prompt_tokens
+        said = about(answer.text) if usage.completion_tokens is None else usage.completion_tokens
+        usage = replace(usage, prompt_tokens=prompt, completion_tokens=said, estimated=True)
+    if usage.cost is None and price is not None and usage.prompt_tokens is not None:
+        usage = replace(usage, cost=price.cost(usage.prompt_tokens, usage.completion_tokens or 0))
+    return replace(answer, usage=usage)
+
+
+def _schema(question: Request) -> str:
+    schema = question.sampling.schema
+    return "" if schema is None else json.dumps(schema, ensure_ascii=False, default=dict)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

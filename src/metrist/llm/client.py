@@ -1,4 +1,4 @@
-"""One conversation's way to its answer: it waits for its turn, is sent, and is sent again where that can help."""
+"""What a server can do, found out by asking it and remembered as long as the process lives."""
 
 from __future__ import annotations
 
@@ -8,20 +8,132 @@ import random
 import threading
 import time
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from metrist.errors import ModelError
-from metrist.llm import answers, capabilities, chat_request, complaints, watching
-from metrist.llm.capabilities import Known, Shape
-from metrist.llm.credentials import Credentials
-from metrist.llm.http_client import HttpClient
-from metrist.llm.limits import Rates
-from metrist.llm.retries import FIRST_CONTACT, Patience, wait_before
-from metrist.llm.talk import Completion, Conversation, Sampling, Usage
-from metrist.llm.verdicts import Again, Answered, Failed, Fatal, Refused, Reply, Trouble, Verdict
+from metrist.llm import base, http, openai_format
+from metrist.llm.http import Credentials, HttpClient
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
+from metrist.llm.openai_format import Shape
+from metrist.llm.rate_limit import RateLimiter
+from metrist.llm.retry import (
+    FIRST_CONTACT,
+    Again,
+    Answered,
+    Failed,
+    Fatal,
+    Refused,
+    Reply,
+    RetryPolicy,
+    Trouble,
+    Verdict,
+    backoff_delay,
+)
+
+#: Conversations in a row that may fail before it is called the server's fault and no record's.
+FAILING_ALIKE = 20
+
+# No model says this by chance, and the question says nothing of it: an answer that follows it was held to it.
+PROBE_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"kestrel_lantern": {"type": "string", "enum": ["violet-7391"]}},
+    "required": ["kestrel_lantern"],
+    "additionalProperties": False,
+}
+PROBE = (Message("user", "Say hello in one word."),)
+#: Allowed to the first probe, and to the second where the first was spent before the answer began.
+PROBE_TOKENS = (64, 4096)
+
+
+@dataclass(slots=True)
+class ServerState:
+    """What is known of one model of one server. Threads share it."""
+
+    #: None: not asked yet.
+    schema: bool | None = None
+    logprobs: bool = True
+    tokens_field: str = "max_tokens"
+    refused_schemas: set[str] = field(default_factory=set)
+    #: Whether it ever replied, with whatever status.
+    reached: bool = False
+    answered: bool = False
+    #: Whether answers of it were found in the cache.
+    answered_before: bool = False
+    failing: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    #: Held by the one who asks for structured output first, so that it is asked once.
+    probing: threading.Lock = field(default_factory=threading.Lock)
+
+    def shape(self, sampling: Sampling, tokens_field: str | None) -> Shape:
+        """The fullest form that a request for such an answer may have."""
+        schema = self.schema is not False and sampling.schema is not None and _key(sampling) not in self.refused_schemas
+        return Shape(schema, self.logprobs and sampling.logprobs > 0, tokens_field or self.tokens_field)
+
+    def learn_refusal(self, name: str, sampling: Sampling) -> None:
+        """Remembers that a field was refused, where requests can do without it."""
+        with self.lock:
+            if name == "response_format":
+                self.refused_schemas.add(_key(sampling))
+            elif name in ("logprobs", "top_logprobs"):
+                self.logprobs = False
+            elif name == "max_tokens":
+                self.tokens_field = "max_completion_tokens"
+
+    def learn_answer(self) -> None:
+        """Remembers that a conversation was answered."""
+        with self.lock:
+            self.answered = True
+            self.failing = 0
+
+    def learn_failure(self, ended: threading.Event) -> bool:
+        """Counts a conversation given up; False where too many in a row failed, which sets `ended`. Failures that come
+        after that belong to the same batch and are not counted for the next one."""
+        with self.lock:
+            if ended.is_set():
+                return True
+            self.failing += 1
+            if self.failing < FAILING_ALIKE:
+                return True
+            self.failing = 0
+            ended.set()
+            return False
+
+
+def follows_probe(completion: Completion) -> bool:
+    """Whether the server held the answer to the schema that nothing else could have told the model."""
+    try:
+        return bool(json.loads(completion.text) == {"kestrel_lantern": "violet-7391"})
+    except (ValueError, RecursionError):
+        return False
+
+
+_known: dict[tuple[str, str], ServerState] = {}
+_known_lock = threading.Lock()
+
+
+def server_state(url: str, model: str) -> ServerState:
+    """What this process knows of the model at that address."""
+    with _known_lock:
+        return _known.setdefault((url, model), ServerState())
+
+
+def reset_server_states() -> None:
+    """As if nothing had been asked yet; a server may have been replaced by another one at the same address."""
+    with _known_lock:
+        _known.clear()
+
+
+def _key(sampling: Sampling) -> str:
+    return json.dumps(sampling.schema, default=dict)
+
+
+# One conversation's way to its answer: it waits for its turn, is sent, and is sent again where that can help.
+
 
 _TOKENS_FIELDS = ("max_tokens", "max_completion_tokens")
-_MAY_BE_REFUSED = ("response_format", "top_logprobs", "logprobs", *_TOKENS_FIELDS, *chat_request.OMITTABLE)
+_MAY_BE_REFUSED = ("response_format", "top_logprobs", "logprobs", *_TOKENS_FIELDS, *openai_format.OMITTABLE)
 
 
 class Stopped(Exception):
@@ -29,18 +141,18 @@ class Stopped(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class ChatClient:
     """Asks one server for answers of one kind. Threads share it."""
 
-    llm: chat_request.ChatSettings
+    llm: openai_format.ChatSettings
     name: str
     tokens_field: str | None
     sampling: Sampling
     client: HttpClient
     secret: Credentials
-    known: Known
-    rates: Rates
-    patience: Patience
+    known: ServerState
+    rates: RateLimiter
+    patience: RetryPolicy
     stop: threading.Event
     #: Set where the server did not answer what it can do: not asked again before the next batch.
     unclear: threading.Event = dataclasses.field(default_factory=threading.Event)
@@ -58,19 +170,19 @@ class Asker:
         """Asks, once per process, whether the server holds answers to a schema; the last verdict on that."""
         verdict: Verdict | None = None
         with self.known.probing:
-            for tokens in capabilities.PROBE_TOKENS:
+            for tokens in PROBE_TOKENS:
                 if self.known.schema is None and not self.unclear.is_set():
                     verdict = self._probe(tokens)
         return verdict
 
     def _probe(self, tokens: int) -> Verdict:
         """One question with a schema that only the server can enforce; what that shows is remembered."""
-        sampling = Sampling(max_tokens=tokens, seed=None, schema=capabilities.PROBE_SCHEMA)
-        verdict, shape = self._shaped(capabilities.PROBE, sampling)
+        sampling = Sampling(max_tokens=tokens, seed=None, schema=PROBE_SCHEMA)
+        verdict, shape = self._shaped(PROBE, sampling)
         if isinstance(verdict, Answered):
             spent = verdict.completion.finish == "length" and not verdict.completion.text
-            if not spent or tokens == capabilities.PROBE_TOKENS[-1]:
-                self.known.schema = shape.schema and capabilities.follows_probe(verdict.completion)
+            if not spent or tokens == PROBE_TOKENS[-1]:
+                self.known.schema = shape.schema and follows_probe(verdict.completion)
         elif isinstance(verdict, Failed):
             self.known.schema = False
         else:
@@ -81,7 +193,7 @@ class Asker:
         """Asks in the fullest form, then without what the server refuses."""
         shape = self.known.shape(sampling, self.tokens_field)
         while True:
-            verdict = self._persist(chat_request.fields(self.llm, conversation, sampling, shape))
+            verdict = self._persist(openai_format.fields(self.llm, conversation, sampling, shape))
             if isinstance(verdict, Refused):
                 self.known.learn_refusal(verdict.name, sampling)
             less = self.known.shape(sampling, self.tokens_field)
@@ -108,11 +220,11 @@ class Asker:
             if not isinstance(verdict, Again):
                 return verdict
             faults += not verdict.crowded
-            wait = wait_before(attempt + 1, verdict.wait, rng)
+            wait = backoff_delay(attempt + 1, verdict.wait, rng)
             if self._is_enough(faults, seconds + wait, verdict):
                 times = "1 attempt" if attempt == 1 else f"{attempt} attempts in {seconds:.0f} seconds"
                 return dataclasses.replace(verdict, reason=f"given up after {times}; the last one: {verdict.reason}")
-            watching.retried(verdict.reason, wait)
+            base.retried(verdict.reason, wait)
             self._pause(wait)
 
     def _is_enough(self, faults: int, seconds: float, last: Again) -> bool:
@@ -128,21 +240,21 @@ class Asker:
         self.known.reached = True
         if self.secret.in_body(reply.body):  # An answer is kept in files, where no key may be.
             reply = dataclasses.replace(reply, body=self.secret.hide(reply.body.decode("utf-8", "replace")).encode())
-        if 200 <= reply.status < 300 and not complaints.is_error(reply.body):
+        if 200 <= reply.status < 300 and not http.is_error(reply.body):
             return self._read(reply)
-        verdict = complaints.judge(reply, self.llm.model, refusable)
+        verdict = http.judge(reply, self.llm.model, refusable)
         if isinstance(verdict, Fatal) and self.llm.turns == "none" and reply.status in (404, 405):
             return Fatal(f"{verdict.reason}; turns='none' asks its /completions, which not every server has")
         if isinstance(verdict, Fatal) and reply.status == 401 and not self.secret:
-            said = complaints.complained(reply.body).message
+            said = http.complained(reply.body).message
             return Fatal(f"the server answered 401: {said} (no key was sent; name its environment variable by key='…')")
         return verdict
 
     def _read(self, reply: Reply) -> Verdict:
         try:
-            read = answers.text_completion if self.llm.turns == "none" else answers.completion
-            return Answered(read(answers.decoded(reply.body)))
-        except answers.Unreadable as fault:
+            read = openai_format.text_completion if self.llm.turns == "none" else openai_format.completion
+            return Answered(read(openai_format.decoded(reply.body)))
+        except openai_format.Unreadable as fault:
             return Again(f"the server answered {reply.status}, but {fault}")
 
     def _settled(self, verdict: Verdict, shape: Shape) -> Completion | ModelError:
@@ -172,7 +284,7 @@ class Asker:
         """A failure, unless it is one too many in a row."""
         if self.known.learn_failure(self.ended):
             return _failure(verdict)
-        alike = f"the last {capabilities.FAILING_ALIKE} conversations all failed, so it is no record's fault"
+        alike = f"the last {FAILING_ALIKE} conversations all failed, so it is no record's fault"
         return self._fault(f"{alike}; {verdict.reason}")
 
     def _fault(self, reason: str) -> ModelError:
@@ -207,7 +319,7 @@ def _timed(verdict: Verdict, attempts: int, seconds: float) -> Verdict:
 
 
 def _instead(name: str) -> str:
-    if name in chat_request.OMITTABLE:
+    if name in openai_format.OMITTABLE:
         return (
             f"this model takes no {name!r} of ours; with omit=[{name!r}] its own choice holds, and answers may differ"
         )

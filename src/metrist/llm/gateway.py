@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from metrist.errors import MetristError, ModelError
-from metrist.llm import counting, estimates, options, watching
-from metrist.llm.answer_cache import AnswerCache, Kept, answer_cache
+from metrist.llm import base, budget, pricing, rate_limit
 from metrist.llm.base import LLM
-from metrist.llm.prices import how_to_price, price_of
-from metrist.llm.questions import Question, is_worth_keeping, questions
-from metrist.llm.spending import Account
-from metrist.llm.talk import Completion, Conversation, Sampling
+from metrist.llm.budget import Budget
+from metrist.llm.cache import AnswerCache, CachedAnswer, Request, build_requests, is_cacheable, open_cache
+from metrist.llm.messages import Completion, Conversation, Sampling
+from metrist.llm.pricing import find_price, price_hint
 
 
 def complete(llm: LLM, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
@@ -25,14 +24,14 @@ def complete(llm: LLM, conversations: Sequence[Conversation], sampling: Sampling
         return []
     if llm.mute is not None:
         raise ModelError(llm.mute)
-    if (estimate := estimates.current()) is not None:
+    if (estimate := budget.current_estimate()) is not None:
         return estimate.complete(llm, conversations, sampling)
-    asked = questions(llm, conversations, sampling)
-    cache = answer_cache() if llm.kept else None
+    asked = build_requests(llm, conversations, sampling)
+    cache = open_cache() if llm.kept else None
     found = {key: _from_cache(answer) for key, answer in cache.find(asked).items()} if cache else {}
     missing = {question.key: question for question in asked if question.key not in found}
-    watching.asked(len(found) + len(missing))
-    watching.arrived(len(found))
+    base.asked(len(found) + len(missing))
+    base.arrived(len(found))
     if missing:
         if found:
             llm.note_answered_before()
@@ -58,12 +57,12 @@ def _from_cache(answer: Completion) -> Completion:
 class _Asking:
     """Questions on their way to an LLM, and what came of them."""
 
-    def __init__(self, llm: LLM, cache: AnswerCache | None, missing: Sequence[Question]) -> None:
+    def __init__(self, llm: LLM, cache: AnswerCache | None, missing: Sequence[Request]) -> None:
         self._llm = llm
         self._cache = cache
         self._missing = missing
-        self._price = price_of(llm)
-        self._account = self._opened(answer_cache())
+        self._price = find_price(llm)
+        self._account = self._opened(open_cache())
         self._done: dict[bytes, Completion] = {}
         self._fault: MetristError | None = None
         self._lock = threading.Lock()
@@ -72,7 +71,7 @@ class _Asking:
         """Ask; as many at a time as the limit on cost lets through."""
         if self._cache:
             self._cache.check()
-        worst = [counting.worst_cost(one, self._price) for one in self._missing] if self._price else []
+        worst = [pricing.worst_cost(one, self._price) for one in self._missing] if self._price else []
         at = 0
         while at < len(self._missing):
             count = self._account.admit(worst[at:]) if self._account else len(self._missing)
@@ -80,18 +79,18 @@ class _Asking:
             at += count
         return self._done
 
-    def _opened(self, cache: AnswerCache) -> Account | None:
-        limit = options.max_cost()
+    def _opened(self, cache: AnswerCache) -> Budget | None:
+        limit = rate_limit.max_cost()
         if limit is None or self._llm.free:
             return None
         if self._price is None:
             raise ModelError(
                 f"no price is known for {self._llm}, so the limit of ${limit:g} on cost cannot be kept: "
-                f"{how_to_price(self._llm)}"
+                f"{price_hint(self._llm)}"
             )
-        return Account(cache, limit)
+        return Budget(cache, limit)
 
-    def _ask(self, some: Sequence[Question], sampling: Sampling) -> None:
+    def _ask(self, some: Sequence[Request], sampling: Sampling) -> None:
         def arrived(number: int, answer: Completion) -> None:
             self._arrived(some[number], answer)
 
@@ -105,26 +104,26 @@ class _Asking:
         for question, answer in zip(some, answers, strict=True):
             self._arrived(question, answer)
 
-    def _arrived(self, question: Question, answer: Completion) -> None:
+    def _arrived(self, question: Request, answer: Completion) -> None:
         # An LLM may ask from several threads.
         with self._lock:
             if question.key in self._done:
                 return
             try:
-                self._done[question.key] = self._kept(question, counting.accounted(question, answer, self._price))
-                watching.arrived(1)
+                self._done[question.key] = self._kept(question, pricing.accounted(question, answer, self._price))
+                base.arrived(1)
             except MetristError as fault:
                 # Whoever calls may hold this to be a fault of one question: it is raised again when the call returns.
                 self._fault = self._fault or fault
                 raise
 
-    def _kept(self, question: Question, answer: Completion) -> Completion:
+    def _kept(self, question: Request, answer: Completion) -> Completion:
         stands = answer
-        if self._cache and is_worth_keeping(question, answer):
-            (stands,) = self._cache.keep([Kept(question=question, answer=answer, arrived=time.time())])
-            watching.note_kept()
+        if self._cache and is_cacheable(question, answer):
+            (stands,) = self._cache.keep([CachedAnswer(question=question, answer=answer, arrived=time.time())])
+            base.note_kept()
         if self._account and self._price:
-            reserved = counting.worst_cost(question, self._price)
+            reserved = pricing.worst_cost(question, self._price)
             self._account.settle(reserved, reserved if answer.usage.cost is None else answer.usage.cost)
         # Another process was first: its answer counts from now on, though this one was paid for too.
         return answer if stands is answer else replace(stands, usage=answer.usage)
