@@ -11,7 +11,7 @@ from metrist.cli.options import Format, TableFormat
 from metrist.errors import ModelError
 
 if TYPE_CHECKING:
-    from metrist.llm.answer_cache import AnswerCache
+    from metrist.llm.cache import AnswerCache
 
 
 answers = typer.Typer(
@@ -58,7 +58,7 @@ def export(
     from metrist.cli.output import counted, say
     from metrist.io.compression import uncompressed_name
     from metrist.io.writer import check_place
-    from metrist.llm.exchange import write_answers
+    from metrist.llm.replay import write_answers
 
     if not uncompressed_name(out).lower().endswith(".jsonl"):
         raise ModelError(f"cannot write answers to {out}: wanted a name that ends in .jsonl (.gz, .xz, .zst)")
@@ -77,11 +77,11 @@ def import_(
 ) -> None:
     """Put the answers of files into the cache; what it has already stays."""
     from metrist.cli.output import counted, say
-    from metrist.llm.exchange import merge
+    from metrist.llm.replay import import_answers
 
     cache = _new_or_not(folder)
     for file in files:
-        count, new = merge(cache, file)
+        count, new = import_answers(cache, file)
         say(f"{file}: {counted(count, 'answer')}, {new:,} of them new")
 
 
@@ -101,9 +101,9 @@ def _cache(folder: Path | None) -> AnswerCache:
 
 
 def _new_or_not(folder: Path | None) -> AnswerCache:
-    from metrist.llm.answer_cache import AnswerCache, answer_cache
+    from metrist.llm.cache import AnswerCache, open_cache
 
-    return AnswerCache(folder.absolute()) if folder else answer_cache()
+    return AnswerCache(folder.absolute()) if folder else open_cache()
 
 
 # `metrist cache`: what `--cache` keeps.
