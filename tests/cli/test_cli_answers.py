@@ -17,7 +17,7 @@ from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, asked, say
 
 ASKING = """
-from metrist.llm import calls
+from metrist.llm import gateway
 from metrist.llm.messages import Message, Sampling
 from scripted_llm import Scripted
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Asking(Metric):
     resident = True
     def score(self, shard):
         talks = [[Message("user", record.output)] for record in shard.records]
-        answers = calls.complete(Scripted(log=self.log, tokens=(20, 10)), talks, Sampling(max_tokens=100))
+        answers = gateway.complete(Scripted(log=self.log, tokens=(20, 10)), talks, Sampling(max_tokens=100))
         return Scores.of([float(len(answer.text)) for answer in answers])
 """
 

@@ -121,12 +121,12 @@ def test_a_file_that_takes_nothing_is_found_by_the_check(tmp_path, monkeypatch):
 WRITER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from metrist.llm import calls
+from metrist.llm import gateway
 from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
 n = 0
 while True:
-    calls.complete(Scripted(), say(f"{sys.argv[2]} {n}", f"shared {n}"), Sampling(max_tokens=100))
+    gateway.complete(Scripted(), say(f"{sys.argv[2]} {n}", f"shared {n}"), Sampling(max_tokens=100))
     print(n, flush=True)
     n += 1
 """

@@ -273,7 +273,7 @@ FULL_DISK = """
 import resource, signal, sys
 sys.path.insert(0, sys.argv[2])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-from metrist.llm import calls
+from metrist.llm import gateway
 from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
 llm = Scripted(log=sys.argv[1])
@@ -305,7 +305,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 from dataclasses import dataclass
-from metrist.llm import calls
+from metrist.llm import gateway
 from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
 class Dying(Scripted):

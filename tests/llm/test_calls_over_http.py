@@ -14,12 +14,12 @@ from metrist.llm.cache import open_cache
 
 CLIENT = """
 import sys
-from metrist.llm import calls, retries
+from metrist.llm import gateway, retry
 from metrist.llm.openai import OpenAI
 from metrist.llm.messages import Message, Sampling
-retries.FIRST_WAIT, retries.LONGEST_WAIT = 0.01, 0.2
+retry.FIRST_WAIT, retry.LONGEST_WAIT = 0.01, 0.2
 talks = [[Message("user", f"question {n}")] for n in range(int(sys.argv[2]))]
-for answer in calls.complete(OpenAI(model="m", url=sys.argv[1]), talks, Sampling()):
+for answer in gateway.complete(OpenAI(model="m", url=sys.argv[1]), talks, Sampling()):
     print("failed" if answer.failure else answer.text)
 """
 COUNT = 1000

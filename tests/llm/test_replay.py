@@ -173,7 +173,7 @@ def test_a_schema_in_another_order_is_another_schema(tmp_path):
     there: dict[str, Any] = {"properties": {"a": {}, "b": {}}}
     here: dict[str, Any] = {"properties": {"b": {}, "a": {}}}
     gateway.complete(Scripted(), say("a"), Sampling(schema=there))
-    write_answers(answer_cache().each(), tmp_path / "one.jsonl")
+    write_answers(open_cache().each(), tmp_path / "one.jsonl")
     (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), Sampling(schema=here))
     assert (found.failure or "").endswith("but to the same words asked with another schema")
 

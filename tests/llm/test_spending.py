@@ -134,13 +134,13 @@ SPENDER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from metrist.errors import ModelError, RunError
-from metrist.llm import calls
+from metrist.llm import gateway
 from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
 llm = Scripted(log=sys.argv[2], tokens=(20, 10))
 try:
     for n in range(0, 100, 5):
-        calls.complete(llm, say(*(f"{sys.argv[3]}{m:02}" for m in range(n, n + 5))), Sampling(max_tokens=100))
+        gateway.complete(llm, say(*(f"{sys.argv[3]}{m:02}" for m in range(n, n + 5))), Sampling(max_tokens=100))
 except ModelError as fault:
     print(fault)
 """
