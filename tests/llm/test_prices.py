@@ -10,6 +10,7 @@ import pytest
 from metrist.errors import ModelError
 from metrist.llm import gateway, pricing
 from metrist.llm.base import LLM, build_llm
+from metrist.llm.cache import Request
 from metrist.llm.local import Transformers
 from metrist.llm.messages import Message, Sampling
 from scripted_llm import Scripted, say
