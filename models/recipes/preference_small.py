@@ -23,7 +23,8 @@ from pathlib import Path
 from metrist.data.pairs import read_good_bad
 from metrist.models.devices import Options
 from metrist.models.reward_layout import Layout
-from metrist.train.preference import PreferenceTask, train
+from metrist.train.fit import fit
+from metrist.train.preference import PreferenceTask
 from metrist.train.recipe import Recipe
 from metrist.train.task import Evaluation, TrainingProgress
 
@@ -88,7 +89,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ship", type=Path)
     asked = parser.parse_args()
-    said = train(request(PLANS[asked.plan], asked.seed, asked.pairs, asked.base, asked.out), Lines())
+    said = fit(request(PLANS[asked.plan], asked.seed, asked.pairs, asked.base, asked.out), Lines())
     print(json.dumps(said, indent=2))
     if asked.ship:
         from metrist.models.numpy_inference.export import export_reward

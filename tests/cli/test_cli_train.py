@@ -99,13 +99,13 @@ def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--lr", "0"), "a recipe's lr must be a number above 0, got 0.0"),
+        (("--lr", "0"), "lr must be a number above 0, got 0.0"),
         (("--dev", "2"), "--dev must be a file or a share of the pairs between 0 and 1, such as 0.05, got 2"),
         (("--dev", "none.jsonl"), "none.jsonl: there is no such file"),
-        (("--resume",), "holds no training to go on with; leave out --resume to begin one"),
+        (("--resume",), "no training to resume"),
         (("--languages", "en"), "--languages wants two names, as in en_XX,de_DE, got 'en'"),
         (("--languages", "en,de"), "marks no languages"),
-        (("--base", "no/such folder"), "there is no folder 'no/such folder'"),
+        (("--base", "no/such folder"), "'no/such folder' is neither a folder"),
     ],
 )
 def test_what_the_user_can_mend_is_one_line(

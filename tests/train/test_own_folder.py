@@ -15,8 +15,9 @@ from toy_pairs import preference_request
 from forked_processes import exit_code, forked
 from metrist.errors import RunError
 from metrist.train.distributed import ProcessGroup
+from metrist.train.fit import fit
 from metrist.train.folder import LOCK, lock_folder
-from metrist.train.preference import PreferenceTask, train
+from metrist.train.preference import PreferenceTask
 
 FIRST = ProcessGroup(device="cpu")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to train beside")
@@ -65,7 +66,7 @@ def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Pa
         lock_folder(asked.out, FIRST),
         pytest.raises(RunError, match=f"another process is training in {asked.out}"),
     ):
-        train(asked)
+        fit(asked)
     assert not list(asked.out.iterdir()), "the one that was refused wrote nothing"
 
     class Second:
@@ -75,7 +76,7 @@ def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Pa
 
         def moved(self, _progress: object) -> None:
             try:
-                train(asked)
+                fit(asked)
             except RunError as fault:
                 self.refused = fault
 
@@ -86,11 +87,11 @@ def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Pa
             pass
 
     watcher = Second()
-    train(asked, watcher)
+    fit(asked, watcher)
     assert str(watcher.refused).startswith(f"another process is training in {asked.out}")
     assert not (asked.out / LOCK).exists()
     with lock_folder(asked.out, FIRST):
-        train(asked)  # It is finished, and nothing is written.
+        fit(asked)  # It is finished, and nothing is written.
 
 
 def test_a_lock_that_was_left_before_anything_was_written_is_not_in_the_way(
@@ -99,7 +100,7 @@ def test_a_lock_that_was_left_before_anything_was_written_is_not_in_the_way(
     asked = quick(tmp_path / "out", tiny("bert"))
     asked.out.mkdir()
     (asked.out / LOCK).touch()
-    train(asked)
+    fit(asked)
     assert (asked.out / "card.json").exists()
 
 

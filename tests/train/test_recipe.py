@@ -11,9 +11,7 @@ from transformers import (
 )
 
 from metrist.errors import RunError
-from metrist.models.devices import Options
-from metrist.train.distributed import ProcessGroup
-from metrist.train.recipe import Recipe, learning_rate, settled
+from metrist.train.recipe import Recipe
 
 
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5])
@@ -33,7 +31,7 @@ def test_learning_rates_are_those_of_transformers(name: str, warmup: float) -> N
         optimizer.step()
         schedule.step()
     recipe = Recipe(lr=0.3, schedule=name, warmup=warmup)
-    assert [learning_rate(recipe, step, steps) for step in range(steps)] == pytest.approx(wanted)
+    assert [recipe.learning_rate(step, steps) for step in range(steps)] == pytest.approx(wanted)
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -44,27 +42,25 @@ def test_the_defaults_are_the_papers() -> None:
 
 @pytest.mark.parametrize(("card", "dtype"), [(True, "bfloat16"), (False, "float32")])
 def test_what_is_left_to_the_device_is_decided_by_it(monkeypatch: pytest.MonkeyPatch, card: bool, dtype: str) -> None:
-    monkeypatch.setenv("METRIST_DEVICE", "cpu")
-    monkeypatch.setenv("METRIST_BATCH_TOKENS", "600")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    ranks = ProcessGroup(device="cuda:0" if card else "cpu")
-    found = settled(Recipe(), Options(model="any"), ranks)
+    device = "cuda:0" if card else "cpu"
+    found = Recipe().resolve(device, 600)
     assert (found.dtype, found.max_tokens) == (dtype, 300)
     said = Recipe(dtype="float32", max_tokens=7)
-    assert settled(said, Options(model="any"), ranks) == said
+    assert said.resolve(device, 600) == said
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "a recipe's epochs must be at least 1, got 0"),
-        ({"batch": -1}, "a recipe's batch must be at least 1, got -1"),
-        ({"patience": 0}, "a recipe's patience must be at least 1, got 0"),
-        ({"lr": 0.0}, "a recipe's lr must be a number above 0, got 0.0"),
-        ({"lr": float("nan")}, "a recipe's lr must be a number above 0, got nan"),
-        ({"warmup": 1.0}, "a recipe's warmup must be a share of the steps, from 0 to below 1, got 1.0"),
-        ({"clip": 0.0}, "a recipe's clip must be above 0, or None for no clipping, got 0.0"),
-        ({"weight_decay": -1.0}, "a recipe's weight_decay and seed must not be negative, got -1.0, 0"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"batch": -1}, "batch must be at least 1, got -1"),
+        ({"patience": 0}, "patience must be at least 1, got 0"),
+        ({"lr": 0.0}, "lr must be a number above 0, got 0.0"),
+        ({"lr": float("nan")}, "lr must be a number above 0, got nan"),
+        ({"warmup": 1.0}, "warmup must be a share of the steps, from 0 to below 1, got 1.0"),
+        ({"clip": 0.0}, "clip must be above 0, or None for no clipping, got 0.0"),
+        ({"weight_decay": -1.0}, "weight_decay and seed must not be negative, got -1.0, 0"),
     ],
 )
 def test_a_recipe_that_cannot_be_cooked_is_refused(settings: dict, message: str) -> None:

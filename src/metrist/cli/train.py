@@ -126,9 +126,9 @@ def likelihood(
 
 def _train(request: LikelihoodTask) -> None:
     from metrist.cli.training_progress import carry_out
-    from metrist.train.likelihood import train
+    from metrist.train.fit import fit
 
-    carry_out(lambda watcher: train(request, watcher), request.out)
+    carry_out(lambda callback: fit(request, callback), request.out)
 
 
 def _languages(text: str | None) -> tuple[str, str] | None:
@@ -142,12 +142,14 @@ def _languages(text: str | None) -> tuple[str, str] | None:
 
 def _tell_plan(request: LikelihoodTask) -> None:
     from metrist.cli.output import remark, say
-    from metrist.train.likelihood import plan
+    from metrist.train.fit import plan_training
+    from metrist.train.likelihood import LikelihoodPlan
 
-    planned = plan(request)
-    for said in planned.material.remarks():
-        remark(said)
-    for line in _plan_lines(planned, request):
+    plan = plan_training(request)
+    assert isinstance(plan, LikelihoodPlan)
+    for message in plan.material.remarks():
+        remark(message)
+    for line in _plan_lines(plan, request):
         say(line)
 
 

@@ -195,12 +195,12 @@ def _tell_plan(study: Study) -> None:
     from metrist.cli.output import say
     from metrist.studies.heap.dataset import read
     from metrist.studies.heap.study import check_place, plan
-    from metrist.train.session import base_weights
+    from metrist.train.fit import find_base
 
     suite, material = criteria.suite(study.suite), read(study.pairs)
     planned = plan(study, suite, material)
     check_place(study, material)
-    base_weights(study.settings.base)  # A study would only learn in its first training that there is no such model.
+    find_base(study.settings.base)  # A study would only learn in its first training that there is no such model.
     for line in _plan_lines(study, planned):
         say(line)
 
@@ -410,7 +410,7 @@ def preference(
         licence=licence,
     )
     if dry_run:
-        _tell_plan_train_preference(request, material)
+        _print_training_plan(request, material)
     else:
         _train(request, material)
 
@@ -419,26 +419,28 @@ def _train(request: PreferenceTask, material: PreferenceData) -> None:
     from metrist.cli.output import remark
     from metrist.cli.training_progress import carry_out
     from metrist.train.distributed import is_first_process
-    from metrist.train.preference import train
+    from metrist.train.fit import fit
 
     if is_first_process():
         for said in material.remarks():
             remark(said)
-    carry_out(lambda watcher: train(request, watcher), request.out)
+    carry_out(lambda callback: fit(request, callback), request.out)
 
 
-def _tell_plan_train_preference(request: PreferenceTask, material: PreferenceData) -> None:
+def _print_training_plan(request: PreferenceTask, material: PreferenceData) -> None:
     from metrist.cli.output import remark, say
-    from metrist.train.preference import plan
+    from metrist.train.fit import plan_training
+    from metrist.train.preference import PreferencePlan
 
-    planned = plan(request)
-    for said in (*material.remarks(), *planned.remarks()):
-        remark(said)
-    for line in _plan_lines_train_preference(planned, request):
+    plan = plan_training(request)
+    assert isinstance(plan, PreferencePlan)
+    for message in (*material.remarks(), *plan.remarks()):
+        remark(message)
+    for line in _training_lines(plan, request):
         say(line)
 
 
-def _plan_lines_train_preference(planned: PreferencePlan, request: PreferenceTask) -> list[str]:
+def _training_lines(planned: PreferencePlan, request: PreferenceTask) -> list[str]:
     epochs, lengths, settings = request.recipe.epochs, planned.train.lengths, planned.settings
     return [
         f"training pairs     {len(planned.train):,} of {len(set(planned.train.criteria)):,} criteria",

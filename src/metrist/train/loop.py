@@ -26,7 +26,7 @@ from metrist.models.devices import free_memory
 from metrist.train.batches import Chosen, Sampler, sort_by_length, split_parts
 from metrist.train.checkpoints import Checkpoints, TrainingState
 from metrist.train.distributed import ProcessGroup
-from metrist.train.recipe import Recipe, learning_rate
+from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Evaluation, Examples, NoCallback, Objective, TrainingCallback, TrainingProgress
 
 #: Losses are read so many steps apart: reading one makes the CPU wait for the GPU.
@@ -127,7 +127,7 @@ class Trainer:
         self.ranks.add_gradients(self.model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
         for group in self._optimizer.param_groups:
-            group["lr"] = group["rate"] * learning_rate(self.recipe, self.at.step, self.steps)
+            group["lr"] = group["rate"] * self.recipe.learning_rate(self.at.step, self.steps)
         self._optimizer.step()
         self._unread.append(torch.stack([self.ranks.total(loss), norm.to(loss)]))
         self.at.step += 1

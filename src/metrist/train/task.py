@@ -1,24 +1,35 @@
-"""What the loop is told: examples to learn from, and what is to be learned. A new kind of metric writes these two."""
+"""What a training consists of: the task, its examples and objective, and the callbacks that follow it.
+
+A new kind of metric that learns subclasses `TrainingTask`; `metrist.train.fit.fit` trains it.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.models.devices import Options, Placement
+from metrist.models.weights import Weights
+from metrist.train.batches import Sampler
+from metrist.train.recipe import Recipe
+
 if TYPE_CHECKING:
     from torch import Tensor
-from dataclasses import dataclass
+
+    from metrist.train.loop import Trainer
 
 Batch = Mapping[str, Any]
 
 
 class Examples(Protocol):
-    """What is learned from. `lengths` has the tokens that each example costs, `spaces` those with the padding that it
-    brings along by itself; `weights` how much it counts in the mean loss: its target tokens where the mean is over
-    tokens, 1 where it is over examples."""
+    """What is learned from. `lengths` counts each example's tokens, `spaces` its tokens with its own padding, and
+    `weights` its share of the mean loss: target tokens where the mean is over tokens, 1 where it is over examples."""
 
     @property
     def lengths(self) -> NDArray[np.int64]: ...
@@ -29,35 +40,92 @@ class Examples(Protocol):
     @property
     def weights(self) -> NDArray[np.float64]: ...
 
+    def __len__(self) -> int: ...
+
     def collate(self, chosen: NDArray[np.int64]) -> Mapping[str, Tensor]:
-        """These examples as padded tensors on the CPU."""
+        """Return these examples as padded tensors on the CPU."""
         ...
 
 
 class Objective(Protocol):
-    """What is learned. Chance comes from torch's generators alone: the loop seeds them before each step."""
+    """What is optimized. Randomness comes from torch's generators alone: the loop seeds them before each step."""
 
     @property
     def figure(self) -> str:
-        """What `judge` measures, in words; more is better."""
+        """The name of what `judge` measures; more is better."""
         ...
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        """The losses of the examples, each times its weight, summed. The loop divides by the weights of all examples
-        of the update, so that what is learned does not depend on how many are computed at once."""
+        """Return the sum of the examples' losses, each times its weight. The loop divides by the weights of all
+        examples of the update, so the result does not depend on how many are computed at once."""
         ...
 
     def judge(self, model: Any, batch: Batch) -> Tensor:
-        """One number per example; the development figure is their mean."""
+        """Return one number per example; the development figure is their mean."""
         ...
 
 
-# What a training tells whoever watches it.
+class Learner(NamedTuple):
+    """A model with its objective. `rates` are multiples of the recipe's learning rate for parameters whose names begin
+    with the key."""
+
+    model: Any
+    objective: Objective
+    rates: Mapping[str, float] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """Tokenized data, the order in which it is seen, and the number of updates."""
+
+    train: Examples
+    dev: Examples | None
+    sampler: Sampler
+    steps: int
+
+    def remarks(self) -> list[str]:
+        """What the user should know before training."""
+        return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingTask(ABC):
+    """A training that the user asks for: a base model, a recipe and an output folder; subclasses add the data."""
+
+    kind: ClassVar[str]
+
+    base: Options
+    out: Path
+    recipe: Recipe = field(default_factory=Recipe)
+    resume: bool = False
+    checkpoint_every: int = 500
+    keep_checkpoints: bool = False
+
+    @abstractmethod
+    def load_data(self) -> Any:
+        """Read the training and development data."""
+
+    @abstractmethod
+    def identity(self, weights: Weights, data: Any) -> dict[str, Any]:
+        """Return all settings that decide the trained weights, as `training.json` stores them. File names do not, nor
+        does how much is computed at once."""
+
+    @abstractmethod
+    def plan(self, weights: Weights, data: Any) -> TrainingPlan:
+        """Tokenize the data; load no weights."""
+
+    @abstractmethod
+    def build(self, weights: Weights, plan: Any, placement: Placement) -> Learner:
+        """Load the model to train."""
+
+    @abstractmethod
+    def publish(self, weights: Weights, data: Any, plan: Any, trainer: Trainer, folder: Any) -> dict[str, Any]:
+        """Write the trained model into its folder; return the facts that only this kind of card has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The development figure after so many steps."""
+    """The development figure after a number of steps."""
 
     step: int
     figure: float
@@ -65,7 +133,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingProgress:
-    """How far it has come. `loss` is the mean over the latest steps, `tokens` counts those learned from so far."""
+    """`loss` is the mean over the latest steps; `tokens` counts those learned from so far."""
 
     step: int
     steps: int
@@ -75,17 +143,17 @@ class TrainingProgress:
 
 
 class TrainingCallback(Protocol):
-    """Told of what happens, in the process that trains."""
+    """Receives the events of a training, in the process that trains."""
 
     def moved(self, progress: TrainingProgress) -> None: ...
 
     def evaluated(self, evaluation: Evaluation, name: str) -> None: ...
 
-    def message(self, remark: str) -> None: ...
+    def message(self, text: str) -> None: ...
 
 
 class NoCallback:
-    """Watches nothing."""
+    """Ignores all events."""
 
     def moved(self, progress: TrainingProgress) -> None:
         pass
@@ -93,5 +161,5 @@ class NoCallback:
     def evaluated(self, evaluation: Evaluation, name: str) -> None:
         pass
 
-    def message(self, remark: str) -> None:
+    def message(self, text: str) -> None:
         pass

@@ -20,8 +20,9 @@ from metrist.models.protocols import RewardScorer
 from metrist.studies.heap.dataset import Material, read, side, split_material
 from metrist.studies.heap.jobs import RESULTS, Answers, Order, Result
 from metrist.train.examples import score_pairs
+from metrist.train.fit import fit
 from metrist.train.folder import TrainingFolder
-from metrist.train.preference import PreferenceTask, train
+from metrist.train.preference import PreferenceTask
 from metrist.train.task import TrainingCallback
 
 
@@ -78,7 +79,7 @@ def _trained(
         checkpoint_every=order.checkpoint_every,
         data=_facts(order, material),
     )
-    return train(request, watcher)
+    return fit(request, watcher)
 
 
 def _facts(order: Order, material: Material) -> dict[str, Any]:

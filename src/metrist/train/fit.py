@@ -1,0 +1,134 @@
+"""Train any task: resolve the recipe, lock the folder, run or resume the loop, publish the model and its card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from metrist.errors import ModelError, RunError
+from metrist.models.devices import Options, Placement, import_torch, resolve_placement
+from metrist.models.weights import Weights, find_weights
+from metrist.runtime import Runtime
+from metrist.train.card import make_card, render_card
+from metrist.train.checkpoints import Checkpoints
+from metrist.train.distributed import ProcessGroup, join_processes
+from metrist.train.folder import TrainingFolder, lock_folder
+from metrist.train.task import NoCallback, TrainingCallback, TrainingPlan, TrainingTask
+
+
+def fit(
+    task: TrainingTask, callback: TrainingCallback | None = None, *, runtime: Runtime | None = None
+) -> dict[str, Any]:
+    """Train, resume a training that was stopped, or return the card of a finished one. The model, its tokenizer and the
+    card are then in `task.out`."""
+    import_torch(f"training a {task.kind} metric")
+    placement = resolve_placement(task.base, runtime)
+    processes = join_processes(str(placement.device))
+    try:
+        task = replace(task, recipe=task.recipe.resolve(processes.device, placement.tokens))
+        return _fit(task, processes, callback if callback and processes.is_first else NoCallback())
+    finally:
+        processes.leave()
+
+
+def plan_training(task: TrainingTask, *, runtime: Runtime | None = None) -> TrainingPlan:
+    """Read and tokenize all data and make the checks of a training, but load no weights and write nothing."""
+    import_torch(f"training a {task.kind} metric")
+    placement = resolve_placement(task.base, runtime)
+    task = replace(task, recipe=task.recipe.resolve(str(placement.device), placement.tokens))
+    weights, data = find_base(task.base), task.load_data()
+    _open_folder(task, task.identity(weights, data))
+    return task.plan(weights, data)
+
+
+def find_base(options: Options) -> Weights:
+    """Find the base model; a model for numpy inference cannot be trained."""
+    weights = find_weights(options)
+    if weights.plain:
+        raise ModelError(f"{options.model} can only score; give the model it was exported from as --base")
+    return weights
+
+
+def training_placement(processes: ProcessGroup) -> Placement:
+    """Where a model is trained: on this process's device, in float32."""
+    import torch
+
+    return Placement(device=torch.device(processes.device), dtype=torch.float32, tokens=1)
+
+
+def _fit(task: TrainingTask, processes: ProcessGroup, callback: TrainingCallback) -> dict[str, Any]:
+    from metrist.train.loop import Trainer
+
+    weights, data = find_base(task.base), task.load_data()
+    with _claim_folder(task, task.identity(weights, data), processes, callback) as card:
+        if card is not None:
+            callback.message(f"{task.out} is finished already; nothing was trained")
+            return card
+        folder = TrainingFolder(task.out)
+        plan = task.plan(weights, data)
+        for remark in plan.remarks():
+            callback.message(remark)
+        learner = task.build(weights, plan, training_placement(processes))
+        trainer = Trainer(
+            model=learner.model,
+            objective=learner.objective,
+            examples=plan.train,
+            dev=plan.dev,
+            sampler=plan.sampler,
+            recipe=task.recipe,
+            checkpoints=Checkpoints(folder.checkpoints, every=task.checkpoint_every),
+            ranks=processes,
+            watcher=callback,
+            rates=learner.rates,
+        )
+        outcome = trainer.run()
+        if processes.is_first:
+            facts = task.publish(weights, data, plan, trainer, folder)
+            card = make_card(
+                kind=task.kind,
+                fingerprint=find_weights(Options(model=str(task.out))).fingerprint,
+                base={"model": task.base.model, "revision": task.base.revision, "fingerprint": weights.fingerprint},
+                figure=learner.objective.figure,
+                recipe=task.recipe,
+                outcome=outcome,
+                ranks=processes,
+                **facts,
+            )
+            folder.put_card(card, render_card(card))
+            if not task.keep_checkpoints:
+                trainer.checkpoints.remove()
+        processes.wait()
+        return folder.card() or {}
+
+
+def _open_folder(task: TrainingTask, identity: Mapping[str, Any]) -> TrainingFolder:
+    """Check that this training may start or resume in its folder; write nothing."""
+    folder = TrainingFolder(task.out)
+    if task.resume and not folder.is_begun:
+        raise RunError(f"{task.out} holds no training to resume; leave out --resume to start one")
+    folder.check(identity)
+    return folder
+
+
+@contextmanager
+def _claim_folder(
+    task: TrainingTask, identity: Mapping[str, Any], processes: ProcessGroup, callback: TrainingCallback
+) -> Iterator[dict[str, Any] | None]:
+    """Lock the folder and store the task's identity in it; yield the card of a finished training."""
+    folder = _open_folder(task, identity)
+    card = folder.card()
+    processes.wait()  # All processes look before the first one writes.
+    if card is not None:
+        yield card  # Nothing will be written: the folder need not be writable.
+        return
+    with lock_folder(task.out, processes):
+        folder.check(identity)  # Again: until now another process may have worked here.
+        card = folder.card()
+        if card is None and folder.is_begun and not Checkpoints(folder.checkpoints).steps():
+            callback.message(f"{task.out} has no checkpoint yet: from the start")
+        processes.wait()
+        if card is None and processes.is_first:
+            folder.begin(identity)
+        yield card
