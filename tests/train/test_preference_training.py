@@ -290,7 +290,7 @@ def test_what_makes_no_sense_is_refused(tiny: Callable[[str], Path], tmp_path: P
         plan_training(asked(regression=0.5))
     with pytest.raises(ModelError, match="takes 5 of 6 tokens and leaves no room for an answer"):
         plan_training(asked(layout=Layout(max_length=6)))
-    with pytest.raises(RunError, match=r"balance must lie between 0 \(equal shares\) and 1 \(as the data is\), got 2"):
+    with pytest.raises(RunError, match=r"balance .* got 2"):
         asked(balance=2)
     with pytest.raises(RunError, match="ties must be 'drop' or 'soft', got 'keep'"):
         asked(ties="keep")
@@ -309,7 +309,7 @@ def test_what_makes_no_sense_is_refused(tiny: Callable[[str], Path], tmp_path: P
 def test_a_model_that_can_only_score_is_no_base(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "config.json").write_text('{"metrist_format": 1}')
-    with pytest.raises(ModelError, match="can only score.*--base"):
+    with pytest.raises(ModelError, match=r"can only score.*--base"):
         plan_training(preference_request(tmp_path / "out", tmp_path / "plain"))
 
 
