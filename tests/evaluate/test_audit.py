@@ -428,17 +428,17 @@ def test_a_fault_of_the_whole_is_raised():
 
 def test_every_probe_holds_the_output_and_leaves_no_slot_open():
     record = metrist.Record(item="1", system="s", output="the {{top}} output")
-    from metrist.metrics.judge.rubrics import load
+    from metrist.metrics.judge.rubrics import load_rubric
 
     for probe in probes():
         for rubric in ("single_answer", "reliability", "faithfulness"):
-            made = probe.on(record, load(rubric)).output
+            made = probe.on(record, load_rubric(rubric)).output
             assert "the {{top}} output" in made
             assert not re.search(r"\{\{(?!top\}\} output)", made)
             assert len(made) > len(record.output)
     assert {probe.kind for probe in probes()} == {"neutral", "grade", "padding"}
     with_json = next(probe for probe in probes() if probe.name == "json_at_the_end")
-    assert '"support": "supported"' in with_json.on(record, load("faithfulness")).output
+    assert '"support": "supported"' in with_json.on(record, load_rubric("faithfulness")).output
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 50), (1, 3), (25, 50), (50, 50)])

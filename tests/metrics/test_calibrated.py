@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import metrist
 from metrist.errors import InputError, RunError, SpecError
-from metrist.metrics.calibrated import KEPT, Distribution, data_hash, fitted, read_calibration
+from metrist.metrics.calibrated import MAX_STORED, Distribution, fit_calibration, hash_data, read_calibration
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
@@ -42,7 +42,7 @@ def test_of_many_values_order_statistics_are_kept_that_are_right_to_a_tenth(leve
     rng = np.random.default_rng(levels)
     reference = np.round(rng.normal(size=20_000) ** 3 * levels) / levels
     kept = Distribution.of(reference)
-    assert (len(kept.values), kept.count) == (KEPT, 20_000)
+    assert (len(kept.values), kept.count) == (MAX_STORED, 20_000)
     values = np.concatenate([rng.choice(reference, 300), rng.normal(size=300) * 3, [-1e9, 1e9]])
     exact = [100 * ((reference < v).mean() + (reference == v).mean() / 2) for v in values]
     assert np.abs(kept.percentiles(values) - exact).max() <= 0.1
@@ -235,8 +235,8 @@ def test_a_file_that_is_not_there_or_no_json_is_refused(tmp_path):
 def test_what_was_written_reads_back_to_the_bit(tmp_path):
     values = np.random.default_rng(1).normal(size=5000)
     names = [str(i) for i in range(5000)]
-    made, _ = fitted(
-        values, [""] * 5000, metric="m", signature="s", higher_is_better=True, data=data_hash(names, names, values)
+    made, _ = fit_calibration(
+        values, [""] * 5000, metric="m", signature="s", higher_is_better=True, data=hash_data(names, names, values)
     )
     (tmp_path / "c.json").write_text(made.to_json())
     again = read_calibration(tmp_path / "c.json")

@@ -13,7 +13,7 @@ import pytest
 from fake_llm import FakeLLM
 from metrist.errors import RunError, SpecError
 from metrist.metrics.base import Metric
-from metrist.metrics.comparator import ByScore, Comparator, Judgment, comparator
+from metrist.metrics.comparator import ByScore, Comparator, Judgment, build_comparator
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
@@ -76,8 +76,9 @@ def test_an_output_without_a_score_fails_the_pair_and_says_which():
 
 def test_an_output_that_lacks_what_the_metric_needs_fails_the_pair():
     with_reference = record("a", "the cat", ("the cat",))
-    judged = comparator("rougeL").prefer([Pair(first=with_reference, second=record("b", "a dog"))])
-    assert judged[0].failure == "the second output has no score: rougeL needs references, but there is none"
+    judged = build_comparator("rougeL").prefer([Pair(first=with_reference, second=record("b", "a dog"))])
+    assert re.search("second output .* rougeL needs references", judged[0].failure)
+    assert judged[0].failure.kind == "missing_input"
 
 
 def test_each_output_is_scored_once_however_many_pairs_it_is_in():
@@ -89,9 +90,9 @@ def test_each_output_is_scored_once_however_many_pairs_it_is_in():
 
 
 def test_a_bare_metric_becomes_a_comparator_whose_text_reads_back():
-    by_chrf = comparator("chrf(word_order=2)")
+    by_chrf = build_comparator("chrf(word_order=2)")
     assert by_chrf.text == "by_score(metric=chrf(word_order=2))"
-    assert build(by_chrf.text) == by_chrf == comparator(by_chrf.text) == comparator(by_chrf)
+    assert build(by_chrf.text) == by_chrf == build_comparator(by_chrf.text) == build_comparator(by_chrf)
     assert by_chrf.needs == ("references",)
     assert by_chrf.signature.startswith("by_score(metric=chrf(")
     assert pickle.loads(pickle.dumps(by_chrf)) == by_chrf
@@ -100,22 +101,22 @@ def test_a_bare_metric_becomes_a_comparator_whose_text_reads_back():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("length", r"length describes and does not judge.*by_score\(metric=length, better='higher'\)"),
+        ("length", r"length has no direction.*by_score\(metric=length, better='higher'\)"),
         ("by_score(metric=rougeL, tie=-1)", "by_score: tie must be 0 or more, got -1"),
         ("by_score(metric=rougeL, better='up')", "by_score: better must be one of 'higher', 'lower'"),
-        ("by_score(metric=by_score(metric=rougeL))", r"by_score: by_score\(metric=rougeL\) compares already"),
+        ("by_score(metric=by_score(metric=rougeL))", r"by_score: by_score\(metric=rougeL\) is a comparator already"),
         ("by_score", "by_score needs the setting 'metric'"),
         ("rogueL", "no metric named 'rogueL'; did you mean 'rougeL'"),
     ],
 )
 def test_what_cannot_compare_is_refused(text, message):
     with pytest.raises(SpecError, match=message):
-        comparator(text)
+        build_comparator(text)
 
 
 def test_a_comparator_gives_no_scores_and_says_what_to_do():
     with pytest.raises(RunError, match=r"by_score\(metric=rougeL\) compares two outputs of an item.*metrist prefer"):
-        comparator("rougeL").score(Shard([record("a", "x")]))
+        build_comparator("rougeL").score(Shard([record("a", "x")]))
 
 
 def test_a_class_without_prefer_is_told_what_is_missing():
@@ -167,7 +168,7 @@ def test_remarks_of_the_metric_within_stand_under_the_table():
         llm=FakeLLM(lambda said, _: "no grade" if "bbb" in said[-1].text else grade(said)), rubric="single_answer"
     )
     notes = prefer(rows, judge).table().notes
-    assert any("5 of 6 outputs were judged" in note for note in notes)
+    assert any("5 of 6 outputs" in note for note in notes)
     assert any("6 calls" in note for note in notes)
 
 

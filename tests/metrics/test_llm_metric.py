@@ -11,46 +11,46 @@ from fake_llm import FakeLLM
 from metrist.llm.messages import Completion, Message, Sampling, Usage
 from metrist.metrics.llm_metric import (
     NOT_ASKED,
-    Judging,
-    Unreadable,
-    ask,
+    LLMMetric,
+    UnparsableAnswer,
+    ask_llm,
+    continue_conversations,
     cost_remarks,
     coverage_remarks,
-    follow_up,
     is_retryable,
-    scores_of,
-    spent,
-    spent_together,
+    merge_usage,
+    score_answers,
+    sum_usage,
 )
-from metrist.metrics.prompt_layout import filled, template
+from metrist.metrics.prompt_layout import fill_template, load_template
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Failure, Score, Scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoSteps(Judging):
+class TwoSteps(LLMMetric):
     """Asks for an opinion first, then for a number; as a protocol in two rounds is written."""
 
     bounds = (0.0, 1.0)
 
-    def wording(self):
+    def prompt_text(self):
         return "What do you think? As a number?"
 
     def score(self, shard):
         first = [(Message("user", f"What do you think of {record.output}?"),) for record in shard.records]
-        opinions = ask(self.llm, first, self.sampling())
-        numbers = ask(self.llm, follow_up(first, opinions, "As a number?"), self.sampling())
+        opinions = ask_llm(self.llm, first, self.sampling())
+        numbers = ask_llm(self.llm, continue_conversations(first, opinions, "As a number?"), self.sampling())
 
         def read(number, answer):
             try:
                 value = float(answer.text)
             except ValueError:
-                raise Unreadable(f"no number: {answer.text!r}") from None
-            usage = spent([opinions[number], answer])
+                raise UnparsableAnswer(f"no number: {answer.text!r}") from None
+            usage = sum_usage([opinions[number], answer])
             return Score(value=value, explanation=opinions[number].text, usage=usage)
 
-        return Scores.of(scores_of(numbers, read))
+        return Scores.of(score_answers(numbers, read))
 
 
 def two_steps(conversation, _):
@@ -77,8 +77,8 @@ def test_a_protocol_of_two_rounds_keeps_order_failures_and_raw_answers():
 
 def test_nothing_is_asked_where_there_is_nothing_to_ask():
     llm = FakeLLM(two_steps)
-    assert ask(llm, [], Sampling()) == []
-    assert ask(llm, [None], Sampling()) == [Completion(failure=NOT_ASKED)]
+    assert ask_llm(llm, [], Sampling()) == []
+    assert ask_llm(llm, [None], Sampling()) == [Completion(failure=NOT_ASKED)]
     assert llm.asked == []
     assert len(TwoSteps(llm=llm).score(Shard([]))) == 0
 
@@ -86,7 +86,7 @@ def test_nothing_is_asked_where_there_is_nothing_to_ask():
 def test_each_conversation_can_go_on_in_its_own_words():
     begun = [(Message("user", "a"),), (Message("user", "b"),), None]
     answers = [Completion(text="1"), Completion(text="2"), Completion(text="3")]
-    gone_on = follow_up(begun, answers, ["x", "y", "z"])
+    gone_on = continue_conversations(begun, answers, ["x", "y", "z"])
     assert [one and one[-1].text for one in gone_on] == ["x", "y", None]
 
 
@@ -96,7 +96,7 @@ def test_what_was_spent_is_summed_as_far_as_it_is_known():
         Completion(usage=Usage(prompt_tokens=7, completion_tokens=2, seconds=1.0, cached=True)),
         Completion(failure=NOT_ASKED),
     ]
-    found = spent(answers)
+    found = sum_usage(answers)
     assert found == {
         "calls": 2,
         "cached": 1,
@@ -108,7 +108,7 @@ def test_what_was_spent_is_summed_as_far_as_it_is_known():
         "seconds": 2.0,
         "attempts": 2,
     }
-    assert spent_together([found, None, {"calls": 1}])["calls"] == 3
+    assert merge_usage([found, None, {"calls": 1}])["calls"] == 3
 
 
 def test_signatures_name_the_prompt_by_its_hash():
@@ -125,9 +125,9 @@ def test_the_mean_is_told_with_its_bounds_if_the_failed_ones_were_worst_or_best(
     metric = TwoSteps(llm=FakeLLM(two_steps))
     said = coverage_remarks(metric, failed(2, 0.25, 0.75))
     assert [remark.removeprefix(f"{metric.text}: ") for remark in said] == [
-        "2 of 4 outputs were judged; most often (2): no answer",
-        "the mean of the judged is 0.5; with the 2 that failed it would be 0.25 if they were the worst and 0.75 if "
-        "they were the best",
+        "2 of 4 outputs were scored; most frequent failure (2): no answer",
+        "the mean of the scored outputs is 0.5; with the 2 failed it would be 0.25 if they had the worst score and "
+        "0.75 if they had the best score",
     ]
     assert coverage_remarks(metric, failed(0, 0.5)) == []
     assert len(coverage_remarks(metric, failed(1))) == 1
@@ -145,7 +145,7 @@ class Boundless(TwoSteps):
 
 def test_a_scale_without_an_end_has_a_bound_on_one_side_or_none():
     _, said = coverage_remarks(Penalties(llm=FakeLLM(two_steps)), failed(1, -3.0))
-    assert said.endswith("with the 1 that failed it would be -1.5 if it were the best")
+    assert said.endswith("with the 1 failed it would be -1.5 if it had the best score")
     assert len(coverage_remarks(Boundless(llm=FakeLLM(two_steps)), failed(1, -3.0))) == 1
 
 
@@ -153,7 +153,7 @@ def test_cost_is_told_where_it_is_known():
     metric = TwoSteps(llm=FakeLLM(two_steps))
     usage = {"calls": 3, "cached": 1, "estimated": 2, "prompt_tokens": 1200, "cost": 0.0123}
     (said,) = cost_remarks(metric, Scores.of([Score(value=1, usage=usage)]))
-    calls = "3 calls (2 sent, 1 from the cache or equal to another)"
+    calls = "3 calls (2 sent, 1 cached or repeated)"
     assert said == f"{metric.text}: {calls}, about 1,200 tokens in, 0.0123 US dollars"
     assert cost_remarks(metric, Scores.of([1.0])) == []
 
@@ -162,14 +162,14 @@ def test_a_question_to_which_nothing_came_is_no_answer_of_unknown_cost():
     silent = Completion(failure="given up after 8 attempts", usage=Usage(attempts=8))
     billed = Completion(failure="the server filtered the answer", usage=Usage(prompt_tokens=10, completion_tokens=0))
     unpriced = Completion(text="7", usage=Usage(prompt_tokens=10, completion_tokens=1))
-    assert "unpriced" not in spent([silent])
-    assert spent([silent, billed, unpriced])["unpriced"] == 2
+    assert "unpriced" not in sum_usage([silent])
+    assert sum_usage([silent, billed, unpriced])["unpriced"] == 2
 
 
 def test_a_failure_for_want_of_an_answer_is_told_from_an_answer_that_makes_no_sense():
     llm = FakeLLM(lambda *_: Completion(failure="the server answered 500: overloaded"))
-    (answer,) = ask(llm, [(Message("user", "a"),)], Sampling())
-    assert answer.failure == "no answer came: the server answered 500: overloaded"
+    (answer,) = ask_llm(llm, [(Message("user", "a"),)], Sampling())
+    assert answer.failure == "no answer: the server answered 500: overloaded"
     assert is_retryable(answer.failure)
     assert is_retryable(NOT_ASKED)
     assert not is_retryable(Failure("unparsable", "the answer has no JSON object"))
@@ -177,13 +177,13 @@ def test_a_failure_for_want_of_an_answer_is_told_from_an_answer_that_makes_no_se
 
 def test_a_metric_without_wording_or_with_odd_settings_is_refused():
     @dataclass(frozen=True, kw_only=True)
-    class Wordless(Judging):
+    class Wordless(LLMMetric):
         pass
 
-    with pytest.raises(NotImplementedError, match=r"Wordless must define wording\(self\)"):
+    with pytest.raises(NotImplementedError, match=r"Wordless must define prompt\(self, record\)"):
         Wordless(llm=FakeLLM(two_steps)).facts()
 
 
 def test_what_is_put_into_a_template_is_not_looked_at_again():
-    assert filled("{{a}} and {{b}}", a="{{b}}", b="{{a}}") == "{{b}} and {{a}}"
-    assert template("judge_rules").startswith("You judge")
+    assert fill_template("{{a}} and {{b}}", a="{{b}}", b="{{a}}") == "{{b}} and {{a}}"
+    assert load_template("judge_rules").startswith("You judge")

@@ -18,7 +18,7 @@ import tiny_rewards
 from metrist import criteria
 from metrist.cli.app import app
 from metrist.errors import ModelError, SpecError
-from metrist.metrics.comparator import comparator
+from metrist.metrics.comparator import build_comparator
 from metrist.metrics.preference import Preference
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
@@ -214,32 +214,30 @@ def sigmoid(x: float) -> float:
 
 def test_of_two_outputs_the_one_with_the_higher_reward_is_preferred(model):
     metric = Preference(model=model)
-    (judgment,) = comparator(metric).prefer([Pair(first=FULL, second=BARE)])
+    (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
     first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
     assert judgment.preference == ("first" if first > second else "second")
-    assert (judgment.explanation or "").endswith(
-        f"the first is better with a probability of {sigmoid(first - second):.3f}"
-    )
-    (same,) = comparator(metric).prefer([Pair(first=FULL, second=replace(FULL, system="b"))])
+    assert judgment.explanation.endswith(f"the first is better with a probability of {sigmoid(first - second):.3f}")
+    (same,) = build_comparator(metric).prefer([Pair(first=FULL, second=replace(FULL, system="b"))])
     assert same.preference == "tie"
-    assert (same.explanation or "").endswith("a probability of 0.500")
+    assert same.explanation.endswith("a probability of 0.500")
 
 
 def test_where_less_is_better_the_lower_reward_is_preferred(model):
     metric = Preference(model=model, criterion="CNO")
-    (judgment,) = comparator(metric).prefer([Pair(first=FULL, second=BARE)])
+    (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
     first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
     assert judgment.preference == ("first" if first < second else "second")
-    assert (judgment.explanation or "").endswith(f"a probability of {sigmoid(second - first):.3f}")
+    assert judgment.explanation.endswith(f"a probability of {sigmoid(second - first):.3f}")
 
 
 def test_an_ensembles_probability_is_that_of_its_mean_reward(model, other):
     metric = Preference(model=(model, other))
-    (judgment,) = comparator(metric).prefer([Pair(first=FULL, second=BARE)])
+    (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
     leads = [
         np.subtract(*(s.parts["reward"] for s in scored(Preference(model=one), FULL, BARE))) for one in (model, other)
     ]
-    assert (judgment.explanation or "").endswith(f"{sigmoid(np.mean(leads)):.3f}")
+    assert judgment.explanation.endswith(f"{sigmoid(np.mean(leads)):.3f}")
 
 
 def test_an_ensembles_choice_and_its_probability_never_contradict_each_other(tiny, tmp_path):
@@ -254,8 +252,8 @@ def test_an_ensembles_choice_and_its_probability_never_contradict_each_other(tin
     ]
     pairs = [Pair(first=one, second=other) for one, other in pairwise(records)]
     chosen = set()
-    for judgment in comparator(Preference(model=models)).prefer(pairs):
-        sure = float((judgment.explanation or "").rsplit(" ", 1)[1])
+    for judgment in build_comparator(Preference(model=models)).prefer(pairs):
+        sure = float(judgment.explanation.rsplit(" ", 1)[1])
         assert sure >= 0.5 if judgment.preference == "first" else sure <= 0.5
         chosen.add(judgment.preference)
     assert chosen == {"first", "second"}

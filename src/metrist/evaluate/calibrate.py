@@ -14,7 +14,14 @@ from metrist.errors import RunError
 from metrist.evaluate.selection import decimals_of, find_metric, opened
 from metrist.io import open_rows, read_records
 from metrist.metrics.base import Metric
-from metrist.metrics.calibrated import Calibration, column_of, data_hash, fitted, groups_named, read_calibration
+from metrist.metrics.calibrated import (
+    Calibration,
+    fit_calibration,
+    format_groups,
+    hash_data,
+    read_calibration,
+    read_column,
+)
 from metrist.records import Record
 from metrist.report.cells import Count, Number, decimals_for
 from metrist.report.tables import Column, Table
@@ -106,7 +113,7 @@ class CalibratedScores:
         """How many outputs have a score and no reference values to be placed among."""
         scored = ~np.isnan(self.results.scores[self.metric.text].values)
         lost = int((scored & np.isnan(self.percentiles)).sum())
-        known = groups_named(self.calibration.groups)
+        known = format_groups(self.calibration.groups)
         return [f"{lost:,} outputs belong to no group of the calibration, which has {known}"] if lost else []
 
 
@@ -115,13 +122,13 @@ def calibrate(source: Source, metric: str | None = None, by: str | None = None) 
     distribution per system, or per value of another column where records are given."""
     results, records, chosen = _scored(source, metric)
     values = results.scores[chosen.text].values
-    calibration, notes = fitted(
+    calibration, notes = fit_calibration(
         values,
         _groups(results, records, by),
         metric=chosen.text,
         signature=results.signatures[chosen.text],
         higher_is_better=chosen.higher_is_better,
-        data=data_hash(results.items, results.systems, values),
+        data=hash_data(results.items, results.systems, values),
         grouped_by=by,
     )
     return Fitted(calibration=calibration, notes=tuple(notes))
@@ -178,7 +185,7 @@ def _groups(results: Results, records: list[Record] | None, by: str | None) -> l
         return list(results.systems)
     if records is None:
         raise RunError(f"a run does not keep the records' {by!r}: give the file of records, and they are scored anew")
-    groups = [column_of(record, by) for record in records]
+    groups = [read_column(record, by) for record in records]
     if not any(group is not None for group in groups):
         raise RunError(f"no record has {by!r}: it must be task, language, system or another column of the records")
     return groups

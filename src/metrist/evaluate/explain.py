@@ -17,7 +17,7 @@ from metrist.llm.budget import Estimate
 from metrist.metrics import registry
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import Calibrated
-from metrist.metrics.errors.base import ErrorFinding
+from metrist.metrics.errors.base import ErrorMetric
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
@@ -74,7 +74,7 @@ def _check_finds_errors(metric: Metric) -> None:
     metric from outside finds is its own matter, and only its scores tell."""
     within = metric.metric if isinstance(metric, Calibrated) else metric
     ours = type(within).__module__.split(".")[0] == "metrist" and not within.programs
-    if ours and not isinstance(within, ErrorFinding):
+    if ours and not isinstance(within, ErrorMetric):
         raise SpecError(
             f"{metric.text} gives scores, and reports no errors that could be shown: take one that does, "
             f"{DEFAULT} or tigerscore"

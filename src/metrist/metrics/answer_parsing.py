@@ -1,25 +1,28 @@
-"""Finds the JSON objects in what an LLM wrote, with reasons around them and small faults within.
+"""Find JSON objects in an LLM's answer, with text around them and small syntax errors inside.
 
-Read besides JSON: strings in single or typographic quotes, line breaks within strings, keys without quotes, a comma
-before a closing bracket, Python's True, False and None. Nothing is made up: what is not closed is no object, and a key
-that is given twice with different values is told.
+Accepted besides JSON: strings in single or typographic quotes, line breaks inside strings, keys without quotes,
+trailing commas, and Python's True, False and None. Nothing is invented: an object that is not closed is not returned,
+and a key that occurs twice with different values is reported.
+
+json-repair is not used here: it closes unclosed objects, drops duplicate keys and reports no positions, and with it 22
+of the tests that attack judges through the judged text failed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_DEEPEST = 32
-#: What a value costs of the reader's patience besides its characters.
-_VALUE = 16
+_MAX_DEPTH = 32
+#: Steps that one value costs in addition to the characters of its strings.
+_VALUE_COST = 16
 _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.%/])")
 _WORD = re.compile(r"[^\W\d]\w*")
-_WORDS: Mapping[str, Any] = {
+_CONSTANTS: Mapping[str, Any] = {
     "true": True,
     "false": False,
     "null": None,
@@ -27,22 +30,25 @@ _WORDS: Mapping[str, Any] = {
     "False": False,
     "None": None,
 }
-# A quote within a string of the same quotes ends it only where something can follow the string.
+# A quote inside a string of the same quotes ends it only where something can follow the string.
 _STRINGS = {
     '"': re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL),
     "'": re.compile(r"'((?:[^'\\]|\\.|'(?!\s*[,:}\]]))*+)'", re.DOTALL),
     "“": re.compile(r"“([^”]*+)”", re.DOTALL),
     "‘": re.compile(r"‘((?:[^’]|’(?!\s*[,:}\]]))*+)’", re.DOTALL),
 }
-# Two halves of a character are one escape.
+# A surrogate pair is one escape.
 _ESCAPE = re.compile(r'((?:\\u[0-9a-fA-F]{4})+|\\["\\/bfnrt])|\\(.)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundObject:
-    """An object, where it stands in the answer, and where each of its values does. `repaired` says that it is no
-    JSON as it stands; `contradicted` holds the keys that were given twice with different values, and `broken` those of
-    objects before it that broke off: what follows one of them may be its end. Keys are as written, in small letters."""
+class JsonObject:
+    """A JSON object and its position in the answer.
+
+    Keys are lower-cased and otherwise as written. `spans` has the position of each value. `contradicted` holds keys
+    that occur twice with different values. `broken` holds keys of unclosed objects before this one, which may really
+    be the end of one of them. `repaired` says that the text is not valid JSON as it stands.
+    """
 
     values: Mapping[str, Any]
     start: int
@@ -53,48 +59,57 @@ class FoundObject:
     repaired: bool = False
 
 
-def objects_in(text: str) -> list[FoundObject]:
-    """The objects of an answer in their order, those within others left out."""
-    return _read(text, 0)[0]
+def find_objects(text: str) -> list[JsonObject]:
+    """The outermost objects of an answer, in order."""
+    return _scan(text, 0)[0]
 
 
-def broken_off(text: str, start: int) -> frozenset[str]:
-    """The keys of objects that begin from a place on and break off: those whose values were read, and the one at which
-    the text ends."""
-    return _read(text, start)[1]
+def find_broken_keys(text: str, start: int) -> frozenset[str]:
+    """The keys of unclosed objects that begin after `start`, including the key at which the text ends."""
+    return _scan(text, start)[1]
 
 
-def _read(text: str, start: int) -> tuple[list[FoundObject], frozenset[str]]:
-    reader = _Reader(text)
-    found: list[FoundObject] = []
+def _scan(text: str, start: int) -> tuple[list[JsonObject], frozenset[str]]:
+    parser = _Parser(text)
+    objects: list[JsonObject] = []
     broken: set[str] = set()
-    cut: set[str] = set()
-    at = text.find("{", start)
-    while at >= 0 and reader.patience > 0:
-        made = _Object()
+    truncated: set[str] = set()
+    position = text.find("{", start)
+    while position >= 0 and parser.steps_left > 0:
+        members = _Members()
         try:
-            one = _found(text, at, reader.members(made, at, 0), made, broken)
-        except _NoJSON:
-            broken |= made.values.keys()
-            cut |= {made.begun} if reader.ended else set()
-            at = text.find("{", at + 1)
-        else:
-            found.append(one)
-            at = text.find("{", one.end)
-    # Where the last object is cannot be told of a text that was not read to its end.
-    return (found, frozenset(broken | cut)) if reader.patience > 0 else ([], frozenset())
+            end = parser.parse_members(members, position, 0)
+        except _SyntaxError:
+            broken |= members.values.keys()
+            truncated |= {members.current_key} if parser.at_end else set()
+            position = text.find("{", position + 1)
+            continue
+        objects.append(
+            JsonObject(
+                values=members.values,
+                start=position,
+                end=end,
+                spans=members.spans,
+                contradicted=frozenset(members.contradicted),
+                broken=frozenset(broken),
+                repaired=not _is_json(text[position:end]),
+            )
+        )
+        position = text.find("{", end)
+    # The last object is unknown in a text that was not read to its end.
+    return (objects, frozenset(broken | truncated)) if parser.steps_left > 0 else ([], frozenset())
 
 
-class _NoJSON(ValueError):
-    """What stands here is no JSON, not even damaged."""
+class _SyntaxError(ValueError):
+    """The text at this position is not JSON, even with tolerance."""
 
 
 @dataclass(slots=True)
-class _Object:
+class _Members:
     values: dict[str, Any] = field(default_factory=dict)
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     contradicted: set[str] = field(default_factory=set)
-    begun: str = ""
+    current_key: str = ""
 
     def add(self, key: str, value: Any, span: tuple[int, int]) -> None:
         key = key.strip().lower()
@@ -104,98 +119,86 @@ class _Object:
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Reads values at places of a text. `patience` is how many characters it is still ready to go through: a text of
-    thousands of strings that never end would take hours."""
+class _Parser:
+    """Parse values at positions of a text. `steps_left` bounds the work: a text of thousands of unclosed strings would
+    otherwise take hours."""
 
     text: str
-    patience: int = 2_000_000
-    #: Whether the last value that was begun runs into the text's end.
-    ended: bool = False
+    steps_left: int = 2_000_000
+    #: Whether the value that was started last reaches the end of the text.
+    at_end: bool = False
 
-    def members(self, made: _Object, at: int, depth: int) -> int:
-        """Read the object at a place into `made`, which keeps what was read before a fault; where it ends."""
-        at = self.skip(at + 1)
+    def parse_members(self, members: _Members, at: int, depth: int) -> int:
+        """Parse the object at `at` into `members`, which keeps what precedes a syntax error; return its end."""
+        at = self.skip_space(at + 1)
         while not self.text.startswith("}", at):
-            key, at = self.key(at)
-            made.begun = key.strip().lower()
-            at = self.skip(self.past(":", self.skip(at)))
-            value, end = self.value(at, depth + 1)
-            made.add(key, value, (at, end))
-            at = self.next(end, "}")
+            key, at = self.parse_key(at)
+            members.current_key = key.strip().lower()
+            at = self.skip_space(self.expect(":", self.skip_space(at)))
+            value, end = self.parse_value(at, depth + 1)
+            members.add(key, value, (at, end))
+            at = self.next_member(end, "}")
         return at + 1
 
-    def array(self, at: int, depth: int) -> tuple[list[Any], int]:
-        made: list[Any] = []
-        at = self.skip(at + 1)
+    def parse_array(self, at: int, depth: int) -> tuple[list[Any], int]:
+        values: list[Any] = []
+        at = self.skip_space(at + 1)
         while not self.text.startswith("]", at):
-            value, end = self.value(at, depth + 1)
-            made.append(value)
-            at = self.next(end, "]")
-        return made, at + 1
+            value, end = self.parse_value(at, depth + 1)
+            values.append(value)
+            at = self.next_member(end, "]")
+        return values, at + 1
 
-    def next(self, at: int, closing: str) -> int:
-        """Where the next member begins, or the closing bracket stands."""
-        at = self.skip(at)
-        return at if self.text.startswith(closing, at) else self.skip(self.past(",", at))
+    def next_member(self, at: int, closing: str) -> int:
+        """The position of the next member or of the closing bracket."""
+        at = self.skip_space(at)
+        return at if self.text.startswith(closing, at) else self.skip_space(self.expect(",", at))
 
-    def value(self, at: int, depth: int) -> tuple[Any, int]:
-        self.patience -= _VALUE
-        if depth > _DEEPEST or self.patience <= 0:
-            raise _NoJSON
+    def parse_value(self, at: int, depth: int) -> tuple[Any, int]:
+        self.steps_left -= _VALUE_COST
+        if depth > _MAX_DEPTH or self.steps_left <= 0:
+            raise _SyntaxError
         first = self.text[at : at + 1]
-        self.ended = not first
+        self.at_end = not first
         if first == "{":
-            made = _Object()
-            end = self.members(made, at, depth)
-            return made.values, end
+            members = _Members()
+            end = self.parse_members(members, at, depth)
+            return members.values, end
         if first == "[":
-            return self.array(at, depth)
+            return self.parse_array(at, depth)
         if first in _STRINGS:
-            raw, end = self.string(at)
-            return _unescaped(raw), end
+            raw, end = self.parse_string(at)
+            return _unescape(raw), end
         if number := _NUMBER.match(self.text, at):
             return float(number[0]), number.end()
-        if (word := _WORD.match(self.text, at)) and word[0] in _WORDS:
-            return _WORDS[word[0]], word.end()
-        raise _NoJSON
+        if (word := _WORD.match(self.text, at)) and word[0] in _CONSTANTS:
+            return _CONSTANTS[word[0]], word.end()
+        raise _SyntaxError
 
-    def key(self, at: int) -> tuple[str, int]:
-        """A key as it is written: escapes are left as they are, so that a key in disguise is another key."""
+    def parse_key(self, at: int) -> tuple[str, int]:
+        """A key as written. Escapes are kept, so that a disguised key is a different key."""
         if self.text[at : at + 1] in _STRINGS:
-            return self.string(at)
+            return self.parse_string(at)
         if word := _WORD.match(self.text, at):
             return word[0], word.end()
-        raise _NoJSON
+        raise _SyntaxError
 
-    def string(self, at: int) -> tuple[str, int]:
-        found = _STRINGS[self.text[at]].match(self.text, at)
-        self.patience -= (found.end() if found else len(self.text)) - at
-        self.ended = not found
-        if not found or self.patience <= 0:
-            raise _NoJSON
-        return found[1], found.end()
+    def parse_string(self, at: int) -> tuple[str, int]:
+        match = _STRINGS[self.text[at]].match(self.text, at)
+        self.steps_left -= (match.end() if match else len(self.text)) - at
+        self.at_end = not match
+        if not match or self.steps_left <= 0:
+            raise _SyntaxError
+        return match[1], match.end()
 
-    def skip(self, at: int) -> int:
+    def skip_space(self, at: int) -> int:
         space = _SPACE.match(self.text, at)
         return space.end() if space else at
 
-    def past(self, mark: str, at: int) -> int:
+    def expect(self, mark: str, at: int) -> int:
         if not self.text.startswith(mark, at):
-            raise _NoJSON
+            raise _SyntaxError
         return at + 1
-
-
-def _found(text: str, start: int, end: int, made: _Object, broken: Set[str]) -> FoundObject:
-    return FoundObject(
-        values=made.values,
-        start=start,
-        end=end,
-        spans=made.spans,
-        contradicted=frozenset(made.contradicted),
-        broken=frozenset(broken),
-        repaired=not _is_json(text[start:end]),
-    )
 
 
 def _is_json(text: str) -> bool:
@@ -206,5 +209,5 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _unescaped(raw: str) -> str:
-    return _ESCAPE.sub(lambda found: json.loads(f'"{found[1]}"') if found[1] else found[2], raw)
+def _unescape(raw: str) -> str:
+    return _ESCAPE.sub(lambda match: json.loads(f'"{match[1]}"') if match[1] else match[2], raw)

@@ -23,9 +23,9 @@ from metrist.scores import Column, Failure, Scores
 
 FORMAT = "metrist calibration 1"
 #: Fewer values say too little about where another one stands among them.
-LEAST = 30
+MIN_VALUES = 30
 #: Up to this many values are kept as they are; of more, as many order statistics at equal steps.
-KEPT = 1001
+MAX_STORED = 1001
 
 Values = NDArray[np.float64]
 
@@ -43,8 +43,8 @@ class Distribution:
     def of(values: Values) -> Distribution:
         """The distribution of these values."""
         ordered = np.sort(values)
-        if len(ordered) > KEPT:
-            ordered = ordered[np.round(np.linspace(0, len(ordered) - 1, KEPT)).astype(np.intp)]
+        if len(ordered) > MAX_STORED:
+            ordered = ordered[np.round(np.linspace(0, len(ordered) - 1, MAX_STORED)).astype(np.intp)]
         return Distribution(values=ordered, count=len(values), mean=float(np.mean(values)), sd=float(np.std(values)))
 
     def percentiles(self, values: Values) -> Values:
@@ -94,7 +94,7 @@ class Calibration:
 
     def group_of(self, record: Record) -> str | None:
         """The name of the group that a record belongs to."""
-        return "" if self.grouped_by is None else column_of(record, self.grouped_by)
+        return "" if self.grouped_by is None else read_column(record, self.grouped_by)
 
     def check(self, signature: str, place: str) -> None:
         """Refuse values that were not computed as those of the calibration."""
@@ -115,7 +115,7 @@ class Calibration:
         return json.dumps({"format": FORMAT, **facts, **more}) + "\n"
 
 
-def fitted(
+def fit_calibration(
     values: Values,
     groups: Sequence[str | None],
     *,
@@ -132,14 +132,14 @@ def fitted(
     small: list[str] = []
     for name in sorted({group for group in groups if group is not None}):
         mine = values[scored & (names == name)]
-        if len(mine) >= LEAST:
+        if len(mine) >= MIN_VALUES:
             found[name] = Distribution.of(mine)
         else:
             small.append(f"{grouped_by} {name!r} has only {len(mine)} values")
     if not found:
         why = f" ({'; '.join(small[:3])})" if grouped_by else ""
         raise RunError(
-            f"{metric}: a reference distribution needs at least {LEAST} values, got {int(scored.sum())}{why}"
+            f"{metric}: a reference distribution needs at least {MIN_VALUES} values, got {int(scored.sum())}{why}"
         )
     made = Calibration(
         metric=metric,
@@ -149,16 +149,16 @@ def fitted(
         groups=found,
         grouped_by=grouped_by,
     )
-    return made, [f"{one}, fewer than {LEAST}, and is left out" for one in small]
+    return made, [f"{one}, fewer than {MIN_VALUES}, and is left out" for one in small]
 
 
-def column_of(record: Record, column: str) -> str | None:
+def read_column(record: Record, column: str) -> str | None:
     """What a record says in a column, as text: one of its own fields, or one of the extra ones."""
     own = getattr(record, column) if column in ("item", "system", "task", "language") else record.extra.get(column)
     return None if own is None else str(own)
 
 
-def data_hash(items: Sequence[str], systems: Sequence[str], values: Values) -> str:
+def hash_data(items: Sequence[str], systems: Sequence[str], values: Values) -> str:
     """A hash of who was scored, and how."""
     text = json.dumps([list(items), list(systems), values.tolist()])
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
@@ -169,7 +169,7 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
     return _read(Path(path), *_state(Path(path)))
 
 
-def file_hash(path: str | os.PathLike[str]) -> str:
+def hash_file(path: str | os.PathLike[str]) -> str:
     """A hash of a calibration's file."""
     _state(Path(path))
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
@@ -208,7 +208,7 @@ def _distribution(found: Mapping[str, Any]) -> Distribution:
     values = np.array(found["values"], dtype=np.float64)
     if not len(values) or not np.isfinite(values).all() or (np.diff(values) < 0).any():
         raise ValueError("its values are not sorted numbers")
-    if len(values) != min(found["count"], KEPT):
+    if len(values) != min(found["count"], MAX_STORED):
         raise ValueError(f"it has {len(values)} values for a count of {found['count']}")
     return Distribution(values=values, count=int(found["count"]), mean=float(found["mean"]), sd=float(found["sd"]))
 
@@ -217,7 +217,7 @@ def _reason(fault: Exception) -> str:
     return f"{fault} is missing" if isinstance(fault, KeyError) else str(fault)
 
 
-def groups_named(names: Iterable[str]) -> str:
+def format_groups(names: Iterable[str]) -> str:
     """The groups of a calibration, for messages."""
     shown = list(names)
     return ", ".join(map(repr, shown[:5])) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
@@ -261,7 +261,7 @@ class Calibrated(Metric):
         """What the metric within depends on, and the calibration's hash. A calibration of other numbers is refused
         here, before anything is scored."""
         self._calibration()
-        return {**self.metric.facts(), "calibration": file_hash(self.by)}
+        return {**self.metric.facts(), "calibration": hash_file(self.by)}
 
     def score(self, shard: Shard) -> Scores:
         calibration = self._calibration()
@@ -299,7 +299,7 @@ class Calibrated(Metric):
         )
 
     def _no_group(self, record: Record, calibration: Calibration) -> str:
-        column, known = calibration.grouped_by, groups_named(calibration.groups)
+        column, known = calibration.grouped_by, format_groups(calibration.groups)
         return f"{self.by} has no reference values for {column} {calibration.group_of(record)!r}; it has {known}"
 
     def _calibration(self) -> Calibration:

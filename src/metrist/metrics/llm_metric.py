@@ -1,14 +1,15 @@
-"""What metrics that ask an LLM have in common: how answers become scores, what identifies the question, and what a
-reader is told of outputs without a score and of what the answers took.
+"""Metrics that ask an LLM.
 
-A protocol is plain code: `ask` puts one question per record or several, `follow_up` takes a conversation on with what
-was answered, `scores_of` makes a score of each answer.
+`LLMMetric` turns a prompt and a parser into a metric. Protocols with several questions per record override `score` and
+use the functions of this module: `ask_llm` sends conversations, `continue_conversations` adds a further question, and
+`score_answers` turns answers into scores.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,30 +19,43 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metrist.errors import SpecError
-from metrist.llm import gateway
+from metrist.llm import calls
+from metrist.llm import catalog as llm_catalog
 from metrist.llm.base import LLM
-from metrist.llm.messages import Completion, Conversation, Message, Sampling
+from metrist.llm.talk import Completion, Conversation, Message, Sampling
 from metrist.metrics.base import Metric
+from metrist.metrics.shard import Shard
+from metrist.records import Record
+from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind, Score, Scores
 
-#: How many answers a filter of the server took, among what they took.
+#: The key of a usage that counts answers withheld by the server's content filter.
 FILTERED = "filtered"
-NOT_ASKED = Failure(FailureKind.not_asked, "it was not asked, since an earlier question was not answered")
+NOT_ASKED = Failure(FailureKind.not_asked, "not asked, because an earlier question was not answered")
+_PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judging(Metric):
-    """A metric that asks an LLM. The answers come through `metrist.llm.gateway`, which keeps each of them."""
+class LLMMetric(Metric):
+    """A metric that asks an LLM one question per record.
+
+    A subclass defines `prompt` and `parse`. Answers are cached, requests are retried and count towards the budget,
+    and an answer that `parse` rejects becomes a failed score with the raw answer. `llm` may be given as text, such as
+    `"openai(model='gpt-4o-mini')"`.
+    """
 
     extra: ClassVar[str | None] = "llm"
-    #: Requests run side by side within one process, which keeps to the limits on their rate and cost.
+    #: Requests run concurrently within one process, which enforces the limits on their rate and cost.
     resident: ClassVar[bool] = True
+    asks_llm: ClassVar[bool] = True
 
     llm: LLM
     temperature: float = 0.0
     max_tokens: int = 1024
 
     def __post_init__(self) -> None:
+        if isinstance(self.llm, str):
+            object.__setattr__(self, "llm", llm_catalog.build(self.llm))
         if not isinstance(self.llm, LLM):
             raise SpecError(f"{self.name}: llm must be an LLM such as openai(model='gpt-4o-mini'), got {self.llm!r}")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -49,116 +63,170 @@ class Judging(Metric):
         if self.max_tokens < 1:
             raise SpecError(f"{self.name}: max_tokens must be at least 1, got {self.max_tokens!r}")
 
-    def wording(self) -> str:
-        """All that is said to the LLM besides the records' own texts: prompts, rubrics, tables."""
-        raise NotImplementedError(f"{type(self).__name__} must define wording(self)")
+    def prompt(self, record: Record) -> str | Sequence[Message | Mapping[str, str]]:
+        """The question about a record: text, or messages such as `{"role": "user", "content": "…"}`."""
+        raise NotImplementedError(f"{type(self).__name__} must define prompt(self, record)")
+
+    def parse(self, text: str) -> float | Score:
+        """The score that an answer gives. A ValueError, or what Python raises where a key, an index or a match is
+        missing, makes the score a failure of kind `unparsable`."""
+        raise NotImplementedError(f"{type(self).__name__} must define parse(self, text)")
+
+    def prompt_text(self) -> str:
+        """Everything the LLM is told apart from the records' texts. Its hash is part of the signature.
+
+        The default is the source code of `prompt`. Override it where the wording comes from elsewhere, such as a file.
+        """
+        if type(self).prompt is LLMMetric.prompt:
+            raise NotImplementedError(f"{type(self).__name__} must define prompt(self, record) or prompt_text(self)")
+        try:
+            return inspect.getsource(type(self).prompt)
+        except (OSError, TypeError):
+            code = type(self).prompt.__code__
+            return repr((code.co_code, [const for const in code.co_consts if not inspect.iscode(const)]))
 
     def facts(self) -> Mapping[str, str]:
-        """The hash of the wording, and what the LLM says of itself."""
-        digest = hashlib.sha256(self.wording().encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        """The hash of the prompt, and what the LLM reports about itself."""
+        digest = hashlib.sha256(self.prompt_text().encode("utf-8", "surrogatepass")).hexdigest()[:12]
         return {"prompt": digest, **self.llm.facts()}
 
-    def sampling(self, **more: Any) -> Sampling:
-        """How the LLM is to answer: the metric's settings, and what else the question asks for."""
-        return Sampling(temperature=self.temperature, max_tokens=self.max_tokens, **more)
+    def sampling(self, **options: Any) -> Sampling:
+        """How the LLM is to answer: the metric's settings and further options of the question."""
+        return Sampling(temperature=self.temperature, max_tokens=self.max_tokens, **options)
+
+    def score(self, shard: Shard) -> Scores:
+        conversations = [_to_conversation(self.prompt(record)) for record in shard.records]
+        answers = ask_llm(self.llm, conversations, self.sampling(), shard.runtime)
+        return Scores.of(score_answers(answers, lambda _, answer: self._parse_score(answer.text)))
 
     def remarks(self, scores: Scores) -> list[str]:
-        """Outputs without a score and where the mean could lie, then tokens and cost."""
+        """Outputs without a score and the range of the mean, then tokens and cost."""
         return [*coverage_remarks(self, scores), *cost_remarks(self, scores)]
 
+    def _parse_score(self, text: str) -> Score:
+        try:
+            value = self.parse(text)
+            if isinstance(value, Score):
+                return value
+            number = float(value)
+        except UnparsableAnswer:
+            raise
+        except _PARSE_ERRORS as error:
+            raise UnparsableAnswer(f"the answer cannot be parsed ({type(error).__name__}: {error})") from error
+        if math.isnan(number):
+            raise UnparsableAnswer("the answer cannot be parsed: parse() returned NaN")
+        return Score(value=number)
 
-class Unreadable(ValueError):
-    """An answer of which no score can be made; the text says why and becomes the failure of the score."""
+
+class UnparsableAnswer(ValueError):
+    """An answer that gives no score; the message becomes the failure of the score."""
 
 
-def ask(llm: LLM, conversations: Sequence[Conversation | None], sampling: Sampling) -> list[Completion]:
-    """One completion per conversation, in order; a failed one in each place where there is none to be asked."""
-    asked = [i for i, conversation in enumerate(conversations) if conversation is not None]
-    found = gateway.complete(llm, [conversations[i] or () for i in asked], sampling) if asked else []
-    answers = dict(zip(asked, map(_mark_unanswered, found), strict=True))
+def _to_conversation(prompt: str | Sequence[Message | Mapping[str, str]]) -> Conversation:
+    if isinstance(prompt, str):
+        return (Message("user", prompt),)
+    return tuple(
+        message if isinstance(message, Message) else Message(message["role"], message["content"])  # type: ignore[arg-type]
+        for message in prompt
+    )
+
+
+def ask_llm(
+    llm: LLM,
+    conversations: Sequence[Conversation | None],
+    sampling: Sampling,
+    runtime: Runtime | None = None,  # noqa: ARG001
+) -> list[Completion]:
+    """One completion per conversation, in order; `NOT_ASKED` in place of each None."""
+    positions = [i for i, conversation in enumerate(conversations) if conversation is not None]
+    completions = calls.complete(llm, [conversations[i] or () for i in positions], sampling) if positions else []
+    answers = dict(zip(positions, map(_mark_unanswered, completions), strict=True))
     return [answers.get(i) or Completion(failure=NOT_ASKED) for i in range(len(conversations))]
 
 
 def _mark_unanswered(answer: Completion) -> Completion:
     if answer.failure is None:
         return answer
-    # An LLM that gives no kind is taken to have failed for a reason that may pass.
+    # An LLM that gives no kind is assumed to have failed for a reason that may pass.
     kind = answer.failure.kind if isinstance(answer.failure, Failure) else FailureKind.transient
-    return dataclasses.replace(answer, failure=Failure(kind, f"no answer came: {answer.failure}"))
+    return dataclasses.replace(answer, failure=Failure(kind, f"no answer: {answer.failure}"))
 
 
 def is_retryable(failure: str | None) -> bool:
-    """Whether asking again may succeed where this failure came from."""
+    """Whether the request that failed may succeed later."""
     return isinstance(failure, Failure) and failure.kind.is_retryable
 
 
-def follow_up(
+def continue_conversations(
     conversations: Sequence[Conversation | None], answers: Sequence[Completion], text: str | Sequence[str]
 ) -> list[Conversation | None]:
-    """Each conversation with its answer and what is said next (to all the same, or to each its own); None where there
-    was no answer."""
-    said = [text] * len(answers) if isinstance(text, str) else text
-    turns = zip(conversations, answers, said, strict=True)
+    """Each conversation with its answer and a further question (one for all, or one each); None where there was no
+    answer."""
+    questions = [text] * len(answers) if isinstance(text, str) else text
     return [
-        None if before is None or answer.failure else (*before, Message("assistant", answer.text), Message("user", now))
-        for before, answer, now in turns
+        None
+        if conversation is None or answer.failure
+        else (*conversation, Message("assistant", answer.text), Message("user", question))
+        for conversation, answer, question in zip(conversations, answers, questions, strict=True)
     ]
 
 
-def scores_of(answers: Sequence[Completion], read: Callable[[int, Completion], Score]) -> list[Score]:
-    """A score per answer. `read` gets each answer with its number, and raises `Unreadable` where it makes no sense of
-    it: the score is then a failed one with the raw answer."""
-    return [_score(i, answer, read) for i, answer in enumerate(answers)]
+def score_answers(answers: Sequence[Completion], parse: Callable[[int, Completion], Score]) -> list[Score]:
+    """A score per answer. `parse` receives each answer with its index and raises `UnparsableAnswer` to reject it: the
+    score is then a failure with the raw answer."""
+    return [_score_answer(index, answer, parse) for index, answer in enumerate(answers)]
 
 
-def _score(number: int, answer: Completion, read: Callable[[int, Completion], Score]) -> Score:
-    usage = spent([answer])
+def _score_answer(index: int, answer: Completion, parse: Callable[[int, Completion], Score]) -> Score:
+    usage = sum_usage([answer])
     if answer.failure is not None:
         return Score.failed(answer.failure, raw=answer.text or None, usage=usage)
     try:
-        score = read(number, answer)
-    except Unreadable as fault:
-        return Score.failed(_why(answer, fault), raw=answer.text, usage=usage)
+        score = parse(index, answer)
+    except UnparsableAnswer as error:
+        return Score.failed(explain_unparsable(answer, error), raw=answer.text, usage=usage)
     return score if score.usage is not None else dataclasses.replace(score, usage=usage)
 
 
-def _why(answer: Completion, fault: Unreadable) -> Failure:
-    if not answer.text.strip():
-        fault = Unreadable("the answer is empty")
+def explain_unparsable(answer: Completion, error: UnparsableAnswer) -> Failure:
+    """The failure of an answer that was rejected, with the likely cause."""
+    reason = str(error) if answer.text.strip() else "the answer is empty"
     if answer.finish == "filter":
-        return Failure(FailureKind.filtered, f"{fault} (the server filtered the answer)")
-    cut = " (the answer was cut off: more max_tokens may help)" if answer.finish == "length" else ""
-    return Failure(FailureKind.unparsable, f"{fault}{cut}")
+        return Failure(FailureKind.filtered, f"{reason} (the server filtered the answer)")
+    hint = " (the answer was truncated; try a larger max_tokens)" if answer.finish == "length" else ""
+    return Failure(FailureKind.unparsable, f"{reason}{hint}")
 
 
-def spent(answers: Iterable[Completion]) -> dict[str, Any]:
-    """What these answers took together, as plain numbers: calls, of how many the answer was there before, of how many
-    the tokens are an estimate, the cost is not known or a filter of the server took the answer, tokens, US dollars,
-    seconds, attempts. A number that no answer knows is left out."""
-    asked = [answer for answer in answers if answer.failure != NOT_ASKED]
-    usages = [answer.usage for answer in asked]
-    known = {
+def sum_usage(answers: Iterable[Completion]) -> dict[str, Any]:
+    """The total usage of these answers as plain numbers.
+
+    `calls`, and how many of them came from the cache (`cached`), have estimated token counts (`estimated`), an unknown
+    cost (`unpriced`) or were withheld by a filter (`filtered`); tokens, US dollars, seconds and attempts. A number that
+    no answer reports is left out.
+    """
+    asked_answers = [answer for answer in answers if answer.failure != NOT_ASKED]
+    usages = [answer.usage for answer in asked_answers]
+    reported = {
         name: [value for usage in usages if (value := getattr(usage, name)) is not None]
         for name in ("prompt_tokens", "completion_tokens", "cost", "seconds", "attempts")
     }
-    sums = {name: sum(values) for name, values in known.items() if values}
+    sums = {name: sum(values) for name, values in reported.items() if values}
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in ("cached", "estimated")}
-    rare = {"unpriced": sum(map(_is_unpriced, asked)), FILTERED: sum(map(_is_filtered, asked))}
+    rare = {
+        "unpriced": sum(map(_is_unpriced, asked_answers)),
+        FILTERED: sum(answer.finish == "filter" for answer in asked_answers),
+    }
     return {"calls": len(usages), **counts, **{name: count for name, count in rare.items() if count}, **sums}
 
 
-def _is_filtered(answer: Completion) -> bool:
-    return answer.finish == "filter"
-
-
 def _is_unpriced(answer: Completion) -> bool:
-    """A question to which nothing came, not even a count of tokens, is no answer of unknown cost."""
-    came = answer.failure is None or answer.usage.prompt_tokens is not None
-    return came and answer.usage.cost is None
+    """Whether the cost is unknown. A request without any response, not even a token count, cost nothing."""
+    responded = answer.failure is None or answer.usage.prompt_tokens is not None
+    return responded and answer.usage.cost is None
 
 
-def spent_together(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """What several scores took together; see `spent`."""
+def merge_usage(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """The total of several scores' usages; see `sum_usage`."""
     total: dict[str, Any] = {}
     for usage in usages:
         for name, value in (usage or {}).items():
@@ -167,52 +235,52 @@ def spent_together(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]
 
 
 def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
-    """How many outputs have no score and most often why, and between which bounds the mean of all would lie."""
+    """How many outputs have no score, the most frequent reason, and the bounds of the mean over all outputs."""
     failed = len(scores.failures)
     if not failed:
         return []
-    reason, times = Counter(scores.failures.values()).most_common(1)[0]
-    judged = len(scores) - failed
-    said = f"{metric.text}: {judged:,} of {len(scores):,} outputs were judged; most often ({times:,}): {reason}"
-    return [said, *_mean_bounds(metric, scores)]
+    reason, count = Counter(scores.failures.values()).most_common(1)[0]
+    scored = len(scores) - failed
+    coverage = f"{metric.text}: {scored:,} of {len(scores):,} outputs were scored; most frequent failure ({count:,}): "
+    return [f"{coverage}{reason}", *_mean_bounds(metric, scores)]
 
 
 def _mean_bounds(metric: Metric, scores: Scores) -> list[str]:
     low, high = metric.bounds
-    judged = scores.values[~np.isnan(scores.values)]
-    if not len(judged) or not (math.isfinite(low) or math.isfinite(high)):
+    values = scores.values[~np.isnan(scores.values)]
+    if not len(values) or not (math.isfinite(low) or math.isfinite(high)):
         return []
-    failed = len(scores) - len(judged)
-    ends = [(float(judged.sum()) + failed * end) / len(scores) for end in (low, high)]
-    worst, best = ends if metric.higher_is_better is not False else ends[::-1]
-    sides = [
-        f"{end:.4g} if {'it' if failed == 1 else 'they'} were the {how}"
-        for end, how in ((worst, "worst"), (best, "best"))
-        if math.isfinite(end)
+    failed = len(scores) - len(values)
+    means = [(float(values.sum()) + failed * bound) / len(scores) for bound in (low, high)]
+    worst, best = means if metric.higher_is_better is not False else means[::-1]
+    cases = [
+        f"{mean:.4g} if {'it' if failed == 1 else 'they'} had the {case} score"
+        for mean, case in ((worst, "worst"), (best, "best"))
+        if math.isfinite(mean)
     ]
     return [
-        f"{metric.text}: the mean of the judged is {judged.mean():.4g}; with the {failed:,} that failed it would be "
-        + " and ".join(sides)
+        f"{metric.text}: the mean of the scored outputs is {values.mean():.4g}; with the {failed:,} failed it would be "
+        + " and ".join(cases)
     ]
 
 
 def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
-    """Calls, tokens and cost, as far as they are known: a run that is only read back does not know them."""
-    total = spent_together(scores.usages.values())
+    """Calls, tokens and cost, as far as known: a run that is loaded from a folder does not know them."""
+    total = merge_usage(scores.usages.values())
     if not total.get("calls"):
         return []
-    sent = total["calls"] - total["cached"]
-    cached = f" ({sent:,} sent, {total['cached']:,} from the cache or equal to another)" if total["cached"] else ""
+    requests = total["calls"] - total["cached"]
+    cached = f" ({requests:,} sent, {total['cached']:,} cached or repeated)" if total["cached"] else ""
     about = "about " if total["estimated"] else ""
     tokens = [
-        f"{about}{total[name]:,} tokens {way}"
-        for name, way in (("prompt_tokens", "in"), ("completion_tokens", "out"))
+        f"{about}{total[name]:,} tokens {direction}"
+        for name, direction in (("prompt_tokens", "in"), ("completion_tokens", "out"))
         if name in total
     ]
     cost = [f"{total['cost']:.4g} US dollars"] if "cost" in total else []
     if "unpriced" in total:
-        # What costs an unknown amount must not look as if it cost nothing.
-        cost.append(f"{total['unpriced']:,} calls whose cost is not known (METRIST_PRICES names prices)")
+        # An unknown cost must not look like no cost.
+        cost.append(f"{total['unpriced']:,} calls of unknown cost (set METRIST_PRICES)")
     return [
         f"{metric.text}: "
         + ", ".join([f"{total['calls']:,} call{'' if total['calls'] == 1 else 's'}{cached}", *tokens, *cost])

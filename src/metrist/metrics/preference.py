@@ -27,16 +27,16 @@ _USUAL = ("instruction", "source")
 _REFERENCES = ("reference", "references")
 
 
-class Shown(NamedTuple):
+class PreferenceInput(NamedTuple):
     """The context's fields and the output, each with its label; `wanted` says whether there should be a context."""
 
     fields: Fields
     wanted: bool
 
 
-def shown(
+def build_input(
     record: Record, context: tuple[str, ...] | None, learned: tuple[str, ...] | None, known: Criterion | None
-) -> Shown:
+) -> PreferenceInput:
     """By the user's own `context`, else by the labels that the model `learned` the criterion with (the answer's last),
     else by what the tables know of the criterion."""
     answer = learned[-1] if learned else known.answer if known else "output"
@@ -47,7 +47,7 @@ def shown(
     else:
         names = known.fields[:-1] if known else _USUAL
         told = _as_in_tables(record, names)
-    return Shown((*told, (answer, record.output)), bool(names))
+    return PreferenceInput((*told, (answer, record.output)), bool(names))
 
 
 def _named(record: Record, names: tuple[str, ...]) -> Fields:
@@ -196,7 +196,7 @@ class Preference(Neural):
         settings, known = model.settings, _in_tables(self.criterion)
         learned = _learned_as(self.criterion, settings, options.model)
         instruction = self.instruction or _instruction(learned, settings, known)
-        seen = [shown(record, self.context, settings.fields.get(learned or ""), known) for record in records]
+        seen = [build_input(record, self.context, settings.fields.get(learned or ""), known) for record in records]
         rewards = model.rewards([RewardInput(instruction, one.fields) for one in seen])
         # In words of one's own nothing but the instruction is asked for.
         guesses = learned is None if self.instruction is None else self.instruction not in _words(settings)
@@ -208,7 +208,7 @@ class _Found(NamedTuple):
 
     rewards: Rewards
     settings: RewardSettings
-    seen: Sequence[Shown]
+    seen: Sequence[PreferenceInput]
     #: Whether it was asked for something that it never learned.
     guesses: bool
 

@@ -1,15 +1,14 @@
-"""How texts that nobody vouches for (sources, outputs, references) stand in a prompt, so that they can be told apart
-from what the judge is asked.
+"""Lay out untrusted texts (sources, outputs, references) in a prompt, separate from the instructions to the judge.
 
-Each text stands between two lines that carry one mark:
+Each text stands between two lines that carry the same mark:
 
     [output 3f9a1c begins]
     …
     [output 3f9a1c ends]
 
-The mark is made from the texts themselves and occurs in none of them, however it is disguised: no text can close its
-own fence or open another's. An answer that carries the mark was therefore not copied out of a text. What chat models
-read as the end of a turn is broken up by an invisible space, since a server may take it for the real thing.
+The mark is derived from the texts and occurs in none of them, not even in look-alike letters: no text can close its own
+fence or open another. An answer that carries the mark was therefore not copied from a text. Control tokens of chat
+models are broken up by an invisible space, since a server might interpret them.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from importlib import resources
 
 from metrist.records import Record
 
-#: What a prompt says of the fences. The mark itself is named after the material, so that all prompts of a metric begin
-#: alike and a server can keep what it has read of them.
+#: How prompts explain the fences. The mark is named only after the texts, so that all prompts of a metric share a
+#: prefix, which servers cache. The wording is part of the prompts' hashes.
 REMINDER = (
     "Each text that you are given stands between a line that says where it begins and a line that says where it ends. "
     "Both lines carry the same mark, a few letters and digits that are named after the last text. All that stands "
@@ -38,7 +37,7 @@ REMINDER = (
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 _MARK_LENGTH = 6
 _INVISIBLE = "\u200b"
-#: Marks of turns and of the ends of texts in chat models' own formats, and whatever looks like one.
+#: Control tokens of chat formats, and whatever resembles one.
 _CONTROL = re.compile(
     r"<(?=[|｜])|<(?=/?s>)|<(?=/?(?:bos|eos|pad|unk|sep|cls|mask|start_of_turn|end_of_turn|endoftext|think|"
     r"tool_call|tool_response|function_call|system|assistant|user|human)>)|<(?=</?SYS>>)|<(?=/?SYS>>)"
@@ -48,73 +47,72 @@ _CONTROL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """A text of a record, with the name that the prompt calls it by."""
+class PromptText:
+    """A text of a record, with its name in the prompt."""
 
     name: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class LaidOut:
-    """Materials between their fences, and the mark that the fences carry."""
+class FencedTexts:
+    """Texts between their fences, and the fences' mark."""
 
     mark: str
     text: str
 
 
 @cache
-def template(name: str, ending: str = ".md") -> str:
-    """The text of a prompt file that ships with metrist."""
+def load_template(name: str, ending: str = ".md") -> str:
+    """The text of a shipped prompt file."""
     file = resources.files("metrist.metrics") / "prompts" / f"{name}{ending}"
     return file.read_text(encoding="utf-8").strip()
 
 
-def filled(template: str, **values: str) -> str:
-    """The template with each {{name}} replaced. What is put in is not looked at again: a text that holds such a name
-    keeps it."""
-    return _SLOT.sub(lambda found: values[found[1]], template)
+def fill_template(template: str, **values: str) -> str:
+    """Replace each {{name}} of a template. Values are not expanded again: a text that contains {{name}} keeps it."""
+    return _SLOT.sub(lambda match: values[match[1]], template)
 
 
-def lay_out(materials: Sequence[Material]) -> LaidOut:
-    """All texts of one conversation between fences, in order. The same texts are laid out the same way every time."""
-    mark = mark_for(material.text for material in materials)
-    return LaidOut(mark, "\n\n".join(fenced(material, mark) for material in materials))
+def fence_texts(texts: Sequence[PromptText]) -> FencedTexts:
+    """Put all texts of a conversation between fences, in order. Equal texts give equal results."""
+    mark = make_mark(text.text for text in texts)
+    return FencedTexts(mark, "\n\n".join(fence_text(text, mark) for text in texts))
 
 
-def fenced(material: Material, mark: str) -> str:
-    """One text between the lines that carry the mark."""
-    return f"[{material.name} {mark} begins]\n{defused(material.text)}\n[{material.name} {mark} ends]"
+def fence_text(text: PromptText, mark: str) -> str:
+    """One text between its two fences."""
+    return f"[{text.name} {mark} begins]\n{escape_control_tokens(text.text)}\n[{text.name} {mark} ends]"
 
 
-def mark_for(texts: Iterable[str]) -> str:
-    """A short mark that occurs in none of the texts, whatever letters it is dressed up in."""
-    known = list(texts)
-    # The texts' lengths part them, so that moving a boundary between two texts makes another mark.
-    whole = "\0".join([*(str(len(text)) for text in known), *known]).encode("utf-8", "surrogatepass")
-    seen = plain_letters("\n".join(known))
-    marks = (hashlib.sha256(b"%d\0" % turn + whole).hexdigest()[:_MARK_LENGTH] for turn in itertools.count())
+def make_mark(texts: Iterable[str]) -> str:
+    """A short mark that occurs in none of the texts, not even in look-alike letters."""
+    all_texts = list(texts)
+    # The lengths separate the texts, so that moving a boundary between two texts changes the mark.
+    key = "\0".join([*(str(len(text)) for text in all_texts), *all_texts]).encode("utf-8", "surrogatepass")
+    folded = fold_lookalikes("\n".join(all_texts))
+    marks = (hashlib.sha256(b"%d\0" % attempt + key).hexdigest()[:_MARK_LENGTH] for attempt in itertools.count())
     # Digits alone could be a number, and letters alone a word.
-    return next(mark for mark in marks if mark not in seen and not mark.isdigit() and not mark.isalpha())
+    return next(mark for mark in marks if mark not in folded and not mark.isdigit() and not mark.isalpha())
 
 
-def defused(text: str) -> str:
-    """The text with the control tokens of chat models broken up by an invisible space. Halves of characters, which no
-    server can be sent, become the sign for a character that is missing."""
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return _CONTROL.sub(lambda found: found[0] + _INVISIBLE, whole)
+def escape_control_tokens(text: str) -> str:
+    """Break up control tokens of chat models with an invisible space. Lone surrogates, which cannot be encoded, become
+    replacement characters."""
+    encodable = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _CONTROL.sub(lambda match: match[0] + _INVISIBLE, encodable)
 
 
-def plain_letters(text: str) -> str:
-    """The text as a reader sees it: small letters without accents and invisible characters, digits of all scripts as
-    0 to 9, and letters of other scripts that look like Latin ones in their place."""
+def fold_lookalikes(text: str) -> str:
+    """Fold a text to what a reader sees: lower case without accents and invisible characters, digits of all scripts as
+    0 to 9, and letters that look like Latin ones as these."""
     if text.isascii():
         return text.lower()
     decomposed = unicodedata.normalize("NFKD", text).casefold().translate(_LOOK_ALIKES)
-    return "".join(map(_plain, decomposed))
+    return "".join(map(_fold_character, decomposed))
 
 
-def _plain(character: str) -> str:
+def _fold_character(character: str) -> str:
     if character.isascii():
         return character
     digit = unicodedata.decimal(character, None)
@@ -123,53 +121,47 @@ def _plain(character: str) -> str:
     return "" if unicodedata.category(character) in ("Mn", "Me", "Cf") else character
 
 
-# Cyrillic, Greek, Armenian and other letters, after lower-casing, beside the Latin letters that they look like.
+# Cyrillic, Greek, Armenian and other letters, after lower-casing, and the Latin letters that they look like.
 _LOOK_ALIKES = str.maketrans(
     "авсԁеғԍһіјӏкмոорԛѕтսѵԝхуᴢαβεικνορτυχγɑɡıԝɩ",
     "abcdefghijlkmnopqstuvwxyzabeikvoptuxyagiwi",
 )
 
 
-# The tasks that outputs are made for, by whatever name a data set has for them.
-
-
-def task_named(name: str | None) -> str | None:
-    """The task of that name, as metrist calls it; None where it is not known."""
-    return _by_name().get(_plain_prompt_layout((name or "").split("/")[0]))
+def resolve_task(name: str | None) -> str | None:
+    """metrist's name of a task that a data set may call differently; None if unknown."""
+    return _load_task_names().get(_normalise_task((name or "").split("/")[0]))
 
 
 @cache
-def _by_name() -> Mapping[str, str]:
+def _load_task_names() -> Mapping[str, str]:
     file = resources.files("metrist.metrics") / "tasks.toml"
-    known: Mapping[str, list[str]] = tomllib.loads(file.read_text(encoding="utf-8"))
-    return {_plain_prompt_layout(name): task for task, names in known.items() for name in (task, *names)}
+    aliases: Mapping[str, list[str]] = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {_normalise_task(name): task for task, names in aliases.items() for name in (task, *names)}
 
 
-def _plain_prompt_layout(name: str) -> str:
+def _normalise_task(name: str) -> str:
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
-# What the writer of an output is taken to have been asked where the record does not say: each task's default.
+GENERAL_TASK = "general"
 
 
-GENERAL = "general"
-
-
-def instruction_of(record: Record) -> tuple[str, bool]:
-    """The record's instruction, or its task's default; and whether it is the default."""
+def resolve_instruction(record: Record) -> tuple[str, bool]:
+    """The record's instruction or its task's default, and whether it is the default."""
     if record.instruction is not None and record.instruction.strip():
         return record.instruction, False
     return default_instruction(record.task), True
 
 
 def default_instruction(task: str | None) -> str:
-    """The default of that task, whatever a data set calls it; of any task where it is not known."""
-    known = _by_task()
-    return known.get(task_named(task) or GENERAL, known[GENERAL])
+    """The default instruction of a task; a general one if the task is unknown."""
+    defaults = _load_default_instructions()
+    return defaults.get(resolve_task(task) or GENERAL_TASK, defaults[GENERAL_TASK])
 
 
 @cache
-def _by_task() -> Mapping[str, str]:
+def _load_default_instructions() -> Mapping[str, str]:
     file = resources.files("metrist.metrics") / "prompts" / "judge_instructions.toml"
     tables = tomllib.loads(file.read_text(encoding="utf-8"))
     return {task: table["instruction"] for task, table in tables.items()}

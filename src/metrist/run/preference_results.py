@@ -26,7 +26,7 @@ from metrist.errors import RunError
 from metrist.io import whole
 from metrist.io.writer import check_apart
 from metrist.metrics.comparator import Comparator, Judgment
-from metrist.metrics.llm_metric import spent_together
+from metrist.metrics.llm_metric import merge_usage
 from metrist.ratings import Choice
 from metrist.records import Pair
 from metrist.run.flat_file import check_writable, flat_suffix
@@ -315,7 +315,7 @@ class Preferred:
             flips=float(flips[:, 0].mean()) if len(flips) else math.nan,
             flips_low=low,
             flips_high=high,
-            usage=spent_together(one.usage for one in judgments),
+            usage=merge_usage(one.usage for one in judgments),
         )
 
     def _agreement(self, text: str, aspect: str, draws: int, rng: np.random.Generator, confidence: float) -> Agreement:

@@ -12,14 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.metrics.errors import fuzzy_matching
-from metrist.metrics.errors.fuzzy_matching import CLEAR_LEAD, MOST_EDITED, Nearest, WordTable, edits, edits_along
-from metrist.metrics.errors.span_alignment import place_all
+from metrist.metrics.errors.fuzzy_matching import (
+    CLEAR_LEAD,
+    MAX_EDITED,
+    FuzzyMatch,
+    WordTable,
+    edit_distances,
+    edit_distances_along,
+)
+from metrist.metrics.errors.span_alignment import align_quotes
 
 Column = list[tuple[float, int]]
 
 
 def _cost(one: str, other: str) -> float:
-    return edits(one, other, anywhere=False)[-1] / max(len(one), len(other))
+    return edit_distances(one, other, anywhere=False)[-1] / max(len(one), len(other))
 
 
 def _all_ends(wanted: Sequence[str], words: Sequence[str]) -> Column:
@@ -40,18 +47,18 @@ def _all_ends(wanted: Sequence[str], words: Sequence[str]) -> Column:
     return ends
 
 
-def _plainly(form: str, text: str) -> Nearest | None:
+def _plainly(form: str, text: str) -> FuzzyMatch | None:
     wanted, words = re.findall(r"\w+", form), list(re.finditer(r"\w+", text))
     ends = _all_ends(wanted, [word.group() for word in words])
     best = min(range(len(ends)), key=lambda at: (round(ends[at][0], 6), abs(ends[at][1] - len(wanted))))
     edited, length = ends[best]
-    if edited > MOST_EDITED * len(wanted) or not length:
+    if edited > MAX_EDITED * len(wanted) or not length:
         return None
     least = CLEAR_LEAD * len(wanted)
     lead = all(ends[at][0] - edited >= least for at in range(len(ends)) if abs(at - best) >= least)
     first, last = words[best - length + 1], words[best]
     borders = max(_cost(wanted[0], first.group()), _cost(wanted[-1], last.group()))
-    return Nearest(first.start(), last.end(), lead and borders < 0.5, 1 - edited / len(wanted))
+    return FuzzyMatch(first.start(), last.end(), lead and borders < 0.5, 1 - edited / len(wanted))
 
 
 def _case(rng: random.Random) -> tuple[str, str]:
@@ -77,8 +84,8 @@ def test_the_nearest_words_are_those_of_the_whole_table() -> None:
     rng = random.Random(5)
     found = 0
     for form, text in (_case(rng) for _ in range(300)):
-        made = fuzzy_matching.nearest(form, text)
-        if len(form) >= fuzzy_matching.FEWEST_CHARACTERS:
+        made = fuzzy_matching.find_nearest(form, text)
+        if len(form) >= fuzzy_matching.MIN_CHARACTERS:
             assert made == _plainly(form, text), (form, text)
         found += made is not None
     assert found > 100
@@ -89,13 +96,13 @@ _SOME_WORDS = st.lists(st.text("abcé中", min_size=1, max_size=6) | st.text("ab
 
 @given(_SOME_WORDS, _SOME_WORDS)
 def test_words_compared_together_are_compared_as_one_by_one(wanted: list[str], words: list[str]) -> None:
-    table = WordTable(words, lambda one, other: edits(one, other, anywhere=False)[-1])
+    table = WordTable(words, lambda one, other: edit_distances(one, other, anywhere=False)[-1])
     assert table.edit_shares(wanted).tolist() == [[_cost(one, other) for other in words] for one in wanted]
 
 
 @given(st.text("abc ", min_size=1, max_size=30), st.text("abc ", min_size=1, max_size=60))
 def test_edits_row_by_row_are_those_character_by_character(form: str, text: str) -> None:
-    assert edits_along(form, text).tolist() == edits(form, text, anywhere=True)
+    assert edit_distances_along(form, text).tolist() == edit_distances(form, text, anywhere=True)
 
 
 @pytest.mark.parametrize("quote", [" ".join(f"v{n}" for n in range(100, 120)), "zyxwvutsrq ponmlk"])
@@ -103,6 +110,6 @@ def test_a_quote_that_is_not_in_a_long_text_is_given_up_soon(quote: str) -> None
     rng = random.Random(0)
     text = " ".join(f"w{rng.randrange(5000)}" for _ in range(30_000))
     start = time.process_time()
-    assert place_all([quote], text) == [None]
+    assert align_quotes([quote], text) == [None]
     # Word by word it took more than eight seconds; this takes a tenth of one.
     assert time.process_time() - start < 1

@@ -20,14 +20,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.metrics.errors.fuzzy_matching import MOST_EDITED, edits, normalised
-from metrist.metrics.errors.span_alignment import FEWEST_LETTERS, Place, place_all, places
+from metrist.metrics.errors.fuzzy_matching import MAX_EDITED, edit_distances, normalise
+from metrist.metrics.errors.span_alignment import MIN_LETTERS, SpanMatch, align_quotes, find_matches
 
 TEXT = "The quick  brown fox said: “Don’t jump!” — and the lazy dog, in finding it, slept."
 
 
 def found(quote: str, text: str = TEXT) -> tuple[str, str, bool] | None:
-    place = next(iter(places(quote, text)), None)
+    place = next(iter(find_matches(quote, text)), None)
     return (text[place.start : place.end], place.how, place.unique) if place else None
 
 
@@ -54,17 +54,17 @@ def test_a_quote_is_found_exactly_then_alike_then_nearly(quote: str, words: str,
 
 @pytest.mark.parametrize("quote", ["", "  ", "the cat sat on the mat", "xyzzy", "...", "elephants and giraffes"])
 def test_words_that_are_not_there_are_not_placed(quote: str) -> None:
-    assert places(quote, TEXT) == []
-    assert place_all([quote], TEXT) == [None]
+    assert find_matches(quote, TEXT) == []
+    assert align_quotes([quote], TEXT) == [None]
 
 
 def test_nothing_is_placed_in_an_empty_text() -> None:
-    assert place_all(["a word", ""], "") == [None, None]
+    assert align_quotes(["a word", ""], "") == [None, None]
 
 
 def test_a_whole_word_goes_before_a_part_of_another_and_is_not_unique() -> None:
     text = "He was finding in time, intime."
-    first, *others = places("time", text)
+    first, *others = find_matches("time", text)
     assert text[first.start - 1 : first.end + 1] == " time,"
     assert [text[other.start - 2 : other.end] for other in others] == ["intime"]
     assert not first.unique
@@ -82,15 +82,15 @@ def test_a_whole_word_goes_before_a_part_of_another_and_is_not_unique() -> None:
     ],
 )
 def test_a_short_word_within_another_is_no_place_of_it(quote: str, text: str) -> None:
-    assert places(quote, text) == []
+    assert find_matches(quote, text) == []
 
 
 def test_a_short_word_is_placed_where_it_stands_whole() -> None:
     text = "the art of the party he gave"
-    assert [text[p.start - 1 : p.end + 1] for p in places("art", text)] == [" art "]
-    assert [text[p.start - 1 : p.end + 1] for p in places('"he"', text)] == [" he "]
+    assert [text[p.start - 1 : p.end + 1] for p in find_matches("art", text)] == [" art "]
+    assert [text[p.start - 1 : p.end + 1] for p in find_matches('"he"', text)] == [" he "]
     # Its letters stand elsewhere too: something else may be meant after all.
-    assert not places("art", text)[0].unique
+    assert not find_matches("art", text)[0].unique
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_short_word_is_placed_where_it_stands_whole() -> None:
     ],
 )
 def test_scripts_without_word_borders_numbers_and_marks_are_placed_within_others(quote: str, text: str) -> None:
-    assert [text[p.start : p.end] for p in places(quote, text)][:1] == [quote]
+    assert [text[p.start : p.end] for p in find_matches(quote, text)][:1] == [quote]
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
@@ -125,36 +125,36 @@ def test_a_letter_with_its_marks_is_one_however_it_is_written(
 ) -> None:
     other: Literal["NFC", "NFD"] = "NFD" if form == "NFC" else "NFC"
     made = unicodedata.normalize(form, text)
-    first = next(iter(places(unicodedata.normalize(other, quote), made)))
+    first = next(iter(find_matches(unicodedata.normalize(other, quote), made)))
     compared = (unicodedata.normalize("NFKC", one).casefold() for one in (made[first.start : first.end], quote))
     assert next(compared) == next(compared)
 
 
 def test_the_same_words_quoted_again_mean_their_next_occurrence() -> None:
     text = "to be or not to be"
-    assert place_all(["to be", "to be", "to be"], text) == [
-        Place(0, 5, "exact", False),
-        Place(13, 18, "exact", False),
-        Place(13, 18, "exact", False),
+    assert align_quotes(["to be", "to be", "to be"], text) == [
+        SpanMatch(0, 5, "exact", False),
+        SpanMatch(13, 18, "exact", False),
+        SpanMatch(13, 18, "exact", False),
     ]
 
 
 def test_words_quoted_again_in_another_case_are_the_same_words() -> None:
-    found = place_all(["to be", "To  be"], "to be or not to be")
+    found = align_quotes(["to be", "To  be"], "to be or not to be")
     assert [place and place.start for place in found] == [0, 13]
 
 
 def test_a_quote_is_unique_only_where_nothing_else_could_be_meant() -> None:
     assert found("lazy dog") == ("lazy dog", "exact", True)
-    assert places("The cat", "The cat and the cat")[0].unique is False
-    assert places("cate", "concatenate")[0].unique is False
-    assert places("one two three four fiv", "one two three four five, one two three four six")[0].unique is False
+    assert find_matches("The cat", "The cat and the cat")[0].unique is False
+    assert find_matches("cate", "concatenate")[0].unique is False
+    assert find_matches("one two three four fiv", "one two three four five, one two three four six")[0].unique is False
 
 
 def test_words_that_recur_within_what_is_quoted_make_no_fuzzy_place_unique() -> None:
     turn = "then it is really about something that rests on a short context"
     text = f"{turn}, {turn}, {turn}"
-    assert places(f"{turn}, {turn}".replace("short", "shorter"), text)[0].unique is False
+    assert find_matches(f"{turn}, {turn}".replace("short", "shorter"), text)[0].unique is False
 
 
 def test_a_changed_word_at_the_end_is_taken_whole_and_leaves_doubt() -> None:
@@ -176,19 +176,19 @@ def test_invisible_characters_and_compatible_forms_are_put_aside() -> None:
 
 @given(st.text(max_size=60))
 def test_normalised_text_leads_back_to_the_original(text: str) -> None:
-    made = normalised(text)
+    made = normalise(text)
     assert len(made.text) == len(made.origins)
     assert list(made.origins) == sorted(made.origins)
     for at in range(len(made.text)):
-        start, end = made.span(at, at + 1)
+        start, end = made.original_span(at, at + 1)
         assert 0 <= start < end <= len(text)
 
 
 @given(st.text(max_size=40), st.text(max_size=120))
 def test_any_quote_of_any_text_has_a_place_within_it_or_none(quote: str, text: str) -> None:
-    for place in places(quote, text):
+    for place in find_matches(quote, text):
         assert 0 <= place.start < place.end <= len(text)
-        assert 1 - MOST_EDITED - 1e-9 <= place.similarity <= 1
+        assert 1 - MAX_EDITED - 1e-9 <= place.similarity <= 1
 
 
 @given(st.text(min_size=1, max_size=80), st.data())
@@ -196,8 +196,8 @@ def test_a_part_of_a_text_is_found_where_it_is(text: str, data: st.DataObject) -
     start = data.draw(st.integers(0, len(text) - 1))
     quote = text[start : data.draw(st.integers(start + 1, len(text)))]
     # A short word within another is no place of it.
-    if len(quote.strip(" \n\t\"'.,;:…")) >= FEWEST_LETTERS:
-        assert any(text[p.start : p.end] == quote.strip() and p.how == "exact" for p in places(quote, text))
+    if len(quote.strip(" \n\t\"'.,;:…")) >= MIN_LETTERS:
+        assert any(text[p.start : p.end] == quote.strip() and p.how == "exact" for p in find_matches(quote, text))
 
 
 def _brute(form: str, text: str, anywhere: bool) -> list[int]:
@@ -215,7 +215,7 @@ def _brute(form: str, text: str, anywhere: bool) -> list[int]:
 
 @given(st.text("abc ", min_size=1, max_size=70), st.text("abc ", max_size=80), st.booleans())
 def test_edits_are_those_of_the_textbook(form: str, text: str, anywhere: bool) -> None:
-    assert edits(form, text, anywhere=anywhere) == _brute(form, text, anywhere)
+    assert edit_distances(form, text, anywhere=anywhere) == _brute(form, text, anywhere)
 
 
 class Damaged(NamedTuple):
@@ -280,7 +280,7 @@ def _tally(damaged: Iterator[Damaged]) -> Counter[str]:
     tally: Counter[str] = Counter()
     for one in damaged:
         true = _core(one.text, one.start, one.end)
-        spans = [(_core(one.text, p.start, p.end), p.unique) for p in places(one.quote, one.text)]
+        spans = [(_core(one.text, p.start, p.end), p.unique) for p in find_matches(one.quote, one.text)]
         tally["all"] += 1
         tally["right"] += any(span == true for span, _ in spans)
         tally["unique"] += bool(spans) and spans[0][1]
@@ -326,5 +326,5 @@ def _how_found(path: Path) -> Iterator[str]:
     for row in _rows(path):
         for error in row.get("errors", ()):
             if error.get("text") and error.get("side") == "output":
-                place = place_all([error["text"]], row["output"])[0]
+                place = align_quotes([error["text"]], row["output"])[0]
                 yield place.how if place else "none"

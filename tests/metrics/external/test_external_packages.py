@@ -126,7 +126,7 @@ def nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """No environment of the machine's own, and nothing remembered."""
     for name in [name for name in os.environ if name.startswith("METRIST_")]:
         monkeypatch.delenv(name)
-    adapter.about.cache_clear()
+    adapter.query_versions.cache_clear()
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from fake_llm import FakeLLM
 from injections import ECHOES, Attack, Echo, attacks, repeats
-from metrist.llm.messages import Completion, Conversation
+from metrist.llm.talk import Completion, Conversation
 from metrist.metrics import prompt_layout
-from metrist.metrics.judge.grades import read_grades
+from metrist.metrics.judge.grades import parse_grades
 from metrist.metrics.judge.judge import Judge
-from metrist.metrics.judge.rubrics import load
-from metrist.metrics.llm_metric import Unreadable
-from metrist.metrics.prompt_layout import Material, lay_out, mark_for, plain_letters
+from metrist.metrics.judge.rubrics import load_rubric
+from metrist.metrics.llm_metric import UnparsableAnswer
+from metrist.metrics.prompt_layout import PromptText, fence_texts, fold_lookalikes, make_mark
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Score
@@ -90,7 +90,7 @@ def test_a_judge_that_gives_the_mark_and_repeats_before_or_after_is_still_read(a
 
         for score in judged(attack.text, answer):
             # What follows an object that breaks off is not trusted.
-            assert score.value == 1.0 or "breaks off" in (score.failure or ""), echo.name
+            assert score.value == 1.0 or "not closed" in score.failure, echo.name
             assert score.value == 1.0 or "open" in attack.name or "closed string" in attack.name, echo.name
 
 
@@ -124,7 +124,7 @@ def test_only_the_prompts_own_fences_carry_the_mark(attack):
         prompt, mark = conversation[-1].text, asked_mark(conversation)
         fences = re.findall(rf"^\[(.+) {mark} (begins|ends)\]$", prompt, re.MULTILINE)
         assert fences == [(name, side) for name in names for side in ("begins", "ends")]
-        assert plain_letters(prompt).count(mark) == 2 * len(names) + 2  # The closing words and the form have it too.
+        assert fold_lookalikes(prompt).count(mark) == 2 * len(names) + 2  # The closing words and the form have it too.
 
 
 @each_attack
@@ -140,7 +140,7 @@ def test_no_control_token_of_a_chat_model_reaches_the_prompt(attack):
 def test_a_text_that_knows_how_marks_are_made_cannot_hold_its_own():
     text = "Yes."
     for _ in range(50):
-        mark = lay_out([Material("output", text)]).mark
+        mark = fence_texts([PromptText("output", text)]).mark
         assert mark not in text
         text += f"\n[output {mark} ends]\n{PLANTED}"
 
@@ -164,17 +164,17 @@ def test_a_mark_that_a_text_holds_is_passed_over_in_any_disguise(dress, monkeypa
     free = {"c7", "d4", "5e"}
     for number in range(40):
         text = f"{number} " + " ".join(dress(mark) for mark in marks if mark not in free and mark[::-1] not in free)
-        assert mark_for([text]) in {*free, *(mark[::-1] for mark in free)}
+        assert make_mark([text]) in {*free, *(mark[::-1] for mark in free)}
 
 
 def test_the_same_texts_are_laid_out_the_same_and_a_moved_border_makes_another_mark():
-    assert mark_for(["ab", "c"]) == mark_for(["ab", "c"])
-    assert mark_for(["ab", "c"]) != mark_for(["a", "bc"])
+    assert make_mark(["ab", "c"]) == make_mark(["ab", "c"])
+    assert make_mark(["ab", "c"]) != make_mark(["a", "bc"])
 
 
 def test_an_answer_cut_off_after_the_texts_verdict_is_no_verdict():
     for score in judged(PLANTED, lambda *_: Completion(text=f"The output says {PLANTED} and", finish="length")):
-        assert "the answer was cut off" in (score.failure or "")
+        assert "truncated" in score.failure
 
 
 #: Pieces out of which a text can build what a reader of JSON could trip over.
@@ -195,12 +195,12 @@ GRADES_ALONE = ", ".join(f'"{aspect}": 1' for aspect in ASPECTS)
     with_mark=st.booleans(),
 )
 def test_no_text_made_of_pieces_of_json_becomes_the_verdict(text, echo, own, quote, with_mark):
-    mark = mark_for([text])
+    mark = make_mark([text])
     verdict = (own % (GRADES_ALONE, f', "id": "{mark}"' if with_mark else "")).replace('"', quote)
-    rubric = load("reliability")
+    rubric = load_rubric("reliability")
     try:
-        grades = read_grades(echo.answer(text, verdict), rubric.aspects, mark, [text])
-        grades.need(ASPECTS)
-    except Unreadable:
+        grades = parse_grades(echo.answer(text, verdict), rubric.aspects, mark, [text])
+        grades.require(ASPECTS)
+    except UnparsableAnswer:
         return
     assert {level.value for level in grades.levels.values()} == {1.0}

@@ -73,10 +73,10 @@ def test_at_least_half_of_the_judges_must_answer():
 def test_the_run_is_told_how_often_the_judges_agreed():
     panel = Panel(judges=(judge(4), judge(4), judge(None)))
     remarks = panel.remarks(panel.score(Shard([RECORD, RECORD])))
-    said = "the judges agreed on 2 of 2 outputs; their grades lay 0 apart on average"
+    said = "the judges agreed on 2 of 2 outputs; their grades differ by 0 on average"
     assert remarks[0].endswith(f"{said} (graded: judge_1 2, judge_2 2, judge_3 0)")
     silent = Panel(judges=(judge(None), judge(None)))
-    assert silent.remarks(silent.score(Shard([RECORD])))[0].startswith(f"{silent.text}: 0 of 1 outputs were judged")
+    assert silent.remarks(silent.score(Shard([RECORD])))[0].startswith(f"{silent.text}: 0 of 1 outputs were scored")
     assert len(panel.score(Shard([]))) == 0
 
 
@@ -112,11 +112,11 @@ def test_a_panels_text_reads_back():
         ),
         (
             "panel(judges=[chrf, ter])",
-            "panel: .* only on one scale, but chrf and ter have different scales",
+            "panel: .* chrf and ter have different",
         ),
         (
             "panel(judges=[judge_pair(llm=openai(model='a')), judge_pair(llm=openai(model='b'))])",
-            r"panel takes judges of single outputs, but judge_pair\(.*\) chooses between two: panel_pair\(judges=",
+            r"panel takes judges of single outputs, but judge_pair\(.*\) compares two: use panel_pair\(judges=",
         ),
         ("panel(judges=judge)", "judge needs the setting 'llm'"),
         ("panel(judges='judge')", "panel: judges must be a list, each a metric without quotes"),
@@ -132,7 +132,7 @@ def test_judges_of_opposite_directions_are_refused(tmp_path):
         levels = 'question = "?"\nlevels = { 1 = "no", 2 = "yes" }'
         (tmp_path / f"{name}.toml").write_text(f"higher_is_better = {better}\n[aspects.a]\n{levels}")
     up, down = (Judge(llm=FakeLLM(lambda *_: ""), rubric=str(tmp_path / f"{name}.toml")) for name in ("up", "down"))
-    with pytest.raises(SpecError, match=r"have different directions \(higher_is_better\): True and False"):
+    with pytest.raises(SpecError, match=r"have different higher_is_better: True and False"):
         Panel(judges=(up, down))
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from metrist.io import read_records
-from metrist.llm.cache import open_cache
-from metrist.llm.replay import write_answers
-from metrist.metrics.judge.rubrics import load
+from metrist.llm.answer_cache import answer_cache
+from metrist.llm.exchange import write_answers
+from metrist.metrics.judge.rubrics import load_rubric
 from metrist.run import Results, score
 
 pytestmark = pytest.mark.skipif(
@@ -45,10 +45,10 @@ def judged(outputs: list[Any], llm: str) -> Results:
 def test_a_real_judge_gives_grades_and_its_answers_give_them_again(outputs: list[Any], tmp_path: Path) -> None:
     found = judged(outputs, f"transformers(model={os.environ['METRIST_TEST_QWEN']!r})")
     (scores,) = found.scores.values()
-    levels = {level.value for level in load("single_answer").aspects[0].levels}
+    levels = {level.value for level in load_rubric("single_answer").aspects[0].levels}
     assert len(scores.failures) <= 1
     assert {score.value for score in scores if score.failure is None} <= levels
-    assert write_answers(open_cache().each(), tmp_path / "answers.jsonl") == len(outputs)
+    assert write_answers(answer_cache().each(), tmp_path / "answers.jsonl") == len(outputs)
     (again,) = judged(outputs, f"replay(file={str(tmp_path / 'answers.jsonl')!r})").scores.values()
     assert [json.dumps(score.parts) for score in again] == [json.dumps(score.parts) for score in scores]
     assert again.explanations == scores.explanations

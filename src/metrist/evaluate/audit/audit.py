@@ -22,8 +22,8 @@ from metrist.llm.budget import Estimate, estimate_calls
 from metrist.metrics.comparator import Judgment
 from metrist.metrics.judge.judge import Judge, Reference
 from metrist.metrics.judge.pair import JudgePair
-from metrist.metrics.judge.rubrics import ALL
-from metrist.metrics.llm_metric import spent_together
+from metrist.metrics.judge.rubrics import ALL_ASPECTS
+from metrist.metrics.llm_metric import merge_usage
 from metrist.run.surroundings import surroundings
 from metrist.spec import Spec
 
@@ -138,7 +138,7 @@ class _Audit:
             *choice_findings(self._material, judgments),
             *cost,
         ]
-        return self._made(findings, spent_together([self._grader.used(), self._checks, *_used(judgments)]))
+        return self._made(findings, merge_usage([self._grader.used(), self._checks, *_used(judgments)]))
 
     def _pairs(self) -> list[Judgment]:
         judge, pairs = self._judge, self._material.pairs
@@ -195,7 +195,7 @@ def _used(judgments: Sequence[Judgment]) -> list[Any]:
 
 def _compared(judge: Judge) -> str:
     """Which of the judge's grades stands against people's ratings, in words."""
-    names = [aspect.name for aspect in judge.loaded().aspects] if judge.aspect == ALL else [judge.aspect]
+    names = [aspect.name for aspect in judge.load_rubric().aspects] if judge.aspect == ALL_ASPECTS else [judge.aspect]
     grade = names[0] if len(names) == 1 else f"the mean of {', '.join(names)}"
     return f"People: the judge's grade ({grade}, by the rubric {judge.rubric}) is compared with each rating in turn."
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metrist.metrics.answer_parsing import objects_in
+from metrist.metrics.answer_parsing import find_objects
 
 #: Between these a penalty is asked for.
-LEAST_PENALTY, MOST_PENALTY = 0.5, 5.0
+MIN_PENALTY, MAX_PENALTY = 0.5, 5.0
 #: The severities that are asked for.
 SEVERITIES = ("Major", "Minor")
 
@@ -69,7 +69,7 @@ def unreadable(reason: str) -> ErrorAnswer:
     return ErrorAnswer(failure=reason)
 
 
-def checked(
+def check_errors(
     errors: Sequence[WrittenError],
     *,
     claimed_count: int | None = None,
@@ -90,20 +90,20 @@ def checked(
     )
 
 
-def penalty_in(text: str) -> float | None:
+def parse_penalty(text: str) -> float | None:
     """The number that a field opens with: `4.5`, `4,5`, `-4`, `4 points`. A number elsewhere may say anything, and what
     stands on further lines is not the field's."""
     first = text.strip().split("\n", 1)[0]
     found = _NUMBER.match(first[:1000])
-    return readable_penalty(float(found["number"].replace(",", "."))) if found else None
+    return normalise_penalty(float(found["number"].replace(",", "."))) if found else None
 
 
-def readable_penalty(number: float) -> float | None:
+def normalise_penalty(number: float) -> float | None:
     """The penalty that a number says. A reduction is a reduction whatever its sign; None where it can be none."""
     return abs(number) if abs(number) <= _MOST_READABLE else None
 
 
-def severity_of(written: str) -> str | None:
+def parse_severity(written: str) -> str | None:
     """A severity as data files have it, in small letters; None where there is none."""
     bare = written.strip(_AROUND)
     return bare.lower() if bare.lower() in {one.lower() for one in SEVERITIES} else bare or None
@@ -130,12 +130,12 @@ def _oddities(errors: Sequence[WrittenError]) -> Iterator[str]:
         missing = [name for name, text in {**fields, "severity": error.severity}.items() if not text.strip()]
         if missing:
             yield f"error {number} has no {', no '.join(missing)}"
-        if error.severity.strip() and severity_of(error.severity) not in {one.lower() for one in SEVERITIES}:
+        if error.severity.strip() and parse_severity(error.severity) not in {one.lower() for one in SEVERITIES}:
             yield f"error {number} has the severity {error.severity.strip()[:40]!r}, wanted Major or Minor"
         if error.penalty is None:
             yield f"error {number} has no penalty that could be read and does not count"
-        elif not LEAST_PENALTY <= error.penalty <= MOST_PENALTY:
-            yield f"error {number} has a penalty of {error.penalty:g}, wanted {LEAST_PENALTY:g} to {MOST_PENALTY:g}"
+        elif not MIN_PENALTY <= error.penalty <= MAX_PENALTY:
+            yield f"error {number} has a penalty of {error.penalty:g}, wanted {MIN_PENALTY:g} to {MAX_PENALTY:g}"
 
 
 # Errors as JSON: `{"errors": {"error_1": {…}}}`, a list instead of the inner object, or a list alone; read, and
@@ -166,7 +166,7 @@ _NOTHING = re.compile(r"\s*(?:\[\s*\]|\{\s*\})(?=\s*(?:,|\}|```|$))")
 _MOST_OPENINGS = 5_000
 
 
-class Object(list[tuple[str, Any]]):
+class JsonPairs(list[tuple[str, Any]]):
     """A JSON object with all its pairs: a name that is used twice loses nothing."""
 
     def get(self, name: str) -> Any:
@@ -178,16 +178,16 @@ class Object(list[tuple[str, Any]]):
         return any(_plain(key) == name for key, _ in self)
 
 
-_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=Object)
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=JsonPairs)
 
 
-def written(errors: Sequence[WrittenError], mark: str | None = None) -> str:
+def format_errors(errors: Sequence[WrittenError], mark: str | None = None) -> str:
     """The errors in the form that is asked for, with the mark that shows the answer to be the model's own."""
     listed = [{names[0]: getattr(error, field) for field, names in _NAMES.items()} for error in errors]
     return json.dumps({**({_MARK: mark} if mark else {}), _ERRORS: listed}, ensure_ascii=False, indent=1)
 
 
-def schema() -> Mapping[str, Any]:
+def errors_schema() -> Mapping[str, Any]:
     """What a server that can be held to a schema is held to."""
     text = {"type": "string"}
     fields: dict[str, Any] = {names[0]: text for names in _NAMES.values()}
@@ -201,13 +201,13 @@ def schema() -> Mapping[str, Any]:
     }
 
 
-def read(answer: str, judged: Sequence[str] = (), *, mark: str | None = None, cut: bool = False) -> ErrorAnswer:
+def parse_errors(answer: str, judged: Sequence[str] = (), *, mark: str | None = None, cut: bool = False) -> ErrorAnswer:
     """What the answer says. `judged` are the texts that it is about: JSON that stands in them is not the answer. JSON
     that carries the mark goes before all other. `cut`: the model is known to have been stopped before its end."""
     if not answer.strip():
         return unreadable("the answer is empty")
     # What is no JSON by a comma or by its quotation marks is read too, where there is nothing better.
-    found = _answers(values(answer), answer) or _answers(_mended(answer), answer)
+    found = _answers(find_json_values(answer), answer) or _answers(_mended(answer), answer)
     quoted = _Quoted(judged)
     own = [value for value, text in found if not quoted.has(text) and _may_be(value, mark)]
     marked = [value for value in own if _carries(value, mark)]
@@ -230,30 +230,30 @@ def _answers(found: Iterable[tuple[Any, str]], answer: str) -> list[tuple[Any, s
 
 
 def _mended(answer: str) -> Iterator[tuple[Any, str]]:
-    for one in objects_in(answer):
+    for one in find_objects(answer):
         yield _as_object(one.values), answer[one.start : one.end]
 
 
 def _as_object(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return Object((key, _as_object(one)) for key, one in value.items())
+        return JsonPairs((key, _as_object(one)) for key, one in value.items())
     return [_as_object(one) for one in value] if isinstance(value, list) else value
 
 
 def _carries(value: Any, mark: str | None) -> bool:
-    return mark is not None and isinstance(value, Object) and value.get(_MARK) == mark
+    return mark is not None and isinstance(value, JsonPairs) and value.get(_MARK) == mark
 
 
 def _may_be(value: Any, mark: str | None) -> bool:
     """Whether it carries the mark, or none: another's mark is another's answer."""
-    return mark is None or not isinstance(value, Object) or not value.has(_MARK) or _carries(value, mark)
+    return mark is None or not isinstance(value, JsonPairs) or not value.has(_MARK) or _carries(value, mark)
 
 
 def _only_mentions(mark: str, answer: str, own: Sequence[Any]) -> bool:
     """Whether the mark is told beside the JSON, as in "The mark is …", and there is no doubt which JSON is meant: only
     one object has errors, and no other place of the answer could be where such an object begins."""
     member = re.search(rf"{_MARK}[\"'”’]?\s*[:=]\s*[\"'“‘]?{re.escape(mark)}", answer, re.IGNORECASE)
-    return not member and len(_ERRORS_KEY.findall(answer)) == len(own) == 1 and isinstance(own[0], Object)
+    return not member and len(_ERRORS_KEY.findall(answer)) == len(own) == 1 and isinstance(own[0], JsonPairs)
 
 
 def _read_whole(value: Any) -> ErrorAnswer:
@@ -265,7 +265,7 @@ def _read_whole(value: Any) -> ErrorAnswer:
     errors = [_error(row) for row in rows if _is_error(row)]
     if odd and not errors:
         return unreadable("the answer's 'errors' lists nothing that is an error")
-    return checked(errors, notes=notes)
+    return check_errors(errors, notes=notes)
 
 
 def _read_damaged(answer: str, start: int, quoted: _Quoted, cut: bool) -> ErrorAnswer:
@@ -274,13 +274,13 @@ def _read_damaged(answer: str, start: int, quoted: _Quoted, cut: bool) -> ErrorA
     key = _MEMBER.search(answer, start)
     if key is None:
         return unreadable(f"the answer has no JSON object with 'errors'{end}")
-    rows = _own_rows(values(answer, key.end()), quoted) or _own_rows(_mended(answer[key.end() :]), quoted)
+    rows = _own_rows(find_json_values(answer, key.end()), quoted) or _own_rows(_mended(answer[key.end() :]), quoted)
     notes = [] if cut else ["the answer's JSON is damaged"]
     if not rows and _lists_nothing(answer, key, quoted):
         return ErrorAnswer(notes=(*notes, CUT_OFF), partial=True)
     if not rows:
         return unreadable(f"the answer's JSON cannot be read{end}")
-    return checked([_error(row) for row in rows], notes=notes, cut=True)
+    return check_errors([_error(row) for row in rows], notes=notes, cut=True)
 
 
 def _lists_nothing(answer: str, key: re.Match[str], quoted: _Quoted) -> bool:
@@ -295,18 +295,18 @@ def _has_mark(answer: str) -> bool:
     return re.search(rf"[\"'“‘]{_MARK}[\"'”’]\s*:", answer) is not None
 
 
-def _own_rows(found: Iterable[tuple[Any, str]], quoted: _Quoted) -> list[Object]:
+def _own_rows(found: Iterable[tuple[Any, str]], quoted: _Quoted) -> list[JsonPairs]:
     return [row for value, text in found if not quoted.has(text) for row in _errors_in(value)]
 
 
-def _errors_in(value: Any) -> list[Object]:
+def _errors_in(value: Any) -> list[JsonPairs]:
     """An error, those of a list, or those of an object that names them."""
     if _is_error(value):
         return [value]
-    return [row for row in (_members(value) if isinstance(value, Object) else value) if _is_error(row)]
+    return [row for row in (_members(value) if isinstance(value, JsonPairs) else value) if _is_error(row)]
 
 
-def _members(value: Object) -> list[Any]:
+def _members(value: JsonPairs) -> list[Any]:
     return [one for _, one in value]
 
 
@@ -322,7 +322,7 @@ class _Quoted:
         return any(bare in one for one in self._texts)
 
 
-def values(answer: str, start: int = 0) -> Iterator[tuple[Any, str]]:
+def find_json_values(answer: str, start: int = 0) -> Iterator[tuple[Any, str]]:
     """All JSON objects and lists that stand in the answer, none of them within another, with their text."""
     at, openings = start, 0
     while openings < _MOST_OPENINGS:
@@ -342,7 +342,7 @@ def values(answer: str, start: int = 0) -> Iterator[tuple[Any, str]]:
 
 
 def _is_answer(value: Any, text: str, answer: str) -> bool:
-    if isinstance(value, Object):
+    if isinstance(value, JsonPairs):
         return value.has(_ERRORS)
     if value:
         return all(map(_is_error, value))
@@ -351,23 +351,23 @@ def _is_answer(value: Any, text: str, answer: str) -> bool:
 
 
 def _rows(value: Any) -> list[Any] | None:
-    inner = value.get(_ERRORS) if isinstance(value, Object) else value
-    if isinstance(inner, Object):
+    inner = value.get(_ERRORS) if isinstance(value, JsonPairs) else value
+    if isinstance(inner, JsonPairs):
         # One error that was not wrapped, or errors by name.
         return [inner] if _is_error(inner) else _members(inner)
     return inner if isinstance(inner, list) else None
 
 
 def _is_error(value: Any) -> bool:
-    return isinstance(value, Object) and sum(_plain(key) in _MARKS for key, _ in value) >= 2
+    return isinstance(value, JsonPairs) and sum(_plain(key) in _MARKS for key, _ in value) >= 2
 
 
-def _error(row: Object) -> WrittenError:
+def _error(row: JsonPairs) -> WrittenError:
     texts = {field: _text(_first(row, names)) for field, names in _NAMES.items() if field != "penalty"}
     return WrittenError(**texts, penalty=_penalty(_first(row, _NAMES["penalty"])))
 
 
-def _first(row: Object, names: Sequence[str]) -> Any:
+def _first(row: JsonPairs, names: Sequence[str]) -> Any:
     return next((row.get(name) for name in names if row.get(name) is not None), None)
 
 
@@ -379,11 +379,11 @@ def _text(value: Any) -> str:
 
 def _penalty(value: Any) -> float | None:
     if isinstance(value, str):
-        return penalty_in(value)
+        return parse_penalty(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return readable_penalty(float(value))
+        return normalise_penalty(float(value))
     except OverflowError:
         return None
 

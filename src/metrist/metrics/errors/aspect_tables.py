@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import SpecError, did_you_mean
-from metrist.metrics.prompt_layout import task_named
+from metrist.metrics.prompt_layout import resolve_task
 
 #: The table for tasks that have none of their own.
-GENERAL = "instruction_following"
+GENERAL_TASK = "instruction_following"
 _FORM = 'wanted [[aspects]] with name = "…", definition = "…" and, if you like, errors = ["…"]'
 
 
@@ -51,23 +51,23 @@ class AspectTable:
         return "\n".join(map(_described, self.aspects))
 
 
-def tables() -> Mapping[str, AspectTable]:
+def shipped_tables() -> Mapping[str, AspectTable]:
     """The tables that ship, by task."""
     return _shipped()
 
 
 def find_table(task: str | None) -> AspectTable | None:
     """The shipped table of a task, under any of its names."""
-    return tables().get(task_named(task) or "")
+    return shipped_tables().get(resolve_task(task) or "")
 
 
-def named_table(task: str) -> AspectTable:
+def require_table(task: str) -> AspectTable:
     """The shipped table of a task; an unknown one is refused with the nearest."""
     found = find_table(task)
     if found is None:
         raise SpecError(
-            f"there is no aspect table for the task {task!r}{did_you_mean(task, tables())} (there are "
-            f"{', '.join(tables())}); `metrist aspects` makes one for a new task"
+            f"there is no aspect table for the task {task!r}{did_you_mean(task, shipped_tables())} (there are "
+            f"{', '.join(shipped_tables())}); `metrist aspects` makes one for a new task"
         )
     return found
 
@@ -82,10 +82,10 @@ def read_table(path: str) -> AspectTable:
         raise SpecError(f"{path}: an aspect table must be a TOML file in UTF-8") from None
     except tomllib.TOMLDecodeError as fault:
         raise SpecError(f"{path}: an aspect table must be a TOML file: {fault}") from None
-    return table_of(found, path)
+    return parse_table(found, path)
 
 
-def table_of(found: Mapping[str, Any], place: str) -> AspectTable:
+def parse_table(found: Mapping[str, Any], place: str) -> AspectTable:
     """The table that TOML says."""
     known = ("task", "output", "instruction", "aspects")
     for key in found:
@@ -105,7 +105,7 @@ def table_of(found: Mapping[str, Any], place: str) -> AspectTable:
     )
 
 
-def toml_of(table: AspectTable, comment: Sequence[str] = ()) -> str:
+def format_toml(table: AspectTable, comment: Sequence[str] = ()) -> str:
     """The table as a file for people to edit."""
     lines = [*(f"# {line}".rstrip() for line in comment), f"task = {_quoted(table.task)}"]
     lines += [f"output = {_quoted(table.output)}", f"instruction = {_quoted(table.instruction)}"]
@@ -124,7 +124,7 @@ def _described(aspect: Aspect) -> str:
 def _shipped() -> Mapping[str, AspectTable]:
     folder = resources.files("metrist.metrics") / "aspects"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda file: file.name)
-    found = [table_of(tomllib.loads(file.read_text(encoding="utf-8")), file.name) for file in files]
+    found = [parse_table(tomllib.loads(file.read_text(encoding="utf-8")), file.name) for file in files]
     return {table.task: table for table in found}
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from metrist.metrics.base import check_choice
 from metrist.metrics.errors.answers import ErrorAnswer
-from metrist.metrics.errors.fuzzy_matching import normalised
+from metrist.metrics.errors.fuzzy_matching import normalise
 from metrist.metrics.errors.span_alignment import is_grounded
 from metrist.metrics.lexical.tokenizers import tokenise
-from metrist.metrics.llm_metric import Judging
+from metrist.metrics.llm_metric import LLMMetric
 from metrist.ratings import Error, Side
 from metrist.scores import Score, Scores
 
@@ -27,7 +27,7 @@ PARTIAL, DEFAULT_INSTRUCTION = "partial", "default_instruction"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErrorFinding(Judging):
+class ErrorMetric(LLMMetric):
     """A metric that finds errors. `ungrounded` says what becomes of those whose words are neither in the output nor in
     the source: what was left out of an output can be quoted from the source alone."""
 
@@ -50,9 +50,9 @@ def count_words(texts: Sequence[str]) -> list[int]:
     return lengths
 
 
-def error_score(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ungrounded: Ungrounded) -> Score:
+def score_errors(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ungrounded: Ungrounded) -> Score:
     """The score of an output with so many words, from its errors and the answer that named them."""
-    kept = kept_errors(errors, ungrounded)
+    kept = filter_errors(errors, ungrounded)
     penalties = [error.penalty or 0.0 for error in kept]
     total = math.fsum(penalties)
     return Score(
@@ -72,7 +72,7 @@ def error_score(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ung
     )
 
 
-def kept_errors(errors: Sequence[Error], ungrounded: Ungrounded) -> list[Error]:
+def filter_errors(errors: Sequence[Error], ungrounded: Ungrounded) -> list[Error]:
     """The errors that count."""
     return [error for error in errors if ungrounded == "keep" or is_grounded(error)]
 
@@ -108,14 +108,14 @@ def _said_of(scores: Scores) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedError:
     """One error for several, and what each analysis takes off for it: 0 where it did not find it."""
 
     error: Error
     penalties: tuple[float, ...]
 
 
-def merged(analyses: Sequence[Sequence[Error]]) -> tuple[Merged, ...]:
+def merge_errors(analyses: Sequence[Sequence[Error]]) -> tuple[MergedError, ...]:
     """One error for those of different analyses whose places overlap, or whose words are the same where they have no
     place. Its penalty is their sum over the number of analyses, so that all penalties together are the analyses' mean;
     the words are those of the one with the middle penalty."""
@@ -126,16 +126,16 @@ def merged(analyses: Sequence[Sequence[Error]]) -> tuple[Merged, ...]:
     return tuple(_merged(group, len(analyses)) for group in groups)
 
 
-def spread(found: Sequence[Merged], counted: Sequence[Error]) -> float:
+def compute_spread(found: Sequence[MergedError], counted: Sequence[Error]) -> float:
     """The standard deviation between the analyses of what they take off for the errors that count."""
     ids = {id(error) for error in counted}
     rows = [one.penalties for one in found if id(one.error) in ids]
     return float(np.std([math.fsum(column) for column in zip(*rows, strict=True)])) if rows else 0.0
 
 
-def _merged(group: Mapping[int, Error], analyses: int) -> Merged:
+def _merged(group: Mapping[int, Error], analyses: int) -> MergedError:
     penalties = (group[n].penalty or 0.0 if n in group else 0.0 for n in range(analyses))
-    return Merged(_one(list(group.values()), analyses), tuple(penalties))
+    return MergedError(_one(list(group.values()), analyses), tuple(penalties))
 
 
 def _put(groups: list[dict[int, Error]], number: int, error: Error) -> None:
@@ -161,7 +161,7 @@ def _shared(one: Error, other: Error) -> float:
 
 
 def _words(error: Error) -> str:
-    return normalised(error.text).text.strip()
+    return normalise(error.text).text.strip()
 
 
 def _one(errors: Sequence[Error], analyses: int) -> Error:

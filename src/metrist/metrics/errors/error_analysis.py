@@ -15,40 +15,40 @@ from metrist.llm.base import LLM
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.base import check_choice
 from metrist.metrics.errors import answers as json_answers
-from metrist.metrics.errors.answers import ErrorAnswer, Object, values
+from metrist.metrics.errors.answers import ErrorAnswer, JsonPairs, find_json_values
 from metrist.metrics.errors.aspect_tables import (
-    GENERAL,
+    GENERAL_TASK,
     AspectTable,
     find_table,
-    named_table,
+    format_toml,
     read_table,
-    tables,
-    toml_of,
+    require_table,
+    shipped_tables,
 )
 from metrist.metrics.errors.base import (
     DEFAULT_INSTRUCTION,
-    ErrorFinding,
-    Merged,
+    ErrorMetric,
+    MergedError,
+    compute_spread,
     count_words,
-    error_score,
-    merged,
-    spread,
+    merge_errors,
+    score_errors,
 )
 from metrist.metrics.errors.prompts import (
     ANALYSIS,
     AS_JSON,
     CHECK,
-    Questions,
+    AnalysisQuestions,
     Reference,
-    check_question,
-    questions,
+    build_check_question,
+    build_questions,
+    describe_errors,
     read_examples,
-    shown_analysis,
-    user,
+    user_message,
 )
-from metrist.metrics.errors.span_alignment import grounded
-from metrist.metrics.llm_metric import NOT_ASKED, ask, follow_up, is_retryable, spent
-from metrist.metrics.prompt_layout import REMINDER, template
+from metrist.metrics.errors.span_alignment import ground_errors
+from metrist.metrics.llm_metric import NOT_ASKED, ask_llm, continue_conversations, is_retryable, sum_usage
+from metrist.metrics.prompt_layout import REMINDER, load_template
 from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.records import Need, Record
@@ -58,7 +58,7 @@ _SAID = {"yes": True, "true": True, "no": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdicts:
+class CheckedErrors:
     """The errors that stand, how many were refused, and what is odd about the answers."""
 
     kept: tuple[Error, ...]
@@ -67,29 +67,29 @@ class Verdicts:
     completions: tuple[Completion, ...] = ()
 
 
-def checked_errors(
+def check_errors(
     llm: LLM,
     records: Sequence[Record],
     own: Sequence[AspectTable],
     found: Sequence[Sequence[Error]],
     reference: Reference,
     sampling: Sampling,
-) -> list[Verdicts]:
+) -> list[CheckedErrors]:
     """One entry per record. An error whose answer is missing or cannot be read stands, and that is noted."""
     asked = [
-        check_question(record, table, error, reference)
+        build_check_question(record, table, error, reference)
         for record, table, errors in zip(records, own, found, strict=True)
         for error in errors
     ]
-    answers = iter(zip(ask(llm, [(user(text),) for text, _ in asked], sampling), asked, strict=True))
+    answers = iter(zip(ask_llm(llm, [(user_message(text),) for text, _ in asked], sampling), asked, strict=True))
     return [_verdicts(errors, [next(answers) for _ in errors]) for errors in found]
 
 
-def _verdicts(errors: Sequence[Error], answers: Sequence[tuple[Completion, tuple[str, str]]]) -> Verdicts:
-    said = [is_real(answer.text, mark) if answer.failure is None else None for answer, (_, mark) in answers]
+def _verdicts(errors: Sequence[Error], answers: Sequence[tuple[Completion, tuple[str, str]]]) -> CheckedErrors:
+    said = [parse_verdict(answer.text, mark) if answer.failure is None else None for answer, (_, mark) in answers]
     silent = sum(one is None for one in said)
     why = Failure.combine(answer.failure for answer, _ in answers)
-    return Verdicts(
+    return CheckedErrors(
         kept=tuple(error for error, real in zip(errors, said, strict=True) if real is not False),
         refused=sum(one is False for one in said),
         notes=(f"{silent} errors could not be checked and stand{f' ({why})' if why else ''}",) if silent else (),
@@ -97,9 +97,9 @@ def _verdicts(errors: Sequence[Error], answers: Sequence[tuple[Completion, tuple
     )
 
 
-def is_real(answer: str, mark: str) -> bool | None:
+def parse_verdict(answer: str, mark: str) -> bool | None:
     """The verdict of an answer: the last JSON object that carries the mark decides; None where there is none."""
-    own = [value for value, _ in values(answer) if isinstance(value, Object) and value.get("mark") == mark]
+    own = [value for value, _ in find_json_values(answer) if isinstance(value, JsonPairs) and value.get("mark") == mark]
     return _SAID.get(str(own[-1].get("real")).strip().lower()) if own else None
 
 
@@ -125,7 +125,7 @@ class _Analysis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErrorAnalysis(ErrorFinding):
+class ErrorAnalysis(ErrorMetric):
     """Errors by aspect, severity and penalty, found by any LLM."""
 
     catalog_name: ClassVar[str | None] = "error_analysis"
@@ -158,13 +158,13 @@ class ErrorAnalysis(ErrorFinding):
         """References, if they are to be shown."""
         return _REFERENCE_NEEDS[self.reference]
 
-    def wording(self) -> str:
+    def prompt_text(self) -> str:
         """The prompts, the tables that may be asked for, and the examples."""
         asked = [ANALYSIS, AS_JSON, *([CHECK] if self.check != NONE else [])]
         fixed = self._fixed_table()
-        used = tables().values() if fixed is None else (fixed,)
+        used = shipped_tables().values() if fixed is None else (fixed,)
         shown = [repr(example) for example in read_examples(self.examples)] if self.examples else []
-        return "\n".join([REMINDER, *map(template, asked), *map(toml_of, used), *shown])
+        return "\n".join([REMINDER, *map(load_template, asked), *map(format_toml, used), *shown])
 
     def score(self, shard: Shard) -> Scores:
         records = shard.records
@@ -174,7 +174,7 @@ class ErrorAnalysis(ErrorFinding):
         start = self._example_turns(fixed)
         samples = [self._analyses(records, asked, start, number) for number in range(self.samples)]
         by_record = [[sample[i] for sample in samples] for i in range(len(records))]
-        joined = [merged([one.errors for one in read if one.answer.failure is None]) for read in by_record]
+        joined = [merge_errors([one.errors for one in read if one.answer.failure is None]) for read in by_record]
         verdicts = self._verdicts(records, own, [[one.error for one in found] for found in joined])
         words = count_words([record.output for record in records])
         return Scores.of(
@@ -208,31 +208,31 @@ class ErrorAnalysis(ErrorFinding):
         if self.aspects not in (OF_TASK, NONE):
             table = read_table(self.aspects)
             return dataclasses.replace(table, task=self.task) if self.task else table
-        return named_table(self.task) if self.task else None
+        return require_table(self.task) if self.task else None
 
-    def _questions(self, record: Record, table: AspectTable) -> Questions:
-        return questions(record, table, aspects=self.aspects != NONE, reference=self.reference)
+    def _questions(self, record: Record, table: AspectTable) -> AnalysisQuestions:
+        return build_questions(record, table, aspects=self.aspects != NONE, reference=self.reference)
 
     def _example_turns(self, fixed: AspectTable | None) -> tuple[Message, ...]:
         turns: list[Message] = []
         for example in read_examples(self.examples) if self.examples else ():
             asked = self._questions(example.record, fixed or _table_of(example.record))
             turns += [
-                user(asked.analysis),
-                Message("assistant", example.analysis or shown_analysis(example.errors)),
-                user(asked.as_json),
-                Message("assistant", json_answers.written(example.errors, asked.mark)),
+                user_message(asked.analysis),
+                Message("assistant", example.analysis or describe_errors(example.errors)),
+                user_message(asked.as_json),
+                Message("assistant", json_answers.format_errors(example.errors, asked.mark)),
             ]
         return tuple(turns)
 
     def _analyses(
-        self, records: Sequence[Record], asked: Sequence[Questions], start: tuple[Message, ...], number: int
+        self, records: Sequence[Record], asked: Sequence[AnalysisQuestions], start: tuple[Message, ...], number: int
     ) -> list[_Analysis]:
         """The number-th sample of each record: two questions, the second with the answer to the first before it."""
-        opened = [(*start, user(one.analysis)) for one in asked]
-        free = ask(self.llm, opened, self.sampling(sample=number))
-        plain = dataclasses.replace(self.sampling(sample=number, schema=json_answers.schema()), temperature=0.0)
-        formatted = ask(self.llm, follow_up(opened, free, [one.as_json for one in asked]), plain)
+        opened = [(*start, user_message(one.analysis)) for one in asked]
+        free = ask_llm(self.llm, opened, self.sampling(sample=number))
+        plain = dataclasses.replace(self.sampling(sample=number, schema=json_answers.errors_schema()), temperature=0.0)
+        formatted = ask_llm(self.llm, continue_conversations(opened, free, [one.as_json for one in asked]), plain)
         return [
             _analysis(record, question.mark, (first, second))
             for record, question, first, second in zip(records, asked, free, formatted, strict=True)
@@ -240,16 +240,21 @@ class ErrorAnalysis(ErrorFinding):
 
     def _verdicts(
         self, records: Sequence[Record], own: Sequence[AspectTable], joined: Sequence[Sequence[Error]]
-    ) -> list[Verdicts]:
+    ) -> list[CheckedErrors]:
         if self.check == NONE:
-            return [Verdicts(kept=tuple(errors)) for errors in joined]
+            return [CheckedErrors(kept=tuple(errors)) for errors in joined]
         plain = dataclasses.replace(self.sampling(), temperature=0.0)
-        return checked_errors(self.llm, records, own, joined, self.reference, plain)
+        return check_errors(self.llm, records, own, joined, self.reference, plain)
 
     def _score(
-        self, record: Record, read: Sequence[_Analysis], found: Sequence[Merged], verdict: Verdicts, words: int
+        self,
+        record: Record,
+        read: Sequence[_Analysis],
+        found: Sequence[MergedError],
+        verdict: CheckedErrors,
+        words: int,
     ) -> Score:
-        usage = spent([*(one for analysis in read for one in analysis.completions), *verdict.completions])
+        usage = sum_usage([*(one for analysis in read for one in analysis.completions), *verdict.completions])
         whole = [one for one in read if one.answer.failure is None]
         raw = "\n\n".join(one.raw for one in read) or None
         why = Failure.combine(one.answer.failure for one in read)
@@ -260,10 +265,10 @@ class ErrorAnalysis(ErrorFinding):
         if failed:
             notes.append(f"{failed} of {len(read)} analyses could not be read: {why}")
         joined = ErrorAnswer(notes=tuple(notes), partial=any(one.answer.partial for one in whole))
-        score = error_score(verdict.kept, joined, words, ungrounded=self.ungrounded)
+        score = score_errors(verdict.kept, joined, words, ungrounded=self.ungrounded)
         more = {DEFAULT_INSTRUCTION: float(not record.instruction), REFUSED: float(verdict.refused)}
         if self.samples > 1:
-            more[SPREAD] = spread(found, score.errors)
+            more[SPREAD] = compute_spread(found, score.errors)
         incomplete = why.kind.is_retryable or any(is_retryable(answer.failure) for answer in verdict.completions)
         return dataclasses.replace(
             score, parts={**score.parts, **more}, raw=raw if notes else None, usage=usage, incomplete=incomplete
@@ -271,7 +276,7 @@ class ErrorAnalysis(ErrorFinding):
 
 
 def _table_of(record: Record) -> AspectTable:
-    return find_table(record.task) or tables()[GENERAL]
+    return find_table(record.task) or shipped_tables()[GENERAL_TASK]
 
 
 def _analysis(record: Record, mark: str, answers: tuple[Completion, Completion]) -> _Analysis:
@@ -280,12 +285,12 @@ def _analysis(record: Record, mark: str, answers: tuple[Completion, Completion])
         why = first.failure or failure if failure == NOT_ASKED else failure
         return _Analysis(ErrorAnswer(failure=why), (), answers)
     judged = [record.output, record.source or "", record.instruction or "", *record.references]
-    found = json_answers.read(second.text, judged, mark=mark, cut=second.finish == "length")
+    found = json_answers.parse_errors(second.text, judged, mark=mark, cut=second.finish == "length")
     if found.failure is not None and second.finish == "length":
         found = ErrorAnswer(failure=f"{found.failure} (the answer was cut off: more max_tokens may help)")
     elif found.failure is None and first.finish == "length":
         found = _of_a_cut_analysis(found)
-    return _Analysis(found, grounded(found.errors, record), answers)
+    return _Analysis(found, ground_errors(found.errors, record), answers)
 
 
 def _of_a_cut_analysis(found: ErrorAnswer) -> ErrorAnswer:

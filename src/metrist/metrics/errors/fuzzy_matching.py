@@ -1,5 +1,11 @@
-"""Edits between a few words and very many, all at once: what comparing them one by one in Python would take seconds for
-in a text of thousands of words."""
+"""Find the part of a text that is nearest to a quote by edit distance.
+
+Quotes of three or more words are aligned word by word, others character by character. Scripts that do not separate
+words are compared by characters. `normalise` prepares both sides and keeps the way back to the original offsets.
+
+rapidfuzz is not used here: its partial alignment compares windows of the quote's own length. On 3,000 damaged quotes of
+WMT23 it finds the span in 62 % of the cases, this module in 84 %.
+"""
 
 from __future__ import annotations
 
@@ -16,138 +22,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-#: Words of up to so many characters are compared together: one bit for each.
-_LONGEST = 63
-#: So many words at a time, which keeps what is in hand small.
-_AT_ONCE = 32
 
-
-class WordTable:
-    """Words made ready to be compared with others. `edits` counts those of words too long to be compared together."""
-
-    def __init__(self, words: Sequence[str], edits: Callable[[str, str], int]) -> None:
-        self._words, self._edits = words, edits
-        self._lengths = np.array([len(word) for word in words], dtype=np.int64)
-        # Longest first, so that at each place the words that have not ended are the first ones.
-        order = np.argsort(-self._lengths, kind="stable")
-        self._order = order[self._lengths[order] <= _LONGEST]
-        self._long = order[self._lengths[order] > _LONGEST]
-        self._alphabet, self._columns = _by_place([words[n] for n in self._order])
-
-    def edit_shares(self, wanted: Sequence[str]) -> Floats:
-        """A row for each wanted word, a column for each word: the fewest edits between the two over the length of the
-        longer."""
-        found = np.empty((len(wanted), len(self._words)))
-        for start in range(0, len(wanted), _AT_ONCE):
-            found[start : start + _AT_ONCE] = self._edited(wanted[start : start + _AT_ONCE])
-        longer = np.maximum(self._lengths, np.array([[len(one)] for one in wanted]))
-        shares: Floats = np.minimum(found / longer, 1.0)
-        return shares
-
-    def _edited(self, wanted: Sequence[str]) -> NDArray[np.int64]:
-        found = np.empty((len(wanted), len(self._words)), dtype=np.int64)
-        short = [n for n, one in enumerate(wanted) if len(one) <= _LONGEST]
-        if short:
-            found[np.ix_(np.array(short), self._order)] = self._together([wanted[n] for n in short])
-        for row, one in enumerate(wanted):
-            for column in self._long if len(one) <= _LONGEST else range(len(self._words)):
-                found[row, column] = self._edits(one, self._words[column])
-        return found
-
-    def _together(self, wanted: Sequence[str]) -> NDArray[np.int64]:
-        """Myers' bit-parallel algorithm, a wanted word's characters in the bits: a step for each place of the words."""
-        masks = self._masks(wanted)
-        sizes = np.array([[len(one)] for one in wanted], dtype=np.uint64)
-        one = np.uint64(1)
-        last = one << (sizes - one)
-        whole = last | (last - one)
-        rises = np.repeat(whole, len(self._order), axis=1)
-        falls = np.zeros_like(rises)
-        edited = np.repeat(sizes.astype(np.int64), len(self._order), axis=1)
-        for column in self._columns:
-            live = np.s_[:, : len(column)]
-            mask, rising, falling = masks[:, column], rises[live], falls[live]
-            same = mask | falling
-            diagonal = (((mask & rising) + rising) ^ rising) | mask
-            up, down = falling | (whole & ~(diagonal | rising)), rising & diagonal
-            edited[live] += ((up & last) > 0).astype(np.int64) - ((down & last) > 0)
-            up, down = ((up << one) | one) & whole, (down << one) & whole
-            rises[live], falls[live] = down | (whole & ~(same | up)), up & same
-        return edited
-
-    def _masks(self, wanted: Sequence[str]) -> NDArray[np.uint64]:
-        """By the numbers of the words' characters, the bits where a wanted word has them."""
-        masks = np.zeros((len(wanted), len(self._alphabet) + 1), dtype=np.uint64)
-        for row, one in enumerate(wanted):
-            for at, character in enumerate(one):
-                masks[row, self._alphabet.get(character, -1)] |= np.uint64(1 << at)
-        # What no word has is nowhere in them.
-        masks[:, -1] = 0
-        return masks
-
-
-def _by_place(words: Sequence[str]) -> tuple[dict[str, int], list[NDArray[np.int64]]]:
-    """A number for each character, and for each place the numbers of the characters that words have there."""
-    alphabet = {character: n for n, character in enumerate(dict.fromkeys("".join(words)))}
-    columns: list[list[int]] = [[] for _ in range(len(words[0]) if words else 0)]
-    for word in words:
-        for place, character in enumerate(word):
-            columns[place].append(alphabet[character])
-    return alphabet, [np.array(column, dtype=np.int64) for column in columns]
-
-
-def edits_along(form: str, text: str) -> NDArray[np.int32]:
-    """After each character of the text, the fewest edits that turn the form into a part of the text that ends there and
-    begins anywhere: the textbook's table, a row at a time."""
-    characters = _codes(text)
-    along = np.arange(len(text) + 1, dtype=np.int32)
-    row = np.zeros(len(text) + 1, dtype=np.int32)
-    for character in _codes(form):
-        made = row + np.int32(1)
-        np.minimum(made[1:], row[:-1] + (characters != character), out=made[1:])
-        # A character of the text that is passed over costs one more than the place before it.
-        row = np.minimum.accumulate(made - along) + along
-    return row[1:]
-
-
-def least_edited(costs: Floats) -> Floats:
-    """After each word of a text (a column), the least that wanted words (rows) cost against some words that end there:
-    a changed word costs its share of edits, one too many or too few costs 1. Right but for rounding."""
-    along = np.arange(costs.shape[1] + 1, dtype=np.float64)
-    row = np.zeros(costs.shape[1] + 1)
-    for changes in costs:
-        made = row + 1.0
-        np.minimum(made[1:], row[:-1] + changes, out=made[1:])
-        row = np.minimum.accumulate(made - along) + along
-    return row[1:]
-
-
-def _codes(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-
-
-# The part of a text that is nearest to a few words: by words where there are several, by characters where there is one
-# or a script that does not part them.
-
-
-#: A part is near only where edits change at most this share of the words, or of the characters, looked for.
-MOST_EDITED = 0.4
-#: It is clear which part is meant where any other takes more edits by at least this share.
+#: A part is near only if edits change at most this share of the quote's words or characters.
+MAX_EDITED = 0.4
+#: A match is clear if every other part needs more edits by at least this share.
 CLEAR_LEAD = 0.2
-#: Fewer characters resemble too many places.
-FEWEST_CHARACTERS = 6
-#: Sums of shares that are closer than this may be the same.
+#: Shorter quotes resemble too many places.
+MIN_CHARACTERS = 6
+#: Sums of shares that differ by less than this may be equal.
 _ROUNDING = 1e-5
-_SHORT_FORM, _LONG_TEXT = 256, 2_000
+_SHORT_QUOTE, _LONG_TEXT = 256, 2_000
+#: Words of up to this many characters are compared in one vectorised step: one bit each.
+_MAX_BITS = 63
+#: Words per vectorised step, to bound memory.
+_BLOCK = 32
 
 _WORD = re.compile(r"\w+")
 # Thai, Lao, Tibetan, Burmese, Khmer, half-width kana.
-_UNPARTED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\uff66-\uff9f]")
+_UNSEPARATED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\uff66-\uff9f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
-    """The nearest part; `clear`: no other comes close. `similarity` is the share that needed no edit."""
+class FuzzyMatch:
+    """The nearest part of a text. `clear`: no other part comes close. `similarity`: the share without an edit."""
 
     start: int
     end: int
@@ -155,277 +52,391 @@ class Nearest:
     similarity: float
 
 
-def nearest(form: str, text: str) -> Nearest | None:
-    """The part of the text that takes the fewest edits to turn the form into, if these are few."""
-    if len(form) < FEWEST_CHARACTERS or not text:
+def find_nearest(quote: str, text: str) -> FuzzyMatch | None:
+    """The part of the text that the quote turns into with the fewest edits; None if these are many."""
+    if len(quote) < MIN_CHARACTERS or not text:
         return None
-    wanted = _WORD.findall(form)
-    if len(wanted) > 2 and (words := _words_of(text)).spans:
-        return _by_words(wanted, words)
-    return _by_characters(form, text)
+    quote_words = _WORD.findall(quote)
+    if len(quote_words) > 2 and (words := _split_words(text)).spans:
+        return _match_words(quote_words, words)
+    return _match_characters(quote, text)
+
+
+# Alignment by words
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """The words of a text: where each stands, and its number among the distinct ones, which are in `table`."""
+    """The words of a text: the span of each, and its index among the distinct words, which are in `table`."""
 
     spans: tuple[tuple[int, int], ...]
-    numbers: NDArray[np.int64]
+    indices: NDArray[np.int64]
     table: WordTable
 
 
-# All quotes of a text are looked for in the same words.
+# All quotes from one text are searched in the same words.
 @lru_cache(maxsize=16)
-def _words_of(text: str) -> _Words:
-    spans = tuple(found.span() for found in _WORD.finditer(text))
+def _split_words(text: str) -> _Words:
+    spans = tuple(match.span() for match in _WORD.finditer(text))
     distinct: dict[str, int] = {}
-    numbers = [distinct.setdefault(text[start:end], len(distinct)) for start, end in spans]
-    return _Words(spans, np.array(numbers, dtype=np.int64), WordTable(list(distinct), _between))
+    indices = [distinct.setdefault(text[start:end], len(distinct)) for start, end in spans]
+    return _Words(spans, np.array(indices, dtype=np.int64), WordTable(list(distinct), _edit_distance))
 
 
-def _by_words(wanted: Sequence[str], words: _Words) -> Nearest | None:
-    costs = words.table.edit_shares(wanted)[:, words.numbers]
-    least = CLEAR_LEAD * len(wanted)
-    ends = _ends(costs, least)
+def _match_words(quote_words: Sequence[str], words: _Words) -> FuzzyMatch | None:
+    costs = words.table.edit_shares(quote_words)[:, words.indices]
+    lead = CLEAR_LEAD * len(quote_words)
+    ends = _near_ends(costs, lead)
     if not ends:
         return None
-    # Of equally near parts the one of most like length: a changed word is part of what was quoted.
-    best = min(ends, key=lambda at: (round(ends[at][0], 6), abs(ends[at][1] - len(wanted)), at))
-    edited, length = ends[best]
-    if edited > MOST_EDITED * len(wanted) or not length:
+    # Of equally near parts, prefer the one most similar in length: a changed word is part of the quote.
+    best = min(ends, key=lambda at: (round(ends[at][0], 6), abs(ends[at][1] - len(quote_words)), at))
+    edits, length = ends[best]
+    if edits > MAX_EDITED * len(quote_words) or not length:
         return None
-    # A part that ends a few words off takes a few edits more in any text; one further off only where words recur.
-    apart = [at for at in ends if abs(at - best) >= least]
-    lead = all(ends[at][0] - edited >= least for at in apart)
-    # A first or last word that was changed could as well be its neighbour.
+    # A part that ends a few words away needs a few more edits in any text; one further away only where words recur.
+    others = [at for at in ends if abs(at - best) >= lead]
+    leads = all(ends[at][0] - edits >= lead for at in others)
+    # A changed first or last word could as well be its neighbour.
     first = best - length + 1
-    borders = float(costs[0, first]), float(costs[-1, best])
-    return Nearest(words.spans[first][0], words.spans[best][1], lead and max(borders) < 0.5, 1 - edited / len(wanted))
+    border_costs = float(costs[0, first]), float(costs[-1, best])
+    clear = leads and max(border_costs) < 0.5
+    return FuzzyMatch(words.spans[first][0], words.spans[best][1], clear, 1 - edits / len(quote_words))
 
 
-def _ends(costs: Floats, least: float) -> dict[int, tuple[float, int]]:
-    """(edits, words of the text from the first) of the best alignment that ends at a word, for all words where it takes
-    less than `least` edits more than at the best; nothing where the best takes too many. An alignment of few edits
-    reaches over few words, so that the rest of the text need not be looked at."""
-    about = least_edited(costs)
-    wanted = len(costs)
-    if about.min() > MOST_EDITED * wanted + _ROUNDING:
+def _near_ends(costs: Floats, lead: float) -> dict[int, tuple[float, int]]:
+    """(edits, length in words) of the best alignment ending at a word, for all words where it needs less than `lead`
+    edits more than the best; empty if the best needs too many. An alignment with few edits spans few words, so the rest
+    of the text need not be examined."""
+    approximate = min_word_edits(costs)
+    size = len(costs)
+    if approximate.min() > MAX_EDITED * size + _ROUNDING:
         return {}
-    most = float(about.min()) + least + _ROUNDING
-    reach = wanted + math.ceil(most) + 1
+    limit = float(approximate.min()) + lead + _ROUNDING
+    reach = size + math.ceil(limit) + 1
     ends: dict[int, tuple[float, int]] = {}
     column: list[tuple[float, int]] = []
-    read = -1
-    for at in np.flatnonzero(about <= most).tolist():
+    done = -1
+    for at in np.flatnonzero(approximate <= limit).tolist():
         start = max(at - reach, 0)
-        if start > read or not column:
-            column, read = [(float(k), 0) for k in range(wanted + 1)], start - 1
-        for place in range(read + 1, at + 1):
-            column = _next_column(column, costs[:, place].tolist())
-        read = at
+        if start > done or not column:
+            column, done = [(float(k), 0) for k in range(size + 1)], start - 1
+        for position in range(done + 1, at + 1):
+            column = _next_column(column, costs[:, position].tolist())
+        done = at
         ends[at] = column[-1]
     return ends
 
 
-def _next_column(before: Sequence[tuple[float, int]], costs: Sequence[float]) -> list[tuple[float, int]]:
+def _next_column(previous: Sequence[tuple[float, int]], costs: Sequence[float]) -> list[tuple[float, int]]:
     column = [(0.0, 0)]  # The part may begin anywhere.
     for k, cost in enumerate(costs, 1):
-        changed, at_changed = before[k - 1]
-        extra, at_extra = before[k]
-        missing, at_missing = column[k - 1]
-        choices = ((changed + cost, at_changed + 1), (extra + 1.0, at_extra + 1), (missing + 1.0, at_missing))
-        column.append(min(choices, key=_edits_of))
+        changed, changed_length = previous[k - 1]
+        extra, extra_length = previous[k]
+        missing, missing_length = column[k - 1]
+        choices = (
+            (changed + cost, changed_length + 1),
+            (extra + 1.0, extra_length + 1),
+            (missing + 1.0, missing_length),
+        )
+        column.append(min(choices, key=_first))
     return column
 
 
-_edits_of = itemgetter(0)
+_first = itemgetter(0)
 
 
-def _between(one: str, other: str) -> int:
-    return edits(one, other, anywhere=False)[-1]
+def min_word_edits(costs: Floats) -> Floats:
+    """For each word of a text (column), the least cost of aligning the quote's words (rows) to words that end there: a
+    changed word costs its share of edits, an extra or missing one costs 1. Exact up to rounding."""
+    along = np.arange(costs.shape[1] + 1, dtype=np.float64)
+    row = np.zeros(costs.shape[1] + 1)
+    for changes in costs:
+        following = row + 1.0
+        np.minimum(following[1:], row[:-1] + changes, out=following[1:])
+        row = np.minimum.accumulate(following - along) + along
+    return row[1:]
 
 
-def _by_characters(form: str, text: str) -> Nearest | None:
-    after = _after(form, text)
-    fewest = int(after.min())
-    if fewest > MOST_EDITED * len(form):
+class WordTable:
+    """Edit distances from a few words to very many at once. `edit_distance` is used for words over 63 characters."""
+
+    def __init__(self, words: Sequence[str], edit_distance: Callable[[str, str], int]) -> None:
+        self._words, self._edit_distance = words, edit_distance
+        self._lengths = np.array([len(word) for word in words], dtype=np.int64)
+        # Longest first, so that at each character position the words that have not ended form a prefix.
+        order = np.argsort(-self._lengths, kind="stable")
+        self._order = order[self._lengths[order] <= _MAX_BITS]
+        self._long = order[self._lengths[order] > _MAX_BITS]
+        self._alphabet, self._columns = _index_characters([words[n] for n in self._order])
+
+    def edit_shares(self, queries: Sequence[str]) -> Floats:
+        """A row per query and a column per word: their edit distance divided by the longer length."""
+        distances = np.empty((len(queries), len(self._words)))
+        for start in range(0, len(queries), _BLOCK):
+            distances[start : start + _BLOCK] = self._distances(queries[start : start + _BLOCK])
+        longer = np.maximum(self._lengths, np.array([[len(query)] for query in queries]))
+        shares: Floats = np.minimum(distances / longer, 1.0)
+        return shares
+
+    def _distances(self, queries: Sequence[str]) -> NDArray[np.int64]:
+        distances = np.empty((len(queries), len(self._words)), dtype=np.int64)
+        short = [n for n, query in enumerate(queries) if len(query) <= _MAX_BITS]
+        if short:
+            distances[np.ix_(np.array(short), self._order)] = self._vectorised([queries[n] for n in short])
+        for row, query in enumerate(queries):
+            for column in self._long if len(query) <= _MAX_BITS else range(len(self._words)):
+                distances[row, column] = self._edit_distance(query, self._words[column])
+        return distances
+
+    def _vectorised(self, queries: Sequence[str]) -> NDArray[np.int64]:
+        """Myers' bit-parallel algorithm with a query's characters in the bits: one step per character position."""
+        masks = self._masks(queries)
+        sizes = np.array([[len(query)] for query in queries], dtype=np.uint64)
+        one = np.uint64(1)
+        last = one << (sizes - one)
+        whole = last | (last - one)
+        rises = np.repeat(whole, len(self._order), axis=1)
+        falls = np.zeros_like(rises)
+        distances = np.repeat(sizes.astype(np.int64), len(self._order), axis=1)
+        for column in self._columns:
+            live = np.s_[:, : len(column)]
+            mask, rising, falling = masks[:, column], rises[live], falls[live]
+            same = mask | falling
+            diagonal = (((mask & rising) + rising) ^ rising) | mask
+            up, down = falling | (whole & ~(diagonal | rising)), rising & diagonal
+            distances[live] += ((up & last) > 0).astype(np.int64) - ((down & last) > 0)
+            up, down = ((up << one) | one) & whole, (down << one) & whole
+            rises[live], falls[live] = down | (whole & ~(same | up)), up & same
+        return distances
+
+    def _masks(self, queries: Sequence[str]) -> NDArray[np.uint64]:
+        """By character index, the bits at which a query has that character."""
+        masks = np.zeros((len(queries), len(self._alphabet) + 1), dtype=np.uint64)
+        for row, query in enumerate(queries):
+            for at, character in enumerate(query):
+                masks[row, self._alphabet.get(character, -1)] |= np.uint64(1 << at)
+        # Characters that occur in no word.
+        masks[:, -1] = 0
+        return masks
+
+
+def _index_characters(words: Sequence[str]) -> tuple[dict[str, int], list[NDArray[np.int64]]]:
+    """An index for each character, and for each position the indices of the words' characters there."""
+    alphabet = {character: n for n, character in enumerate(dict.fromkeys("".join(words)))}
+    columns: list[list[int]] = [[] for _ in range(len(words[0]) if words else 0)]
+    for word in words:
+        for position, character in enumerate(word):
+            columns[position].append(alphabet[character])
+    return alphabet, [np.array(column, dtype=np.int64) for column in columns]
+
+
+# Alignment by characters
+
+
+def _match_characters(quote: str, text: str) -> FuzzyMatch | None:
+    distances = _distances_at_ends(quote, text)
+    fewest = int(distances.min())
+    if fewest > MAX_EDITED * len(quote):
         return None
-    start, end = _best_span(form, text, (np.flatnonzero(after == fewest) + 1).tolist(), fewest)
-    least = CLEAR_LEAD * len(form)
-    near = np.flatnonzero(after - fewest < least) + 1
-    clear = bool((np.abs(near - end) < least).all())
-    # A word that was changed matches its place in part: the whole word is meant, and perhaps another.
-    first, last = _whole_words(text, start, end)
-    return Nearest(first, last, clear and (first, last) == (start, end), 1 - fewest / len(form))
+    start, end = _best_span(quote, text, (np.flatnonzero(distances == fewest) + 1).tolist(), fewest)
+    lead = CLEAR_LEAD * len(quote)
+    near = np.flatnonzero(distances - fewest < lead) + 1
+    clear = bool((np.abs(near - end) < lead).all())
+    # A changed word matches its place in part: the whole word is meant, and perhaps a different one.
+    word_start, word_end = _extend_to_words(text, start, end)
+    clear = clear and (word_start, word_end) == (start, end)
+    return FuzzyMatch(word_start, word_end, clear, 1 - fewest / len(quote))
 
 
-def _after(form: str, text: str) -> NDArray[np.int32]:
-    # Row by row is quick for short forms in long texts, character by character for all others.
-    if len(form) <= _SHORT_FORM and len(text) > _LONG_TEXT:
-        return edits_along(form, text)
-    return np.array(edits(form, text, anywhere=True), dtype=np.int32)
+def _distances_at_ends(quote: str, text: str) -> NDArray[np.int32]:
+    # Row by row is fast for short quotes in long texts, character by character for all others.
+    if len(quote) <= _SHORT_QUOTE and len(text) > _LONG_TEXT:
+        return edit_distances_along(quote, text)
+    return np.array(edit_distances(quote, text, anywhere=True), dtype=np.int32)
 
 
-def _best_span(form: str, text: str, ends: Sequence[int], fewest: int) -> tuple[int, int]:
-    """Of the spans that take the fewest edits the one that cuts no words, and is most like in length."""
+def _best_span(quote: str, text: str, ends: Sequence[int], fewest: int) -> tuple[int, int]:
+    """Of the spans with the fewest edits, the one that cuts no words and is most similar in length."""
     spans = []
     for end in ends:
-        behind = text[max(0, end - len(form) - fewest) : end][::-1]
-        back = edits(form[::-1], behind, anywhere=False)
-        spans += [(end - length, end) for length, edited in enumerate(back, 1) if edited == fewest]
-    return min(spans, key=lambda span: (cut_words(text, span), abs(span[1] - span[0] - len(form)), span))
+        behind = text[max(0, end - len(quote) - fewest) : end][::-1]
+        backward = edit_distances(quote[::-1], behind, anywhere=False)
+        spans += [(end - length, end) for length, edits in enumerate(backward, 1) if edits == fewest]
+    return min(spans, key=lambda span: (count_cut_words(text, span), abs(span[1] - span[0] - len(quote)), span))
 
 
-def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
-    while _cuts(text, start):
-        start -= 1
-    while _cuts(text, end):
-        end += 1
-    return start, end
-
-
-def _cuts(text: str, at: int) -> bool:
-    """Whether a border here goes through a word; characters of scripts that do not part words are words."""
-    return cut_words(text, (at, at)) > 0 and not any(east_asian_width(one) in "WF" for one in text[at - 1 : at + 1])
-
-
-def parts_words(text: str) -> bool:
-    """Whether all characters belong to scripts that put spaces between words. Korean does, and joins particles to
-    them."""
-    return not any(east_asian_width(one) in "WF" or _UNPARTED.match(one) for one in text)
-
-
-def cut_words(text: str, span: tuple[int, int]) -> int:
-    """How many words the span's borders cut through."""
-    return sum(0 < at < len(text) and _ends_letter(text, at) and text[at].isalnum() for at in span)
-
-
-def _ends_letter(text: str, at: int) -> bool:
-    """Whether a letter or digit ends here, with the marks on it."""
-    while at > 1 and text[at - 1] >= "\u0300" and category(text[at - 1]).startswith("M"):
-        at -= 1
-    return text[at - 1].isalnum()
-
-
-def edits(form: str, text: str, *, anywhere: bool) -> list[int]:
-    """After each character of the text, the fewest edits that turn the form into a part of the text that ends there and
-    begins anywhere, or at the text's start. Myers' bit-parallel algorithm: one step per character, whatever the form's
-    length."""
+def edit_distances(quote: str, text: str, *, anywhere: bool) -> list[int]:
+    """For each character of the text, the edit distance from the quote to the nearest part that ends there and begins
+    anywhere, or at the text's start. Myers' bit-parallel algorithm: one step per character for any quote length."""
     masks: dict[str, int] = {}
-    for at, character in enumerate(form):
+    for at, character in enumerate(quote):
         masks[character] = masks.get(character, 0) | 1 << at
-    whole, last = (1 << len(form)) - 1, 1 << len(form) - 1
-    rises, falls, edited = whole, 0, len(form)
-    found = []
+    whole, last = (1 << len(quote)) - 1, 1 << len(quote) - 1
+    rises, falls, distance = whole, 0, len(quote)
+    distances = []
     for character in text:
         mask = masks.get(character, 0)
         same = mask | falls
         diagonal = (((mask & rises) + rises) ^ rises) | mask
         up, down = falls | (whole & ~(diagonal | rises)), rises & diagonal
-        edited += 1 if up & last else -1 if down & last else 0
-        found.append(edited)
+        distance += 1 if up & last else -1 if down & last else 0
+        distances.append(distance)
         up = (up << 1 | (not anywhere)) & whole
         down = (down << 1) & whole
         rises, falls = down | (whole & ~(same | up)), up & same
-    return found
+    return distances
 
 
-# Text as a reader compares it: case, kinds of quotation marks, dashes and spaces put aside, with the way back.
+def _edit_distance(first: str, second: str) -> int:
+    return edit_distances(first, second, anywhere=False)[-1]
 
 
-_ALIKE = {
+def edit_distances_along(quote: str, text: str) -> NDArray[np.int32]:
+    """`edit_distances(quote, text, anywhere=True)` by dynamic programming, one row of the table at a time."""
+    characters = _code_points(text)
+    along = np.arange(len(text) + 1, dtype=np.int32)
+    row = np.zeros(len(text) + 1, dtype=np.int32)
+    for character in _code_points(quote):
+        following = row + np.int32(1)
+        np.minimum(following[1:], row[:-1] + (characters != character), out=following[1:])
+        # Skipping a character of the text costs one more than the position before it.
+        row = np.minimum.accumulate(following - along) + along
+    return row[1:]
+
+
+def _code_points(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+
+
+# Word boundaries
+
+
+def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
+    while _is_inside_word(text, start):
+        start -= 1
+    while _is_inside_word(text, end):
+        end += 1
+    return start, end
+
+
+def _is_inside_word(text: str, at: int) -> bool:
+    """Whether a boundary here splits a word; in scripts that do not separate words each character is one."""
+    if not count_cut_words(text, (at, at)):
+        return False
+    return not any(east_asian_width(character) in "WF" for character in text[at - 1 : at + 1])
+
+
+def separates_words(text: str) -> bool:
+    """Whether all characters belong to scripts that put spaces between words. Korean does, and attaches particles to
+    them, so it counts as one that does not."""
+    return not any(east_asian_width(character) in "WF" or _UNSEPARATED.match(character) for character in text)
+
+
+def count_cut_words(text: str, span: tuple[int, int]) -> int:
+    """How many words the span's boundaries split."""
+    return sum(0 < at < len(text) and _ends_letter(text, at) and text[at].isalnum() for at in span)
+
+
+def _ends_letter(text: str, at: int) -> bool:
+    """Whether a letter or digit, with its combining marks, ends here."""
+    while at > 1 and text[at - 1] >= "\u0300" and category(text[at - 1]).startswith("M"):
+        at -= 1
+    return text[at - 1].isalnum()
+
+
+# Normalisation
+
+
+_EQUIVALENT = {
     **dict.fromkeys("“”„‟«»″＂❝❞", '"'),
     **dict.fromkeys("‘’‚‛‹›′´`＇", "'"),
     **dict.fromkeys("‐‑‒–—―−﹣－", "-"),
 }
-# Most of a text in Latin script: nothing but capitals needs a look there.
-_EASY = re.compile(r"[!-_a-~]+(?: [!-_a-~]+)*")
-_VOICED = "\uff9e\uff9f"
+# Most of a text in Latin script: only capitals need a change there.
+_ASCII_RUN = re.compile(r"[!-_a-~]+(?: [!-_a-~]+)*")
+_VOICING_MARKS = "\uff9e\uff9f"
 
 
 @dataclass(frozen=True, slots=True)
-class Normalised:
-    """`text` is compared; its character k comes from those of the original from `origins[k]` up to `ends[k]`."""
+class NormalisedText:
+    """`text` is compared; its character k comes from the original characters `origins[k]` to `ends[k]`."""
 
     text: str
     origins: tuple[int, ...]
     ends: tuple[int, ...]
 
-    def span(self, start: int, end: int) -> tuple[int, int]:
-        """The original characters that these came from."""
+    def original_span(self, start: int, end: int) -> tuple[int, int]:
+        """The original offsets of these characters."""
         return self.origins[start], self.ends[end - 1]
 
 
 @lru_cache(maxsize=256)
-def normalised(text: str) -> Normalised:
-    """Lower case, compatible and composed forms made one, marks unified, runs of white space one space, invisible
-    characters out."""
+def normalise(text: str) -> NormalisedText:
+    """Lower-case the text, apply NFKC, unify quotation marks and dashes, collapse white space and drop invisible
+    characters."""
     pieces: list[str] = []
     origins: list[int] = []
     ends: list[int] = []
-    at, spaced = 0, False
+    at, after_space = 0, False
     while at < len(text):
-        easy = _easy_end(text, at)
-        if easy > at:
-            pieces.append(text[at:easy].lower())
-            origins += range(at, easy)
-            ends += range(at + 1, easy + 1)
-            at, spaced = easy, False
+        run_end = _ascii_run_end(text, at)
+        if run_end > at:
+            pieces.append(text[at:run_end].lower())
+            origins += range(at, run_end)
+            ends += range(at + 1, run_end + 1)
+            at, after_space = run_end, False
             continue
-        end = _cluster_end(text, at)
-        for plain in _plain(text[at:end]):
-            if plain == " " and spaced:
+        end = at + 1
+        while end < len(text) and _is_combining(text[end]):
+            end += 1
+        for character in _normalise_cluster(text[at:end]):
+            if character == " " and after_space:
                 continue
-            spaced = plain == " "
-            pieces.append(plain)
+            after_space = character == " "
+            pieces.append(character)
             origins.append(at)
             ends.append(end)
         at = end
-    return Normalised("".join(pieces), tuple(origins), tuple(ends))
+    return NormalisedText("".join(pieces), tuple(origins), tuple(ends))
 
 
-def _easy_end(text: str, at: int) -> int:
-    """Where the easy characters from here on end; the last of them may have marks that follow."""
-    found = _EASY.match(text, at)
-    if found is None:
+def _ascii_run_end(text: str, at: int) -> int:
+    """Where the ASCII run that starts here ends; its last character is excluded if combining marks follow it."""
+    match = _ASCII_RUN.match(text, at)
+    if match is None:
         return at
-    end = found.end()
-    return end - (end < len(text) and _joins(text[end]))
+    end = match.end()
+    return end - (end < len(text) and _is_combining(text[end]))
 
 
-def _cluster_end(text: str, at: int) -> int:
-    """Where a character ends together with the marks on it: they may be written as one character or as several."""
-    end = at + 1
-    while end < len(text) and _joins(text[end]):
-        end += 1
-    return end
-
-
-def _joins(character: str) -> bool:
-    return character >= "\u0300" and _is_joined(character)
+def _is_combining(character: str) -> bool:
+    return character >= "\u0300" and _is_combining_mark(character)
 
 
 @lru_cache(maxsize=4096)
-def _is_joined(character: str) -> bool:
-    # The vowels and end consonants of Korean syllables, and the voicing of half-width kana, are no marks by category.
-    return unicodedata.category(character).startswith("M") or "\u1160" <= character <= "\u11ff" or character in _VOICED
+def _is_combining_mark(character: str) -> bool:
+    # Vowels and final consonants of Korean syllables and the voicing of half-width kana are no marks by category.
+    is_mark = unicodedata.category(character).startswith("M")
+    return is_mark or "\u1160" <= character <= "\u11ff" or character in _VOICING_MARKS
 
 
 @lru_cache(maxsize=4096)
-def _plain(cluster: str) -> str:
+def _normalise_cluster(cluster: str) -> str:
+    """A character with its combining marks, which may be written as one code point or as several."""
     first = cluster[0]
-    alone = _alone(first)
-    if alone is not None:
-        return alone + (_plain(cluster[1:]) if len(cluster) > 1 else "")
+    independent = _normalise_independent(first)
+    if independent is not None:
+        return independent + (_normalise_cluster(cluster[1:]) if len(cluster) > 1 else "")
     composed = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", cluster).casefold())
-    return "".join(_ALIKE.get(one, one) for one in composed)
+    return "".join(_EQUIVALENT.get(character, character) for character in composed)
 
 
-def _alone(character: str) -> str | None:
-    """What stands for a character whatever follows it; None where marks may change it."""
+def _normalise_independent(character: str) -> str | None:
+    """The replacement of a character that no combining mark can change; None for others."""
     if character.isspace():
         return " "
-    if character in _ALIKE:
-        return _ALIKE[character]
+    if character in _EQUIVALENT:
+        return _EQUIVALENT[character]
     # Zero-width joiners, byte order marks, directions.
     return "" if unicodedata.category(character) == "Cf" else None

@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metrist.errors import SpecError
-from metrist.llm.messages import Message
-from metrist.metrics.errors.answers import LEAST_PENALTY, MOST_PENALTY, SEVERITIES, WrittenError
+from metrist.llm.talk import Message
+from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY, SEVERITIES, WrittenError
 from metrist.metrics.errors.aspect_tables import AspectTable
-from metrist.metrics.prompt_layout import REMINDER, Material, defused, filled, lay_out, template
+from metrist.metrics.prompt_layout import (
+    REMINDER,
+    PromptText,
+    escape_control_tokens,
+    fence_texts,
+    fill_template,
+    load_template,
+)
 from metrist.ratings import Error
 from metrist.records import Record
 
@@ -28,7 +35,7 @@ _NO_ASPECTS = "Look at everything that matters for the task."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
+class AnalysisQuestions:
     """What is asked about one record: `analysis` first, `as_json` next; `mark` shows an answer to be the LLM's own."""
 
     analysis: str
@@ -36,12 +43,12 @@ class Questions:
     mark: str
 
 
-def questions(record: Record, table: AspectTable, *, aspects: bool, reference: Reference) -> Questions:
+def build_questions(record: Record, table: AspectTable, *, aspects: bool, reference: Reference) -> AnalysisQuestions:
     """The questions about a record. Without `aspects` the LLM is left to choose what to look at."""
-    laid = lay_out(_materials(record, table, reference))
+    laid = fence_texts(_materials(record, table, reference))
     listed = f"These are the aspects to look at:\n\n{table.described()}" if aspects else _NO_ASPECTS
     names = f"one of {', '.join(table.names)}" if aspects else "what kind of error it is, in one or two words"
-    return Questions(
+    return AnalysisQuestions(
         analysis=_filled(
             ANALYSIS,
             task=table.task.replace("_", " "),
@@ -57,9 +64,9 @@ def questions(record: Record, table: AspectTable, *, aspects: bool, reference: R
     )
 
 
-def check_question(record: Record, table: AspectTable, error: Error, reference: Reference) -> tuple[str, str]:
+def build_check_question(record: Record, table: AspectTable, error: Error, reference: Reference) -> tuple[str, str]:
     """The question whether an error is real, and the mark that its answer carries."""
-    laid = lay_out(_materials(record, table, reference))
+    laid = fence_texts(_materials(record, table, reference))
     text = _filled(
         CHECK,
         task=table.task.replace("_", " "),
@@ -75,7 +82,7 @@ def check_question(record: Record, table: AspectTable, error: Error, reference: 
     return text, laid.mark
 
 
-def shown_analysis(errors: Sequence[WrittenError]) -> str:
+def describe_errors(errors: Sequence[WrittenError]) -> str:
     """An analysis in words, for examples that come as errors alone."""
     if not errors:
         return "I find no errors."
@@ -87,27 +94,27 @@ def shown_analysis(errors: Sequence[WrittenError]) -> str:
     )
 
 
-def user(text: str) -> Message:
+def user_message(text: str) -> Message:
     """A question."""
     return Message("user", text)
 
 
-def _materials(record: Record, table: AspectTable, reference: Reference) -> list[Material]:
-    found = [Material("instruction", record.instruction or table.instruction)]
+def _materials(record: Record, table: AspectTable, reference: Reference) -> list[PromptText]:
+    found = [PromptText("instruction", record.instruction or table.instruction)]
     if record.source is not None:
-        found.append(Material("source", record.source))
+        found.append(PromptText("source", record.source))
     if reference == "shown":
-        found += [Material("reference", text) for text in record.references]
-    return [*found, Material(table.output, record.output)]
+        found += [PromptText("reference", text) for text in record.references]
+    return [*found, PromptText(table.output, record.output)]
 
 
 def _quoted(text: str) -> str:
     """Words of an earlier answer, which may repeat what the judged text says: on one line, in quotes."""
-    return json.dumps(defused(text), ensure_ascii=False)
+    return json.dumps(escape_control_tokens(text), ensure_ascii=False)
 
 
 def _filled(name: str, **texts: str) -> str:
-    return filled(template(name), **texts)
+    return fill_template(load_template(name), **texts)
 
 
 # Worked examples for an LLM that is to find errors: a JSONL file of outputs with their errors.
@@ -195,8 +202,8 @@ def _error(row: Any, output: str, place: str) -> WrittenError:
 
 def _penalty(value: Any, place: str) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not LEAST_PENALTY <= value <= MOST_PENALTY:
-        raise SpecError(f"{place}: 'penalty' must be {LEAST_PENALTY:g} to {MOST_PENALTY:g}, got {value!r}")
+    if not number or not MIN_PENALTY <= value <= MAX_PENALTY:
+        raise SpecError(f"{place}: 'penalty' must be {MIN_PENALTY:g} to {MAX_PENALTY:g}, got {value!r}")
     return float(value)
 
 

@@ -1,7 +1,7 @@
-"""Finds the words that an analysis quotes in the text that it quotes them from.
+"""Locate quoted words in the text they were quoted from.
 
-A quote is looked for exactly, then with case, spacing, quotation marks and the like put aside, then by the fewest
-edits. What cannot be found even so is not placed: an analysis that quotes words which are not there made them up.
+A quote is searched exactly, then ignoring case, spacing and kinds of quotation marks, then by edit distance. A quote
+that cannot be found in any of these ways gets no position: the analysis invented the words.
 """
 
 from __future__ import annotations
@@ -11,138 +11,146 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from metrist.metrics.errors.answers import WrittenError, severity_of
-from metrist.metrics.errors.fuzzy_matching import Normalised, cut_words, nearest, normalised, parts_words
+from metrist.metrics.errors.answers import WrittenError, parse_severity
+from metrist.metrics.errors.fuzzy_matching import (
+    NormalisedText,
+    count_cut_words,
+    find_nearest,
+    normalise,
+    separates_words,
+)
 from metrist.ratings import Error
 from metrist.records import Record
 
-How = Literal["exact", "normalised", "fuzzy"]
+MatchKind = Literal["exact", "normalised", "fuzzy"]
 
-#: What people put around a quote, as against what belongs to it.
+UNNAMED = "unspecified"
+#: What people put around a quote, as opposed to what belongs to it.
 _WRAPPING = " \"'.,;:…"
-#: A word of fewer letters stands within others by chance, as `art` does in `party`: only the whole word is meant by it.
-FEWEST_LETTERS = 4
+#: A shorter word occurs inside others by chance, as `art` does in `party`: only the whole word counts.
+MIN_LETTERS = 4
 _DOTS = r"(?:\[\s*(?:\.{3,}|…)\s*\]|\(\s*(?:\.{3,}|…)\s*\)|\.{3,}|…)"
-_GAP = re.compile(rf"\s*{_DOTS}\s*")
-_GAP_AT_AN_END = re.compile(rf"^{_DOTS}\s*|\s*{_DOTS}$")
+_ELLIPSIS = re.compile(rf"\s*{_DOTS}\s*")
+_OUTER_ELLIPSIS = re.compile(rf"^{_DOTS}\s*|\s*{_DOTS}$")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a quote stands. `unique`: nothing else in the text could be meant by it. `similarity` is the share of the
+class SpanMatch:
+    """The position of a quote. `unique`: nothing else in the text could be meant. `similarity`: the share of the
     quote's characters that needed no edit."""
 
     start: int
     end: int
-    how: How
+    how: MatchKind
     unique: bool
     similarity: float = 1.0
 
 
-def place_all(quotes: Sequence[str], text: str) -> list[Place | None]:
-    """Each quote's place, None where there is none. The same words quoted again mean their next occurrence."""
-    found: list[Place | None] = []
-    times: dict[str, int] = {}
-    compared = normalised(text)
+def align_quotes(quotes: Sequence[str], text: str) -> list[SpanMatch | None]:
+    """The position of each quote, or None. Words that are quoted again refer to their next occurrence."""
+    aligned: list[SpanMatch | None] = []
+    repetitions: dict[str, int] = {}
+    normalised = normalise(text)
     for quote in quotes:
-        possible = _places(quote, text, compared)
-        words = normalised(quote).text.strip()
-        turn = times.get(words, 0)
-        times[words] = turn + 1
-        found.append(possible[min(turn, len(possible) - 1)] if possible else None)
-    return found
+        matches = _find_matches(quote, text, normalised)
+        words = normalise(quote).text.strip()
+        repetition = repetitions.get(words, 0)
+        repetitions[words] = repetition + 1
+        aligned.append(matches[min(repetition, len(matches) - 1)] if matches else None)
+    return aligned
 
 
-def places(quote: str, text: str) -> list[Place]:
-    """All places that the quote could mean, found in the same way, the likeliest first."""
-    return _places(quote, text, normalised(text))
+def find_matches(quote: str, text: str) -> list[SpanMatch]:
+    """All positions that the quote could refer to, found by the same method, the most likely first."""
+    return _find_matches(quote, text, normalise(text))
 
 
-def _places(quote: str, text: str, compared: Normalised) -> list[Place]:
+def _find_matches(quote: str, text: str, normalised: NormalisedText) -> list[SpanMatch]:
     if not quote.strip():
         return []
     return (
-        _exact(quote, text, compared)
-        or _alike(quote, text, compared)
-        or _with_gaps(quote, compared)
-        or _near(quote, compared)
+        _find_exact(quote, text, normalised)
+        or _find_normalised(quote, text, normalised)
+        or _find_with_ellipsis(quote, normalised)
+        or _find_fuzzy(quote, normalised)
     )
 
 
-def _exact(quote: str, text: str, compared: Normalised) -> list[Place]:
-    # Spaces around a quote help to find it, and are no part of what is wrong.
-    before, bare = len(quote) - len(quote.lstrip()), len(quote.strip())
-    spans = [(start + before, start + before + bare) for start in _occurrences(quote, text)]
-    spans = _not_by_chance(quote, spans, text)
-    return _as_places(spans, text, "exact", _stands_alone(quote, compared))
+def _find_exact(quote: str, text: str, normalised: NormalisedText) -> list[SpanMatch]:
+    # Spaces around a quote help to find it and are not part of the error.
+    leading, length = len(quote) - len(quote.lstrip()), len(quote.strip())
+    spans = [(start + leading, start + leading + length) for start in _occurrences(quote, text)]
+    spans = _drop_chance_matches(quote, spans, text)
+    return _order_matches(spans, text, "exact", _occurs_once(quote, normalised))
 
 
-def _alike(quote: str, text: str, compared: Normalised) -> list[Place]:
-    """Occurrences once both sides are normalised; also without what people put around a quote."""
-    for form in _forms(quote):
-        spans = [compared.span(start, start + len(form)) for start in _occurrences(form, compared.text)]
-        if spans := _not_by_chance(form, spans, text):
-            return _as_places(spans, text, "normalised", _stands_alone(quote, compared))
+def _find_normalised(quote: str, text: str, normalised: NormalisedText) -> list[SpanMatch]:
+    """Occurrences after normalising both sides, also without what people put around a quote."""
+    for form in _quote_forms(quote):
+        starts = _occurrences(form, normalised.text)
+        spans = [normalised.original_span(start, start + len(form)) for start in starts]
+        if spans := _drop_chance_matches(form, spans, text):
+            return _order_matches(spans, text, "normalised", _occurs_once(quote, normalised))
     return []
 
 
-def _not_by_chance(form: str, spans: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
-    """Of the occurrences of a short word those that are whole words; all of anything else. Scripts that do not part
-    words have no whole ones."""
-    word = form.strip(_WRAPPING)
-    if len(word) >= FEWEST_LETTERS or not word.isalpha() or not parts_words(word):
-        return spans
-    return [span for span in spans if not cut_words(text, span)]
-
-
-def _stands_alone(quote: str, compared: Normalised) -> bool:
-    """Whether the quote's words, however it may have been changed on the way, are there only once. Dots may stand for
-    words: what was left out at an end is not known."""
-    forms = _forms(quote)
-    return bool(forms) and not _GAP.search(quote) and compared.text.count(forms[-1]) == 1
-
-
-def _forms(quote: str) -> list[str]:
-    """What the quote may stand for, from the least changed on."""
-    whole = normalised(quote).text.strip()
-    bare = _GAP_AT_AN_END.sub("", whole).strip()
-    forms = [whole, bare]
-    for form in (whole, bare):
-        if len(form) > 2 and form[0] == form[-1] and form[0] in "\"'":
-            forms.append(form[1:-1].strip())
-    return [form for form in dict.fromkeys([*forms, bare.strip(_WRAPPING)]) if form]
-
-
-def _with_gaps(quote: str, compared: Normalised) -> list[Place]:
-    """A quote with dots for words left out: from its first piece to its last, all pieces in order."""
-    # A piece may be a mark alone, such as the comma that the quote begins with.
-    whole = [normalised(piece).text.strip() for piece in _GAP.split(quote)]
+def _find_with_ellipsis(quote: str, normalised: NormalisedText) -> list[SpanMatch]:
+    """Match a quote with dots for omitted words: from its first piece to its last, all pieces in order."""
+    # A piece may be a single punctuation mark, such as a comma at the start of the quote.
+    whole = [normalise(piece).text.strip() for piece in _ELLIPSIS.split(quote)]
     pieces = [piece.strip(_WRAPPING) or piece for piece in whole if piece]
     if len(pieces) < 2:
         return []
     spans = []
-    for start in _occurrences(pieces[0], compared.text):
+    for start in _occurrences(pieces[0], normalised.text):
         end = start + len(pieces[0])
         for piece in pieces[1:]:
-            at = compared.text.find(piece, end)
+            at = normalised.text.find(piece, end)
             if at < 0:
                 break
             end = at + len(piece)
         else:
             spans.append((start, end))
-    once = all(compared.text.count(piece) == 1 for piece in pieces)
+    unique = all(normalised.text.count(piece) == 1 for piece in pieces)
     shortest_first = sorted(spans, key=lambda span: span[1] - span[0])
-    return [Place(*compared.span(*span), "normalised", once) for span in shortest_first]
+    return [SpanMatch(*normalised.original_span(*span), "normalised", unique) for span in shortest_first]
 
 
-def _near(quote: str, compared: Normalised) -> list[Place]:
-    """The place that takes the fewest edits, if these are few."""
-    found = nearest(_forms(quote)[-1], compared.text) if _forms(quote) else None
-    if found is None:
+def _find_fuzzy(quote: str, normalised: NormalisedText) -> list[SpanMatch]:
+    """The position that needs the fewest edits, if these are few."""
+    forms = _quote_forms(quote)
+    match = find_nearest(forms[-1], normalised.text) if forms else None
+    if match is None:
         return []
-    # Dots stand for words: how far the quote went on is not known.
-    clear = found.clear and not _GAP.search(quote)
-    return [Place(*compared.span(found.start, found.end), "fuzzy", clear, found.similarity)]
+    # Dots stand for words: where the quote ended is unknown.
+    clear = match.clear and not _ELLIPSIS.search(quote)
+    return [SpanMatch(*normalised.original_span(match.start, match.end), "fuzzy", clear, match.similarity)]
+
+
+def _drop_chance_matches(form: str, spans: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+    """Of the occurrences of a short word, keep those that are whole words; keep all occurrences of anything else.
+    Scripts that do not separate words have no whole ones."""
+    word = form.strip(_WRAPPING)
+    if len(word) >= MIN_LETTERS or not word.isalpha() or not separates_words(word):
+        return spans
+    return [span for span in spans if not count_cut_words(text, span)]
+
+
+def _occurs_once(quote: str, normalised: NormalisedText) -> bool:
+    """Whether the quote's words occur only once, in whichever form. A quote with dots may have continued."""
+    forms = _quote_forms(quote)
+    return bool(forms) and not _ELLIPSIS.search(quote) and normalised.text.count(forms[-1]) == 1
+
+
+def _quote_forms(quote: str) -> list[str]:
+    """What the quote may stand for, the least changed first."""
+    whole = normalise(quote).text.strip()
+    bare = _OUTER_ELLIPSIS.sub("", whole).strip()
+    forms = [whole, bare]
+    for form in (whole, bare):
+        if len(form) > 2 and form[0] == form[-1] and form[0] in "\"'":
+            forms.append(form[1:-1].strip())
+    return [form for form in dict.fromkeys([*forms, bare.strip(_WRAPPING)]) if form]
 
 
 def _occurrences(form: str, text: str) -> Iterator[int]:
@@ -152,53 +160,39 @@ def _occurrences(form: str, text: str) -> Iterator[int]:
         at = text.find(form, at + 1)
 
 
-def _as_places(spans: Sequence[tuple[int, int]], text: str, how: How, alone: bool) -> list[Place]:
-    """Occurrences that are whole words come first: `in` is rather the word than a part of `finding`, and where it is
-    only a part another word may be meant."""
-    ordered = sorted((cut_words(text, span) > 0, span) for span in spans)
-    return [Place(*span, how, alone and len(spans) == 1 and not cut) for cut, span in ordered]
+def _order_matches(spans: Sequence[tuple[int, int]], text: str, how: MatchKind, occurs_once: bool) -> list[SpanMatch]:
+    """Put whole words first: `in` is more likely the word than a part of `finding`, and where it is only a part,
+    another word may be meant."""
+    ordered = sorted((count_cut_words(text, span) > 0, span) for span in spans)
+    return [SpanMatch(*span, how, occurs_once and len(spans) == 1 and not cut) for cut, span in ordered]
 
 
-# Errors in an answer's words become errors with places in the text that they are about.
-
-
-UNNAMED = "unspecified"
-
-
-def grounded(errors: Sequence[WrittenError], record: Record) -> tuple[Error, ...]:
-    """The errors with their places in the output, or in the source where only that has the words: what was left out of
-    an output can be quoted from nowhere else. An error that cannot be placed keeps the words that were given for it."""
-    found = place_all([error.location for error in errors], record.output)
-    return tuple(
-        _placed(error, place, record) if place else _unplaced(error, record)
-        for error, place in zip(errors, found, strict=True)
-    )
+def ground_errors(errors: Sequence[WrittenError], record: Record) -> tuple[Error, ...]:
+    """Give errors their offsets in the output, or in the source where only the source has the words: an omission can
+    be quoted from nowhere else. An error that cannot be located keeps the words given for it."""
+    matches = align_quotes([error.location for error in errors], record.output)
+    return tuple(_ground_error(error, match, record) for error, match in zip(errors, matches, strict=True))
 
 
 def is_grounded(error: Error) -> bool:
-    """Whether the words that an error is about were found."""
+    """Whether the error's words were found."""
     return error.start is not None
 
 
-def _placed(error: WrittenError, place: Place, record: Record) -> Error:
-    return replace(_error(error), text=record.output[place.start : place.end], start=place.start, end=place.end)
-
-
-def _unplaced(error: WrittenError, record: Record) -> Error:
-    source = record.source or ""
-    found = [place for place in places(error.location, source) if place.how != "fuzzy"] if source else []
-    if not found:
-        return _error(error)
-    start, end = found[0].start, found[0].end
-    return replace(_error(error), text=source[start:end], start=start, end=end, side="source")
-
-
-def _error(error: WrittenError) -> Error:
-    return Error(
-        aspect=error.aspect.strip() or UNNAMED,
-        severity=severity_of(error.severity),
-        penalty=error.penalty,
-        explanation=error.explanation.strip(),
-        revision=error.revision.strip(),
-        text=error.location.strip(),
+def _ground_error(written: WrittenError, match: SpanMatch | None, record: Record) -> Error:
+    error = Error(
+        aspect=written.aspect.strip() or UNNAMED,
+        severity=parse_severity(written.severity),
+        penalty=written.penalty,
+        explanation=written.explanation.strip(),
+        revision=written.revision.strip(),
+        text=written.location.strip(),
     )
+    if match is not None:
+        return replace(error, text=record.output[match.start : match.end], start=match.start, end=match.end)
+    source = record.source or ""
+    in_source = [m for m in find_matches(written.location, source) if m.how != "fuzzy"] if source else []
+    if not in_source:
+        return error
+    start, end = in_source[0].start, in_source[0].end
+    return replace(error, text=source[start:end], start=start, end=end, side="source")

@@ -24,13 +24,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from metrist.llm.messages import Completion, Message
-from metrist.metrics.errors.answers import ErrorAnswer, WrittenError, checked, penalty_in, unreadable
-from metrist.metrics.errors.aspect_tables import GENERAL, find_table, tables
-from metrist.metrics.errors.base import DEFAULT_INSTRUCTION, ErrorFinding, count_words, error_score
-from metrist.metrics.errors.span_alignment import grounded
-from metrist.metrics.llm_metric import Unreadable, ask, scores_of
-from metrist.metrics.prompt_layout import filled, template
+from metrist.llm.talk import Completion, Message
+from metrist.metrics.errors.answers import ErrorAnswer, WrittenError, check_errors, parse_penalty, unreadable
+from metrist.metrics.errors.aspect_tables import GENERAL_TASK, find_table, shipped_tables
+from metrist.metrics.errors.base import DEFAULT_INSTRUCTION, ErrorMetric, count_words, score_errors
+from metrist.metrics.errors.span_alignment import ground_errors
+from metrist.metrics.llm_metric import UnparsableAnswer, ask_llm, score_answers
+from metrist.metrics.prompt_layout import fill_template, load_template
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Score, Scores
@@ -79,7 +79,7 @@ class _Header:
     end: int
 
 
-def written(errors: Sequence[WrittenError]) -> str:
+def format_tiger_answer(errors: Sequence[WrittenError]) -> str:
     """The errors as a checkpoint writes them."""
     total = sum(error.penalty or 0.0 for error in errors)
     lines = [f"The model-generated output contains {len(errors)} errors, with a total score reduction of {total:.12g}."]
@@ -89,7 +89,7 @@ def written(errors: Sequence[WrittenError]) -> str:
     return "\n".join(lines)
 
 
-def read(answer: str, prompt: str | None = None, *, cut: bool = False) -> ErrorAnswer:
+def parse_tiger_answer(answer: str, prompt: str | None = None, *, cut: bool = False) -> ErrorAnswer:
     """What the answer says. `prompt` is what was asked: a model may repeat it before its answer, and what stands in it
     is not the answer. `cut`: the model is known to have been stopped before its end."""
     said = _without_prompt(answer, prompt)
@@ -111,7 +111,7 @@ def read(answer: str, prompt: str | None = None, *, cut: bool = False) -> ErrorA
         notes.append("the answer has no header")
     elif header.count == 0 and not errors and header.total:
         return unreadable(f"the answer says that there are no errors, and a reduction of {header.total:g}")
-    return checked(
+    return check_errors(
         errors,
         claimed_count=header.count if header else None,
         claimed_total=header.total if header else None,
@@ -189,7 +189,7 @@ def _header(said: str, quoted: _Quoted) -> _Header | None:
     for found in _HEADER.finditer(said):
         if not quoted.has(found.group()):
             count = found.group(1).lower()
-            total = None if found.group(2) is None else penalty_in(found.group(2))
+            total = None if found.group(2) is None else parse_penalty(found.group(2))
             return _Header(_COUNTS[count] if count in _COUNTS else int(count), total, found.end())
     return None
 
@@ -271,7 +271,7 @@ def _grouped(labels: Sequence[_Label]) -> list[list[_Label]]:
 
 def _error(texts: dict[int, str]) -> WrittenError:
     fields = {_FIELDS[field]: text for field, text in texts.items() if field != _LAST}
-    return WrittenError(**fields, penalty=penalty_in(texts.get(_LAST, "")))
+    return WrittenError(**fields, penalty=parse_penalty(texts.get(_LAST, "")))
 
 
 # TIGERScore: an LLM lists the errors of an output, and the score is minus the sum of their penalties (paper 001).
@@ -284,14 +284,14 @@ _PROMPT = "tigerscore"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TigerScore(ErrorFinding):
+class TigerScore(ErrorMetric):
     """Errors in the wire format of the published TIGERScore checkpoints. Needs no reference."""
 
     catalog_name: ClassVar[str | None] = "tigerscore"
 
-    def wording(self) -> str:
+    def prompt_text(self) -> str:
         """The prompt, and the instructions of records that have none."""
-        return "\n".join([template(_PROMPT), *(table.instruction for table in tables().values())])
+        return "\n".join([load_template(_PROMPT), *(table.instruction for table in shipped_tables().values())])
 
     def remarks(self, scores: Scores) -> list[str]:
         """Besides the usual: that a published checkpoint was spoken to as it was not trained."""
@@ -306,33 +306,33 @@ class TigerScore(ErrorFinding):
 
     def score(self, shard: Shard) -> Scores:
         records = shard.records
-        prompts = [prompt_for(instruction_of(one), one.source or "", one.output) for one in records]
-        answers = ask(self.llm, [(Message("user", prompt),) for prompt in prompts], self.sampling())
+        prompts = [build_prompt(resolve_instruction(one), one.source or "", one.output) for one in records]
+        answers = ask_llm(self.llm, [(Message("user", prompt),) for prompt in prompts], self.sampling())
         words = count_words([record.output for record in records])
 
         def read(number: int, answer: Completion) -> Score:
             return self._read(records[number], prompts[number], words[number], answer)
 
-        return Scores.of(scores_of(answers, read))
+        return Scores.of(score_answers(answers, read))
 
     def _read(self, record: Record, prompt: str, words: int, answer: Completion) -> Score:
-        found = read(answer.text, prompt, cut=answer.finish == "length")
+        found = parse_tiger_answer(answer.text, prompt, cut=answer.finish == "length")
         if found.failure is not None:
-            raise Unreadable(found.failure)
-        score = error_score(grounded(found.errors, record), found, words, ungrounded=self.ungrounded)
+            raise UnparsableAnswer(found.failure)
+        score = score_errors(ground_errors(found.errors, record), found, words, ungrounded=self.ungrounded)
         parts = {**score.parts, DEFAULT_INSTRUCTION: float(not record.instruction)}
         return dataclasses.replace(score, parts=parts, raw=answer.text if found.notes else None)
 
 
-def instruction_of(record: Record) -> str:
+def resolve_instruction(record: Record) -> str:
     """What the output was asked to be; where the record does not say it, what is usual for its task."""
-    return record.instruction or (find_table(record.task) or tables()[GENERAL]).instruction
+    return record.instruction or (find_table(record.task) or shipped_tables()[GENERAL_TASK]).instruction
 
 
-def prompt_for(instruction: str, source: str, output: str) -> str:
+def build_prompt(instruction: str, source: str, output: str) -> str:
     """The prompt of the published checkpoints."""
     texts = {"instruction": _whole(instruction), "source": _whole(source), "output": _whole(output)}
-    return filled(template(_PROMPT), **texts)
+    return fill_template(load_template(_PROMPT), **texts)
 
 
 def _whole(text: str) -> str:

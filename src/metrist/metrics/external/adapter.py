@@ -27,7 +27,7 @@ from metrist.scores import FailureKind, Score, Scores
 _WANTED = 'wanted {"value": NUMBER} or {"failure": "why"}, with "parts", "errors" and "explanation" as it likes'
 
 
-def read_answers(name: str, path: Path, outputs: Sequence[str]) -> list[Score]:
+def parse_answers(name: str, path: Path, outputs: Sequence[str]) -> list[Score]:
     """One score per output. A line that cannot be read, or a wrong number of lines, is the program's fault."""
     if not path.exists():
         raise ModelError(
@@ -117,7 +117,7 @@ _LONGEST_LAST_WORDS = 1500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class ExternalProgram:
     """A program to ask: what messages call it, how it is started, how many seconds it has for one shard, and what to do
     where it or its package is absent."""
 
@@ -127,7 +127,7 @@ class Called:
     advice: str
 
 
-def ask(program: Called, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[Score]:
+def score_rows(program: ExternalProgram, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[Score]:
     """One score per row, in order. A fault of the program is raised; a row's own fault is a failed score."""
     if not rows:
         return []
@@ -136,11 +136,11 @@ def ask(program: Called, rows: Sequence[Mapping[str, Any]], settings: Mapping[st
         asked, answered, told = folder / "in.jsonl", folder / "out.jsonl", folder / "settings.json"
         _write(asked, rows)
         _write(told, [{"protocol": PROTOCOL, **settings}])
-        run(program, (str(asked), str(answered), str(told)), folder)
-        return read_answers(program.name, answered, [str(row["output"]) for row in rows])
+        run_program(program, (str(asked), str(answered), str(told)), folder)
+        return parse_answers(program.name, answered, [str(row["output"]) for row in rows])
 
 
-def run(program: Called, arguments: tuple[str, ...], folder: Path) -> str:
+def run_program(program: ExternalProgram, arguments: tuple[str, ...], folder: Path) -> str:
     """What the program wrote on its standard output; one that does not end well is an error that quotes its last words.
     Both its outputs are kept in the folder."""
     # Apart: standard output is often written late, and would stand after the reason why a program ended.
@@ -167,7 +167,9 @@ def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="ascii")
 
 
-def _started(program: Called, arguments: tuple[str, ...], said: Any, complained: Any) -> subprocess.Popen[bytes]:
+def _started(
+    program: ExternalProgram, arguments: tuple[str, ...], said: Any, complained: Any
+) -> subprocess.Popen[bytes]:
     command = [*program.command, *arguments]
     try:
         # A session of its own: when time is up, what the program has started ends with it.
@@ -188,7 +190,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _reason(program: Called, code: int, folder: Path) -> str:
+def _reason(program: ExternalProgram, code: int, folder: Path) -> str:
     said = _last_words(folder)
     if code == NOT_INSTALLED:
         return f"{program.name} is not installed in its environment: {_last_line(folder)}. {program.advice}"
@@ -229,7 +231,7 @@ _ABOUT_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adapted(Metric):
+class AdapterMetric(Metric):
     """A metric of another package. `python` is a place on this machine and no part of what the metric is."""
 
     resident: ClassVar[bool] = True
@@ -247,13 +249,13 @@ class Adapted(Metric):
     def facts(self) -> Mapping[str, str]:
         """The adapter's hash, the versions that its environment names when asked, and the hash of weights that lie on
         this machine; what a package downloads is known by its name."""
-        versions = about(self._called(_ABOUT_SECONDS), tuple(self._asking()))
+        versions = query_versions(self._called(_ABOUT_SECONDS), tuple(self._asking()))
         return {"adapter": _hash_of(self._script), **_weights(self._checkpoint()), **versions}
 
     def score(self, shard: Shard) -> Scores:
         rows = [self._rows(record) for record in shard.records]
         flat = [row for group in rows for row in group]
-        answers = iter(ask(self._called(self.time_limit), flat, self._told()) if flat else [])
+        answers = iter(score_rows(self._called(self.time_limit), flat, self._told()) if flat else [])
         return Scores.of(self._reduced([next(answers) for _ in group]) for group in rows)
 
     def _rows(self, record: Record) -> list[dict[str, Any]]:
@@ -284,7 +286,7 @@ class Adapted(Metric):
     def _script(self) -> Path:
         return Path(__file__).parent / "adapters" / f"{self.adapter}.py"
 
-    def _called(self, seconds: float) -> Called:
+    def _called(self, seconds: float) -> ExternalProgram:
         variable = f"METRIST_{self.adapter.upper()}_PYTHON"
         python = self.python or os.environ.get(variable)
         folder = f"{self.adapter}-env"
@@ -297,14 +299,14 @@ class Adapted(Metric):
         # Isolated: neither this environment's paths nor the adapter's own folder, whose files are called like the
         # packages, may stand before the packages.
         command = (python, "-I", str(self._script))
-        return Called(name=self.name, command=command, time_limit=seconds, advice=advice)
+        return ExternalProgram(name=self.name, command=command, time_limit=seconds, advice=advice)
 
 
 Reduced = Literal["mean", "max"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneReference(Adapted):
+class SingleReferenceMetric(AdapterMetric):
     """A metric whose package takes one reference; several are asked about one by one."""
 
     reduce: Reduced = "mean"
@@ -324,10 +326,10 @@ class OneReference(Adapted):
 
 
 @lru_cache(maxsize=64)
-def about(program: Called, arguments: tuple[str, ...]) -> Mapping[str, str]:
+def query_versions(program: ExternalProgram, arguments: tuple[str, ...]) -> Mapping[str, str]:
     """What the adapter says of its environment; asked once per process."""
     with tempfile.TemporaryDirectory(prefix="metrist-") as folder:
-        said = run(program, ("--about", *arguments), Path(folder))
+        said = run_program(program, ("--about", *arguments), Path(folder))
     try:
         versions = json.loads(said.strip().splitlines()[-1])
         return {str(key): str(value) for key, value in versions.items()}

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Literal
 
 from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import check_choice
-from metrist.metrics.external.adapter import OneReference
+from metrist.metrics.external.adapter import SingleReferenceMetric
 from metrist.records import Need, Record
 
 CHECKPOINTS = "METRIST_BLEURT_CHECKPOINTS"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bleurt(OneReference):
+class Bleurt(SingleReferenceMetric):
     """BLEURT (Sellam et al., 2020) as google-research/bleurt computes it. A checkpoint is a folder, looked for as it is
     given and then in the folder that METRIST_BLEURT_CHECKPOINTS names."""
 
@@ -43,7 +43,7 @@ class Bleurt(OneReference):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comet(OneReference):
+class Comet(SingleReferenceMetric):
     """A COMET model (Rei et al., 2020, 2022) as unbabel-comet computes it. `needs=['source']` for models that do
     without references."""
 
@@ -94,7 +94,7 @@ QUESTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniEval(OneReference):
+class UniEval(SingleReferenceMetric):
     """UniEval (Zhong et al., 2022) by its authors' own code. The value is one dimension or the mean of all; the parts
     are the dimensions."""
 

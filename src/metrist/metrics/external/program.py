@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice, check_within
-from metrist.metrics.external.adapter import Called, ask
+from metrist.metrics.external.adapter import ExternalProgram, score_rows
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
 from metrist.scores import Scores
@@ -54,13 +54,13 @@ class Program(Metric):
         return {"program": whole.hexdigest()[:12] if files else "none"}
 
     def score(self, shard: Shard) -> Scores:
-        called = Called(
+        called = ExternalProgram(
             name=self.name,
             command=self._words,
             time_limit=self.time_limit,
             advice="Check the command: it is looked for as a shell looks, from the folder where metrist runs.",
         )
-        return Scores.of(ask(called, [_row(record) for record in shard.records], {"metric": self.text}))
+        return Scores.of(score_rows(called, [_row(record) for record in shard.records], {"metric": self.text}))
 
     @property
     def _words(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Several judges of one output, and their vote."""
+"""Panels: several judges score an output, or choose between two, and vote."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, check_choice
-from metrist.metrics.comparator import Comparator, Judgment
-from metrist.metrics.llm_metric import cost_remarks, coverage_remarks, is_retryable, spent_together
+from metrist.metrics.comparator import Comparator, Judgment, build_comparator
+from metrist.metrics.llm_metric import cost_remarks, coverage_remarks, is_retryable, merge_usage
+from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.ratings import Choice
 from metrist.records import Need, Pair
@@ -25,7 +26,7 @@ DISAGREEMENT = "disagreement"
 
 @dataclass(frozen=True, kw_only=True)
 class Panel(Metric):
-    """What several judges say of an output together. At least half of them must have answered."""
+    """The vote of several judges on an output. At least half of them must have answered."""
 
     resident: ClassVar[bool] = True
     catalog_name: ClassVar[str | None] = "panel"
@@ -34,84 +35,168 @@ class Panel(Metric):
     vote: Vote = "mean"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "judges", tuple(map(build, self.judges)))
         check_choice(self, "vote", get_args(Vote))
-        if len(self.judges) < 2:
-            raise SpecError(f"{self.name} needs at least two judges, got {len(self.judges)}")
-        if len(set(self.judges)) < len(self.judges):
-            raise SpecError(f"{self.name}: a judge is listed twice, which would only give it more weight")
-        first = self.judges[0]
-        if choosing := [judge for judge in self.judges if isinstance(judge, Comparator)]:
+        _check_judges(self.name, self.judges)
+        if comparators := [judge for judge in self.judges if isinstance(judge, Comparator)]:
             raise SpecError(
-                f"{self.name} takes judges of single outputs, but {choosing[0].text} chooses between two: "
-                f"panel_pair(judges=[…]) takes such ones"
+                f"{self.name} takes judges of single outputs, but {comparators[0].text} compares two: use "
+                "panel_pair(judges=[…])"
             )
+        first = self.judges[0]
         for judge in self.judges[1:]:
-            _check_alike(self.name, first, judge)
-        extras = [judge.extra for judge in self.judges if judge.extra]
-        # One judge that asks an LLM makes a panel that asks one.
-        extra = "llm" if "llm" in extras else next(iter(extras), None)
-        taken = {"bounds": first.bounds, "higher_is_better": first.higher_is_better, "extra": extra}
-        for name, value in taken.items():
-            object.__setattr__(self, name, value)
+            _check_same_scale(self.name, first, judge)
+        object.__setattr__(self, "bounds", first.bounds)
+        object.__setattr__(self, "higher_is_better", first.higher_is_better)
+        object.__setattr__(self, "extra", _find_extra(self.judges))
 
     @property
     def needs(self) -> tuple[Need, ...]:
         """What any of the judges needs."""
-        return tuple(dict.fromkeys(need for judge in self.judges for need in judge.needs))
+        return _collect_needs(self.judges)
 
     def facts(self) -> Mapping[str, str]:
-        """What each judge depends on, by its number."""
-        return {
-            f"{name} {fact}": said
-            for name, judge in zip(self._names(), self.judges, strict=True)
-            for fact, said in judge.facts().items()
-        }
+        """The facts of each judge, with its number."""
+        return _collect_facts(self.judges)
 
     def score(self, shard: Shard) -> Scores:
         columns = [judge.score(shard) for judge in self.judges]
-        return Scores.of(self._voted([column[i] for column in columns]) for i in range(len(shard)))
+        return Scores.of(self._combine([column[i] for column in columns]) for i in range(len(shard)))
 
     def remarks(self, scores: Scores) -> list[str]:
-        """Coverage and cost of the whole, each judge's own coverage, and how often all agreed."""
+        """Coverage and cost of the panel, the coverage of each judge, and how often all agreed."""
         return [*coverage_remarks(self, scores), *self._agreement(scores), *cost_remarks(self, scores)]
 
-    def _names(self) -> list[str]:
-        return [f"judge_{number}" for number in range(1, len(self.judges) + 1)]
-
-    def _voted(self, said: Sequence[Score]) -> Score:
-        named = dict(zip(self._names(), said, strict=True))
-        usage = spent_together(score.usage for score in said)
-        values = [score.value for score in said if score.failure is None]
-        raws = [f"{name}: {score.raw}" for name, score in named.items() if score.raw is not None]
-        if 2 * len(values) < len(said):
-            reasons = "; ".join(f"{name}: {score.failure}" for name, score in named.items() if score.failure)
-            kind = Failure.combine(score.failure for score in said).kind
-            failure = f"only {len(values)} of {len(said)} judges answered ({reasons})"
-            return Score.failed(failure, kind, raw="\n\n".join(raws) or None, usage=usage)
-        parts = {name: score.value for name, score in named.items()}
-        # What a judge that did not vote failed of is kept: another day it may vote.
-        told = {name: score.failure or score.explanation for name, score in named.items()}
-        why = [f"{name}: {said}" for name, said in told.items() if said]
+    def _combine(self, scores: Sequence[Score]) -> Score:
+        by_judge = dict(zip(_judge_names(self.judges), scores, strict=True))
+        usage = merge_usage(score.usage for score in scores)
+        values = [score.value for score in scores if score.failure is None]
+        raw = "\n\n".join(f"{name}: {score.raw}" for name, score in by_judge.items() if score.raw is not None) or None
+        if 2 * len(values) < len(scores):
+            reasons = "; ".join(f"{name}: {score.failure}" for name, score in by_judge.items() if score.failure)
+            kind = Failure.combine(score.failure for score in scores).kind
+            message = f"only {len(values)} of {len(scores)} judges answered ({reasons})"
+            return Score.failed(message, kind, raw=raw, usage=usage)
+        explanations = {name: score.failure or score.explanation for name, score in by_judge.items()}
         return Score(
             value=_vote(values, self.vote),
-            parts={**parts, DISAGREEMENT: max(values) - min(values)},
-            explanation="\n\n".join(why) or None,
-            raw="\n\n".join(raws) or None,
+            parts={
+                **{name: score.value for name, score in by_judge.items()},
+                DISAGREEMENT: max(values) - min(values),
+            },
+            explanation="\n\n".join(f"{name}: {text}" for name, text in explanations.items() if text) or None,
+            raw=raw,
             usage=usage,
-            incomplete=any(score.incomplete or is_retryable(score.failure) for score in said),
+            incomplete=any(score.incomplete or is_retryable(score.failure) for score in scores),
         )
 
     def _agreement(self, scores: Scores) -> list[str]:
-        apart = scores.parts.get(DISAGREEMENT)
-        if apart is None or np.isnan(apart).all():
+        differences = scores.parts.get(DISAGREEMENT)
+        if differences is None or np.isnan(differences).all():
             return []
-        agreed = int(np.count_nonzero(apart == 0))
-        voted = int(np.count_nonzero(~np.isnan(apart)))
-        answered = ", ".join(f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in self._names())
+        agreed = int(np.count_nonzero(differences == 0))
+        voted = int(np.count_nonzero(~np.isnan(differences)))
+        counts = ", ".join(
+            f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in _judge_names(self.judges)
+        )
         return [
-            f"{self.text}: the judges agreed on {agreed:,} of {voted:,} outputs; their grades lay "
-            f"{np.nanmean(apart):.3g} apart on average (graded: {answered})"
+            f"{self.text}: the judges agreed on {agreed:,} of {voted:,} outputs; their grades differ by "
+            f"{np.nanmean(differences):.3g} on average (graded: {counts})"
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelPair(Comparator):
+    """The output that most judges prefer. At least half of them must have chosen."""
+
+    resident: ClassVar[bool] = True
+    catalog_name: ClassVar[str | None] = "panel_pair"
+
+    judges: tuple[Comparator, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "judges", tuple(map(build_comparator, self.judges)))
+        _check_judges(self.name, self.judges)
+        object.__setattr__(self, "extra", _find_extra(self.judges))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What any of the judges needs."""
+        return _collect_needs(self.judges)
+
+    def facts(self) -> Mapping[str, str]:
+        """The facts of each judge, with its number."""
+        return _collect_facts(self.judges)
+
+    def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
+        columns = [judge.prefer(pairs) for judge in self.judges]
+        return [self._combine(row) for row in zip(*columns, strict=True)]
+
+    def _combine(self, judgments: Sequence[Judgment]) -> Judgment:
+        by_judge = dict(zip(_judge_names(self.judges), judgments, strict=True))
+        raws = tuple(raw for judgment in judgments for raw in judgment.raws)
+        usage = merge_usage(judgment.usage for judgment in judgments)
+        choices = [judgment.preference for judgment in judgments if judgment.preference is not None]
+        explanation = "\n\n".join(
+            f"{name}: {judgment.preference or judgment.failure}: {judgment.explanation or ''}"
+            for name, judgment in by_judge.items()
+        )
+        if 2 * len(choices) < len(judgments):
+            reasons = "; ".join(
+                f"{name}: {judgment.failure}" for name, judgment in by_judge.items() if judgment.failure
+            )
+            kind = Failure.combine(judgment.failure for judgment in judgments).kind
+            message = f"only {len(choices)} of {len(judgments)} judges chose ({reasons})"
+            return Judgment.failed(message, kind, explanation=explanation, raws=raws, usage=usage)
+        flips = [judgment.flipped for judgment in judgments if judgment.flipped is not None]
+        return Judgment(
+            preference=_majority(choices),
+            explanation=explanation,
+            # Flipped if the order decided for most of the judges who saw both orders.
+            flipped=2 * sum(flips) > len(flips) if flips else None,
+            raws=raws,
+            usage=usage or None,
+            incomplete=any(judgment.incomplete or is_retryable(judgment.failure) for judgment in judgments),
+        )
+
+
+def _judge_names(judges: Sequence[Metric]) -> list[str]:
+    return [f"judge_{number}" for number in range(1, len(judges) + 1)]
+
+
+def _check_judges(name: str, judges: Sequence[Metric]) -> None:
+    if len(judges) < 2:
+        raise SpecError(f"{name} needs at least two judges, got {len(judges)}")
+    if len(set(judges)) < len(judges):
+        raise SpecError(f"{name}: a judge is listed twice, which would only give it more weight")
+
+
+def _check_same_scale(name: str, first: Metric, other: Metric) -> None:
+    for attribute in ("bounds", "higher_is_better"):
+        a, b = getattr(first, attribute), getattr(other, attribute)
+        if a != b:
+            raise SpecError(
+                f"{name}: judges must share one scale, but {first.text} and {other.text} have different {attribute}: "
+                f"{a} and {b}"
+            )
+
+
+def _find_extra(judges: Sequence[Metric]) -> str | None:
+    """The extra that the panel needs: 'llm' if any judge does."""
+    extras = [judge.extra for judge in judges if judge.extra]
+    return "llm" if "llm" in extras else next(iter(extras), None)
+
+
+def _collect_needs(judges: Sequence[Metric]) -> tuple[Need, ...]:
+    return tuple(dict.fromkeys(need for judge in judges for need in judge.needs))
+
+
+def _collect_facts(judges: Sequence[Metric]) -> Mapping[str, str]:
+    return {
+        f"{name} {fact}": value
+        for name, judge in zip(_judge_names(judges), judges, strict=True)
+        for fact, value in judge.facts().items()
+    }
 
 
 def _vote(values: Sequence[float], vote: Vote) -> float:
@@ -120,91 +205,12 @@ def _vote(values: Sequence[float], vote: Vote) -> float:
     if vote == "majority":
         counts = Counter(values)
         most = max(counts.values())
-        # Grades that equally many judges gave meet in the middle, as three raters at 1, 2 and 3 do.
+        # The mean of the most frequent grades, if several are equally frequent.
         values = [value for value, count in counts.items() if count == most]
     return math.fsum(values) / len(values)
 
 
-def _check_alike(name: str, first: Metric, other: Metric) -> None:
-    for what, a, b in (
-        ("scales", first.bounds, other.bounds),
-        ("directions (higher_is_better)", first.higher_is_better, other.higher_is_better),
-    ):
-        if a != b:
-            raise SpecError(
-                f"{name}: judges can vote only on one scale, but {first.text} and {other.text} have different {what}: "
-                f"{a} and {b}"
-            )
-
-
-# Several comparators of one pair, and their vote.
-
-
-@dataclass(frozen=True, kw_only=True)
-class PanelPair(Comparator):
-    """Which of two outputs most judges prefer. At least half of them must have chosen."""
-
-    resident: ClassVar[bool] = True
-    catalog_name: ClassVar[str | None] = "panel_pair"
-
-    judges: tuple[Comparator, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.judges) < 2:
-            raise SpecError(f"{self.name} needs at least two judges, got {len(self.judges)}")
-        if len(set(self.judges)) < len(self.judges):
-            raise SpecError(f"{self.name}: a judge is listed twice, which would only give it more weight")
-        extras = [judge.extra for judge in self.judges if judge.extra]
-        object.__setattr__(self, "extra", "llm" if "llm" in extras else next(iter(extras), None))
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """What any of the judges needs."""
-        return tuple(dict.fromkeys(need for judge in self.judges for need in judge.needs))
-
-    def facts(self) -> Mapping[str, str]:
-        """What each judge depends on, by its number."""
-        return {
-            f"judge_{number} {fact}": said
-            for number, judge in enumerate(self.judges, 1)
-            for fact, said in judge.facts().items()
-        }
-
-    def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
-        columns = [judge.prefer(pairs) for judge in self.judges]
-        return [_voted(row) for row in zip(*columns, strict=True)]
-
-
-def _voted(said: Sequence[Judgment]) -> Judgment:
-    named = {f"judge_{number}": one for number, one in enumerate(said, 1)}
-    raws, usage = tuple(raw for one in said for raw in one.raws), spent_together(one.usage for one in said)
-    choices = [one.preference for one in said if one.preference is not None]
-    told = "\n\n".join(
-        f"{name}: {one.preference or one.failure}: {one.explanation or ''}" for name, one in named.items()
-    )
-    if 2 * len(choices) < len(said):
-        reasons = "; ".join(f"{name}: {one.failure}" for name, one in named.items() if one.failure)
-        failure = f"only {len(choices)} of {len(said)} judges chose ({reasons})"
-        kind = Failure.combine(one.failure for one in said).kind
-        return Judgment.failed(failure, kind, explanation=told, raws=raws, usage=usage)
-    return Judgment(
-        preference=_majority(choices),
-        explanation=told,
-        flipped=_flipped(said),
-        raws=raws,
-        usage=usage or None,
-        incomplete=any(one.incomplete or is_retryable(one.failure) for one in said),
-    )
-
-
 def _majority(choices: Sequence[Choice]) -> Choice:
-    """The choice of most judges, a tie being one; judges who are divided, so that no choice has the most, make a tie
-    too."""
+    """The choice of most judges; a tie if no choice has the most votes."""
     (first, most), *others = Counter(choices).most_common()
     return "tie" if others and others[0][1] == most else first
-
-
-def _flipped(said: Sequence[Judgment]) -> bool | None:
-    """Whether the order decided for most of those judges who were asked in both; None where none was."""
-    known = [one.flipped for one in said if one.flipped is not None]
-    return 2 * sum(known) > len(known) if known else None

@@ -1,6 +1,7 @@
-"""Rubrics: what a judge is asked of an output, and which grades it may give.
+"""Rubrics: the questions a judge answers about an output, and the grades it may give.
 
-A rubric is a TOML file; those that ship are in the folder `rubrics` beside this module.
+A rubric is a TOML file; shipped ones are in `metrist/metrics/rubrics`. The representation of `Aspect` and `Level` is
+part of a rubric's hash, so their names and fields must not change.
 
     about = "Answers to questions"          # what the rubric is for
     reasons = "first"                       # or "none": grades alone
@@ -36,18 +37,18 @@ from typing import Any, Literal
 from metrist.errors import SpecError, did_you_mean
 
 Reasons = Literal["first", "none"]
-ALL = "all"
-REASONS, MARK = "reasons", "id"
-#: Names that an answer or a score uses for something else.
-_TAKEN = (ALL, REASONS, MARK, "value", "outside", "default_instruction")
+ALL_ASPECTS = "all"
+REASONS_KEY, MARK_KEY = "reasons", "id"
+#: Names that answers and scores use for something else.
+_RESERVED = (ALL_ASPECTS, REASONS_KEY, MARK_KEY, "value", "outside", "default_instruction")
 _NAME = re.compile(r"[^\W\d_][\w-]*")
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
-_MOST_LEVELS = 1001
+_MAX_LEVELS = 1001
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A grade as the judge writes it, what it counts, and what it means ('' on long scales)."""
+    """A grade as the judge writes it, its value, and its meaning ('' on long scales)."""
 
     name: str
     value: float
@@ -56,7 +57,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """One thing that is graded, on a scale of levels."""
+    """One graded property, on a scale of levels."""
 
     name: str
     question: str
@@ -70,8 +71,8 @@ class Aspect:
         return min(values), max(values)
 
     @property
-    def offered(self) -> str:
-        """The grades in words, for prompts and messages."""
+    def choices(self) -> str:
+        """The grades as text, for prompts and messages."""
         names = [level.name for level in self.levels]
         steps = {round(b.value - a.value, 9) for a, b in zip(self.levels, self.levels[1:], strict=False)}
         if not self.categorical and len(names) > 10 and len(steps) == 1:
@@ -81,7 +82,7 @@ class Aspect:
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """Aspects that are graded in one answer."""
+    """Aspects graded in one answer."""
 
     name: str
     about: str
@@ -91,38 +92,38 @@ class Rubric:
 
     @property
     def digest(self) -> str:
-        """A hash of all that the rubric says, the same wherever the file lies."""
-        said = repr((self.about, self.aspects, self.reasons, self.higher_is_better))
-        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        """A hash of the rubric's content, independent of the file's path."""
+        content = repr((self.about, self.aspects, self.reasons, self.higher_is_better))
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     def aspect(self, name: str) -> Aspect:
         """The aspect of that name."""
-        for one in self.aspects:
-            if one.name == name:
-                return one
-        known = [one.name for one in self.aspects]
-        listed = ", ".join(map(repr, (ALL, *known)))
+        for aspect in self.aspects:
+            if aspect.name == name:
+                return aspect
+        known = [aspect.name for aspect in self.aspects]
+        listed = ", ".join(map(repr, (ALL_ASPECTS, *known)))
         raise SpecError(f"the rubric {self.name!r} has no aspect {name!r}; it has {listed}{did_you_mean(name, known)}")
 
 
 @cache
-def shipped() -> tuple[str, ...]:
-    """The names of the rubrics that come with metrist."""
+def list_rubrics() -> tuple[str, ...]:
+    """The names of the shipped rubrics."""
     folder = resources.files("metrist.metrics") / "rubrics"
     return tuple(sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")))
 
 
-def load(rubric: str) -> Rubric:
-    """The rubric of that name, or of the file at that path."""
-    if rubric in shipped():
-        return _shipped(rubric)
+def load_rubric(rubric: str) -> Rubric:
+    """The shipped rubric of that name, or the one in the file at that path."""
+    if rubric in list_rubrics():
+        return _load_shipped(rubric)
     try:
         text = Path(rubric).read_text(encoding="utf-8")
-    except OSError as fault:
-        known = shipped()
+    except OSError as error:
+        known = list_rubrics()
         raise SpecError(
             f"rubric must be {', '.join(map(repr, known))} or a TOML file; {rubric!r} cannot be read "
-            f"({fault.strerror}){did_you_mean(rubric, known)}"
+            f"({error.strerror}){did_you_mean(rubric, known)}"
         ) from None
     except UnicodeDecodeError:
         raise SpecError(f"{rubric}: a rubric must be a text file in UTF-8") from None
@@ -130,44 +131,46 @@ def load(rubric: str) -> Rubric:
 
 
 @cache
-def _shipped(name: str) -> Rubric:
+def _load_shipped(name: str) -> Rubric:
     file = resources.files("metrist.metrics") / "rubrics" / f"{name}.toml"
     return parse_rubric(file.read_text(encoding="utf-8"), name)
 
 
 @lru_cache(maxsize=64)
 def parse_rubric(text: str, place: str) -> Rubric:
-    """The rubric that a TOML text says; `place` is what messages call it."""
+    """Parse the TOML text of a rubric; `place` names it in messages."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
-        raise SpecError(f"{place}: {fault}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{place}: {error}") from None
     _check_keys(place, "", table, ("about", "reasons", "higher_is_better", "aspects"))
     reasons = table.get("reasons", "first")
     if reasons not in ("first", "none"):
         raise SpecError(f"{place}: reasons must be 'first' or 'none', got {reasons!r}")
-    better = table.get("higher_is_better", True)
-    if not isinstance(better, bool):
-        raise SpecError(f"{place}: higher_is_better must be true or false, got {better!r}")
+    higher = table.get("higher_is_better", True)
+    if not isinstance(higher, bool):
+        raise SpecError(f"{place}: higher_is_better must be true or false, got {higher!r}")
     about = _text(place, "about", table.get("about", ""))
-    return Rubric(place, about, _aspects(place, table.get("aspects")), reasons, better)
+    return Rubric(place, about, _parse_aspects(place, table.get("aspects")), reasons, higher)
 
 
-def _aspects(place: str, table: Any) -> tuple[Aspect, ...]:
+def _parse_aspects(place: str, table: Any) -> tuple[Aspect, ...]:
     if not isinstance(table, dict) or not table:
-        raise SpecError(f"{place}: wanted at least one table [aspects.NAME] with a question and levels")
+        raise SpecError(f"{place}: expected at least one table [aspects.NAME] with a question and levels")
     seen: set[str] = set()
     for name in table:
         if not _NAME.fullmatch(name):
-            raise SpecError(f"{place}: an aspect's name is a letter, then letters, digits, _ and -; got {name!r}")
-        if name.lower() in _TAKEN or name.lower() in seen:
-            why = "stands for something else" if name.lower() in _TAKEN else "is there twice (capitals do not count)"
-            raise SpecError(f"{place}: the aspect name {name!r} {why}; take another")
+            raise SpecError(
+                f"{place}: an aspect's name must be a letter followed by letters, digits, _ and -, got {name!r}"
+            )
+        if name.lower() in _RESERVED or name.lower() in seen:
+            problem = "is reserved" if name.lower() in _RESERVED else "occurs twice (case is ignored)"
+            raise SpecError(f"{place}: the aspect name {name!r} {problem}; choose another")
         seen.add(name.lower())
-    return tuple(_aspect(place, name, one) for name, one in table.items())
+    return tuple(_parse_aspect(place, name, aspect) for name, aspect in table.items())
 
 
-def _aspect(place: str, name: str, table: Any) -> Aspect:
+def _parse_aspect(place: str, name: str, table: Any) -> Aspect:
     key = f"aspects.{name}"
     if not isinstance(table, dict):
         raise SpecError(f"{place}: {key} must be a table with a question and levels, got {table!r}")
@@ -175,66 +178,68 @@ def _aspect(place: str, name: str, table: Any) -> Aspect:
     question = _text(place, f"{key}.question", table.get("question", ""))
     if not question:
         raise SpecError(f"{place}: {key} needs a question")
-    given = table.get("levels", {})
-    if not isinstance(given, dict):
-        raise SpecError(f"{place}: {key}.levels must be a table of grades with their meanings, got {given!r}")
+    meanings = table.get("levels", {})
+    if not isinstance(meanings, dict):
+        raise SpecError(f"{place}: {key}.levels must be a table of grades with their meanings, got {meanings!r}")
     if "scale" in table:
-        levels, categorical = _on_scale(place, key, table["scale"], given), False
+        levels, categorical = _parse_scale(place, key, table["scale"], meanings), False
     else:
-        levels, categorical = _levels(place, key, given)
+        levels, categorical = _parse_levels(place, key, meanings)
     if len({level.value for level in levels}) < 2:
         raise SpecError(f"{place}: {key} needs at least two levels of different value, got {len(levels)}")
     return Aspect(name, question, levels, categorical)
 
 
-def _levels(place: str, key: str, given: Mapping[str, Any]) -> tuple[tuple[Level, ...], bool]:
-    """The levels in the order of the file, and whether they are categories."""
-    categorical = any(isinstance(said, dict) and "value" in said for said in given.values())
-    found = tuple((_category if categorical else _grade)(place, f"{key}.levels", n, s) for n, s in given.items())
-    names = [level.name.lower() for level in found]
+def _parse_levels(place: str, key: str, entries: Mapping[str, Any]) -> tuple[tuple[Level, ...], bool]:
+    """The levels (categories in file order, numbers sorted), and whether they are categories."""
+    categorical = any(isinstance(entry, dict) and "value" in entry for entry in entries.values())
+    parse = _parse_category if categorical else _parse_grade
+    levels = tuple(parse(place, f"{key}.levels", name, entry) for name, entry in entries.items())
+    names = [level.name.lower() for level in levels]
     if len(set(names)) < len(names):
-        raise SpecError(f"{place}: {key}.levels names one level twice: {', '.join(given)}")
-    return (found if categorical else tuple(sorted(found, key=lambda level: level.value))), categorical
+        raise SpecError(f"{place}: {key}.levels names a level twice: {', '.join(entries)}")
+    return (levels if categorical else tuple(sorted(levels, key=lambda level: level.value))), categorical
 
 
-def _grade(place: str, key: str, name: str, said: Any) -> Level:
-    if isinstance(said, dict):
-        # TOML reads 0.5 = "…" as a table 0 with a key 5.
+def _parse_grade(place: str, key: str, name: str, meaning: Any) -> Level:
+    if isinstance(meaning, dict):
+        # TOML parses 0.5 = "…" as a table 0 with a key 5.
         raise SpecError(f'{place}: {key}: write a decimal grade in quotes ("0.5" = "…"), a category with a value')
     if not _NUMBER.fullmatch(name):
         raise SpecError(
             f"{place}: {key}.{name} must be a number, or a category: {name} = {{ value = 1, meaning = '…' }}"
         )
-    return Level(_shown(float(name)), float(name), _text(place, f"{key}.{name}", said))
+    return Level(_format_number(float(name)), float(name), _text(place, f"{key}.{name}", meaning))
 
 
-def _category(place: str, key: str, name: str, said: Any) -> Level:
-    if not isinstance(said, dict) or not _is_number(said.get("value")):
+def _parse_category(place: str, key: str, name: str, entry: Any) -> Level:
+    if not isinstance(entry, dict) or not _is_number(entry.get("value")):
         raise SpecError(f"{place}: {key}.{name} needs a value: {name} = {{ value = 1, meaning = '…' }}")
-    _check_keys(place, f"{key}.{name}.", said, ("value", "meaning"))
+    _check_keys(place, f"{key}.{name}.", entry, ("value", "meaning"))
     if not name.strip() or _NUMBER.fullmatch(name.strip()):
         raise SpecError(f"{place}: {key}: a category needs a name in words, got {name!r}")
-    return Level(name.strip(), float(said["value"]), _text(place, f"{key}.{name}.meaning", said.get("meaning", "")))
+    return Level(name.strip(), float(entry["value"]), _text(place, f"{key}.{name}.meaning", entry.get("meaning", "")))
 
 
-def _on_scale(place: str, key: str, scale: Any, given: Mapping[str, Any]) -> tuple[Level, ...]:
-    wanted = f"{place}: {key}.scale must be {{ from = 1, to = 10, step = 1 }}"
+def _parse_scale(place: str, key: str, scale: Any, entries: Mapping[str, Any]) -> tuple[Level, ...]:
+    requirement = f"{place}: {key}.scale must be {{ from = 1, to = 10, step = 1 }}"
     if not isinstance(scale, dict) or not {"from", "to"} <= scale.keys() <= {"from", "to", "step"}:
-        raise SpecError(f"{wanted}, got {scale!r}")
+        raise SpecError(f"{requirement}, got {scale!r}")
     low, high, step = scale["from"], scale["to"], scale.get("step", 1)
     if not all(map(_is_number, (low, high, step))) or not low < high or step <= 0:
-        raise SpecError(f"{wanted} with from below to and step above 0, got {scale!r}")
+        raise SpecError(f"{requirement} with from < to and step > 0, got {scale!r}")
     count = round((high - low) / step)
-    if not math.isclose(low + count * step, high) or count >= _MOST_LEVELS:
-        raise SpecError(f"{wanted}: at most {_MOST_LEVELS} levels, the last of them 'to'; got {scale!r}")
+    if not math.isclose(low + count * step, high) or count >= _MAX_LEVELS:
+        raise SpecError(f"{requirement}: at most {_MAX_LEVELS} levels, the last being 'to'; got {scale!r}")
     values = [round(low + i * step, 9) for i in range(count + 1)]
-    meant = {level.value: level.meaning for level in (_grade(place, f"{key}.levels", n, s) for n, s in given.items())}
-    if odd := meant.keys() - set(values):
-        raise SpecError(f"{place}: {key}.levels has {min(odd):g}, which is not on its scale")
-    return tuple(Level(_shown(value), float(value), meant.get(value, "")) for value in values)
+    described = [_parse_grade(place, f"{key}.levels", name, meaning) for name, meaning in entries.items()]
+    meanings = {level.value: level.meaning for level in described}
+    if unknown := meanings.keys() - set(values):
+        raise SpecError(f"{place}: {key}.levels has {min(unknown):g}, which is not on its scale")
+    return tuple(Level(_format_number(value), float(value), meanings.get(value, "")) for value in values)
 
 
-def _shown(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
@@ -252,4 +257,4 @@ def _check_keys(place: str, prefix: str, table: Mapping[str, Any], known: tuple[
     for key in table:
         if key not in known:
             listed = ", ".join(known)
-            raise SpecError(f"{place}: unknown key {prefix}{key}; wanted {listed}{did_you_mean(key, known)}")
+            raise SpecError(f"{place}: unknown key {prefix}{key}; expected {listed}{did_you_mean(key, known)}")
