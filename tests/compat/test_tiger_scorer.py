@@ -102,7 +102,7 @@ def test_an_answer_that_cannot_be_read_is_none_and_says_why() -> None:
     assert (result["num_errors"], result["score"], result["errors"], result["raw_output"]) == (None, None, None, "Hm.")
     assert "neither a header nor errors" in result["failure"]
     (result,) = scorer(Completion(failure="busy"))[0].score(["Write."], ["Fine."])
-    assert result["failure"] == "no answer came: busy"
+    assert result["failure"] == "no answer: busy"
 
 
 def test_what_is_odd_about_an_answer_is_noted() -> None:

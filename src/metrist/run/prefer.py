@@ -16,7 +16,7 @@ from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.llm.budget import Estimate, estimate_calls
 from metrist.metrics.base import Metric
-from metrist.metrics.comparator import TURNED, Comparator, Judgment, comparator
+from metrist.metrics.comparator import REVERSED, Comparator, Judgment, build_comparator
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
 from metrist.run.pipeline import Progress, served
@@ -70,7 +70,7 @@ class Votes:
         """What most chose, whichever of the two they were shown first."""
         item, first, second = key
         turned = self._of.get((item, second, first), Counter[Choice]())
-        votes = self._of.get(key, Counter[Choice]()) + Counter({TURNED[one]: n for one, n in turned.items()})
+        votes = self._of.get(key, Counter[Choice]()) + Counter({REVERSED[one]: n for one, n in turned.items()})
         ranked = votes.most_common(2)
         if not ranked:
             return None
@@ -256,7 +256,7 @@ class _Bar:
 
 def _asked(comparators: str | Spec | Metric | Iterable[str | Spec | Metric]) -> tuple[Comparator, ...]:
     several = (comparators,) if isinstance(comparators, str | Spec | Metric) else comparators
-    built: Mapping[str, Comparator] = {one.text: one for one in map(comparator, several)}
+    built: Mapping[str, Comparator] = {one.text: one for one in map(build_comparator, several)}
     if not built:
         raise RunError("no comparator was asked for: name at least one, such as 'judge_pair(llm=…)' or 'chrf'")
     return tuple(built.values())

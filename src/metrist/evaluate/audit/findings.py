@@ -28,12 +28,12 @@ from metrist.llm import budget
 from metrist.llm.base import LLM
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.comparator import Judgment
-from metrist.metrics.judge.grades import read_grades
-from metrist.metrics.judge.judge import materials_of
+from metrist.metrics.judge.grades import parse_grades
+from metrist.metrics.judge.judge import record_texts
 from metrist.metrics.judge.rubrics import Aspect, Level
-from metrist.metrics.llm_metric import Unreadable, ask, spent
-from metrist.metrics.prompt_layout import REMINDER, filled, lay_out
-from metrist.metrics.prompt_layout import Material as Material_prompt_layout
+from metrist.metrics.llm_metric import UnparsableAnswer, ask_llm, sum_usage
+from metrist.metrics.prompt_layout import REMINDER, fence_texts, fill_template
+from metrist.metrics.prompt_layout import PromptText as Material_prompt_layout
 from metrist.records import Pair, Record
 from metrist.scores import Scores
 
@@ -341,7 +341,7 @@ def analysis_findings(
     answers, marks, texts = _ask_about_analyses(second, told)
     read = map(_verdict, answers, marks, texts)
     verdicts = [one for one in read if one is not None]
-    used = spent(answers)
+    used = sum_usage(answers)
     details = {"checked_by": str(second), "unread": len(told) - len(verdicts), **used}
     return [share(_PART, _NAME, sum(verdicts), len(verdicts), "analyses", above=0.1, details=details)], used
 
@@ -358,12 +358,15 @@ def _ask_about_analyses(
 ) -> tuple[list[Completion], list[str], list[tuple[str, ...]]]:
     """The answers, with the mark that each is to carry and the texts that it is about."""
     materials = [
-        [*materials_of(record, references=bool(record.references)), Material_prompt_layout("analysis", said)]
+        [*record_texts(record, references=bool(record.references)), Material_prompt_layout("analysis", said)]
         for record, said in told
     ]
-    laid = [lay_out(one) for one in materials]
-    asked = [(Message("user", filled(_prompt(), reminder=REMINDER, material=one.text, mark=one.mark)),) for one in laid]
-    answers = ask(second, asked, Sampling())
+    laid = [fence_texts(one) for one in materials]
+    asked = [
+        (Message("user", fill_template(_prompt(), reminder=REMINDER, material=one.text, mark=one.mark)),)
+        for one in laid
+    ]
+    answers = ask_llm(second, asked, Sampling())
     return answers, [one.mark for one in laid], [tuple(one.text for one in some) for some in materials]
 
 
@@ -371,8 +374,8 @@ def _verdict(answer: Completion, mark: str, texts: Sequence[str]) -> bool | None
     if answer.failure is not None:
         return None
     try:
-        found = read_grades(answer.text, [_MADE_UP], mark, texts)
-    except Unreadable:
+        found = parse_grades(answer.text, [_MADE_UP], mark, texts)
+    except UnparsableAnswer:
         return None
     level = found.levels.get(_MADE_UP.name)
     return None if level is None else bool(level.value)

@@ -19,7 +19,7 @@ from metrist.llm import budget
 from metrist.llm.messages import Sampling
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.rubrics import Rubric
-from metrist.metrics.llm_metric import FILTERED, spent_together
+from metrist.metrics.llm_metric import FILTERED, merge_usage
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.report.cells import Count, Estimate, or_none
@@ -66,7 +66,7 @@ class Grader:
 
     @property
     def rubric(self) -> Rubric:
-        return self.judge.loaded()
+        return self.judge.load_rubric()
 
     @property
     def sign(self) -> float:
@@ -102,7 +102,7 @@ class Grader:
 
     def used(self) -> dict[str, Any]:
         """What all answers took together."""
-        return spent_together(self.usages)
+        return merge_usage(self.usages)
 
 
 def check_some_graded(judge: Judge, scores: Scores) -> None:

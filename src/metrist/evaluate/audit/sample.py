@@ -21,7 +21,7 @@ from metrist.evaluate.audit.intervals import share, unmeasured
 from metrist.evaluate.audit.judge import Finding, Grader
 from metrist.io import Reader
 from metrist.metrics.judge.rubrics import Aspect, Rubric
-from metrist.metrics.prompt_layout import filled
+from metrist.metrics.prompt_layout import fill_template
 from metrist.records import Pair, Record
 from metrist.run.prefer import Votes
 
@@ -165,7 +165,7 @@ class Probe:
         grades = json.dumps({aspect.name: _best(aspect, rubric) for aspect in rubric.aspects})
         words = {"aspect": first.name, "top": str(_best(first, rubric)), "grades": grades}
         # The item stays: what is said of the input is the same.
-        return replace(record, output=filled(self.text, output=record.output, **words))
+        return replace(record, output=fill_template(self.text, output=record.output, **words))
 
 
 @cache

@@ -1,7 +1,7 @@
 """Rubrics: the questions a judge answers about an output, and the grades it may give.
 
-A rubric is a TOML file; shipped ones are in `metrist/metrics/rubrics`. The representation of `Aspect` and `Level` is
-part of a rubric's hash, so their names and fields must not change.
+A rubric is a TOML file; shipped ones are in the folder `rubrics` of the metrics package. The representations of
+`Aspect` and `Level` are part of a rubric's hash, so their names and fields must not change.
 
     about = "Answers to questions"          # what the rubric is for
     reasons = "first"                       # or "none": grades alone
