@@ -15,7 +15,7 @@ from metrist.errors import ModelError, RunError
 from metrist.llm.generation import stream_results
 from metrist.llm.local import VLLM, Transformers
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, encode_prompt
-from metrist.metrics.errors.tigerscore import prompt_for
+from metrist.metrics.errors.tigerscore import build_prompt
 from metrist.models import devices
 
 ANSWER = """ The model-generated output contains 2 errors, with a total score reduction of 4.5.
@@ -63,7 +63,7 @@ def test_results_have_the_originals_shape() -> None:
         }
     ]
     ((message,),) = llm.asked
-    assert message.text == prompt_for("Write a letter.", "Reason: illness", "I took a vacation.")
+    assert message.text == build_prompt("Write a letter.", "Reason: illness", "I took a vacation.")
 
 
 def test_contexts_may_be_left_out() -> None:
@@ -76,8 +76,8 @@ def test_contexts_may_be_left_out() -> None:
 def test_none_is_an_empty_context_or_instruction() -> None:
     made, llm = scorer("The model-generated output contains no errors.")
     assert [one["score"] for one in made.score(["Write.", None], ["Fine.", "Good."], [None, "c"])] == [0.0, 0.0]
-    assert llm.asked[0][0].text == prompt_for("Write.", "", "Fine.")
-    assert llm.asked[1][0].text == prompt_for("", "c", "Good.")
+    assert llm.asked[0][0].text == build_prompt("Write.", "", "Fine.")
+    assert llm.asked[1][0].text == build_prompt("", "c", "Good.")
 
 
 @pytest.mark.parametrize(

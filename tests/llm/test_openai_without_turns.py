@@ -15,7 +15,7 @@ from metrist.errors import ModelError
 from metrist.llm import client, gateway, retry
 from metrist.llm.messages import Completion, Message, Sampling, TokenChoice
 from metrist.llm.openai import OpenAI
-from metrist.metrics.errors.tigerscore import TigerScore, prompt_for
+from metrist.metrics.errors.tigerscore import TigerScore, build_prompt
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
@@ -207,6 +207,6 @@ def test_tigerscore_gives_a_server_its_prompt_bare() -> None:
         (result,) = TIGERScorer("any", llm=metric.llm).score(["Write."], ["Fine."], ["A text."])
     assert result["score"] == 0.0
     assert [request.said for request in server.requests] == [
-        prompt_for("Write it.", "A text.", "Fine."),
-        prompt_for("Write.", "A text.", "Fine."),
+        build_prompt("Write it.", "A text.", "Fine."),
+        build_prompt("Write.", "A text.", "Fine."),
     ]

@@ -16,7 +16,7 @@ from metrist.errors import ModelError
 from metrist.llm import gateway, local
 from metrist.llm.base import build_llm
 from metrist.llm.messages import Message, Sampling, TokenChoice
-from metrist.metrics.errors.tigerscore import prompt_for
+from metrist.metrics.errors.tigerscore import build_prompt
 from metrist.metrics.registry import build as build_metric
 from metrist.metrics.shard import Shard
 from metrist.records import Record
@@ -162,11 +162,11 @@ def test_a_published_checkpoint_of_tigerscore_gets_its_prompt_bare(engine, folde
     monkeypatch.setattr(engine, "room", 10_000)
     (result,) = TIGERScorer(str(folder), use_vllm=True).score(["Write."], ["Fine."], ["A text."])
     assert (result["num_errors"], result["score"]) == (0, 0.0)
-    assert engine.prompts == [[prompt_for("Write.", "A text.", "Fine.")]]
+    assert engine.prompts == [[build_prompt("Write.", "A text.", "Fine.")]]
     metric = build_metric(f"tigerscore(llm=vllm(model={str(folder)!r}, turns='none'))")
     record = Record(item="1", system="s", output="Fine.", source="A text.", instruction="Write it.")
     assert metric.score(Shard([record])).values.tolist() == [0.0]
-    assert engine.prompts[1] == [prompt_for("Write it.", "A text.", "Fine.")]
+    assert engine.prompts[1] == [build_prompt("Write it.", "A text.", "Fine.")]
 
 
 def _no_errors(_engine: Engine, _text: str, _given: dict[str, Any]) -> Any:

@@ -15,8 +15,8 @@ from metrist.llm.base import LLM
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.metrics.errors import tigerscore
 from metrist.metrics.errors.answers import ErrorAnswer
-from metrist.metrics.errors.tigerscore import prompt_for
-from metrist.metrics.llm_metric import ask
+from metrist.metrics.errors.tigerscore import build_prompt
+from metrist.metrics.llm_metric import ask_llm
 
 _COUNT = re.compile(r"The model-generated output contains (\d+) errors")
 _TOTAL = re.compile(r", with a total score reduction of (\d+)")
@@ -103,8 +103,8 @@ class TIGERScorer:
         if not len(instructions) == len(contexts) == len(outputs):
             # The words are the original's, which scripts may look for.
             raise RunError("The number of inputs does not match.")
-        prompts = [prompt_for(*texts) for texts in zip(instructions, contexts, outputs, strict=True)]
-        answers = ask(self._llm, [_conversation(prompt) for prompt in prompts], self._sampling(generate_kwargs))
+        prompts = [build_prompt(*texts) for texts in zip(instructions, contexts, outputs, strict=True)]
+        answers = ask_llm(self._llm, [_conversation(prompt) for prompt in prompts], self._sampling(generate_kwargs))
         return [self._result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     def generate_stream(
@@ -113,14 +113,14 @@ class TIGERScorer:
         """The answer as far as it has come, again and again until it is whole. An LLM that cannot tell how far it has
         come gives it once."""
         asked, sampling = (
-            _conversation(prompt_for(instruction, input_context or "", hypo_output)),
+            _conversation(build_prompt(instruction, input_context or "", hypo_output)),
             self._sampling(generate_kwargs),
         )
         stream = getattr(self._llm, "stream", None)
         if stream is not None:
             yield from stream(asked, sampling)
             return
-        answer = ask(self._llm, [asked], sampling)[0]
+        answer = ask_llm(self._llm, [asked], sampling)[0]
         if answer.failure is not None:
             raise ModelError(answer.failure)
         yield answer.text
@@ -143,7 +143,7 @@ class TIGERScorer:
             return legacy_result(echoed + answer.text)
         if answer.failure is not None:
             return _nothing(answer.text, answer.failure)
-        found = tigerscore.read(answer.text, prompt, cut=answer.finish == "length")
+        found = tigerscore.parse_tiger_answer(answer.text, prompt, cut=answer.finish == "length")
         return _nothing(answer.text, found.failure) if found.failure is not None else _shaped(found, answer.text)
 
 

@@ -12,10 +12,10 @@ from metrist.errors import ModelError, RunError
 from metrist.llm.base import LLM, build_llm
 from metrist.llm.budget import PLACEHOLDER, Estimate, estimate_calls
 from metrist.llm.messages import Conversation, Message, Sampling
-from metrist.metrics.answer_parsing import objects_in
-from metrist.metrics.errors.aspect_tables import Aspect, AspectTable, find_table, toml_of
-from metrist.metrics.llm_metric import ask
-from metrist.metrics.prompt_layout import filled, template
+from metrist.metrics.answer_parsing import find_objects
+from metrist.metrics.errors.aspect_tables import Aspect, AspectTable, find_table, format_toml
+from metrist.metrics.llm_metric import ask_llm
+from metrist.metrics.prompt_layout import fill_template, load_template
 
 CANDIDATES, FEWEST, MOST, ERRORS = 20, 3, 5, 5
 _ROOM = 4096
@@ -32,7 +32,7 @@ class Draft:
 
     def toml(self) -> str:
         """The file for a person to edit."""
-        return toml_of(
+        return format_toml(
             self.table,
             [
                 f"Aspects for: {self.table.task}",
@@ -50,13 +50,17 @@ def draft_aspects(task: str, llm: str | LLM) -> Draft:
         raise RunError("say what the task is, such as --task 'Write a product description from a list of features'")
     asked = build_llm(llm)
     talk: Conversation = ()
-    talk, first = _ask_for_object(asked, talk, filled(template("aspects_candidates"), task=task, count=str(CANDIDATES)))
+    talk, first = _ask_for_object(
+        asked, talk, fill_template(load_template("aspects_candidates"), task=task, count=str(CANDIDATES))
+    )
     candidates = _names(first, "aspects", "the candidates")
     limits = {"fewest": str(FEWEST), "most": str(MOST)}
-    talk, second = _ask_for_object(asked, talk, filled(template("aspects_choice"), **limits))
+    talk, second = _ask_for_object(asked, talk, fill_template(load_template("aspects_choice"), **limits))
     chosen = _names(second, "aspects", "the aspects chosen")
     listed = ", ".join(chosen)
-    _, third = _ask_for_object(asked, talk, filled(template("aspects_definitions"), aspects=listed, count=str(ERRORS)))
+    _, third = _ask_for_object(
+        asked, talk, fill_template(load_template("aspects_definitions"), aspects=listed, count=str(ERRORS))
+    )
     aspects = _aspects(third)
     table = AspectTable(
         task=" ".join(task.split()),
@@ -72,25 +76,25 @@ def estimate_aspects(task: str, llm: str | LLM) -> Estimate:
     longest."""
     asked, sizes = build_llm(llm), {"fewest": str(FEWEST), "most": str(MOST)}
     questions = [
-        filled(template("aspects_candidates"), task=task, count=str(CANDIDATES)),
-        filled(template("aspects_choice"), **sizes),
-        filled(template("aspects_definitions"), aspects=PLACEHOLDER, count=str(ERRORS)),
+        fill_template(load_template("aspects_candidates"), task=task, count=str(CANDIDATES)),
+        fill_template(load_template("aspects_choice"), **sizes),
+        fill_template(load_template("aspects_definitions"), aspects=PLACEHOLDER, count=str(ERRORS)),
     ]
     talk: Conversation = ()
     with estimate_calls() as found:
         for question in questions:
             talk = (*talk, Message("user", question))
-            talk = (*talk, Message("assistant", ask(asked, [talk], Sampling(max_tokens=_ROOM))[0].text))
+            talk = (*talk, Message("assistant", ask_llm(asked, [talk], Sampling(max_tokens=_ROOM))[0].text))
     return found
 
 
 def _ask_for_object(llm: LLM, talk: Conversation, question: str) -> tuple[Conversation, dict[str, Any]]:
     """The conversation with the question and its answer, and the JSON object that the answer ends with."""
     asked = (*talk, Message("user", question))
-    answer = ask(llm, [asked], Sampling(max_tokens=_ROOM))[0]
+    answer = ask_llm(llm, [asked], Sampling(max_tokens=_ROOM))[0]
     if answer.failure is not None:
         raise ModelError(f"{llm} did not answer: {answer.failure}")
-    objects = objects_in(answer.text)
+    objects = find_objects(answer.text)
     if not objects:
         raise ModelError(f"{llm} was asked for a JSON object and answered {answer.text[:200]!r}: try another LLM")
     return (*asked, Message("assistant", answer.text)), dict(objects[-1].values)

@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metrist.errors import SpecError
-from metrist.llm import calls
-from metrist.llm import catalog as llm_catalog
+from metrist.llm import base as llm_catalog
+from metrist.llm import gateway
 from metrist.llm.base import LLM
-from metrist.llm.talk import Completion, Conversation, Message, Sampling
+from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.metrics.base import Metric
 from metrist.metrics.shard import Shard
 from metrist.records import Record
@@ -55,7 +55,7 @@ class LLMMetric(Metric):
 
     def __post_init__(self) -> None:
         if isinstance(self.llm, str):
-            object.__setattr__(self, "llm", llm_catalog.build(self.llm))
+            object.__setattr__(self, "llm", llm_catalog.build_llm(self.llm))
         if not isinstance(self.llm, LLM):
             raise SpecError(f"{self.name}: llm must be an LLM such as openai(model='gpt-4o-mini'), got {self.llm!r}")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -139,7 +139,7 @@ def ask_llm(
 ) -> list[Completion]:
     """One completion per conversation, in order; `NOT_ASKED` in place of each None."""
     positions = [i for i, conversation in enumerate(conversations) if conversation is not None]
-    completions = calls.complete(llm, [conversations[i] or () for i in positions], sampling) if positions else []
+    completions = gateway.complete(llm, [conversations[i] or () for i in positions], sampling) if positions else []
     answers = dict(zip(positions, map(_mark_unanswered, completions), strict=True))
     return [answers.get(i) or Completion(failure=NOT_ASKED) for i in range(len(conversations))]
 

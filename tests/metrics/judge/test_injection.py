@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fake_llm import FakeLLM
 from injections import ECHOES, Attack, Echo, attacks, repeats
-from metrist.llm.talk import Completion, Conversation
+from metrist.llm.messages import Completion, Conversation
 from metrist.metrics import prompt_layout
 from metrist.metrics.judge.grades import parse_grades
 from metrist.metrics.judge.judge import Judge

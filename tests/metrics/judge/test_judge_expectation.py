@@ -12,8 +12,8 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
-from metrist.llm.estimates import estimating
-from metrist.llm.talk import Completion, Conversation, TokenChoice
+from metrist.llm.budget import estimate_calls
+from metrist.llm.messages import Completion, Conversation, TokenChoice
 from metrist.metrics.judge.grades import ExpectedGrade, compute_expected_grade, join_tokens
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.rubrics import parse_rubric
@@ -157,7 +157,7 @@ def test_a_server_without_probabilities_is_told_with_what_to_do():
     judge = Judge(llm=FakeLLM(lambda *_: '{"quality": 3}'), rubric="single_answer", method="expectation")
     with pytest.raises(ModelError, match=r"token probabilities, .*method='answer'"):
         judge.score(Shard([RECORD]))
-    with estimating():
+    with estimate_calls():
         assert len(judge.score(Shard([RECORD])).failures) == 1
 
 
@@ -183,7 +183,7 @@ MANY = """
 import math, random
 from metrist.metrics.judge.grades import compute_expected_grade
 from metrist.metrics.judge.rubrics import parse_rubric
-from metrist.llm.talk import TokenChoice
+from metrist.llm.messages import TokenChoice
 
 rng = random.Random(5)
 (aspect,) = parse_rubric('[aspects.q]\\nquestion = "?"\\nscale = { from = 1, to = 9 }', "r").aspects

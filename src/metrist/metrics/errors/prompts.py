@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metrist.errors import SpecError
-from metrist.llm.talk import Message
+from metrist.llm.messages import Message
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY, SEVERITIES, WrittenError
 from metrist.metrics.errors.aspect_tables import AspectTable
 from metrist.metrics.prompt_layout import (

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from metrist.llm.talk import Completion, Message
+from metrist.llm.messages import Completion, Message
 from metrist.metrics.errors.answers import ErrorAnswer, WrittenError, check_errors, parse_penalty, unreadable
 from metrist.metrics.errors.aspect_tables import GENERAL_TASK, find_table, shipped_tables
 from metrist.metrics.errors.base import DEFAULT_INSTRUCTION, ErrorMetric, count_words, score_errors

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metrist.llm.talk import TokenChoice
+from metrist.llm.messages import TokenChoice
 from metrist.metrics.answer_parsing import JsonObject, find_broken_keys, find_objects
 from metrist.metrics.judge.rubrics import MARK_KEY, REASONS_KEY, Aspect, Level
 from metrist.metrics.llm_metric import UnparsableAnswer

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from metrist.errors import ModelError, SpecError
-from metrist.llm import estimates
-from metrist.llm.talk import Completion, Conversation, Message
+from metrist.llm import budget
+from metrist.llm.messages import Completion, Conversation, Message
 from metrist.metrics.base import check_choice
 from metrist.metrics.judge.grades import Grades, compute_expected_grade, find_scale_problem, join_tokens, parse_grades
 from metrist.metrics.judge.rubrics import ALL_ASPECTS, MARK_KEY, REASONS_KEY, Aspect, Rubric, load_rubric
@@ -300,7 +300,7 @@ def _check_logprobs(judge: Judge, answers: Sequence[Completion]) -> None:
     """Refuse the whole run if the server never returns probabilities."""
     answered = [answer for answer in answers if answer.failure is None]
     # A dry run has no real answers.
-    if answered and estimates.current() is None and not any(answer.tokens for answer in answered):
+    if answered and budget.current_estimate() is None and not any(answer.tokens for answer in answered):
         raise ModelError(
             f"{judge.llm} returns no token probabilities, which method='expectation' needs: use a server that does "
             "(vLLM, llama.cpp, OpenAI's models without reasoning), transformers in process, or method='answer'"
