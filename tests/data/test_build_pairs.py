@@ -364,7 +364,7 @@ def test_what_cannot_be_paired_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "has no rows"),
+        ([], "no rows"),
         ([{"output": "x"}], "nobody judged anything; wanted 'ratings'"),
         ([{"item": "1", "ratings": {"fluency": [1]}}], "no row has an output"),
         (

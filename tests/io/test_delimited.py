@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import InputError
-from metrist.io import open_rows, read_records
-from metrist.io.table_rows import delimited_rows
+from metrist.io import read_records, read_rows
+from metrist.io.table_rows import read_delimited
 
 Write = Callable[..., Path]
 
 
 def test_rows_know_the_line_they_begin_on(write: Write) -> None:
     path = write('item,output\n1,"two\nlines"\n\n2,b\n', "a.csv")
-    assert [(place.line, dict(row)) for place, row in open_rows(path)] == [
+    assert [(place.line, dict(row)) for place, row in read_rows(path)] == [
         (2, {"item": "1", "output": "two\nlines"}),
         (5, {"item": "2", "output": "b"}),
     ]
@@ -73,8 +73,8 @@ def test_columns_without_a_name_are_left_out(write: Write) -> None:
         (b"item,output\n1,\xff\n", ":2: not UTF-8 text: byte 0xff at position 3 of the line"),
         (b"item,output,ratings\n1,a,good\n", ":2: 'ratings' must hold JSON: not valid JSON: Expecting value"),
         (b"item,output,rating:x\n1,a,good\n", ":2: the rating 'x' must be a finite number, got 'good'"),
-        (b"item,output\n", ": has no rows"),
-        (b"", ": has no rows"),
+        (b"item,output\n", ": no rows"),
+        (b"", ": no rows"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_named(text: bytes, message: str, write: Write) -> None:
@@ -103,5 +103,5 @@ def test_a_cell_may_be_of_a_megabyte_and_hold_nul(write: Write) -> None:
 def test_any_text_in_cells_comes_back_exactly(cells: list[str], delimiter: str) -> None:
     file = io.StringIO(newline="")
     csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([["one", "two"], cells])
-    rows = [row for _, row in delimited_rows(io.BytesIO(file.getvalue().encode()), "a", delimiter)]
+    rows = [row for _, row in read_delimited(io.BytesIO(file.getvalue().encode()), "a", delimiter)]
     assert rows == [{"one": cells[0], "two": cells[1]}]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import RunError
-from metrist.io import whole, whole_bytes
+from metrist.io import atomic_write, atomic_write_bytes
 from metrist.io.compression import open_bytes
 
 SUFFIXES = ["", ".gz", ".xz", ".zst"]
@@ -22,7 +22,7 @@ SUFFIXES = ["", ".gz", ".xz", ".zst"]
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_is_written_is_read_back(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{suffix}"
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write("ünïcode\r\nline\n" * 1000)
         assert not path.exists()
     with open_bytes(path) as stream:
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_back(suffix: str, tmp_path: Path) -> None:
 def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(b"old")
-    with suppress(KeyboardInterrupt), whole(path) as file:
+    with suppress(KeyboardInterrupt), atomic_write(path) as file:
         file.write("new" * 100_000)
         raise KeyboardInterrupt
     assert path.read_bytes() == b"old"
@@ -45,7 +45,7 @@ def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(suffix: str, tm
 def test_the_same_content_gives_the_same_bytes(suffix: str, tmp_path: Path) -> None:
     names = [f"one{suffix}", f"two{suffix}"]
     for name in names:
-        with whole_bytes(tmp_path / name) as file:
+        with atomic_write_bytes(tmp_path / name) as file:
             file.write(b"content" * 100)
     first, second = ((tmp_path / name).read_bytes() for name in names)
     assert first == second
@@ -56,7 +56,7 @@ def test_the_same_content_gives_the_same_bytes(suffix: str, tmp_path: Path) -> N
 
 def test_a_lone_surrogate_in_json_survives(tmp_path: Path) -> None:
     value = {"output": "a\ud800\\\udfffb\U0001f600"}
-    with whole(tmp_path / "a.jsonl") as file:
+    with atomic_write(tmp_path / "a.jsonl") as file:
         file.write(json.dumps(value, ensure_ascii=False))
     assert json.loads((tmp_path / "a.jsonl").read_text(encoding="utf-8")) == value
 
@@ -66,7 +66,7 @@ def test_a_link_and_the_mode_of_the_old_file_are_kept(tmp_path: Path) -> None:
     real.write_text("old")
     real.chmod(0o640)
     link.symlink_to(real)
-    with whole(link) as file:
+    with atomic_write(link) as file:
         file.write("new")
     assert link.is_symlink()
     assert real.read_text() == "new"
@@ -74,7 +74,7 @@ def test_a_link_and_the_mode_of_the_old_file_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_device_is_written_to_and_not_replaced() -> None:
-    with whole(os.devnull) as file:
+    with atomic_write(os.devnull) as file:
         file.write("gone")
     assert not Path(os.devnull).is_file()
 
@@ -82,17 +82,17 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     path = tmp_path / "no" / "a.txt"
     wanted = re.escape(f"{path}: cannot be written: No such file or directory")
-    with pytest.raises(RunError, match=wanted), whole(path):
+    with pytest.raises(RunError, match=wanted), atomic_write(path):
         pass
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
     wanted = re.escape(f"{tmp_path / 'a.txt'}: cannot be written: {os.strerror(errno.ENOSPC)}")
-    with pytest.raises(RunError, match=wanted), whole(tmp_path / "a.txt"):
+    with pytest.raises(RunError, match=wanted), atomic_write(tmp_path / "a.txt"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert os.listdir(tmp_path) == []
 
 
 def test_another_files_fault_in_the_block_is_passed_on(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionError), whole(tmp_path / "a.txt"):
+    with pytest.raises(ConnectionError), atomic_write(tmp_path / "a.txt"):
         raise ConnectionError("no line")

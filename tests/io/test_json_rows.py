@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import InputError
-from metrist.io import open_rows
+from metrist.io import read_rows
 from metrist.io.json_rows import json_list_rows
 
 Write = Callable[..., Path]
@@ -21,7 +21,7 @@ Write = Callable[..., Path]
 
 def test_lines_are_objects_and_blank_ones_are_passed_over(write: Write) -> None:
     path = write('\n{"a": 1}\r\n   \n{"a": "\\ud800"}')
-    assert [(str(place), row) for place, row in open_rows(path)] == [
+    assert [(str(place), row) for place, row in read_rows(path)] == [
         (f"{path}:2", {"a": 1}),
         (f"{path}:4", {"a": "\ud800"}),
     ]
@@ -31,11 +31,11 @@ def test_a_byte_order_mark_is_no_part_of_the_text(write: Write) -> None:
     for name in ("a.jsonl", "b.json", "c.csv"):
         content = "a\n1\n" if name.endswith("csv") else '{"a": "1"}'
         path = write(b"\xef\xbb\xbf" + content.encode(), name)
-        assert [dict(row) for _, row in open_rows(path)] == [{"a": "1"}]
+        assert [dict(row) for _, row in read_rows(path)] == [{"a": "1"}]
 
 
 def test_of_a_name_given_twice_the_last_counts(write: Write) -> None:
-    assert [row for _, row in open_rows(write('{"a": 1, "a": 2}'))] == [{"a": 2}]
+    assert [row for _, row in read_rows(write('{"a": 1, "a": 2}'))] == [{"a": 2}]
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_of_a_name_given_twice_the_last_counts(write: Write) -> None:
 def test_a_line_that_is_no_object_is_named(line: bytes, message: str, write: Write) -> None:
     path = write(b'{"a": 1}\n' + line)
     with pytest.raises(InputError, match=re.escape(f"{path}:2: ") + ".*" + re.escape(message)):
-        list(open_rows(path))
+        list(read_rows(path))
 
 
 def test_a_json_file_may_hold_a_list_or_lines(write: Write) -> None:
     rows = [{"a": i, "b": "x" * 50_000} for i in range(5)]
     as_list = write(json.dumps(rows, indent=1), "a.json")
-    assert [row for _, row in open_rows(as_list)] == rows
-    assert [place.line for place, _ in open_rows(as_list)] == [2, 6, 10, 14, 18]
-    assert [row for _, row in open_rows(write(rows, "b.json"))] == rows
-    assert list(open_rows(write("[]", "c.json"))) == []
+    assert [row for _, row in read_rows(as_list)] == rows
+    assert [place.line for place, _ in read_rows(as_list)] == [2, 6, 10, 14, 18]
+    assert [row for _, row in read_rows(write(rows, "b.json"))] == rows
+    assert list(read_rows(write("[]", "c.json"))) == []
 
 
 @given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text()))))
@@ -91,13 +91,13 @@ def test_a_list_reads_as_json_reads_it(rows: list[dict[str, object]]) -> None:
 def test_a_list_that_is_no_json_is_named(text: str, message: str, write: Write) -> None:
     path = write(text, "a.json")
     with pytest.raises(InputError, match=re.escape(f"{path}{message}")):
-        list(open_rows(path))
+        list(read_rows(path))
 
 
 def test_a_list_that_is_no_text_is_named(write: Write) -> None:
     path = write(b'[{"a": "\xff"}]', "a.json")
     with pytest.raises(InputError, match=re.escape(f"{path}: not UTF-8 text: byte 0xff")):
-        list(open_rows(path))
+        list(read_rows(path))
 
 
 def test_a_stray_character_does_not_draw_in_the_rest_of_a_list() -> None:

@@ -7,13 +7,13 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.io.dedup import Keys, Numbering
+from metrist.io.dedup import DigestIndex, RecordKeys
 from metrist.records import Record
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), max_size=60))
 def test_numbers_are_given_in_order_of_arrival(digests: list[tuple[int, int]]) -> None:
-    numbering = Numbering()
+    numbering = DigestIndex()
     order: dict[tuple[int, int], int] = {}
     for digest in digests:
         assert (digest in numbering) == (digest in order)
@@ -22,7 +22,7 @@ def test_numbers_are_given_in_order_of_arrival(digests: list[tuple[int, int]]) -
 
 
 def test_numbers_stay_when_the_table_grows() -> None:
-    numbering = Numbering()
+    numbering = DigestIndex()
     # Steps of 2**16 put many digests into one slot, the hardest case for laying them out anew.
     digests = [(i << 16, i) for i in range(3000)] + [(-i, i) for i in range(1, 3001)]
     assert [numbering.number(*digest) for digest in digests] == list(range(6000))
@@ -30,7 +30,7 @@ def test_numbers_stay_when_the_table_grows() -> None:
 
 
 def test_a_key_takes_less_than_eighty_bytes() -> None:
-    keys, count = Keys(), 20_000
+    keys, count = RecordKeys(), 20_000
     keys.admit((Record(item="first", system="s", output="o"),), 0, 1)
     tracemalloc.start()
     for i in range(count):

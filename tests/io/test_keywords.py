@@ -21,7 +21,9 @@ ROWS = [{"item": "1", "system": "a", "output": "o"}]
     ],
 )
 def test_an_unknown_keyword_is_refused_with_those_that_there_are(call: Any, unknown: str) -> None:
-    with pytest.raises(TypeError, match=rf"\(\) has no parameter '{unknown}'; it takes .*max_cost.*, and to read the"):
+    with pytest.raises(
+        TypeError, match=rf"\(\) has no parameter '{unknown}'; it takes .*max_cost.*, and these for reading"
+    ):
         call(**{unknown: True})
 
 

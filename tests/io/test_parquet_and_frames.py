@@ -36,7 +36,7 @@ def test_parquet_is_read_in_batches(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=700)
     entries = list(read_records(path).entries())
     assert [entry.records[0].item for entry in entries] == [str(i) for i in range(3000)]
-    assert str(entries[-1].place) == f"{path}:3000"
+    assert str(entries[-1].location) == f"{path}:3000"
     assert [(r.aspect, r.value) for r in entries[0].ratings] == [("e", 1.0), ("f", 1.5)]
 
 

@@ -35,19 +35,19 @@ def test_rows_of_one_output_are_merged() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"output": "y"}, "other text in 'output'"),
-        ({"source": "t"}, "other text in 'source'"),
-        ({"source": None}, "other text in 'source'"),
-        ({"references": ["r", "q"]}, "other text in 'references'"),
-        ({"instruction": "i"}, "other text in 'instruction'"),
-        ({"task": "t"}, "other values in one of task, language"),
-        ({"doc": {"a": 1}}, "other values in one of task, language, 'doc'"),
+        ({"output": "y"}, "a different text in 'output'"),
+        ({"source": "t"}, "a different text in 'source'"),
+        ({"source": None}, "a different text in 'source'"),
+        ({"references": ["r", "q"]}, "a different text in 'references'"),
+        ({"instruction": "i"}, "a different text in 'instruction'"),
+        ({"task": "t"}, "different values in one of task, language"),
+        ({"doc": {"a": 1}}, "different values in one of task, language, 'doc'"),
     ],
 )
 def test_one_key_with_another_text_names_both_lines(change: dict[str, Any], field: str, write: Write) -> None:
     first = write([ROW, {**ROW, "item": "2"}], "a.jsonl")
     second = write([{**ROW, "item": "3"}, {**ROW, **change}], "b.jsonl")
-    message = f"{second}:2: item '1' of system 'a' already stands at {first}:1 with {field}; --item-key builds"
+    message = f"{second}:2: item '1' of system 'a' already occurs at {first}:1 with {field}; use --item-key"
     with pytest.raises(InputError, match=re.escape(message)):
         list(read_records([first, second]))
     reader = read_records([first, second], skip_bad=True)
@@ -71,7 +71,7 @@ def test_of_a_pair_in_conflict_nothing_is_kept() -> None:
     reader = read_records(rows, skip_bad=True)
     assert [(record.system, record.output) for record in reader] == [("a", "x"), ("b", "y"), ("c", "z")]
     assert reader.skipped.messages[0].startswith(
-        "row 2: item '1' of system 'a' already stands at row 1 with other text in 'output'"
+        "row 2: item '1' of system 'a' already occurs at row 1 with a different text in 'output'"
     )
 
 
@@ -103,34 +103,32 @@ def test_bad_rows_are_skipped_and_counted(write: Write) -> None:
 
 def test_rows_that_are_all_bad_are_an_error_even_when_skipping(write: Write) -> None:
     path = write("oops\noops\n")
-    with pytest.raises(
-        InputError, match=re.escape(f"{path}: all 2 rows are bad; the first that was skipped: {path}:1:")
-    ):
+    with pytest.raises(InputError, match=re.escape(f"{path}: all 2 rows are bad; the first error: {path}:1:")):
         list(read_records(path, skip_bad=True))
 
 
 def test_a_source_without_rows_is_an_error(write: Write) -> None:
     full, empty = write([ROW]), write("\n\n", "empty.jsonl")
-    with pytest.raises(InputError, match=re.escape(f"{empty}: has no rows")):
+    with pytest.raises(InputError, match=re.escape(f"{empty}: no rows")):
         list(read_records([full, empty]))
-    with pytest.raises(InputError, match="the input: has no rows"):
+    with pytest.raises(InputError, match="the input: no rows"):
         list(read_records([]))
 
 
 def test_rows_without_any_output_cannot_be_scored(write: Write) -> None:
     path = write([{"item": 1, "ratings": {"a": 1}}])
     assert len(list(read_records(path).entries())) == 1
-    with pytest.raises(InputError, match=re.escape(f"{path}: none of the rows has an output")):
+    with pytest.raises(InputError, match=re.escape(f"{path}: no row has an output")):
         list(read_records(path))
 
 
 def test_a_missing_file_is_met_with_the_nearest_names(write: Write, tmp_path: Path) -> None:
     write([ROW], "outputs.jsonl")
-    with pytest.raises(InputError, match=r"output\.jsonl: there is no such file; did you mean 'outputs\.jsonl'"):
+    with pytest.raises(InputError, match=r"output\.jsonl: no such file; did you mean 'outputs\.jsonl'"):
         read_records(tmp_path / "output.jsonl")
-    with pytest.raises(InputError, match=r"a\.jsonl: there is no such file; its folder .*no' does not exist either"):
+    with pytest.raises(InputError, match=r"a\.jsonl: no such file; its folder .*no' does not exist either"):
         read_records(tmp_path / "no" / "a.jsonl")
-    with pytest.raises(InputError, match=re.escape(f"{tmp_path}: is a folder; name the files in it")):
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path}: is a folder")):
         read_records(tmp_path)
     with pytest.raises(InputError, match="cannot be read: embedded null byte"):
         read_records("a\0b")
@@ -146,10 +144,10 @@ def test_standard_input_is_read_once_in_any_format(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         reader = read_records("-")
         assert list(reader) == [Record(item="1", system="unnamed", output="x")]
-        with pytest.raises(InputError, match="the rows of standard input were read already and can be read only once"):
+        with pytest.raises(InputError, match="the rows of standard input can be read only once"):
             list(reader)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"oops\x00")))
-    with pytest.raises(InputError, match="standard input: has no rows"):
+    with pytest.raises(InputError, match="standard input: no rows"):
         list(read_records("-"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"PAR1\x15\x04")))
     with pytest.raises(InputError, match=r"standard input: Parquet is read from files named \.parquet only"):
@@ -165,7 +163,7 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     reader = read_records(pipe)
     assert len(list(reader)) == 1
     writer.join()
-    with pytest.raises(InputError, match="were read already and can be read only once"):
+    with pytest.raises(InputError, match="can be read only once"):
         list(reader)
 
 
@@ -177,7 +175,7 @@ def test_rows_in_memory_can_be_dicts_and_records() -> None:
     assert [entry.new for entry in reader.entries()][1] == (record,)
     once = read_records(iter(rows))
     assert len(list(once)) == 2
-    with pytest.raises(InputError, match="the rows were read already and can be read only once; give a list or a file"):
+    with pytest.raises(InputError, match="the rows can be read only once"):
         list(once)
 
 
@@ -251,6 +249,6 @@ def test_files_that_number_different_inputs_alike_are_remarked_on(tmp_path: Path
         (tmp_path / f"{name}.jsonl").write_text(f'{{"item": "1", "output": "dog", "source": "{source}"}}\n')
     reader = read_records([tmp_path / "de.jsonl", tmp_path / "ru.jsonl"])
     assert len(list(reader)) == 2
-    assert reader.remarks[0].startswith("1 records have another source than an earlier record of the same item")
+    assert reader.remarks[0].startswith("1 records have a different source than an earlier record of the same item")
     (tmp_path / "ru.jsonl").write_text('{"item": "1", "output": "hound", "source": "Hund"}\n')
     assert (len(list(reader)), reader.remarks) == (2, [])

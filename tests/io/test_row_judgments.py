@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from metrist.errors import InputError
-from metrist.io import Entry, FoundError, StoredChoice, StoredScore, read_records
+from metrist.io import ParsedRow, StoredChoice, StoredError, StoredScore, read_records
 from metrist.ratings import Error, Preference, Rating
 
 
-def only(**fields: Any) -> Entry:
+def only(**fields: Any) -> ParsedRow:
     (entry,) = read_records(
         [{"item": 1, "system": "s", "output": "the cat", "source": "die Katze", **fields}]
     ).entries()
@@ -93,7 +93,7 @@ def test_errors_in_full_and_in_part() -> None:
     }
     entry = only(errors=[full, {"start": None, "end": None, "side": "source"}])
     assert entry.errors == (
-        FoundError(
+        StoredError(
             item="1",
             system="s",
             error=Error(
@@ -109,7 +109,7 @@ def test_errors_in_full_and_in_part() -> None:
                 rater="r1",
             ),
         ),
-        FoundError(item="1", system="s", error=Error(aspect="unspecified", severity=None, side="source")),
+        StoredError(item="1", system="s", error=Error(aspect="unspecified", severity=None, side="source")),
     )
 
 
@@ -124,7 +124,7 @@ def test_a_row_without_a_text_still_has_ratings_and_scores() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"ratings": [1]}, "'ratings' must be an object of names and values, got [1]"),
+        ({"ratings": [1]}, "'ratings' must be an object, got [1]"),
         ({"ratings": {"a": "good"}}, "the rating 'a' must be a finite number, got 'good'"),
         ({"ratings": {"a": [float("nan")]}}, "the rating 'a' must be a finite number, got NaN"),
         ({"ratings": {"a": float("-inf")}}, "the rating 'a' must be a finite number, got -Infinity"),
@@ -133,12 +133,12 @@ def test_a_row_without_a_text_still_has_ratings_and_scores() -> None:
         ({"ratings": {"a": [[1]]}}, "the rating 'a' must be a finite number, got [1]"),
         ({"ratings": {"a": [1, 2]}, "raters": ["r"]}, "the rating 'a' must have a value for each of 1 raters, got 2"),
         ({"ratings": {"a": 1}, "raters": "r"}, "'raters' must be a list of names, got 'r'"),
-        ({"raters": [[]]}, "'raters' must be a text that is not empty, or a number, got []"),
-        ({"scores": 3}, "'scores' must be an object of names and values, got 3"),
-        ({"scores": {1: 3}}, "'scores' must have texts for names, got 1"),
+        ({"raters": [[]]}, "'raters' must be a non-empty text or a number, got []"),
+        ({"scores": 3}, "'scores' must be an object, got 3"),
+        ({"scores": {1: 3}}, "'scores' must have text keys, got 1"),
         ({"scores": {"bleu": "high"}}, "the score 'bleu' must be a finite number, got 'high'"),
         ({"errors": {"start": 1}}, "'errors' must be a list of objects, got {'start': 1}"),
-        ({"errors": ["bad"]}, "'errors 1' must be an object of names and values, got 'bad'"),
+        ({"errors": ["bad"]}, "'errors 1' must be an object, got 'bad'"),
         ({"errors": [{"start": 5, "end": 3}]}, "'start' and 'end' of error 1 must be offsets or null, got 5 and 3"),
         ({"errors": [{"start": 5}]}, "'start' and 'end' of error 1 must be offsets or null, got 5 and null"),
         ({"errors": [{}, {"start": 5, "end": 8}]}, "'end' of error 2 must lie within a text of 7 characters, got 8"),
@@ -158,7 +158,7 @@ def test_a_judgment_that_is_none_is_named(fields: dict[str, Any], message: str) 
     [
         ({"ratings": {"better": 3}}, "the rating 'better' must be 1 (first), 2 (second) or 0 (tie), got 3"),
         ({"ratings": {"better": True}}, "the rating 'better' must be 1 (first), 2 (second) or 0 (tie), got true"),
-        ({"errors": [{}]}, "'errors' must stand in a row of one output, got a row of two"),
+        ({"errors": [{}]}, "'errors' is only allowed in a row of one output"),
     ],
 )
 def test_a_pair_that_is_judged_wrongly_is_named(fields: dict[str, Any], message: str) -> None:

@@ -89,9 +89,9 @@ def test_without_items_the_position_of_the_row_is_the_item(write: Write) -> None
     [
         (
             [{"item": 1, "output": "a"}, {"output": "b"}],
-            "has no 'item', but earlier rows have one; it must stand in all",
+            "no 'item', but earlier rows have one",
         ),
-        ([{"output": "a"}, {"item": 2, "output": "b"}], "'item' must stand in all rows or in none, got 2 after rows"),
+        ([{"output": "a"}, {"item": 2, "output": "b"}], "'item' must be in all rows or in none, got 2 after rows"),
     ],
 )
 def test_items_stand_in_all_rows_or_in_none(rows: list[dict[str, Any]], message: str, write: Write) -> None:
@@ -103,7 +103,7 @@ def test_items_stand_in_all_rows_or_in_none(rows: list[dict[str, Any]], message:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"references": "the cat"}, "'references' must be a list of strings, got 'the cat'; a single one goes into"),
+        ({"references": "the cat"}, "'references' must be a list of strings, got 'the cat'; use 'reference'"),
         ({"references": ["a", None]}, "'references' must be a list of strings, got null at position 2"),
         ({"references": {"a": 1}}, "'references' must be a list of strings, got {'a': 1}"),
         ({"references": "x" * 100}, f"'references' must be a list of strings, got '{'x' * 60}'…"),
@@ -112,18 +112,18 @@ def test_items_stand_in_all_rows_or_in_none(rows: list[dict[str, Any]], message:
         ({"output": ["o"]}, "'output' must be a text, got ['o']"),
         ({"source": ["s"]}, "'source' must be a text, got ['s']"),
         ({"task": {}}, "'task' must be a text, got {}"),
-        ({"item": ""}, "'item' must be a text that is not empty, or a number, got ''"),
-        ({"item": True}, "'item' must be a text that is not empty, or a number, got true"),
-        ({"item": [1]}, "'item' must be a text that is not empty, or a number, got [1]"),
+        ({"item": ""}, "'item' must be a non-empty text or a number, got ''"),
+        ({"item": True}, "'item' must be a non-empty text or a number, got true"),
+        ({"item": [1]}, "'item' must be a non-empty text or a number, got [1]"),
         ({"item": 10**5000}, "'item' must be a text, got an integer of 16610 bits"),
-        ({"system": ""}, "'system' must be a text that is not empty, or a number, got ''"),
-        ({"system": float("inf")}, "'system' must be a text that is not empty, or a number, got Infinity"),
+        ({"system": ""}, "'system' must be a non-empty text or a number, got ''"),
+        ({"system": float("inf")}, "'system' must be a non-empty text or a number, got Infinity"),
         ({"outputs": ["a", "b"]}, "'systems' and 'outputs' must be lists of two, got null and 2 outputs"),
         ({"outputs": ["a"], "systems": ["x"]}, "'systems' and 'outputs' must be lists of two, got ['x'] and 1 output"),
         ({"outputs": "ab", "systems": ["x", "y"]}, "'outputs' must be a list of strings, got 'ab'"),
         ({"outputs": ["a", "b"], "systems": ["x", "x"]}, "'systems' must name two systems, got 'x' twice"),
-        ({"outputs": ["a", "b"], "systems": ["x", None]}, "'systems' must be a text that is not empty, or a number"),
-        ({1: 2}, "must have texts for the names of its fields, got 1"),
+        ({"outputs": ["a", "b"], "systems": ["x", None]}, "'systems' must be a non-empty text or a number"),
+        ({1: 2}, "must have text keys, got 1"),
     ],
 )
 def test_a_field_of_the_wrong_type_is_named(change: dict[Any, Any], message: str) -> None:
@@ -135,7 +135,7 @@ def test_a_field_of_the_wrong_type_is_named(change: dict[Any, Any], message: str
 @pytest.mark.parametrize("column", ["prediction", "hypothesis", "candidate", "Response", "mt", "outputt"])
 def test_a_missing_output_names_the_column_that_has_it(column: str, write: Write) -> None:
     path = write([{"item": 1, column: "o", "ratings": {"x": 1}}])
-    message = f"{path}:1: has no 'output'; it has '{column}': --field output={column} takes that"
+    message = f"{path}:1: no 'output', but '{column}': use --field output={column}"
     with pytest.raises(InputError, match=re.escape(message)):
         list(read_records(path))
     assert [record.output for record in read_records(path, fields={"output": column})] == ["o"]
@@ -144,10 +144,10 @@ def test_a_missing_output_names_the_column_that_has_it(column: str, write: Write
 def test_a_missing_output_lists_what_there_is() -> None:
     row = {"item": 1, "pair": 1, "good": [], "bad": []}
     with pytest.raises(
-        InputError, match=r"row 1: has no 'output'; its fields are 'pair', 'good', 'bad' \(metrist convert"
+        InputError, match=r"row 1: no 'output'; the fields are 'pair', 'good', 'bad' \(`metrist convert"
     ):
         list(read_records([row]))
-    with pytest.raises(InputError, match="row 1: has no 'prediction', which was to be its 'output'"):
+    with pytest.raises(InputError, match="row 1: no 'prediction', the column mapped to 'output'"):
         list(read_records([row], fields={"output": "prediction"}))
 
 
@@ -173,7 +173,7 @@ def test_an_item_key_is_built_from_fields_and_cannot_collide() -> None:
 
 
 def test_an_item_key_that_cannot_be_built_is_named() -> None:
-    with pytest.raises(InputError, match=r"row 1: has no 'seg', which is part of the item key doc\+seg"):
+    with pytest.raises(InputError, match=r"row 1: no 'seg', which is part of the item key doc\+seg"):
         list(read_records([{"doc": 1, "output": "x"}], item_key=("doc", "seg")))
     with pytest.raises(InputError, match="item_key must be a list of fields, got the text 'doc'"):
         read_records([], item_key="doc")
@@ -196,6 +196,6 @@ def test_a_record_that_is_none_is_named(change: dict[str, Any], message: str) ->
 def test_an_output_that_is_null_is_told_as_such() -> None:
     for row in ({"output": None, "text": "t"}, {"output": None, "source": "s"}):
         with pytest.raises(
-            InputError, match=r"row 1: 'output' is null: wanted a text, \"\" for an empty one \(--skip-bad"
+            InputError, match=r"row 1: 'output' is null: expected a text, \"\" for an empty one \(--skip-bad"
         ):
             list(read_records([row]))

@@ -32,7 +32,7 @@ def test_rows_of_another_shape_are_named(data_folder: Path) -> None:
     path = data_folder / "heap-pairs.jsonl.xz"
     if not path.exists():
         pytest.skip(f"{path.name} is not there")
-    with pytest.raises(InputError, match=r"heap-pairs\.jsonl\.xz:1: has no 'output'; its fields are 'task', 'pair'"):
+    with pytest.raises(InputError, match=r"heap-pairs\.jsonl\.xz:1: no 'output'; the fields are 'task', 'pair'"):
         list(read_records(path))
 
 

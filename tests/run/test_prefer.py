@@ -296,7 +296,7 @@ def test_rows_of_two_without_outputs_find_their_texts_in_other_rows():
 
 def test_a_file_of_choices_alone_holds_nothing_to_compare(tmp_path):
     metrist.prefer(PAIRS, Longer(), out=tmp_path / "p.jsonl")
-    with pytest.raises(RunError, match=r"p\.jsonl: none of the rows has an output"):
+    with pytest.raises(RunError, match=r"p\.jsonl: no row has an output"):
         pair_up(read_records(tmp_path / "p.jsonl"))
 
 

@@ -52,10 +52,10 @@ def heap(
     from metrist.data import originals
     from metrist.data.pairs import check_name, write_good_bad
     from metrist.data.splits import positional
-    from metrist.io.writer import check_apart
+    from metrist.io.writer import check_distinct
 
     check_name(out)
-    check_apart(out, files, "the data set is")
+    check_distinct(out, files, "the data set is")
     pairs = originals.read(data_set, *files, wording=wording)
     if split is SplitRule.positional:
         pairs = positional(pairs)
@@ -207,7 +207,7 @@ def pairs(
     from metrist.data.judgments import read_judgments
     from metrist.data.pairs import check_name, write_good_bad
     from metrist.data.rules import Rules
-    from metrist.io.writer import check_apart
+    from metrist.io.writer import check_distinct
 
     check_name(out)
     rules = Rules(
@@ -220,7 +220,7 @@ def pairs(
         seed=seed,
     )
     splitting = _splitting(split, split_by, near, inside)
-    check_apart(out, inputs, "what people said is")
+    check_distinct(out, inputs, "what people said is")
     judged = read_judgments(
         inputs,
         item_key=item_key(key),
@@ -262,11 +262,11 @@ def split(
     from metrist.cli.output import counted, remark, show
     from metrist.data.pairs import check_name, read_good_bad, write_good_bad
     from metrist.data.splits import Split, positional, split_pairs
-    from metrist.io.writer import check_apart
+    from metrist.io.writer import check_distinct
 
     check_name(out)
     wanted = _shares(shares)
-    check_apart(out, [source], "the pairs are")
+    check_distinct(out, [source], "the pairs are")
     given = read_good_bad(source)
     if split_by is SplitByName.position:
         found = Split(pairs=positional(given, wanted), left_out=[])

@@ -57,12 +57,12 @@ def export(
     """Write answers to a file that others can import or replay: JSONL, one answer a line. It holds no keys."""
     from metrist.cli.output import counted, say
     from metrist.io.compression import uncompressed_name
-    from metrist.io.writer import check_place
+    from metrist.io.writer import check_writable
     from metrist.llm.replay import write_answers
 
     if not uncompressed_name(out).lower().endswith(".jsonl"):
         raise ModelError(f"cannot write answers to {out}: wanted a name that ends in .jsonl (.gz, .xz, .zst)")
-    check_place(out)
+    check_writable(out)
     cache = _cache(folder)
     held = cache.contents().answers
     if not (held if llm is None else held.get(llm)):

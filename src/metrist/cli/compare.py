@@ -86,7 +86,7 @@ def check(
     """Exit with 1 when a floor is missed or a system got significantly worse; made for CI."""
     from metrist.cli.output import show
     from metrist.evaluate.check import check as check_run
-    from metrist.io.writer import whole
+    from metrist.io.writer import atomic_write
 
     report = check_run(
         run,
@@ -101,7 +101,7 @@ def check(
     )
     show(report.table(), form)
     if junit is not None:
-        with whole(junit) as file:
+        with atomic_write(junit) as file:
             file.write(report.junit())
     if not report.passed:
         raise typer.Exit(1)
@@ -152,9 +152,9 @@ def calibrate(
 
 
 def _write(path: Path, text: str, suffix: str) -> None:
-    from metrist.io.writer import whole
+    from metrist.io.writer import atomic_write
 
     if suffix not in path.suffixes:
         raise RunError(f"cannot write {path}: wanted a name that ends in {suffix}")
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(text)

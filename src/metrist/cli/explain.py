@@ -60,13 +60,13 @@ def explain(
     from metrist.evaluate.explain import estimate_explanations
     from metrist.evaluate.explain import explain as study
     from metrist.io.compression import uncompressed_name
-    from metrist.io.writer import check_apart, check_place, whole
+    from metrist.io.writer import atomic_write, check_distinct, check_writable
 
     if out is not None:
         if not uncompressed_name(out).endswith(".jsonl"):
             raise RunError(f"cannot write {out}: wanted a name that ends in .jsonl")
-        check_place(out)
-        check_apart(out, filter(None, (source, texts)), "what is explained is")
+        check_writable(out)
+        check_distinct(out, filter(None, (source, texts)), "what is explained is")
     reading: dict[str, Any] = {"item_key": keys(item_key), "fields": named_values(fields or [], "--field")}
     reading["skip_bad"] = skip_bad
     if dry_run:
@@ -78,7 +78,7 @@ def explain(
         found = study(source, metric, llm=llm, item=item, system=system, limit=limit, texts=texts, **limits, **reading)
     _show(found)
     if out is not None:
-        with whole(out) as file:
+        with atomic_write(out) as file:
             file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found.rows())
         remark(f"wrote {counted(len(found.outputs), 'output')} to {out}")
     if found.outputs and all(output.failure for output in found.outputs):
@@ -114,7 +114,7 @@ def aspects(
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
     from metrist.evaluate.aspects import draft_aspects, estimate_aspects, shipped
-    from metrist.io.writer import check_place, whole
+    from metrist.io.writer import atomic_write, check_writable
     from metrist.run.surroundings import surroundings
 
     if out is not None and out.suffix != ".toml":
@@ -122,7 +122,7 @@ def aspects(
     if out is not None and out.exists() and not overwrite:
         raise RunError(f"cannot write {out}: it is there already, perhaps edited by a person; --overwrite replaces it")
     if out is not None:
-        check_place(out)
+        check_writable(out)
     if dry_run:
         show(estimate_table(estimate_aspects(task, llm)), Format.text)
         return
@@ -133,7 +133,7 @@ def aspects(
     if out is None:
         say(draft.toml().rstrip("\n"))
         return
-    with whole(out) as file:
+    with atomic_write(out) as file:
         file.write(draft.toml())
     remark(f"wrote {len(draft.table.aspects)} aspects to {out}: read and change them before they are used")
 
@@ -155,12 +155,12 @@ def heat(
 ) -> None:
     """Colour each token by how little the model expected it; wants a run of `metrist score --tokens`."""
     from metrist.cli.output import remark, say
-    from metrist.io.writer import whole
+    from metrist.io.writer import atomic_write
     from metrist.run import load
 
     found = load(run).heat(metric, item=item, system=system, limit=limit)
     if out is not None:
-        with whole(out) as file:
+        with atomic_write(out) as file:
             file.write(found.page())
         metrics = len({output.metric for output in found.outputs})
         of = f" of {metrics} metrics" if metrics > 1 else ""

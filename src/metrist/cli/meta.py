@@ -260,7 +260,7 @@ def prompts(
     from metrist.cli.progress import progress_bar
     from metrist.errors import SpecError
     from metrist.evaluate.prompts import search_prompts
-    from metrist.io.writer import whole
+    from metrist.io.writer import atomic_write
 
     if phrases and prompt_set:
         raise SpecError("give either --prompt-set or --prompt, not both")
@@ -282,7 +282,7 @@ def prompts(
             skip_bad=skip_bad,
         )
     if json_out is not None:
-        with whole(json_out) as file:
+        with atomic_write(json_out) as file:
             file.write(study.to_json() + "\n")
     if form is Format.json:
         say(study.to_json())
@@ -311,7 +311,7 @@ def reproduce(
 ) -> None:
     """Compute tables of papers again, the paper's number beside ours, from data with human judgments."""
     from metrist.cli.output import remark, say
-    from metrist.io.writer import whole
+    from metrist.io.writer import atomic_write
     from metrist.studies.reproduce.page import as_markdown
     from metrist.studies.reproduce.page import reproduce as sections_of
 
@@ -323,5 +323,5 @@ def reproduce(
     if out is None:
         say(text.rstrip("\n"))
     else:
-        with whole(out) as file:
+        with atomic_write(out) as file:
             file.write(text)

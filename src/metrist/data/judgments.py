@@ -12,9 +12,9 @@ from metrist.errors import InputError, did_you_mean
 from metrist.io.fields import as_name, as_texts, check_fields
 from metrist.io.json_rows import unreadable
 from metrist.io.reader import Reader
-from metrist.io.row_model import Entry, Fault, shown
-from metrist.io.rows import RowSource, file_source
-from metrist.io.table_rows import Cells, from_cells
+from metrist.io.row_model import ParsedRow, RowError, format_value
+from metrist.io.rows import RowSource, open_source
+from metrist.io.table_rows import Cells, parse_cells
 from metrist.ratings import Preference
 from metrist.records import Record
 
@@ -27,7 +27,7 @@ def with_choices(path: str | os.PathLike[str]) -> RowSource:
 
     `chosen` is a position that counts from 1, a system's name, or a list with one of these for each rater.
     """
-    source = file_source(path)
+    source = open_source(path)
 
     def read() -> Iterator[tuple[int, Any]]:
         for line, row in source.read():
@@ -42,19 +42,19 @@ def _rows(row: Any) -> list[Any]:
         return [row]
     try:
         return _one_each(_from_table(row) if type(row) is Cells else dict(row))
-    except Fault as fault:
+    except RowError as fault:
         return [fault]
 
 
 def _from_table(cells: Cells) -> dict[str, Any]:
     """A table's row as JSON would have it: a position or a list of choices is written out in its cell."""
-    row = from_cells(cells)
+    row = parse_cells(cells)
     chosen = row.get(CHOSEN)
     if isinstance(chosen, str) and (chosen.isdecimal() or chosen.lstrip().startswith("[")):
         try:
             row[CHOSEN] = json.loads(chosen)
         except ValueError as error:
-            raise Fault(f"{CHOSEN!r} must hold JSON: {unreadable(error)}") from None
+            raise RowError(f"{CHOSEN!r} must hold JSON: {unreadable(error)}") from None
     return row
 
 
@@ -69,10 +69,10 @@ def _one_each(row: dict[str, Any]) -> list[dict[str, Any]]:
         row["raters"] = [rater for rater, one in zip(raters, said, strict=True) if one is not None]
     votes = [_position(one, systems) for one in said if one is not None]
     if not votes:
-        raise Fault(f"{CHOSEN!r} is an empty list: it must name the chosen output for each rater")
+        raise RowError(f"{CHOSEN!r} is an empty list: it must name the chosen output for each rater")
     rated = row.pop("ratings", None)
     if rated:
-        raise Fault(f"'ratings' cannot stand beside {CHOSEN!r} in a row of several outputs")
+        raise RowError(f"'ratings' cannot stand beside {CHOSEN!r} in a row of several outputs")
     return [
         {**row, "system": system, "output": output, "ratings": {CHOSEN: [int(vote == at) for vote in votes]}}
         for at, (system, output) in enumerate(zip(systems, outputs, strict=True))
@@ -83,21 +83,23 @@ def _systems(named: Any, count: int) -> list[str]:
     if named is None:
         return [str(number) for number in range(1, count + 1)]
     if not isinstance(named, list) or len(named) != count:
-        raise Fault(f"'systems' must be a list of {count} names, one for each output, got {shown(named)}")
+        raise RowError(f"'systems' must be a list of {count} names, one for each output, got {format_value(named)}")
     systems = [as_name("systems", name) for name in named]
     if len(set(systems)) != count:
-        raise Fault(f"'systems' must name each system once, got {shown(named)}")
+        raise RowError(f"'systems' must name each system once, got {format_value(named)}")
     return systems
 
 
 def _position(chosen: Any, systems: list[str]) -> int:
     if isinstance(chosen, str):
         if chosen not in systems:
-            raise Fault(f"{CHOSEN!r} names no system of the row: {shown(chosen)}{did_you_mean(chosen, systems)}")
+            raise RowError(
+                f"{CHOSEN!r} names no system of the row: {format_value(chosen)}{did_you_mean(chosen, systems)}"
+            )
         return systems.index(chosen)
     if type(chosen) is not int or not 1 <= chosen <= len(systems):
         wanted = f"a system's name or a position from 1 to {len(systems)}"
-        raise Fault(f"{CHOSEN!r} must be {wanted}, got {shown(chosen)}")
+        raise RowError(f"{CHOSEN!r} must be {wanted}, got {format_value(chosen)}")
     return chosen - 1
 
 
@@ -136,7 +138,7 @@ class Judgments:
                 f"nobody judged the aspect {aspect!r}; judged are {known}{did_you_mean(aspect, self.aspects)}"
             )
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ParsedRow) -> None:
         """Take in what one row says."""
         self.records.update({(record.item, record.system): record for record in entry.new})
         for rating in entry.ratings:

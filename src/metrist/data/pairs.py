@@ -12,10 +12,10 @@ from typing import Any
 from metrist.errors import InputError, SpecError
 from metrist.io.compression import uncompressed_name
 from metrist.io.fields import as_name, as_number, as_optional_text
-from metrist.io.row_model import Fault, shown
-from metrist.io.rows import file_source
+from metrist.io.row_model import RowError, format_value
+from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells
-from metrist.io.writer import whole
+from metrist.io.writer import atomic_write
 from metrist.records import Record
 
 #: (label, text) of each field, the answer last and its context before it.
@@ -94,13 +94,13 @@ SPLITS = ("train", "dev", "test")
 
 def read_good_bad(path: str | os.PathLike[str]) -> list[GoodBad]:
     """All pairs of a file, plain or compressed; the first bad line is an error."""
-    source = file_source(path)
+    source = open_source(path)
     pairs = []
     for line, row in source.read():
         try:
             pairs.append(_pair(row))
-        except Fault as fault:
-            raise InputError(f"{source.place(line)}: {fault}") from None
+        except RowError as fault:
+            raise InputError(f"{source.location(line)}: {fault}") from None
     if not pairs:
         raise InputError(f"{source.name}: has no pairs; wanted lines with 'task', 'good' and 'bad'")
     return pairs
@@ -109,7 +109,7 @@ def read_good_bad(path: str | os.PathLike[str]) -> list[GoodBad]:
 def write_good_bad(path: str | os.PathLike[str], pairs: Iterable[GoodBad]) -> None:
     """Write the pairs, numbered within each criterion; compressed where the file's name says so."""
     numbers: Counter[str] = Counter()
-    with whole(path) as file:
+    with atomic_write(path) as file:
         for pair in pairs:
             row = {"task": pair.criterion, "pair": numbers[pair.criterion], **_row(pair)}
             numbers[pair.criterion] += 1
@@ -133,13 +133,13 @@ def _short(rating: float | None) -> float | None:
 
 
 def _pair(row: Any) -> GoodBad:
-    if isinstance(row, Fault):
+    if isinstance(row, RowError):
         raise row
     if not isinstance(row, dict) or type(row) is Cells:
-        raise Fault("pairs are read from JSONL files only: a table's cell cannot hold labelled fields")
+        raise RowError("pairs are read from JSONL files only: a table's cell cannot hold labelled fields")
     missing = next((name for name in ("task", "good", "bad") if row.get(name) is None), None)
     if missing:
-        raise Fault(f"{missing!r} is missing: a pair wants 'task', 'good' and 'bad'")
+        raise RowError(f"{missing!r} is missing: a pair wants 'task', 'good' and 'bad'")
     return GoodBad(
         criterion=as_name("task", row["task"]),
         good=_fields("good", row["good"]),
@@ -157,16 +157,16 @@ def _pair(row: Any) -> GoodBad:
 def _fields(name: str, value: Any) -> Fields:
     wanted = f"{name!r} must be a list of [label, text] with the answer last"
     if not isinstance(value, list) or not value:
-        raise Fault(f"{wanted}, got {shown(value)}")
+        raise RowError(f"{wanted}, got {format_value(value)}")
     for entry in value:
         if not (isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
-            raise Fault(f"{wanted}, got the field {shown(entry)}")
+            raise RowError(f"{wanted}, got the field {format_value(entry)}")
     return tuple((label, text) for label, text in value)
 
 
 def _split(value: Any) -> str | None:
     if value is not None and value not in SPLITS:
-        raise Fault(f"'split' must be train, dev or test, got {shown(value)}")
+        raise RowError(f"'split' must be train, dev or test, got {format_value(value)}")
     return value if value is None else str(value)
 
 
@@ -175,7 +175,9 @@ def _certainty(value: Any) -> float:
         return 1.0
     number = as_number("'certainty'", value)
     if not 0.5 <= number <= 1:
-        raise Fault(f"'certainty' must lie between 0.5 and 1, got {shown(value)}; below that, swap 'good' and 'bad'")
+        raise RowError(
+            f"'certainty' must lie between 0.5 and 1, got {format_value(value)}; below that, swap 'good' and 'bad'"
+        )
     return number
 
 
@@ -187,7 +189,7 @@ def _systems(value: Any) -> tuple[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != 2:
-        raise Fault(f"'systems' must be a list of two names, got {shown(value)}")
+        raise RowError(f"'systems' must be a list of two names, got {format_value(value)}")
     return as_name("systems", value[0]), as_name("systems", value[1])
 
 

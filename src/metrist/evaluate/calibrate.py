@@ -12,7 +12,7 @@ import numpy as np
 
 from metrist.errors import RunError
 from metrist.evaluate.selection import decimals_of, find_metric, opened
-from metrist.io import open_rows, read_records
+from metrist.io import read_records, read_rows
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import (
     Calibration,
@@ -174,7 +174,7 @@ def _is_run(source: Source) -> bool:
         return False
     if Path(source).is_dir() or not Path(source).exists():
         return True  # What is not there is missed by the loader, in its own words.
-    _, first = next(iter(open_rows(source)), (None, {}))
+    _, first = next(iter(read_rows(source)), (None, {}))
     return isinstance(first, dict) and {"metric", "signature", "stats"} <= first.keys()
 
 

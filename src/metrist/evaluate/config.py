@@ -15,7 +15,7 @@ from metrist.evaluate.check import Report, check
 from metrist.evaluate.compare import Comparison, compare
 from metrist.evaluate.selection import find_metric, opened
 from metrist.io.reader import read_records
-from metrist.io.writer import whole
+from metrist.io.writer import atomic_write
 from metrist.llm.rate_limit import max_cost
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
@@ -263,7 +263,7 @@ def _checked(results: Results, settings: Mapping[str, Any], before: Results | No
     options = {named.get(key, key): value for key, value in settings.items() if key not in ("against", "junit")}
     report = check(results, against=before, **options)
     if "junit" in settings:
-        with whole(settings["junit"]) as file:
+        with atomic_write(settings["junit"]) as file:
             file.write(report.junit())
     return report
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from metrist.errors import MetristError, RunError, SpecError, did_you_mean
 from metrist.evaluate.selection import find_metric
-from metrist.io import Reader, open_rows, read_records
+from metrist.io import Reader, read_records, read_rows
 from metrist.io.reader import check_keywords
 from metrist.llm import base as llms
 from metrist.llm.budget import Estimate
@@ -102,7 +102,7 @@ def _is_run(source: Any) -> bool:
     if place.suffix != ".jsonl" or not place.is_file():
         return False
     try:
-        _, first = next(iter(open_rows(place)))
+        _, first = next(iter(read_rows(place)))
     except (StopIteration, MetristError):
         return False
     return isinstance(first, Mapping) and all(name in first for name in COLUMNS)

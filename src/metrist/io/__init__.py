@@ -1,20 +1,20 @@
-"""Files: records and judgments read from any common format, results written whole."""
+"""Read records and judgments from any common file format, and write files atomically."""
 
 from metrist.io.reader import Reader, Skipped, read_records
-from metrist.io.row_model import Entry, FoundError, Place, StoredChoice, StoredScore
-from metrist.io.rows import open_rows
-from metrist.io.writer import whole, whole_bytes
+from metrist.io.row_model import Location, ParsedRow, StoredChoice, StoredError, StoredScore
+from metrist.io.rows import read_rows
+from metrist.io.writer import atomic_write, atomic_write_bytes
 
 __all__ = [
-    "Entry",
-    "FoundError",
-    "Place",
+    "Location",
+    "ParsedRow",
     "Reader",
     "Skipped",
     "StoredChoice",
+    "StoredError",
     "StoredScore",
-    "open_rows",
+    "atomic_write",
+    "atomic_write_bytes",
     "read_records",
-    "whole",
-    "whole_bytes",
+    "read_rows",
 ]

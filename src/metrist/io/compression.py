@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import IO, Any
 
 from metrist.errors import InputError
-from metrist.io.row_model import Fault
+from metrist.io.row_model import RowError
 
 STANDARD_INPUT = "-"
 _CHUNK = 1 << 18
@@ -22,7 +22,7 @@ _KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
 _MAGIC_LENGTH = max(map(len, _MAGIC))
 
 
-def compression_of(path: str | os.PathLike[str]) -> str:
+def detect_compression(path: str | os.PathLike[str]) -> str:
     """The suffix that tells how a file is compressed: `.gz`, `.xz`, `.zst`, or nothing for a plain one."""
     suffix = PurePath(path).suffix.lower()
     return suffix if suffix in _KINDS else ""
@@ -31,7 +31,7 @@ def compression_of(path: str | os.PathLike[str]) -> str:
 def uncompressed_name(path: str | os.PathLike[str]) -> str:
     """The file's name without the suffix of its compression: `data.jsonl` for `folder/data.jsonl.xz`."""
     name = PurePath(path).name
-    return name[: len(name) - len(compression_of(path))]
+    return name[: len(name) - len(detect_compression(path))]
 
 
 def display_name(path: str | os.PathLike[str]) -> str:
@@ -56,7 +56,7 @@ def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.B
         suffix = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
         raw: IO[bytes] = io.BufferedReader(_Resumed(head, sys.stdin.buffer))
     else:
-        suffix = compression_of(path)
+        suffix = detect_compression(path)
         try:
             raw = io.BufferedReader(_Metered(path, meter or Meter()), _CHUNK)
         except OSError as error:
@@ -202,7 +202,7 @@ def decoded(line: bytes) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Fault(_not_text(line, error)) from None
+        raise RowError(_not_text(line, error)) from None
 
 
 def _not_text(line: bytes, error: UnicodeDecodeError) -> str:

@@ -1,8 +1,8 @@
-"""Which (item, system) were seen, and whether they come back with other texts, in about 60 bytes each.
+"""Detect repeated (item, system) keys, and keys that come back with different texts, in about 60 bytes per key.
 
-Texts are remembered by digest only. Digests are Python's own string hashes: keyed, good within one process, which is
-as long as they are kept, and many times faster than a cryptographic one. A key's digest has 128 bits; a text's has 32,
-so that of four billion changed texts under an old key one passes unseen.
+Only digests of texts are stored. They are Python's string hashes: keyed, valid within one process, and many times
+faster than cryptographic ones. A key's digest has 128 bits and a text's has 32, so one in four billion changed texts
+under a known key goes unnoticed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SMALLEST = 1 << 10
 _FREE = -1
 
 
-class Numbering:
-    """Numbers distinct 128-bit digests 0, 1, 2 … in the order they come: a hash table in flat arrays, because a
-    dict takes three times the memory."""
+class DigestIndex:
+    """Number distinct 128-bit digests 0, 1, 2 … in order of arrival: a hash table in flat arrays, which takes a third
+    of the memory of a dict."""
 
     def __init__(self) -> None:
         self._slots = array("i", [_FREE]) * _SMALLEST
@@ -37,32 +37,32 @@ class Numbering:
         return len(self._low)
 
     def number(self, low: int, high: int) -> int:
-        """The digest's number; that it is new shows by its being the length before the call."""
+        """Return the digest's number; it is new if that equals the length before the call."""
         slots, mask, lows = self._slots, self._mask, self._low
         slot = low & mask
-        while (found := slots[slot]) != _FREE:
-            if lows[found] == low and self._high[found] == high:
-                return found
+        while (entry := slots[slot]) != _FREE:
+            if lows[entry] == low and self._high[entry] == high:
+                return entry
             slot = (slot + 1) & mask
         number = len(lows)
         slots[slot] = number
         lows.append(low)
         self._high.append(high)
-        # Beyond two thirds full, a search meets too many strangers.
+        # Above two thirds full, searches take too many steps.
         if 3 * number > 2 * mask:
             self._grow()
         return number
 
     def __contains__(self, digest: tuple[int, int]) -> bool:
         slot = digest[0] & self._mask
-        while (found := self._slots[slot]) != _FREE:
-            if (self._low[found], self._high[found]) == digest:
+        while (entry := self._slots[slot]) != _FREE:
+            if (self._low[entry], self._high[entry]) == digest:
                 return True
             slot = (slot + 1) & self._mask
         return False
 
     def _grow(self) -> None:
-        """Lay all numbers out anew in twice the slots: round by round, those whose slot is taken go one further."""
+        """Rehash into twice the slots; in each round, entries whose slot is occupied move one slot on."""
         import numpy as np
 
         size = 2 * len(self._slots)
@@ -102,18 +102,18 @@ def are_distinct_records(rows: Sequence[Any]) -> bool:
 
 
 class Conflict(Exception):
-    """A key came back with another text: in which field ("" for columns that are no texts), and where it was first."""
+    """A key occurs again with different content in `field`, which is "" for columns that are not texts."""
 
     def __init__(self, record: Record, field: str, file: int, line: int) -> None:
         super().__init__(record, field, file, line)
         self.record, self.field, self.file, self.line = record, field, file, line
 
 
-class Keys:
-    """The (item, system) of all records so far, each with its place and the digests of its texts."""
+class RecordKeys:
+    """The (item, system) of all records so far, with their locations and the digests of their texts."""
 
     def __init__(self) -> None:
-        self._numbers = Numbering()
+        self._numbers = DigestIndex()
         self._digests = array("I")
         self._places = array("Q")
 
@@ -121,8 +121,8 @@ class Keys:
         return len(self._numbers)
 
     def admit(self, records: tuple[Record, ...], file: int, line: int) -> tuple[Record, ...]:
-        """The records that are new. One that was there with the same texts is not; with others it is a `Conflict`,
-        and then none of the row's records is taken in."""
+        """Return the records that are new. A known key with the same texts is not new; with different texts it raises
+        `Conflict`, and none of the row's records is added."""
         place = file << _LINE_BITS | line
         if len(records) == 1:
             return records if self._admit(records[0], place) else ()
@@ -152,17 +152,17 @@ class Keys:
             raise Conflict(record, field, place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1))
 
 
-class Inputs:
-    """Whether an item means the same input wherever it stands: counts the records of items whose source is another one
-    in another file. Some corpora do differ by a space, so this is for telling, not for refusing."""
+class SourceCheck:
+    """Count records whose source differs from that of an earlier record of the same item. This is only a warning,
+    because some corpora differ by a space."""
 
     def __init__(self) -> None:
         self.mixed = 0
-        self._items = Numbering()
+        self._items = DigestIndex()
         self._sources = array("q")
 
-    def see(self, record: Record) -> None:
-        """Take a record in; those without a source say nothing."""
+    def add(self, record: Record) -> None:
+        """Add a record; records without a source are ignored."""
         if record.source is None:
             return
         source = hash(record.source)
@@ -178,7 +178,7 @@ def _key(record: Record) -> tuple[int, int]:
 
 
 def _digests(record: Record) -> tuple[int, ...]:
-    extra = _steady(record) if record.extra else ""
+    extra = _canonical_extra(record) if record.extra else ""
     return (
         hash(record.output) & _MASK,
         hash(record.source) & _MASK,
@@ -188,11 +188,11 @@ def _digests(record: Record) -> tuple[int, ...]:
     )
 
 
-def _steady(record: Record) -> str:
-    """The extra columns as text that does not depend on their order."""
+def _canonical_extra(record: Record) -> str:
+    """Return the extra columns as text that does not depend on their order."""
     try:
         return json.dumps(dict(record.extra), sort_keys=True, default=repr)
-    except (TypeError, ValueError):  # names of several types, a structure that holds itself
+    except (TypeError, ValueError):  # keys of several types, or a structure that contains itself
         return repr(record.extra)
-    except RecursionError:  # nested so deeply that nothing can look at it
+    except RecursionError:  # nested too deeply
         return ""

@@ -1,4 +1,4 @@
-"""The names that columns go by, the ones that people use instead, and how to tell metrist which is which."""
+"""Names of the fields that metrist reads, common aliases of them, and checks of their values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.row_model import Fault, shown
+from metrist.io.row_model import RowError, format_value
 
 TEXTS = ("output", "source", "references", "reference", "instruction")
 JUDGMENTS = ("ratings", "raters", "rater", "errors", "scores")
@@ -27,8 +27,8 @@ _ALIASES = {
 }
 
 
-def likely_column(field: str, columns: Iterable[str]) -> str | None:
-    """The column that most likely holds what metrist calls `field`, if one does."""
+def guess_column(field: str, columns: Iterable[str]) -> str | None:
+    """Return the column that most likely holds `field`, or None."""
     by_name = {column.lower(): column for column in columns if isinstance(column, str)}
     for alias in _ALIASES.get(field, "").split():
         if alias in by_name:
@@ -38,34 +38,31 @@ def likely_column(field: str, columns: Iterable[str]) -> str | None:
 
 
 def check_fields(fields: Mapping[str, str]) -> None:
-    """That each entry either names a column for a field that metrist knows, or leaves a column out."""
+    """Check that each entry maps a field of metrist to a column, or drops a column."""
     for field, column in fields.items():
         if column and field not in FIELDS and not field.startswith(FAMILIES):
-            raise InputError(f"metrist has no field named {shown(field)}{did_you_mean(field, FIELDS)}")
+            raise InputError(f"metrist has no field named {format_value(field)}{did_you_mean(field, FIELDS)}")
 
 
-def renamed(row: dict[str, Any], fields: Mapping[str, str]) -> None:
-    """Give each named column its field's name, in place; a column that is mapped to nothing is taken out."""
-    found = {field: row[column] for field, column in fields.items() if column in row}
+def rename_columns(row: dict[str, Any], fields: Mapping[str, str]) -> None:
+    """Rename columns to the fields they hold, in place; drop columns that are mapped to \"\"."""
+    values = {field: row[column] for field, column in fields.items() if column in row}
     for field, column in fields.items():
         row.pop(column or field, None)
-    row.update(found)
-
-
-# What a field may hold: each function gives the value in its one form, or the fault that names the field.
+    row.update(values)
 
 
 _YES_NO = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
 
 
 def as_text(field: str, value: Any) -> str:
-    """A text. Whole numbers and truth values, as short answers often are, are taken as they are written; a number
-    with a fraction could be written in several ways."""
+    """Return a text. Integers and booleans are accepted as short answers; floats are not, since their spelling is
+    ambiguous."""
     if type(value) is str:
         return value
     if isinstance(value, (str, int)):
         return _int_text(field, value) if type(value) is int else str(value)
-    raise Fault(f"{field!r} must be a text, got {shown(value)}")
+    raise RowError(f"{field!r} must be a text, got {format_value(value)}")
 
 
 def as_optional_text(field: str, value: Any) -> str | None:
@@ -73,25 +70,25 @@ def as_optional_text(field: str, value: Any) -> str | None:
 
 
 def as_name(field: str, value: Any) -> str:
-    """A name: a text that is not empty, or a number; 7, 7.0 and "7" are one name."""
+    """Return a name from a non-empty text or a number; 7, 7.0 and "7" give the same name."""
     if isinstance(value, str) and value:
         return str(value)
     if type(value) is int:
         return _int_text(field, value)
     if type(value) is float and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)
-    raise Fault(f"{field!r} must be a text that is not empty, or a number, got {shown(value)}")
+    raise RowError(f"{field!r} must be a non-empty text or a number, got {format_value(value)}")
 
 
 def _int_text(field: str, value: int) -> str:
     try:
         return str(value)
-    except ValueError:  # more digits than Python writes out
-        raise Fault(f"{field!r} must be a text, got an integer of {value.bit_length()} bits") from None
+    except ValueError:  # more digits than Python converts
+        raise RowError(f"{field!r} must be a text, got an integer of {value.bit_length()} bits") from None
 
 
 def as_number(field: str, value: Any) -> float:
-    """A finite number; also one written as text, as tables have it, and yes (1) and no (0)."""
+    """Return a finite number; accepts text, as tables have it, and yes/true (1) and no/false (0)."""
     try:
         if isinstance(value, (int, float)):
             number = float(value)
@@ -103,14 +100,14 @@ def as_number(field: str, value: Any) -> float:
     except (ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise Fault(f"{field} must be a finite number, got {shown(value)}")
+        raise RowError(f"{field} must be a finite number, got {format_value(value)}")
     return number
 
 
 def as_texts(field: str, value: Any) -> tuple[str, ...]:
-    """A list of texts."""
+    """Return a list of texts."""
     if not isinstance(value, (list, tuple)):
-        raise Fault(f"{field!r} must be a list of strings, got {shown(value)}{_single_hint(field, value)}")
+        raise RowError(f"{field!r} must be a list of strings, got {format_value(value)}{_single_hint(field, value)}")
     for position, text in enumerate(value, 1):
         if type(text) is not str:
             return _each_as_text(field, value, position)
@@ -120,19 +117,21 @@ def as_texts(field: str, value: Any) -> tuple[str, ...]:
 def _each_as_text(field: str, values: Any, position: int) -> tuple[str, ...]:
     try:
         return tuple(as_text(field, value) for value in values)
-    except Fault:
+    except RowError:
         wrong = values[position - 1]
-        raise Fault(f"{field!r} must be a list of strings, got {shown(wrong)} at position {position}") from None
+        raise RowError(
+            f"{field!r} must be a list of strings, got {format_value(wrong)} at position {position}"
+        ) from None
 
 
 def _single_hint(field: str, value: Any) -> str:
-    return "; a single one goes into 'reference'" if field == "references" and isinstance(value, str) else ""
+    return "; use 'reference' for a single one" if field == "references" and isinstance(value, str) else ""
 
 
 def as_mapping(field: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Fault(f"{field!r} must be an object of names and values, got {shown(value)}")
+        raise RowError(f"{field!r} must be an object, got {format_value(value)}")
     wrong = next((name for name in value if not isinstance(name, str)), None)
     if wrong is not None:
-        raise Fault(f"{field!r} must have texts for names, got {shown(wrong)}")
+        raise RowError(f"{field!r} must have text keys, got {format_value(wrong)}")
     return value

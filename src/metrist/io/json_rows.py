@@ -10,13 +10,13 @@ from typing import IO, Any, cast
 
 from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, decoded
-from metrist.io.row_model import Fault, shown
+from metrist.io.row_model import RowError, format_value
 
 Row = dict[str, Any]
 _raw_decode = json.JSONDecoder().raw_decode
 
 
-def json_line_rows(stream: IO[bytes]) -> Iterator[tuple[int, Row | Fault]]:
+def json_line_rows(stream: IO[bytes]) -> Iterator[tuple[int, Row | RowError]]:
     """Line numbers with their objects, or with what is wrong with them. Blank lines are passed over."""
     for number, line in enumerate(stream, 1):
         if number == 1:
@@ -26,28 +26,30 @@ def json_line_rows(stream: IO[bytes]) -> Iterator[tuple[int, Row | Fault]]:
             yield number, _row(line)
 
 
-def _row(line: bytes) -> Row | Fault:
+def _row(line: bytes) -> Row | RowError:
     try:
         text = decoded(line)
         value, end = _raw_decode(text)
         if end != len(text):
-            return Fault(f"more follows after the JSON object: {shown(text[end:])}")
-    except Fault as fault:
+            return RowError(f"more follows after the JSON object: {format_value(text[end:])}")
+    except RowError as fault:
         return fault
     except (ValueError, RecursionError) as error:
-        return Fault(unreadable(error))
+        return RowError(unreadable(error))
     return value if type(value) is dict else not_an_object(value)
 
 
-def not_an_object(value: Any) -> Fault:
+def not_an_object(value: Any) -> RowError:
     hint = "; name the file .json if it holds one list of objects" if isinstance(value, list) else ""
-    return Fault(f"must be a JSON object, got {shown(value)}{hint}")
+    return RowError(f"must be a JSON object, got {format_value(value)}{hint}")
 
 
 def unreadable(error: Exception) -> str:
     """Why a text is no JSON, in a user's words."""
     if isinstance(error, json.JSONDecodeError):
-        found = shown(error.doc[error.pos : error.pos + 30]) if error.pos < len(error.doc) else "the end of the line"
+        found = (
+            format_value(error.doc[error.pos : error.pos + 30]) if error.pos < len(error.doc) else "the end of the line"
+        )
         return f"not valid JSON: {error.msg} at column {error.colno}, found {found}"
     if isinstance(error, RecursionError):
         return "not readable JSON: it is nested too deeply"
@@ -62,7 +64,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _LONGEST_LITERAL = len("-Infinity")
 
 
-def json_list_rows(stream: IO[bytes], name: str) -> Iterator[tuple[int, Row | Fault]]:
+def json_list_rows(stream: IO[bytes], name: str) -> Iterator[tuple[int, Row | RowError]]:
     """The line each object begins on, with the object. What is no JSON ends the reading: there is no next line
     to go on with."""
     window = _Window(stream, name)

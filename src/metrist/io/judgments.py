@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from metrist.io.fields import JUDGMENTS, as_mapping, as_name, as_number, as_optional_text
-from metrist.io.row_model import Fault, FoundError, StoredChoice, StoredScore, shown
+from metrist.io.row_model import RowError, StoredChoice, StoredError, StoredScore, format_value
 from metrist.ratings import Choice, Error, Preference, Rating, Side
 from metrist.records import Record
 
@@ -71,7 +71,7 @@ def preferences(judged: dict[str, Any], first: Key, second: Key) -> tuple[Prefer
 def _preferred(aspect: str, value: Any) -> Choice:
     choice = _choice(value)
     if choice is None:
-        raise Fault(f"the rating {aspect!r} must be 1 (first), 2 (second) or 0 (tie), got {shown(value)}")
+        raise RowError(f"the rating {aspect!r} must be 1 (first), 2 (second) or 0 (tie), got {format_value(value)}")
     return choice
 
 
@@ -90,7 +90,9 @@ def _by_rater(judged: dict[str, Any]) -> Iterator[tuple[str, str | None, Any]]:
             continue
         names = named if named is not None else [None] * len(listed)
         if len(names) != len(listed):
-            raise Fault(f"the rating {aspect!r} must have a value for each of {len(names)} raters, got {len(listed)}")
+            raise RowError(
+                f"the rating {aspect!r} must have a value for each of {len(names)} raters, got {len(listed)}"
+            )
         for rater, value in zip(names, listed, strict=True):
             if value is not None:
                 yield aspect, rater, value
@@ -100,7 +102,7 @@ def _raters(judged: dict[str, Any]) -> list[str | None] | None:
     if judged.get("raters") is None:
         return None if judged.get("rater") is None else [as_name("rater", judged["rater"])]
     if not isinstance(judged["raters"], (list, tuple)):
-        raise Fault(f"'raters' must be a list of names, got {shown(judged['raters'])}")
+        raise RowError(f"'raters' must be a list of names, got {format_value(judged['raters'])}")
     return [None if rater is None else as_name("raters", rater) for rater in judged["raters"]]
 
 
@@ -108,12 +110,12 @@ def raters(judged: dict[str, Any]) -> tuple[str, ...]:
     return tuple(rater for rater in _raters(judged) or () if rater is not None)
 
 
-def errors(judged: dict[str, Any], key: Key, record: Record | None) -> tuple[FoundError, ...]:
+def errors(judged: dict[str, Any], key: Key, record: Record | None) -> tuple[StoredError, ...]:
     found = judged.get("errors") or ()
     if not isinstance(found, (list, tuple)):
-        raise Fault(f"'errors' must be a list of objects, got {shown(found)}")
+        raise RowError(f"'errors' must be a list of objects, got {format_value(found)}")
     return tuple(
-        FoundError(item=key[0], system=key[1], error=_error(number, as_mapping(f"errors {number}", error), record))
+        StoredError(item=key[0], system=key[1], error=_error(number, as_mapping(f"errors {number}", error), record))
         for number, error in enumerate(found, 1)
     )
 
@@ -142,7 +144,7 @@ def _error(number: int, error: dict[str, Any], record: Record | None) -> Error:
 def _side(number: int, error: dict[str, Any]) -> Side:
     side = error.get("side") or "output"
     if side not in ("output", "source"):
-        raise Fault(f"'side' of error {number} must be 'output' or 'source', got {shown(side)}")
+        raise RowError(f"'side' of error {number} must be 'output' or 'source', got {format_value(side)}")
     return cast(Side, side)
 
 
@@ -157,9 +159,12 @@ def _offsets(number: int, error: dict[str, Any], text: str | None) -> tuple[int 
     if start is None and end is None:
         return None, None
     if type(start) is not int or type(end) is not int or not 0 <= start <= end:
-        raise Fault(f"'start' and 'end' of error {number} must be offsets or null, got {shown(start)} and {shown(end)}")
+        raise RowError(
+            f"'start' and 'end' of error {number} must be offsets or null, got {format_value(start)} and "
+            f"{format_value(end)}"
+        )
     if text is not None and end > len(text):
-        raise Fault(f"'end' of error {number} must lie within a text of {len(text)} characters, got {end}")
+        raise RowError(f"'end' of error {number} must lie within a text of {len(text)} characters, got {end}")
     return start, end
 
 
@@ -183,4 +188,4 @@ def choices(judged: dict[str, Any], first: Key, second: Key) -> tuple[StoredChoi
 
 
 def _answer(value: Any) -> str:
-    return value if isinstance(value, str) else shown(value)
+    return value if isinstance(value, str) else format_value(value)

@@ -1,4 +1,4 @@
-"""Reading records: from anywhere, one at a time, with every bad row named."""
+"""Read records from any source, one at a time; errors name the bad row."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.dedup import Conflict, Inputs, Keys, Numbering, are_distinct_records
+from metrist.io.dedup import Conflict, DigestIndex, RecordKeys, SourceCheck, are_distinct_records
 from metrist.io.fields import check_fields
-from metrist.io.row_model import Entry, Fault, shown
+from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.row_parser import RowParser
-from metrist.io.rows import RowSource, sources_of
+from metrist.io.rows import RowSource, resolve_sources
 from metrist.records import Record
 
 _KEPT_MESSAGES = 20
@@ -27,24 +27,24 @@ def read_records(
     skip_bad: bool = False,
     system: str | None = None,
 ) -> Reader:
-    """Records from a path, `-` (standard input), several paths, dicts or Records, or a pandas or polars frame.
+    """Read records from a path, `-` (standard input), several paths, dicts or Records, or a pandas or polars frame.
 
-    `item_key` names the fields that together make an item's name; `fields` tells which column holds a field where it
-    has another name (`{"output": "prediction"}`; a column mapped to "" is left out); `skip_bad` leaves bad rows out
-    and counts them; `system` is the system of rows that name none (else it is the file's name without suffixes).
+    `item_key` lists the fields that together identify an item. `fields` maps fields to columns with other names
+    (`{"output": "prediction"}`; a column mapped to "" is dropped). `skip_bad` skips bad rows and counts them. `system`
+    is the system of rows that name none (default: the file's name without suffixes).
     """
     if isinstance(source, Reader):
         return source
     mapping = dict(fields or {})
     check_fields(mapping)
     if isinstance(item_key, str):
-        raise InputError(f"item_key must be a list of fields, got the text {shown(item_key)}")
-    return Reader(sources_of(source), item_key=tuple(item_key), fields=mapping, skip_bad=skip_bad, system=system)
+        raise InputError(f"item_key must be a list of fields, got the text {format_value(item_key)}")
+    return Reader(resolve_sources(source), item_key=tuple(item_key), fields=mapping, skip_bad=skip_bad, system=system)
 
 
 @dataclass(slots=True)
 class Skipped:
-    """The bad rows that were left out: how many, and what was wrong with the first of them."""
+    """The number of bad rows that were skipped, and the messages of the first of them."""
 
     count: int = 0
     messages: list[str] = field(default_factory=list)
@@ -59,9 +59,9 @@ class Skipped:
 
 
 class Reader:
-    """Iterating gives the records, each (item, system) once; `entries()` gives all that each row says.
+    """Iterating yields the records, each (item, system) once; `entries()` yields all that each row holds.
 
-    Each time the source is read anew; `skipped` tells of the latest time.
+    Each iteration reads the source again; `skipped` describes the latest one.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Reader:
         system: str | None,
     ) -> None:
         self.skipped = Skipped()
-        self._inputs = Inputs()
+        self._inputs = SourceCheck()
         self._sources = sources
         self._item_key = item_key
         self._fields = fields
@@ -83,23 +83,23 @@ class Reader:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the files that are read; none for rows in memory."""
+        """The names of the files; empty for rows in memory."""
         return tuple(source.name for source in self._sources if source.name is not None)
 
     @property
     def remarks(self) -> list[str]:
-        """What the user should know of the rows read this time."""
+        """Notes for the user on the rows of the latest iteration."""
         mixed = self._inputs.mixed
         if not mixed:
             return []
         return [
-            f"{mixed:,} records have another source than an earlier record of the same item: if the files number "
-            "different inputs alike, --item-key (such as language+item) keeps them apart"
+            f"{mixed:,} records have a different source than an earlier record of the same item: if the files use the "
+            "same numbers for different inputs, use --item-key (such as language+item) to tell them apart"
         ]
 
     @property
     def share_read(self) -> float | None:
-        """How much of the files, by their bytes, has been read this time; None where that cannot be known."""
+        """The share of the files' bytes read so far; None if unknown."""
         sizes = [source.size for source in self._sources]
         total = sum(size for size in sizes if size is not None)
         taken = sum(source.meter.taken for source in self._sources)
@@ -108,12 +108,12 @@ class Reader:
     def __iter__(self) -> Iterator[Record]:
         rows = self._sources[0].rows if len(self._sources) == 1 else None
         if rows and are_distinct_records(rows):
-            self.skipped, self._inputs = Skipped(), Inputs()
+            self.skipped, self._inputs = Skipped(), SourceCheck()
             return iter(rows)
         return self._parse_records()
 
     def _parse_records(self) -> Iterator[Record]:
-        keys = Keys()
+        keys = RecordKeys()
 
         def new_records(parser: RowParser, row: Any, position: int, file: int, line: int) -> tuple[Record, ...]:
             return self._new(keys, parser.records(row, position), file, line)
@@ -121,60 +121,64 @@ class Reader:
         for records in self._each_row(new_records):
             yield from records
         if not len(keys):
-            raise InputError(f"{self._all_names()}: none of the rows has an output")
+            raise InputError(f"{self._all_names()}: no row has an output")
 
-    def entries(self) -> Iterator[Entry]:
-        """What each row says. Judgments by named raters, and stored scores, that repeat an earlier row's word for word
-        are left out; ratings by unknown raters are all kept, because two people may agree."""
-        keys, seen = Keys(), Numbering()
+    def entries(self) -> Iterator[ParsedRow]:
+        """Yield what each row holds. Judgments by named raters and stored scores that repeat an earlier row exactly are
+        dropped; ratings by unnamed raters are all kept, because two people may agree."""
+        keys, seen = RecordKeys(), DigestIndex()
 
-        def entry(parser: RowParser, row: Any, position: int, file: int, line: int) -> Entry:
-            found = parser.entry(row, position, self._sources[file].place(line))
-            return replace(found, new=self._new(keys, found.records, file, line), **_repeated(found, seen))
+        def entry(parser: RowParser, row: Any, position: int, file: int, line: int) -> ParsedRow:
+            parsed = parser.entry(row, position, self._sources[file].location(line))
+            return replace(parsed, new=self._new(keys, parsed.records, file, line), **_drop_repeated(parsed, seen))
 
         return self._each_row(entry)
 
     def _each_row(self, parse: Callable[[RowParser, Any, int, int, int], _T]) -> Iterator[_T]:
-        self.skipped, self._inputs = Skipped(), Inputs()
+        self.skipped, self._inputs = Skipped(), SourceCheck()
         for file, source in enumerate(self._sources):
             parser = RowParser(system=self._system or source.system, item_key=self._item_key, fields=self._fields)
             position = good = 0
             for line, row in source.read():
                 position += 1
                 try:
-                    if isinstance(row, Fault):
+                    if isinstance(row, RowError):
                         raise row
                     parsed = parse(parser, row, position, file, line)
-                except Fault as fault:
-                    self._bad(source, line, fault)
+                except RowError as error:
+                    self._handle_bad_row(source, line, error)
                 else:
                     good += 1
                     yield parsed
             self._check_some(source, position, good)
 
-    def _new(self, keys: Keys, records: tuple[Record, ...], file: int, line: int) -> tuple[Record, ...]:
+    def _new(self, keys: RecordKeys, records: tuple[Record, ...], file: int, line: int) -> tuple[Record, ...]:
         try:
             new = keys.admit(records, file, line)
         except Conflict as conflict:
-            raise Fault(self._conflict_message(conflict)) from None
+            raise RowError(self._conflict_message(conflict)) from None
         if len(self._sources) > 1:
             for record in new:
-                self._inputs.see(record)
+                self._inputs.add(record)
         return new
 
     def _conflict_message(self, conflict: Conflict) -> str:
         record = conflict.record
-        first = self._sources[conflict.file].place(conflict.line)
-        columns = ", ".join(["task", "language", *map(shown, record.extra)])
-        other = f"other text in {shown(conflict.field)}" if conflict.field else f"other values in one of {columns}"
+        first = self._sources[conflict.file].location(conflict.line)
+        columns = ", ".join(["task", "language", *map(format_value, record.extra)])
+        other = (
+            f"a different text in {format_value(conflict.field)}"
+            if conflict.field
+            else f"different values in one of {columns}"
+        )
         return (
-            f"item {shown(record.item)} of system {shown(record.system)} already stands at {first} with {other}; "
-            "--item-key builds the item from several fields, --field system=COLUMN names the systems' column, "
-            "--field COLUMN= leaves a column out"
+            f"item {format_value(record.item)} of system {format_value(record.system)} already occurs at {first} with "
+            f"{other}; use --item-key to build the item from several fields, --field system=COLUMN to name the "
+            "systems' column, or --field COLUMN= to drop a column"
         )
 
-    def _bad(self, source: RowSource, line: int, fault: Fault) -> None:
-        message = f"{source.place(line)}: {fault}"
+    def _handle_bad_row(self, source: RowSource, line: int, error: RowError) -> None:
+        message = f"{source.location(line)}: {error}"
         if not self._skip_bad:
             raise InputError(message) from None
         self.skipped.add(message)
@@ -182,21 +186,21 @@ class Reader:
     def _check_some(self, source: RowSource, rows: int, good: int) -> None:
         name = source.name or "the input"
         if not rows:
-            raise InputError(f"{name}: has no rows")
+            raise InputError(f"{name}: no rows")
         if not good:
-            raise InputError(f"{name}: all {rows} rows are bad; the first that was skipped: {self.skipped.messages[0]}")
+            raise InputError(f"{name}: all {rows} rows are bad; the first error: {self.skipped.messages[0]}")
 
     def _all_names(self) -> str:
         return ", ".join(self.names) or "the input"
 
 
-def _repeated(entry: Entry, seen: Numbering) -> dict[str, Any]:
-    """Empty fields for what an earlier row already said word for word."""
+def _drop_repeated(entry: ParsedRow, seen: DigestIndex) -> dict[str, Any]:
+    """Return empty fields for judgments that repeat an earlier row exactly."""
     emptied: dict[str, Any] = {}
     raters = [
         *(rating.rater for rating in entry.ratings),
         *(preference.rater for preference in entry.preferences),
-        *(found.error.rater for found in entry.errors),
+        *(stored.error.rater for stored in entry.errors),
     ]
     if raters and None not in raters and _was_seen(seen, entry.ratings, entry.preferences, entry.errors):
         emptied = {"ratings": (), "preferences": (), "errors": ()}
@@ -205,11 +209,11 @@ def _repeated(entry: Entry, seen: Numbering) -> dict[str, Any]:
     return emptied
 
 
-def _was_seen(seen: Numbering, *parts: tuple[Any, ...]) -> bool:
+def _was_seen(seen: DigestIndex, *parts: tuple[Any, ...]) -> bool:
     known = len(seen)
-    # Of the text, not of the values: Python's hash takes -1 for -2.
-    said = repr(parts)
-    return seen.number(hash(said), hash(f"\0{said}")) < known
+    # Hash the text, not the values: hash(-1) == hash(-2).
+    text = repr(parts)
+    return seen.number(hash(text), hash(f"\0{text}")) < known
 
 
 def check_keywords(function: Callable[..., Any], reading: Mapping[str, Any]) -> None:
@@ -219,7 +223,7 @@ def check_keywords(function: Callable[..., Any], reading: Mapping[str, Any]) -> 
         if name not in passed_on:
             raise TypeError(
                 f"{function.__name__}() has no parameter {name!r}{did_you_mean(name, (*own, *passed_on))}; it takes "
-                f"{', '.join(own)}, and to read the records {', '.join(passed_on)}"
+                f"{', '.join(own)}, and these for reading records: {', '.join(passed_on)}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Where a row stands, and what is wrong with it."""
+"""What one row of input holds: its location, its outputs, and the judgments of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A row's place: `out.jsonl:17`, or `row 17` where the rows come from no file."""
+class Location:
+    """The location of a row: `out.jsonl:17`, or `row 17` for rows in memory."""
 
     file: str | None
     line: int
@@ -24,12 +24,12 @@ class Place:
         return f"row {self.line}" if self.file is None else f"{self.file}:{self.line}"
 
 
-class Fault(Exception):
-    """What is wrong with one row, not yet saying where: whoever knows the place turns it into an `InputError`."""
+class RowError(Exception):
+    """An error in one row, without its location: the caller adds that and raises an `InputError`."""
 
 
-def shown(value: Any) -> str:
-    """A value as a message shows it: the way JSON spells it where Python differs, and never long."""
+def format_value(value: Any) -> str:
+    """Format a value for a message: spelled as in JSON where Python differs, and shortened."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -45,12 +45,9 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN + 2 else text[:_SHOWN] + "…"
 
 
-# What one row says: its outputs, and what others said of them.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundError:
-    """An error that someone found in the output of a system for an item."""
+class StoredError:
+    """An error that a rater marked in the output of a system for an item."""
 
     item: str
     system: str
@@ -59,7 +56,7 @@ class FoundError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredScore:
-    """A score that somebody else's metric gave, and that came with the data."""
+    """A score by another metric that the data contain."""
 
     item: str
     system: str
@@ -69,7 +66,7 @@ class StoredScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChoice:
-    """Which of two outputs somebody else's metric preferred; `choice` is None where its `answer` names none."""
+    """The choice of another metric between two outputs; `choice` is None if its `answer` names none."""
 
     item: str
     first: str
@@ -80,12 +77,15 @@ class StoredChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One row. `records` has one record, two for a row that compares two outputs, none where the row has no text;
-    `new` has those of them whose item and system no earlier row had. `columns` are the further columns of a row without
-    text. `raters` are the people named as having judged it, also those who found no error."""
+class ParsedRow:
+    """One row.
 
-    place: Place
+    `records` has one record, two for a row that compares two outputs, and none for a row without text; `new` has those
+    whose (item, system) did not occur in an earlier row. `columns` are the other columns of a row without text.
+    `raters` are all raters of the row, including those who marked no error.
+    """
+
+    location: Location
     keys: tuple[tuple[str, str], ...]
     records: tuple[Record, ...] = ()
     new: tuple[Record, ...] = ()
@@ -93,6 +93,6 @@ class Entry:
     raters: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
     preferences: tuple[Preference, ...] = ()
-    errors: tuple[FoundError, ...] = ()
+    errors: tuple[StoredError, ...] = ()
     scores: tuple[StoredScore, ...] = ()
     choices: tuple[StoredChoice, ...] = ()

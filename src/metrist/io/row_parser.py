@@ -1,4 +1,4 @@
-"""A row becomes records and what was said of them."""
+"""Parse a row into records and the judgments of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from metrist.io import judgments
-from metrist.io.fields import as_name, as_optional_text, as_text, as_texts, likely_column, renamed
-from metrist.io.row_model import Entry, Fault, Place, shown
-from metrist.io.table_rows import Cells, from_cells
+from metrist.io.fields import as_name, as_optional_text, as_text, as_texts, guess_column, rename_columns
+from metrist.io.row_model import Location, ParsedRow, RowError, format_value
+from metrist.io.table_rows import Cells, parse_cells
 from metrist.records import Record
 
 _NUMBERED_REFERENCE = re.compile(r"reference_(\d{1,9})")
@@ -19,8 +19,8 @@ _TEXTS = ("source", "instruction", "references", "reference")
 Keys = tuple[tuple[str, str], ...]
 
 
-class Parsed(NamedTuple):
-    """A row taken apart. `columns` are those of a row without an output; otherwise they are in its records."""
+class RowParts(NamedTuple):
+    """The parts of a row. `columns` belong to a row without an output; otherwise they are in its records."""
 
     keys: Keys
     records: tuple[Record, ...]
@@ -29,7 +29,7 @@ class Parsed(NamedTuple):
 
 
 class RowParser:
-    """Reads the rows of one file. It remembers one thing between rows: whether the first one named its item."""
+    """Parse the rows of one file. The parser remembers whether the first row named its item."""
 
     def __init__(self, *, system: str, item_key: tuple[str, ...], fields: Mapping[str, str]) -> None:
         self._system = system
@@ -38,17 +38,17 @@ class RowParser:
         self._items_are_named: bool | None = None
 
     def records(self, row: dict[str, Any] | Record, position: int) -> tuple[Record, ...]:
-        """The outputs of the row, which is used up. What others said of them is not looked at."""
-        return self._parsed(row, position).records
+        """Return the records of the row and ignore its judgments. Consumes the row."""
+        return self._parse(row, position).records
 
-    def entry(self, row: dict[str, Any] | Record, position: int, place: Place) -> Entry:
-        """All that the row says; the row is used up."""
-        keys, records, judged, columns = self._parsed(row, position)
+    def entry(self, row: dict[str, Any] | Record, position: int, location: Location) -> ParsedRow:
+        """Return all that the row holds. Consumes the row."""
+        keys, records, judged, columns = self._parse(row, position)
         if len(keys) == 2:
             if judged.get("errors"):
-                raise Fault("'errors' must stand in a row of one output, got a row of two")
-            return Entry(
-                place=place,
+                raise RowError("'errors' is only allowed in a row of one output, got a row of two")
+            return ParsedRow(
+                location=location,
                 keys=keys,
                 records=records,
                 raters=judgments.raters(judged),
@@ -56,8 +56,8 @@ class RowParser:
                 choices=judgments.choices(judged, *keys),
             )
         key = keys[0]
-        return Entry(
-            place=place,
+        return ParsedRow(
+            location=location,
             keys=keys,
             records=records,
             columns=columns,
@@ -67,79 +67,78 @@ class RowParser:
             scores=judgments.scores(judged, key),
         )
 
-    def _parsed(self, row: dict[str, Any] | Record, position: int) -> Parsed:
+    def _parse(self, row: dict[str, Any] | Record, position: int) -> RowParts:
         if isinstance(row, Record):
-            return Parsed(((row.item, row.system),), (_sound(row),), {})
+            return RowParts(((row.item, row.system),), (_check_record(row),), {})
         if self._fields:
-            renamed(row, self._fields)
+            rename_columns(row, self._fields)
         if type(row) is Cells:
-            row = from_cells(row)
+            row = parse_cells(row)
         item = self._item(row, position)
         judged = judgments.take_judgments(row)
         compares = "outputs" in row or ("systems" in row and "output" not in row)
         return self._pair(item, row, judged) if compares else self._single(item, row, judged)
 
-    def _single(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> Parsed:
+    def _single(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> RowParts:
         system = row.pop("system", None)
         if type(system) is not str or not system:
             system = self._system if system is None else as_name("system", system)
         is_null = "output" in row
         output = row.pop("output", None)
         if output is None:
-            if not judgments.says_something(judged) or likely_column("output", row):
-                raise Fault(_NULL_OUTPUT if is_null else _no_output(row, judged, self._fields))
-            return Parsed(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
+            if not judgments.says_something(judged) or guess_column("output", row):
+                raise RowError(_NULL_OUTPUT if is_null else _no_output(row, judged, self._fields))
+            return RowParts(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
         if type(output) is not str:
             output = as_text("output", output)
-        record = Record(item=item, system=system, output=output, **_around(row))
-        return Parsed(((item, system),), (record,), judged)
+        record = Record(item=item, system=system, output=output, **_context_fields(row))
+        return RowParts(((item, system),), (record,), judged)
 
-    def _pair(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> Parsed:
+    def _pair(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> RowParts:
         judged = judgments.with_stored_choice(judged, row)
-        # Without texts, the outputs stand in other rows or files, as beside what `metrist prefer` wrote.
+        # Files that `metrist prefer` wrote have no texts: the outputs are in other rows or files.
         without_texts = "outputs" not in row and judgments.says_something(judged)
         outputs = ("", "") if without_texts else as_texts("outputs", row.pop("outputs", None))
         named = row.pop("systems", None)
         if not isinstance(named, (list, tuple)) or len(named) != 2 or len(outputs) != 2:
-            raise Fault(
-                f"'systems' and 'outputs' must be lists of two, got {shown(named)} and {len(outputs)} "
+            raise RowError(
+                f"'systems' and 'outputs' must be lists of two, got {format_value(named)} and {len(outputs)} "
                 f"output{'' if len(outputs) == 1 else 's'}"
             )
         first, second = (as_name("systems", name) for name in named)
         if first == second:
-            raise Fault(f"'systems' must name two systems, got {shown(first)} twice")
+            raise RowError(f"'systems' must name two systems, got {format_value(first)} twice")
         if without_texts:
-            return Parsed(((item, first), (item, second)), (), judged)
-        around = _around(row)
+            return RowParts(((item, first), (item, second)), (), judged)
+        context = _context_fields(row)
         records = tuple(
-            Record(item=item, system=system, output=output, **around)
+            Record(item=item, system=system, output=output, **context)
             for system, output in zip((first, second), outputs, strict=True)
         )
-        return Parsed(((item, first), (item, second)), records, judged)
+        return RowParts(((item, first), (item, second)), records, judged)
 
     def _item(self, row: dict[str, Any], position: int) -> str:
         if self._item_key:
-            return _joined_key(row, self._item_key)
+            return _join_key(row, self._item_key)
         item = row.pop("item", None)
         if self._items_are_named is None:
             self._items_are_named = item is not None
         if not self._items_are_named:
             if item is not None:
-                raise Fault(f"'item' must stand in all rows or in none, got {shown(item)} after rows without")
+                raise RowError(f"'item' must be in all rows or in none, got {format_value(item)} after rows without")
             return str(position)
         if type(item) is str and item:
             return item
         if item is None:
-            raise Fault("has no 'item', but earlier rows have one; it must stand in all rows or in none")
+            raise RowError("no 'item', but earlier rows have one; it must be in all rows or in none")
         return as_name("item", item)
 
 
-def _joined_key(row: dict[str, Any], fields: tuple[str, ...]) -> str:
-    """The values of these fields as one name. A bar parts them, so a bar within one is marked: ("a|b", "c") and
-    ("a", "b|c") must not meet."""
+def _join_key(row: dict[str, Any], fields: tuple[str, ...]) -> str:
+    """Join the values of the fields into one name, escaped so that ("a|b", "c") and ("a", "b|c") differ."""
     missing = next((field for field in fields if row.get(field) is None), None)
     if missing is not None:
-        raise Fault(f"has no {missing!r}, which is part of the item key {'+'.join(fields)}")
+        raise RowError(f"no {missing!r}, which is part of the item key {'+'.join(fields)}")
     values = [as_name(field, row[field]) for field in fields]
     row.pop("item", None)
     if len(values) == 1:
@@ -147,27 +146,27 @@ def _joined_key(row: dict[str, Any], fields: tuple[str, ...]) -> str:
     return "|".join(value.replace("\\", "\\\\").replace("|", "\\|") for value in values)
 
 
-def _around(row: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a record beside item, system and output; whatever metrist has no word for is `extra`."""
-    around: dict[str, Any] = {}
+def _context_fields(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the other fields of a record besides item, system and output; unknown columns become `extra`."""
+    context: dict[str, Any] = {}
     for field in ("source", "instruction", "task", "language"):
         value = row.pop(field, None)
         if value is not None:
-            around[field] = value if type(value) is str else as_optional_text(field, value)
+            context[field] = value if type(value) is str else as_optional_text(field, value)
     references = row.pop("references", None)
     if references is not None:
-        around["references"] = as_texts("references", references)
+        context["references"] = as_texts("references", references)
     if row:
         single = _single_references(row)
         if single:
-            around["references"] = around.get("references", ()) + single
+            context["references"] = context.get("references", ()) + single
         if row:
-            around["extra"] = row
-    return around
+            context["extra"] = row
+    return context
 
 
 def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
-    """`reference`, then `reference_1`, `reference_2` and so on by number; those that are null are not there."""
+    """Return `reference`, then `reference_1`, `reference_2` and so on in order; null values are skipped."""
     numbered = [(int(match[1]), name) for name in row if (match := _NUMBERED_REFERENCE.fullmatch(name))]
     names = ["reference"] * ("reference" in row) + [name for _, name in sorted(numbered)]
     texts: tuple[str, ...] = ()
@@ -178,31 +177,33 @@ def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
     return texts
 
 
-_NULL_OUTPUT = "'output' is null: wanted a text, \"\" for an empty one (--skip-bad leaves such rows out)"
+_NULL_OUTPUT = "'output' is null: expected a text, \"\" for an empty one (--skip-bad skips such rows)"
 
 
 def _no_output(row: dict[str, Any], judged: dict[str, Any], fields: Mapping[str, str]) -> str:
-    wanted = f"no {fields['output']!r}, which was to be its 'output'" if fields.get("output") else "no 'output'"
-    column = likely_column("output", row)
+    missing = f"no {fields['output']!r}, the column mapped to 'output'" if fields.get("output") else "no 'output'"
+    column = guess_column("output", row)
     if column:
         return (
-            f'has {wanted}; it has {column!r}: --field output={column} takes that (in Python: fields={{"output": '
-            f"{shown(column)}}})"
+            f'{missing}, but {column!r}: use --field output={column} to read that (in Python: fields={{"output": '
+            f"{format_value(column)}}})"
         )
     names = [*row, *judged]
-    listed = ", ".join(shown(name) for name in names[:_SHOWN_FIELDS]) + (", …" if len(names) > _SHOWN_FIELDS else "")
-    return f"has {wanted}; its fields are {listed or 'none'} (metrist convert reads other shapes)"
+    listed = ", ".join(format_value(name) for name in names[:_SHOWN_FIELDS]) + (
+        ", …" if len(names) > _SHOWN_FIELDS else ""
+    )
+    return f"{missing}; the fields are {listed or 'none'} (`metrist convert` reads other layouts)"
 
 
-def _sound(record: Record) -> Record:
-    """The record, if its fields are what they must be: Python does not check them when one is made."""
+def _check_record(record: Record) -> Record:
+    """Check the types of a record's fields, which Python does not do."""
     for field in ("item", "system", "output"):
         if not isinstance(getattr(record, field), str):
-            raise Fault(f"{field!r} of a Record must be a text, got {shown(getattr(record, field))}")
+            raise RowError(f"{field!r} of a Record must be a text, got {format_value(getattr(record, field))}")
     for field in ("source", "instruction", "task", "language"):
         if not isinstance(getattr(record, field), (str, type(None))):
-            raise Fault(f"{field!r} of a Record must be a text or None, got {shown(getattr(record, field))}")
+            raise RowError(f"{field!r} of a Record must be a text or None, got {format_value(getattr(record, field))}")
     references = record.references
     if not isinstance(references, tuple) or not all(isinstance(text, str) for text in references):
-        raise Fault(f"'references' of a Record must be a tuple of strings, got {shown(references)}")
+        raise RowError(f"'references' of a Record must be a tuple of strings, got {format_value(references)}")
     return record

@@ -1,4 +1,4 @@
-"""Which format a file is in: its suffix tells, or its first bytes where no suffix does."""
+"""Rows from any source: files in any supported format, standard input, rows and frames in memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from metrist.io.compression import (
     BYTE_ORDER_MARK,
     STANDARD_INPUT,
     Meter,
-    compression_of,
+    detect_compression,
     display_name,
     open_bytes,
     uncompressed_name,
 )
 from metrist.io.json_rows import Row, json_line_rows, json_list_rows
-from metrist.io.row_model import Fault, Place, shown
-from metrist.io.table_rows import Cells, delimited_rows, frame_rows, parquet_rows, plain
+from metrist.io.row_model import Location, RowError, format_value
+from metrist.io.table_rows import Cells, frame_rows, read_delimited, read_parquet, to_plain_value
 from metrist.records import Record
 
 FORMATS = {
@@ -35,26 +35,26 @@ FORMATS = {
 }
 
 
-def file_rows(path: str, meter: Meter | None = None) -> Iterator[tuple[int, Row | Cells | Fault]]:
-    """The file's rows with the line each begins on (in Parquet: its number), or with what is wrong with them."""
+def read_file_rows(path: str, meter: Meter | None = None) -> Iterator[tuple[int, Row | Cells | RowError]]:
+    """Yield the rows of a file, or their errors, with the line each begins on (in Parquet: the row's number)."""
     name = display_name(path)
     kind = FORMATS.get(PurePath(uncompressed_name(path)).suffix.lower(), "")
     if kind == "parquet":
-        if compression_of(path):
+        if detect_compression(path):
             raise InputError(f"{name}: Parquet compresses its own columns; unpack the file first")
-        yield from parquet_rows(path)
+        yield from read_parquet(path)
         return
     with open_bytes(path, meter) as stream:
-        # `.json` is used for one list as often as for an object a line.
+        # A `.json` file holds one list as often as one object per line.
         if kind in ("", "list or lines"):
             kind = _kind_by_first_bytes(stream, name)
         yield from _text_rows(stream, name, kind)
 
 
-def _text_rows(stream: IO[bytes], name: str, kind: str) -> Iterator[tuple[int, Row | Cells | Fault]]:
+def _text_rows(stream: IO[bytes], name: str, kind: str) -> Iterator[tuple[int, Row | Cells | RowError]]:
     if kind == "lines":
         return json_line_rows(stream)
-    return json_list_rows(stream, name) if kind == "list" else delimited_rows(stream, name, kind)
+    return json_list_rows(stream, name) if kind == "list" else read_delimited(stream, name, kind)
 
 
 def _kind_by_first_bytes(stream: io.BufferedReader, name: str) -> str:
@@ -68,44 +68,41 @@ def _kind_by_first_bytes(stream: io.BufferedReader, name: str) -> str:
     return "\t" if b"\t" in head.split(b"\n", 1)[0] else ","
 
 
-# Rows out of any source: one file or several, standard input, rows and frames in memory.
-
-
-Numbered = Iterable[tuple[int, "Row | Cells | Record | Fault"]]
+Numbered = Iterable[tuple[int, "Row | Cells | Record | RowError"]]
 UNNAMED = "unnamed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSource:
-    """Rows that can be gone over, and the system of those that name none. `size` is a file's bytes, where known, and
-    `meter` counts those that were read."""
+    """Rows to iterate over, and the system of rows that name none. `size` is the file's size in bytes if known, and
+    `meter` counts the bytes that were read."""
 
     name: str | None
     system: str
     read: Callable[[], Numbered]
     size: int | None = None
     meter: Meter = field(default_factory=Meter)
-    #: The rows themselves, where they are a list or tuple in memory.
+    #: The rows themselves if they are a list or tuple in memory.
     rows: Sequence[Any] | None = None
 
-    def place(self, line: int) -> Place:
-        return Place(self.name, line)
+    def location(self, line: int) -> Location:
+        return Location(self.name, line)
 
 
-def open_rows(path: str | os.PathLike[str]) -> Iterator[tuple[Place, Row]]:
-    """A file's rows as they stand there, each with its place; the first that cannot be read is an `InputError`."""
-    file = file_source(path)
+def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[Location, Row]]:
+    """Yield the raw rows of a file with their locations; raise `InputError` for the first that cannot be read."""
+    file = open_source(path)
     for line, row in file.read():
-        if isinstance(row, Fault):
-            raise InputError(f"{file.place(line)}: {row}")
+        if isinstance(row, RowError):
+            raise InputError(f"{file.location(line)}: {row}")
         if isinstance(row, dict):
-            yield file.place(line), row
+            yield file.location(line), row
 
 
-def sources_of(source: Any) -> tuple[RowSource, ...]:
-    """What the rows of `read_records` come from: a path, several, a frame, or rows."""
+def resolve_sources(source: Any) -> tuple[RowSource, ...]:
+    """Resolve the argument of `read_records`: a path, several paths, a frame, or rows."""
     if isinstance(source, (str, os.PathLike)):
-        return (file_source(source),)
+        return (open_source(source),)
     walk = frame_rows(source)
     if walk is not None:
         return (RowSource(name=None, system=UNNAMED, read=lambda: enumerate(walk(), 1)),)
@@ -114,71 +111,72 @@ def sources_of(source: Any) -> tuple[RowSource, ...]:
         raise InputError(
             f"records are read from a path, a list of paths, rows or a frame, not from {type(source).__name__}{hint}"
         )
-    if isinstance(source, (list, tuple)) and source and all(isinstance(one, (str, os.PathLike)) for one in source):
-        return tuple(file_source(path) for path in source)
+    if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
+        return tuple(open_source(path) for path in source)
     read = _read_once(source, "the rows") if isinstance(source, Iterator) else lambda: source
     rows = source if isinstance(source, (list, tuple)) else None
-    return (RowSource(name=None, system=UNNAMED, read=lambda: enumerate(map(_own, read()), 1), rows=rows),)
+    return (RowSource(name=None, system=UNNAMED, read=lambda: enumerate(map(_copy_row, read()), 1), rows=rows),)
 
 
-def _own(row: Any) -> Row | Record | Fault:
-    """A row that may be taken apart: the caller's own mapping stays as it is."""
+def _copy_row(row: Any) -> Row | Record | RowError:
+    """Copy a row, so that parsing does not change the caller's mapping."""
     if isinstance(row, Record):
         return row
     if not isinstance(row, Mapping):
-        return Fault(f"must be a mapping or a Record, got {shown(row)}")
+        return RowError(f"must be a mapping or a Record, got {format_value(row)}")
     wrong = next((name for name in row if not isinstance(name, str)), None)
     if wrong is not None:
-        return Fault(f"must have texts for the names of its fields, got {shown(wrong)}")
-    return {name: value if type(value) is str else plain(value) for name, value in row.items()}
+        return RowError(f"must have text keys, got {format_value(wrong)}")
+    return {name: value if type(value) is str else to_plain_value(value) for name, value in row.items()}
 
 
 def _read_once(rows: Iterable[Any], name: str) -> Callable[[], Iterable[Any]]:
-    spent: list[bool] = []
+    is_read = False
 
     def read() -> Iterable[Any]:
-        if spent:
-            raise InputError(f"{name} were read already and can be read only once; give a list or a file instead")
-        spent.append(True)
+        nonlocal is_read
+        if is_read:
+            raise InputError(f"{name} can be read only once and were read already; pass a list or a file instead")
+        is_read = True
         return rows
 
     return read
 
 
-def file_source(path: str | os.PathLike[str]) -> RowSource:
-    """A file's rows. That it is there is checked at once; what it holds, when it is read."""
+def open_source(path: str | os.PathLike[str]) -> RowSource:
+    """Return the rows of a file. Its existence is checked now, its content when it is read."""
     text = os.fspath(path)
     if text == STANDARD_INPUT:
-        once = _read_once(file_rows(text), "the rows of standard input")
+        once = _read_once(read_file_rows(text), "the rows of standard input")
         return RowSource(name=display_name(text), system=UNNAMED, read=once)
     if not _is_regular(text):
-        once = _read_once(file_rows(text), f"the rows of {display_name(text)}")
+        once = _read_once(read_file_rows(text), f"the rows of {display_name(text)}")
         return RowSource(name=display_name(text), system=_stem(text), read=once)
     meter = Meter()
 
     def read() -> Numbered:
         meter.taken = 0
-        return file_rows(text, meter)
+        return read_file_rows(text, meter)
 
     return RowSource(name=display_name(text), system=_stem(text), read=read, size=os.path.getsize(text), meter=meter)
 
 
 def _is_regular(path: str) -> bool:
-    """Whether the file can be read again and again; a pipe cannot."""
+    """Return whether the file can be read more than once; a pipe cannot."""
     name = display_name(path)
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError):
-            raise InputError(f"{name}: there is no such file{_nearest(path)}") from None
+            raise InputError(f"{name}: no such file{_suggest_file(path)}") from None
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{name!r}: cannot be read: {reason}") from None
     if stat.S_ISDIR(mode):
-        raise InputError(f"{name}: is a folder; name the files in it (metrist convert reads whole folders)")
+        raise InputError(f"{name}: is a folder; pass the files in it (`metrist convert` reads folders)")
     return stat.S_ISREG(mode)
 
 
-def _nearest(path: str) -> str:
+def _suggest_file(path: str) -> str:
     try:
         return did_you_mean(Path(path).name, os.listdir(Path(path).parent))
     except OSError:
@@ -186,6 +184,6 @@ def _nearest(path: str) -> str:
 
 
 def _stem(path: str) -> str:
-    """The file's name without the suffixes that tell its format: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`."""
+    """Return the file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`."""
     name = PurePath(uncompressed_name(path))
     return display_name(name.stem if name.suffix.lower() in FORMATS else name) or UNNAMED

@@ -11,7 +11,7 @@ from typing import IO, Any
 from metrist.errors import InputError, MissingExtra
 from metrist.io.compression import BYTE_ORDER_MARK, decoded, display_name
 from metrist.io.json_rows import unreadable
-from metrist.io.row_model import Fault, shown
+from metrist.io.row_model import RowError, format_value
 
 _OBJECTS = {"ratings", "scores"}
 _LISTS = {"systems", "outputs", "raters", "errors"}
@@ -21,7 +21,7 @@ class Cells(dict[str, Any]):
     """A row of a table (CSV, TSV, Parquet, a frame)."""
 
 
-def from_cells(cells: Cells) -> dict[str, Any]:
+def parse_cells(cells: Cells) -> dict[str, Any]:
     """The row as JSON would have it: a cell with nothing in it is absent, except an output, which may be empty;
     lists and objects are read from their JSON text; a single reference or rater becomes a list of one."""
     row = {}
@@ -58,7 +58,7 @@ def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Fault(f"{name!r} must hold JSON: {unreadable(error)}") from None
+        raise RowError(f"{name!r} must hold JSON: {unreadable(error)}") from None
 
 
 # CSV and TSV: a header line, then a row of cells for each output.
@@ -68,7 +68,7 @@ _LARGEST_FIELD = 2**31 - 1
 _KINDS = {",": "CSV", "\t": "TSV"}
 
 
-def delimited_rows(stream: IO[bytes], name: str, delimiter: str) -> Iterator[tuple[int, Cells | Fault]]:
+def read_delimited(stream: IO[bytes], name: str, delimiter: str) -> Iterator[tuple[int, Cells | RowError]]:
     """The line each row begins on, with its cells by column. Columns without a name are left out."""
     # The csv module has one limit for the whole process; a 1 MB cell is text like any other here.
     csv.field_size_limit(_LARGEST_FIELD)
@@ -81,7 +81,7 @@ def delimited_rows(stream: IO[bytes], name: str, delimiter: str) -> Iterator[tup
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield begin, lines.take_fault() or Fault(f"not readable as {_KINDS[delimiter]}: {error}")
+            yield begin, lines.take_fault() or RowError(f"not readable as {_KINDS[delimiter]}: {error}")
             continue
         if cells is None:
             return
@@ -97,17 +97,17 @@ class _Lines:
     def __init__(self, stream: IO[bytes]) -> None:
         first = stream.readline().removeprefix(BYTE_ORDER_MARK)
         self._lines = chain([first] if first else [], stream)
-        self._fault: Fault | None = None
+        self._fault: RowError | None = None
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
             try:
                 yield decoded(line)
-            except Fault as fault:
+            except RowError as fault:
                 self._fault = self._fault or fault
                 yield line.decode("utf-8", "replace")
 
-    def take_fault(self) -> Fault | None:
+    def take_fault(self) -> RowError | None:
         fault, self._fault = self._fault, None
         return fault
 
@@ -123,13 +123,13 @@ def _header(reader: Iterator[list[str]], lines: _Lines, name: str) -> list[str]:
     named = [column for column in header if column]
     twice = next((column for column in named if named.count(column) > 1), None)
     if twice is not None:
-        raise InputError(f"{name}:1: the header names the column {shown(twice)} twice")
+        raise InputError(f"{name}:1: the header names the column {format_value(twice)} twice")
     return header
 
 
-def _row(header: list[str], cells: list[str]) -> Cells | Fault:
+def _row(header: list[str], cells: list[str]) -> Cells | RowError:
     if len(cells) != len(header):
-        return Fault(f"must have {len(header)} cells like the header, got {len(cells)}")
+        return RowError(f"must have {len(header)} cells like the header, got {len(cells)}")
     return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
 
 
@@ -139,7 +139,7 @@ def _row(header: list[str], cells: list[str]) -> Cells | Fault:
 _BATCH = 1024
 
 
-def parquet_rows(path: str) -> Iterator[tuple[int, Cells]]:
+def read_parquet(path: str) -> Iterator[tuple[int, Cells]]:
     """Row numbers, from 1, with their cells by column."""
     pyarrow, parquet = _package()
     name = display_name(path)
@@ -188,10 +188,10 @@ def frame_rows(source: Any) -> Callable[[], Iterator[Cells]] | None:
 def _named(columns: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Cells]:
     names = [str(column) for column in columns]
     for values in rows:
-        yield Cells((name, plain(value)) for name, value in zip(names, values, strict=True))
+        yield Cells((name, to_plain_value(value)) for name, value in zip(names, values, strict=True))
 
 
-def plain(value: Any) -> Any:
+def to_plain_value(value: Any) -> Any:
     """The value in Python's own types; None for all the ways in which a frame says that there is none."""
     if isinstance(value, str):
         return str(value)
@@ -200,5 +200,5 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
+        return [to_plain_value(part) for part in value]
     return None if isinstance(value, float) and value != value else value

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO, cast
 
 from metrist.errors import RunError
-from metrist.io.compression import compression_of, display_name, uncompressed_name
+from metrist.io.compression import detect_compression, display_name, uncompressed_name
 
 _DISK_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
-def check_place(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Refuse a file that could not be written in the end, before any work is done for it."""
     if path.is_dir():
         raise RunError(f"cannot write {path}: it is a folder")
@@ -32,7 +32,7 @@ def check_place(path: Path) -> None:
         raise RunError(f"cannot write {path}: the folder {path.parent} may not be written to")
 
 
-def check_apart(path: Path, inputs: Iterable[str | os.PathLike[str]], what: str = "the records are") -> None:
+def check_distinct(path: Path, inputs: Iterable[str | os.PathLike[str]], what: str = "the records are") -> None:
     """Refuse to write over a file that is being read."""
     for name in inputs:
         if path.exists() and os.path.exists(name) and path.samefile(name):
@@ -40,12 +40,12 @@ def check_apart(path: Path, inputs: Iterable[str | os.PathLike[str]], what: str 
 
 
 @contextmanager
-def whole(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """A text file (UTF-8, lines end in a bare newline) that takes its name only when the block ends well.
 
     A lone surrogate, which UTF-8 cannot hold, is written as `\\ud800`: inside a JSON string that reads back exactly.
     """
-    with whole_bytes(path) as file:
+    with atomic_write_bytes(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="\n")
         try:
             yield text
@@ -55,7 +55,7 @@ def whole(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 @contextmanager
-def whole_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file that takes its name only when the block ends well; compressed when its suffix says so.
 
     The same content gives the same bytes: no archive carries a time or a name.
@@ -67,7 +67,7 @@ def whole_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             with _device(target) as file:
                 yield file
             return
-        with _replacing(target) as raw, _compressed(raw, compression_of(path)) as file:
+        with _replacing(target) as raw, _compressed(raw, detect_compression(path)) as file:
             yield file
 
 
@@ -165,7 +165,7 @@ def write_rows(rows: Iterable[dict[str, Any]], out: str | os.PathLike[str]) -> i
     if Path(uncompressed_name(out)).suffix not in (".jsonl", ".ndjson"):
         raise RunError(f"{out}: rows are written as JSON lines; name the file .jsonl, also .jsonl.gz, .xz or .zst")
     count = 0
-    with whole(out) as file:
+    with atomic_write(out) as file:
         for row in rows:
             file.write(f"{json_line(row)}\n")
             count += 1

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from metrist.errors import MissingExtra, RunError
-from metrist.io.compression import compression_of, uncompressed_name
-from metrist.io.writer import check_place, whole_bytes
+from metrist.io.compression import detect_compression, uncompressed_name
+from metrist.io.writer import atomic_write_bytes
+from metrist.io.writer import check_writable as check_place
 from metrist.run.shard_file import count_texts, error_rows, number_texts
 from metrist.scores import Score, Scores
 
@@ -82,7 +83,7 @@ def check_writable(path: Path) -> None:
     if suffix is None:
         raise RunError(f"cannot write {path}: wanted a name that ends in .jsonl, .csv or .parquet")
     if suffix == ".parquet":
-        if compression_of(path):
+        if detect_compression(path):
             raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet")
         _pyarrow()
     check_place(path)
@@ -91,7 +92,7 @@ def check_writable(path: Path) -> None:
 def write_flat(path: Path, flat: Flat) -> None:
     """Write the file whole or not at all."""
     check_writable(path)
-    with whole_bytes(path) as file:
+    with atomic_write_bytes(path) as file:
         _WRITERS[flat_suffix(path) or ""](file, flat)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import InputError, RunError
-from metrist.io import open_rows
+from metrist.io import read_rows
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix
@@ -147,7 +147,7 @@ def _flat(path: Path) -> list[Stored]:
         raise RunError(f"{path}: wanted a run folder or a .jsonl file that metrist wrote")
     columns: dict[str, _Columns] = {}
     names: dict[str, str] = {}
-    for place, row in open_rows(path):
+    for place, row in read_rows(path):
         if missing := [name for name in COLUMNS if name not in row]:
             raise InputError(f"{place}: {missing[0]!r} is missing: wanted a line that `metrist score` wrote")
         try:

@@ -19,7 +19,7 @@ from metrist._version import __version__
 from metrist.errors import NeedsError, RunError
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
-from metrist.io.writer import check_apart
+from metrist.io.writer import check_distinct
 from metrist.llm.budget import Estimate, estimate_calls
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
@@ -140,7 +140,7 @@ class Target:
     def check_apart_from(self, inputs: Iterable[str]) -> None:
         """Refuse to write over the file that is being read."""
         if self.file:
-            check_apart(self.file, inputs)
+            check_distinct(self.file, inputs)
 
 
 def target_of(out: str | os.PathLike[str] | None) -> Target:

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.io import whole
-from metrist.io.writer import check_apart
+from metrist.io import atomic_write
+from metrist.io.writer import check_distinct
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.metrics.llm_metric import merge_usage
 from metrist.ratings import Choice
@@ -419,13 +419,13 @@ def preference_target(out: str | os.PathLike[str] | None, inputs: Iterable[str])
     if flat_suffix(path) != ".jsonl":
         raise RunError(f"cannot write preferences to {path}: wanted a folder, or a file that ends in .jsonl")
     check_writable(path)
-    check_apart(path, inputs)
+    check_distinct(path, inputs)
     return PreferenceTarget(file=path)
 
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """One row a line; the file appears whole or not at all."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
@@ -459,7 +459,7 @@ class StoredJudgments:
             self._file,
             ({"item": item, "systems": [a, b], **as_row(self._comparator, one)} for (item, a, b), one in rows),
         )
-        with whole(self._page) as page:
+        with atomic_write(self._page) as page:
             made = {**self._made_by, "file": hashlib.sha256(self._file.read_bytes()).hexdigest()}
             page.write(json.dumps(made, indent=1) + "\n")
 

@@ -21,9 +21,9 @@ from metrist.errors import InputError
 from metrist.io.compression import STANDARD_INPUT
 from metrist.io.fields import as_text, as_texts
 from metrist.io.reader import Skipped
-from metrist.io.row_model import Fault, shown
-from metrist.io.rows import RowSource, file_source
-from metrist.io.table_rows import Cells, from_cells
+from metrist.io.row_model import RowError, format_value
+from metrist.io.rows import RowSource, open_source
+from metrist.io.table_rows import Cells, parse_cells
 from metrist.models.weights import file_digest
 
 #: (condition, target)
@@ -54,7 +54,7 @@ def read_pairs(path: str | os.PathLike[str], *, skip_bad: bool = False) -> PairF
     """
     if os.fspath(path) == STANDARD_INPUT:
         raise InputError("training data must be a file: a training that goes on after a stop reads it again")
-    source, skipped = file_source(path), Skipped()
+    source, skipped = open_source(path), Skipped()
     pairs: dict[TextPair, None] = {}
     rows = given = 0
     for found in _each_row(source, skipped if skip_bad else None):
@@ -75,11 +75,11 @@ def read_pairs(path: str | os.PathLike[str], *, skip_bad: bool = False) -> PairF
 def _each_row(source: RowSource, skipped: Skipped | None) -> Iterator[list[TextPair]]:
     for line, row in source.read():
         try:
-            if isinstance(row, Fault):
+            if isinstance(row, RowError):
                 raise row
             yield _pairs(row)
-        except Fault as fault:
-            message = f"{source.place(line)}: {fault}"
+        except RowError as fault:
+            message = f"{source.location(line)}: {fault}"
             if skipped is None:
                 raise InputError(message) from None
             skipped.add(message)
@@ -87,7 +87,7 @@ def _each_row(source: RowSource, skipped: Skipped | None) -> Iterator[list[TextP
 
 def _pairs(row: Any) -> list[TextPair]:
     if type(row) is Cells:
-        row = from_cells(row)
+        row = parse_cells(row)
     if "text" in row and "summary" in row:
         return [(_filled("text", row), _filled("summary", row))]
     if "source" in row and "target" in row:
@@ -97,8 +97,8 @@ def _pairs(row: Any) -> list[TextPair]:
         return [(first, second), (second, first)]
     if "source" in row and ("references" in row or "reference" in row):
         return [(_filled("source", row), reference) for reference in _references(row)]
-    names = ", ".join(map(shown, list(row)[:_SHOWN_FIELDS])) + (", …" if len(row) > _SHOWN_FIELDS else "")
-    raise Fault(f"has no pair of texts: wanted {_WANTED}; its fields are {names or 'none'}")
+    names = ", ".join(map(format_value, list(row)[:_SHOWN_FIELDS])) + (", …" if len(row) > _SHOWN_FIELDS else "")
+    raise RowError(f"has no pair of texts: wanted {_WANTED}; its fields are {names or 'none'}")
 
 
 def _references(row: dict[str, Any]) -> tuple[str, ...]:
@@ -106,16 +106,16 @@ def _references(row: dict[str, Any]) -> tuple[str, ...]:
         return (_filled("reference", row),)
     found = as_texts("references", row["references"])
     if not found:
-        raise Fault("'references' is empty: there is nothing to learn from it")
+        raise RowError("'references' is empty: there is nothing to learn from it")
     if not all(text.strip() for text in found):
-        raise Fault("'references' has an empty text: training needs text on both sides")
+        raise RowError("'references' has an empty text: training needs text on both sides")
     return found
 
 
 def _filled(field: str, row: dict[str, Any]) -> str:
     text = as_text(field, row[field])
     if not text.strip():
-        raise Fault(f"{field!r} is empty: training needs text on both sides")
+        raise RowError(f"{field!r} is empty: training needs text on both sides")
     return text
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from metrist.errors import RunError
-from metrist.io.writer import whole
+from metrist.io.writer import atomic_write
 from metrist.models.numpy_inference.export import translate_disk_errors
 from metrist.train.distributed import ProcessGroup
 
@@ -131,7 +131,7 @@ class TrainingFolder:
         except OSError as fault:
             raise RunError(f"{self.path}: cannot be made: {fault.strerror}") from fault
         if not self.is_begun:
-            with whole(self.path / _ASKED) as file:
+            with atomic_write(self.path / _ASKED) as file:
                 file.write(json.dumps(asked, indent=2) + "\n")
 
     def card(self) -> dict[str, Any] | None:
@@ -156,9 +156,9 @@ class TrainingFolder:
             raise RunError(f"{self.path}: the model cannot be written: {fault.strerror or fault}") from fault
 
     def put_card(self, card: Mapping[str, Any], page: str) -> None:
-        with whole(self.path / _PAGE) as file:
+        with atomic_write(self.path / _PAGE) as file:
             file.write(page)
-        with whole(self.path / _CARD) as file:
+        with atomic_write(self.path / _CARD) as file:
             file.write(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
 
     def _settle(self, part: Path) -> None:

@@ -33,7 +33,7 @@ from metrist.data.pairs import GoodBad
 from metrist.errors import InputError
 from metrist.io.compression import display_name
 from metrist.io.fields import as_number
-from metrist.io.row_model import Fault
+from metrist.io.row_model import RowError
 
 _SYSTEMS = ("GPT-2", "GPT-Neo", "GPT-3")
 _SCORES = {"CNI": "info", "CNO": "off", "CNSt": "stance"}
@@ -122,7 +122,7 @@ def _compared(concepts: str, reference: str, found: list[str], place: str) -> _C
         raise InputError(f"{place}: wanted two sentences and a score, got {found}")
     try:
         score = as_number("the score", found[2]) if found[2].strip() else None
-    except Fault as fault:
+    except RowError as fault:
         raise InputError(f"{place}: {fault}") from None
     return _Compared(concepts, reference, found[0], found[1], score)
 

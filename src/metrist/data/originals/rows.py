@@ -23,8 +23,8 @@ from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, decoded, display_name, open_bytes, uncompressed_name
 from metrist.io.fields import as_number, as_text
 from metrist.io.json_rows import unreadable
-from metrist.io.row_model import Fault, shown
-from metrist.io.rows import open_rows
+from metrist.io.row_model import RowError, format_value
+from metrist.io.rows import read_rows
 
 PathLike = str | os.PathLike[str]
 
@@ -92,7 +92,7 @@ class Row:
         """true or false, 1 or 0, yes or no."""
         number = self.number(*way)
         if number not in (0, 1):
-            raise self.wrong(f"{_named(way)!r} must be true or false, got {shown(self.value(*way))}")
+            raise self.wrong(f"{_named(way)!r} must be true or false, got {format_value(self.value(*way))}")
         return number == 1
 
     def texts(self, *way: str) -> list[str]:
@@ -108,14 +108,14 @@ class Row:
         found = self.value(*way)
         opened = _opened(found) if isinstance(found, str) else found
         if not isinstance(opened, list) or not opened:
-            raise self.wrong(f"{_named(way)!r} must be a list that is not empty, got {shown(found)}")
+            raise self.wrong(f"{_named(way)!r} must be a list that is not empty, got {format_value(found)}")
         return opened
 
     def names(self, *way: str) -> tuple[str, ...]:
         """The names inside an object."""
         found = self.value(*way)
         if not isinstance(found, dict):
-            raise self.wrong(f"{_named(way)!r} must be an object, got {shown(found)}")
+            raise self.wrong(f"{_named(way)!r} must be an object, got {format_value(found)}")
         return tuple(found)
 
     def wrong(self, what: str) -> InputError:
@@ -125,7 +125,7 @@ class Row:
     def _with_location(self, check: Callable[[], T]) -> T:
         try:
             return check()
-        except Fault as fault:
+        except RowError as fault:
             raise self.wrong(str(fault)) from None
 
     def _lookup(self, way: Sequence[str]) -> Any:
@@ -141,7 +141,7 @@ def rows(paths: Iterable[PathLike]) -> Iterator[Row]:
         if uncompressed_name(path).lower().endswith(".csv"):
             yield from (Row(f"{display_name(path)}:{line}", values) for line, values in table(path))
         else:
-            yield from (Row(str(place), values) for place, values in open_rows(path))
+            yield from (Row(str(place), values) for place, values in read_rows(path))
 
 
 def entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, Row]]:
@@ -150,10 +150,10 @@ def entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, Row]]:
         name = display_name(path)
         found = _json_file(path, name)
         if not isinstance(found, dict):
-            raise InputError(f"{name}: must hold one JSON object of named entries, got {shown(found)}")
+            raise InputError(f"{name}: must hold one JSON object of named entries, got {format_value(found)}")
         for entry, values in found.items():
             if not isinstance(values, dict):
-                raise InputError(f"{name}: {entry!r} must be an object, got {shown(values)}")
+                raise InputError(f"{name}: {entry!r} must be an object, got {format_value(values)}")
             yield entry, Row(f"{name}: {entry!r}", values)
 
 
@@ -164,7 +164,7 @@ def _json_file(path: PathLike, name: str) -> Any:
         return json.loads(decoded(data))
     except json.JSONDecodeError as error:
         raise InputError(f"{name}:{error.lineno}: {unreadable(error)}") from None
-    except (Fault, RecursionError) as error:
+    except (RowError, RecursionError) as error:
         raise InputError(f"{name}: {error}") from None
 
 

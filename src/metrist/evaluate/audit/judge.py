@@ -218,10 +218,10 @@ class JudgeCard:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a .json or .md file, whole or not at all."""
-        from metrist.io.writer import whole
+        from metrist.io.writer import atomic_write
 
         text = self.to_json() + "\n" if checked_card_path(path).suffix == ".json" else self.to_markdown()
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(text)
 
     def _about(self) -> list[str]:

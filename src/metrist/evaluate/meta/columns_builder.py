@@ -11,7 +11,7 @@ import numpy as np
 
 from metrist.errors import InputError
 from metrist.evaluate.meta.dataset import LENGTHS, Compared, Labels, Scored, Spans
-from metrist.io import Entry, StoredScore
+from metrist.io import ParsedRow, StoredScore
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.stats import Codes, Floats
@@ -182,7 +182,7 @@ class Gathering:
         key = (self._names.setdefault(item, item), self._names.setdefault(system, system))
         return self.outputs.setdefault(key, len(self.outputs))
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ParsedRow) -> None:
         """Take in all that one row says."""
         self._row += 1
         for record in entry.new:
@@ -216,18 +216,18 @@ class Gathering:
             if name is not None:
                 self._columns.setdefault(column, _Column()).put(output, name)
 
-    def _score(self, entry: Entry) -> None:
+    def _score(self, entry: ParsedRow) -> None:
         output = self.number(*entry.keys[0])
         for score in entry.scores:
             column = self._scores.get(score.metric)
             if column is None:
                 column = self._scores[score.metric] = _Values()
-                self._score_origins[score.metric] = entry.place.file or "the data"
+                self._score_origins[score.metric] = entry.location.file or "the data"
             before = column.replaced(output, score.value)
             if before == before and before != score.value:
                 raise InputError(_two_scores(entry, score, before))
 
-    def _compare(self, entry: Entry) -> None:
+    def _compare(self, entry: ParsedRow) -> None:
         for one in entry.preferences:
             rows = self._preferences.setdefault(one.aspect, _Long(5))
             first, second = self.number(one.item, one.first), self.number(one.item, one.second)
@@ -294,9 +294,9 @@ def error_spans(found: Iterable[tuple[int, Error]]) -> Spans:
     return columns.spans()
 
 
-def _two_scores(entry: Entry, score: StoredScore, before: float) -> str:
+def _two_scores(entry: ParsedRow, score: StoredScore, before: float) -> str:
     return (
-        f"{entry.place}: {score.metric} gives item {score.item!r} of system {score.system!r} {score.value:g}, "
+        f"{entry.location}: {score.metric} gives item {score.item!r} of system {score.system!r} {score.value:g}, "
         f"an earlier row gives it {before:g}; keep one of the two, or give the metrics two names"
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 from metrist.errors import InputError, RunError
 from metrist.evaluate.meta.columns_builder import Gathering, error_spans
 from metrist.evaluate.meta.dataset import Cost, Judged, Scored, Spans, chosen, unknown
-from metrist.io import Reader, open_rows, read_records
+from metrist.io import Reader, read_records, read_rows
 from metrist.io.compression import uncompressed_name
 from metrist.run import Results, load
 from metrist.run.run_folder import RunFolder, is_run_folder
@@ -95,7 +95,7 @@ def _holds_results(path: Path) -> bool:
         return True
     if path.suffix == "" or Path(uncompressed_name(path)).suffix.lower() != ".jsonl" or not path.is_file():
         return False
-    first = next(iter(open_rows(path)), None)
+    first = next(iter(read_rows(path)), None)
     return first is not None and isinstance(first[1], Mapping) and set(first[1]) >= _RESULT_FIELDS
 
 

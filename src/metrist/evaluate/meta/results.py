@@ -14,7 +14,7 @@ import numpy as np
 
 from metrist.errors import RunError, did_you_mean
 from metrist.evaluate.meta.dataset import Judged
-from metrist.io.writer import whole
+from metrist.io.writer import atomic_write
 from metrist.report.cells import Count, Estimate, Number, Share, or_none
 from metrist.report.tables import Column, Table
 from metrist.stats import Floats
@@ -236,7 +236,7 @@ class MetaEvaluation:
 
     def write(self, path: str | os.PathLike[str], tables: Sequence[Table] = ()) -> None:
         """Write `to_json()`, whole or not at all."""
-        with whole(Path(path)) as file:
+        with atomic_write(Path(path)) as file:
             file.write(self.to_json(tables) + "\n")
 
     def _repr_html_(self) -> str:

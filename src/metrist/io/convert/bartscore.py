@@ -27,7 +27,7 @@ from metrist.io.convert.foreign_json import (
     texts,
     wrong,
 )
-from metrist.io.row_model import shown
+from metrist.io.row_model import format_value
 from metrist.io.rows import UNNAMED
 
 #: The names under which the BARTScore repository keeps human judgments.
@@ -57,11 +57,11 @@ def rows(path: Path, options: Options) -> Iterator[Row]:
     """One row per output; for pairs of translations one row per pair, then one per output that has scores."""
     document = read_document(path)
     if not isinstance(document, dict):
-        raise InputError(f"{path}: wanted an object from document to outputs, got {shown(document)}")
+        raise InputError(f"{path}: wanted an object from document to outputs, got {format_value(document)}")
     for item, entry in document.items():
-        place = f"{path}: document {shown(item)}"
+        place = f"{path}: document {format_value(item)}"
         if not isinstance(entry, dict):
-            raise InputError(f"{place}: wanted an object with its source and outputs, got {shown(entry)}")
+            raise InputError(f"{place}: wanted an object with its source and outputs, got {format_value(entry)}")
         yield from _document(place, item, entry, options)
 
 
@@ -102,8 +102,10 @@ def _references(place: str, entry: Mapping[str, Any]) -> list[str]:
 def _summaries(place: str, summaries: Mapping[str, Any], shared: Row, options: Options) -> Iterator[Row]:
     for system, holder in summaries.items():
         if not isinstance(holder, dict):
-            wrong(f"{place}, system {shown(system)}", "sys_summs", holder, "an object with 'sys_summ' and 'scores'")
-        yield {**shared, **_output(f"{place}, system {shown(system)}", system, holder, "sys_summ", options)}
+            wrong(
+                f"{place}, system {format_value(system)}", "sys_summs", holder, "an object with 'sys_summ' and 'scores'"
+            )
+        yield {**shared, **_output(f"{place}, system {format_value(system)}", system, holder, "sys_summ", options)}
 
 
 def _output(place: str, system: str, holder: Mapping[str, Any], field: str, options: Options) -> Row:

@@ -12,15 +12,15 @@ from typing import Any, NoReturn
 
 from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, open_bytes
-from metrist.io.row_model import shown
-from metrist.io.rows import open_rows
+from metrist.io.row_model import format_value
+from metrist.io.rows import read_rows
 
 Row = dict[str, Any]
 
 
 def wrong(place: str, field: str, found: Any, wanted: str) -> NoReturn:
     """Refuse a field's value."""
-    raise InputError(f"{place}: {field!r} must be {wanted}, got {shown(found)}")
+    raise InputError(f"{place}: {field!r} must be {wanted}, got {format_value(found)}")
 
 
 def text(place: str, holder: Mapping[str, Any], field: str) -> str:
@@ -73,7 +73,7 @@ def number(place: str, field: str, value: Any) -> float | None:
 
 def listed(names: Any) -> str:
     """Names for a message, the first few of them."""
-    quoted = [shown(name) for name in names]
+    quoted = [format_value(name) for name in names]
     if not quoted:
         return "nothing"
     return ", ".join(quoted[:8]) + (f" and {len(quoted) - 8} more" if len(quoted) > 8 else "")
@@ -109,7 +109,7 @@ def check_json(path: Path) -> None:
     with open_bytes(path) as file:
         start = file.read(4096).removeprefix(BYTE_ORDER_MARK).lstrip().decode("utf-8", "replace")[:1]
     if start not in ("{", "["):
-        found = shown(start) if start else "nothing"
+        found = format_value(start) if start else "nothing"
         raise InputError(
             f"{path}: wanted JSON, which begins with {{ or [, found {found}; plain line files are converted with "
             "--source, --reference and --output SYSTEM=FILE"
@@ -120,7 +120,7 @@ def read_entries(path: Path) -> Iterator[tuple[str, Row]]:
     """The objects of a JSON list, or of a file with one object a line, each with its place."""
     check_json(path)
     entries = 0
-    for place, row in open_rows(path):
+    for place, row in read_rows(path):
         entries += 1
         yield str(place), row
     if not entries:
@@ -151,7 +151,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {shown(twice)} is there twice in one object")
+        raise ValueError(f"the key {format_value(twice)} is there twice in one object")
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from metrist.errors import InputError, did_you_mean
 from metrist.io.convert import alpaca_eval, bartscore, mt_metrics_eval
 from metrist.io.convert.foreign_json import Options, Row, listed, read_document, read_entries
-from metrist.io.row_model import shown
+from metrist.io.row_model import format_value
 
 # Which format is it? Detection looks at the first of what is there; conversion then checks all of it.
 
@@ -90,5 +90,5 @@ def _kind_of(path: Path, value: Any) -> Kind:
         return "alpaca_eval"
     if isinstance(value, dict) and "item" in value:
         raise InputError(f"{path}: is already in metrist's form and can be read as it is; found {listed(value)}")
-    found = f"an object with {listed(value)}" if isinstance(value, dict) else shown(value)
+    found = f"an object with {listed(value)}" if isinstance(value, dict) else format_value(value)
     raise InputError(f"{path}: is none of {', '.join(KINDS)}; it begins with {found}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, decoded, open_bytes
 from metrist.io.convert.foreign_json import Row, filled
-from metrist.io.row_model import Fault, Place
+from metrist.io.row_model import Location, RowError
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -18,8 +18,8 @@ def read_lines(path: Path) -> Iterator[str]:
         for n, line in enumerate(file, 1):
             try:
                 yield decoded((line.removeprefix(BYTE_ORDER_MARK) if n == 1 else line).rstrip(b"\r\n"))
-            except Fault as fault:
-                raise InputError(f"{Place(str(path), n)}: {fault}") from None
+            except RowError as fault:
+                raise InputError(f"{Location(str(path), n)}: {fault}") from None
 
 
 def check_lengths(paths: Sequence[Path]) -> int:

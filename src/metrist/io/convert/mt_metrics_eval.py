@@ -18,7 +18,7 @@ from pathlib import Path
 from metrist.errors import InputError, did_you_mean
 from metrist.io.convert.foreign_json import Options, Row, filled, listed, number
 from metrist.io.convert.line_files import check_lengths, read_lines
-from metrist.io.row_model import shown
+from metrist.io.row_model import format_value
 
 #: From system to one number per line of its file, NaN where missing: compact, for test sets have a million scores.
 Columns = dict[str, "array[float]"]
@@ -101,7 +101,7 @@ def _columns(path: Path, systems: Mapping[str, Path], lines: int) -> Columns:
     for n, line in enumerate(read_lines(path), 1):
         words = line.split()
         if len(words) != 2:
-            raise InputError(f"{path}:{n}: wanted a system and a score, got {shown(line)}")
+            raise InputError(f"{path}:{n}: wanted a system and a score, got {format_value(line)}")
         if words[0] not in systems:
             raise InputError(f"{path}:{n}: no outputs of a system {words[0]!r}{did_you_mean(words[0], systems)}")
         value = number(f"{path}:{n}", "score", words[1])

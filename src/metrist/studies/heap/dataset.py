@@ -15,7 +15,7 @@ from metrist.data.pairs import GoodBad
 from metrist.data.splits import USUAL, assign
 from metrist.data.text_overlap import Unit
 from metrist.errors import InputError
-from metrist.io.writer import whole
+from metrist.io.writer import atomic_write
 from metrist.studies.heap.jobs import SplitName
 
 
@@ -72,7 +72,7 @@ def write_split(folder: Path, name: SplitName, material: Material) -> None:
     if path.is_file() and json.loads(path.read_text(encoding="utf-8"))["sha256"] == material.sha256:
         return
     sides = authors(material) if name == "authors" else honest(material)
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(json.dumps({"sha256": material.sha256, "split": sides}) + "\n")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from metrist.criteria import Suite
 from metrist.errors import RunError, SpecError, did_you_mean
-from metrist.io.writer import whole
+from metrist.io.writer import atomic_write
 from metrist.studies.heap.jobs import Change, Codes, Order, Result
 from metrist.studies.heap.worker_pool import Failures
 
@@ -160,7 +160,7 @@ class Search:
     def _write(self) -> None:
         judged_by = "mean over the learned criteria of the accuracy on their development pairs, one seed"
         rule = {**_rule(self.names, self.budget), "judged_by": judged_by}
-        with whole(self.log) as file:
+        with atomic_write(self.log) as file:
             for row in (rule, *self._tried):
                 file.write(json.dumps(row) + "\n")
 

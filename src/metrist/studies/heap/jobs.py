@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from metrist.data.pairs import Fields, GoodBad
 from metrist.errors import InputError, RunError, did_you_mean
-from metrist.io.writer import whole
+from metrist.io.writer import atomic_write
 from metrist.models.devices import Options
 from metrist.models.reward_layout import Layout
 from metrist.train.preference import RECIPE, Ties
@@ -260,7 +260,7 @@ class Result:
             "sizes": dict(self.sizes),
             "answers": {code: answers.to_dict() for code, answers in self.answers.items()},
         }
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(json.dumps(row) + "\n")
 
     @staticmethod

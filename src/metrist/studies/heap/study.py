@@ -15,7 +15,7 @@ from typing import Any
 from metrist import criteria as known
 from metrist.criteria import Suite
 from metrist.errors import InputError, RunError, did_you_mean
-from metrist.io.writer import whole
+from metrist.io.writer import atomic_write
 from metrist.report.tables import Table
 from metrist.studies.heap.callbacks import Silent, StudyWatcher
 from metrist.studies.heap.dataset import Material, read, write_split
@@ -218,7 +218,7 @@ def _choose(study: Study, suite: Suite, planned: Sequence[Job], crew: WorkerPool
 
 
 def _publish(out: Path, made: Sequence[Table]) -> None:
-    with whole(out / "tables.md") as file:
+    with atomic_write(out / "tables.md") as file:
         file.write(to_markdown(made))
     _write(out / "tables.json", to_data(made))
 
@@ -228,5 +228,5 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, row: Any) -> None:
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(json.dumps(row, indent=2) + "\n")
