@@ -53,7 +53,8 @@ int count_union_hits(const Texts *lines, const int64_t *line_starts, const int32
                      int64_t pairs, int64_t *hits);
 int count_ter_edits(const Texts *texts, const int32_t *outputs, const int32_t *references, int64_t pairs, int64_t *edits);
 
-/* These hold the GIL and return a new reference: (ids, starts, words) as (bytearray, bytearray, list). */
+/* These are called with the GIL, release it while they scan, and return a new reference: (ids, starts, words) as
+ * (bytearray, bytearray, list). */
 PyObject *scan_texts(PyObject *texts, PyObject *classes, Py_buffer *table, int lower);
 PyObject *scan_texts_13a(PyObject *texts, PyObject *cleaned, PyObject *classes, Py_buffer *table);
 PyObject *scan_texts_chrf(PyObject *texts, PyObject *classes, Py_buffer *table);

@@ -1,5 +1,9 @@
 /* Texts into tokens.
  *
+ * Scanning runs without the GIL: strings are immutable, and the tuple of texts keeps them alive. The GIL is taken back
+ * (`hold`) only to call Python: to classify characters of a page that is new, to lower-case or clean a text by Python's
+ * rules, to raise an error.
+ *
  * A text is copied to a scratch buffer as UTF-8, with the class of each byte beside it (all bytes of a character have
  * its class). The classes are packed into bit masks, in which words are runs of ones: finding them takes no branch per
  * character. */
@@ -12,6 +16,7 @@ typedef struct Scanner Scanner;
 typedef int (*Taker)(Scanner *scanner, const char *word, uint32_t length);
 
 struct Scanner {
+    PyThreadState *thread; /* while the GIL is released; NULL while it is held */
     PyObject *classes;
     Py_buffer *table; /* by code point */
     int lower; /* whether letters are lower-cased on the way */
@@ -28,6 +33,13 @@ struct Scanner {
     char *spaced; /* for 13a: a word with spaces put in */
     int64_t spaced_room;
 };
+
+static void release(Scanner *s) { s->thread = PyEval_SaveThread(); }
+
+static void hold(Scanner *s) {
+    if (s->thread != NULL) PyEval_RestoreThread(s->thread);
+    s->thread = NULL;
+}
 
 /* ---- Tokens found ---- */
 
@@ -106,9 +118,11 @@ static int put_utf8(char *out, Py_UCS4 c) {
 static int class_of(Scanner *s, Py_UCS4 c) {
     const uint8_t *classes = s->table->buf;
     if (classes[c] == UNKNOWN) {
+        hold(s);
         PyObject *filled = PyObject_CallMethod(s->classes, "fill", "I", (unsigned)c);
         if (filled == NULL) return -1;
         Py_DECREF(filled);
+        release(s);
     }
     return classes[c];
 }
@@ -213,15 +227,17 @@ static int needs_cleaning(const char *letters, int64_t length) {
            memchr(letters, '\n', (size_t)length);
 }
 
-/* Returns the text's bytes in scratch, or -1 with a Python error set. */
+/* Returns the text's bytes in scratch, or -1 with a Python error set and the GIL held. */
 static int64_t lay_out_any(Scanner *s, PyObject *text, int lower) {
     int64_t length = PyUnicode_GET_LENGTH(text);
     int ascii = PyUnicode_IS_ASCII(text);
     if (length > INT32_MAX / 4) {
+        hold(s);
         PyErr_SetString(PyExc_OverflowError, "a text is longer than half a gigabyte");
         return -1;
     }
     if (reserve(s, length * (ascii ? 1 : 4)) < 0) {
+        hold(s);
         PyErr_NoMemory();
         return -1;
     }
@@ -230,28 +246,40 @@ static int64_t lay_out_any(Scanner *s, PyObject *text, int lower) {
     return length;
 }
 
+/* The GIL is held before and after: `changed` is a new reference. */
 static int64_t lay_out_changed(Scanner *s, PyObject *changed) {
     if (changed == NULL) return -1;
+    release(s);
     int64_t length = lay_out_any(s, changed, 0);
+    hold(s);
     Py_DECREF(changed);
     return length;
 }
 
 static int make_room_for_ids(Scanner *s, int64_t more) {
     int64_t bytes = (s->ids_used + more) * (int64_t)sizeof(int32_t);
-    if (bytes > PyByteArray_GET_SIZE(s->numbers) && PyByteArray_Resize(s->numbers, bytes + bytes / 2) < 0) return -1;
+    if (bytes > PyByteArray_GET_SIZE(s->numbers)) {
+        hold(s);
+        if (PyByteArray_Resize(s->numbers, bytes + bytes / 2) < 0) return -1;
+        release(s);
+    }
     s->ids = (int32_t *)PyByteArray_AS_STRING(s->numbers);
     return 0;
 }
 
+/* The GIL is released before; afterwards too, unless -1 is returned with an error set. */
 static int scan_one(Scanner *s, PyObject *text) {
     int64_t length = lay_out_any(s, text, s->lower);
-    if (length == MUST_BE_LOWERED) length = lay_out_changed(s, PyObject_CallMethod(text, "lower", NULL));
-    if (length >= 0 && s->cleaned != NULL && needs_cleaning(s->letters, length)) {
-        length = lay_out_changed(s, PyObject_CallOneArg(s->cleaned, text));
+    int lowers = length == MUST_BE_LOWERED;
+    if (lowers || (length >= 0 && s->cleaned != NULL && needs_cleaning(s->letters, length))) {
+        hold(s);
+        PyObject *changed = lowers ? PyObject_CallMethod(text, "lower", NULL) : PyObject_CallOneArg(s->cleaned, text);
+        length = lay_out_changed(s, changed);
+        if (length >= 0) release(s);
     }
     if (length < 0 || make_room_for_ids(s, length) < 0) return -1;
     if (take_all(s, length) == 0) return 0;
+    hold(s);
     PyErr_NoMemory();
     return -1;
 }
@@ -289,10 +317,12 @@ static int64_t characters_of(PyObject *texts) {
 static PyObject *scan_all(Scanner *s, PyObject *texts, int64_t *starts) {
     int64_t count = PyTuple_GET_SIZE(texts);
     starts[0] = 0;
+    release(s);
     for (int64_t t = 0; t < count; t++) {
         if (scan_one(s, PyTuple_GET_ITEM(texts, t)) < 0) return NULL;
         starts[t + 1] = s->ids_used;
     }
+    hold(s);
     if (PyByteArray_Resize(s->numbers, s->ids_used * (int64_t)sizeof(int32_t)) < 0) return NULL;
     return result(s->numbers, starts, count, list_words(&s->vocabulary));
 }
@@ -351,10 +381,12 @@ PyObject *read_characters(PyObject *texts) {
     } else {
         int32_t *ids = (int32_t *)PyByteArray_AS_STRING(numbers);
         starts[0] = 0;
+        Py_BEGIN_ALLOW_THREADS
         for (int64_t t = 0; t < count; t++) {
             used += read_text(PyTuple_GET_ITEM(texts, t), ids + used);
             starts[t + 1] = used;
         }
+        Py_END_ALLOW_THREADS
         if (PyByteArray_Resize(numbers, used * (int64_t)sizeof(int32_t)) == 0) {
             found = result(numbers, starts, count, PyList_New(0));
         }
