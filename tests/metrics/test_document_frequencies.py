@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metrist.errors import InputError
-from metrist.metrics.token_weights import document_frequencies, fingerprint, texts_of
+from metrist.metrics.token_weights import count_documents, fingerprint, read_texts
 
 
 class Letters:
@@ -28,7 +28,7 @@ def test_weights_are_those_of_bert_score(tmp_path):
     texts = ["the cat", "a dog", "the dog and the cat", "zebra"]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     wanted = get_idf_dict(texts, Letters(), nthreads=0)
-    found = document_frequencies(str(tmp_path / "texts.txt"), lambda some: [Letters().encode(text) for text in some])
+    found = count_documents(str(tmp_path / "texts.txt"), lambda some: [Letters().encode(text) for text in some])
     tokens = np.array([ord(letter) for letter in "the zebra said no!"])
     assert found.documents == 4
     assert found.idf(tokens) == pytest.approx([wanted[token] for token in tokens], abs=1e-12)
@@ -36,7 +36,7 @@ def test_weights_are_those_of_bert_score(tmp_path):
 
 def test_plain_files_give_their_lines_without_the_blank_ones(tmp_path):
     (tmp_path / "a.txt").write_text("one \n\n  two\none\n", encoding="utf-8")
-    assert texts_of(str(tmp_path / "a.txt")) == ["one", "two", "one"]
+    assert read_texts(str(tmp_path / "a.txt")) == ["one", "two", "one"]
 
 
 def rows(*made):
@@ -47,13 +47,13 @@ def test_record_files_give_each_items_references_once_however_many_systems_there
     path = tmp_path / "records.jsonl"
     shared = {"item": "1", "references": ["a", "b"]}
     path.write_text(rows({**shared, "system": "x"}, {**shared, "system": "y"}, {"item": "2", "references": ["a"]}))
-    assert texts_of(str(path)) == ["a", "b", "a"]
+    assert read_texts(str(path)) == ["a", "b", "a"]
 
 
 def test_record_files_without_references_give_their_outputs(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text(rows({"item": "1", "output": "a"}, {"item": "1", "output": "b"}))
-    assert texts_of(str(path)) == ["a", "b"]
+    assert read_texts(str(path)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
@@ -61,7 +61,7 @@ def test_compressed_files_are_read(tmp_path, suffix, opener):
     path = tmp_path / f"records.jsonl{suffix}"
     with opener(path, "wt") as file:
         file.write(rows({"item": "1", "references": ["é"]}))
-    assert texts_of(str(path)) == ["é"]
+    assert read_texts(str(path)) == ["é"]
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_compressed_files_are_read(tmp_path, suffix, opener):
 def test_files_that_cannot_be_read_are_refused_with_their_place(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
-        texts_of(str(tmp_path / name))
+        read_texts(str(tmp_path / name))
 
 
 def test_a_missing_file_is_named():
     with pytest.raises(InputError, match=r"idf: cannot read the texts in nowhere\.txt: .*No such file"):
-        texts_of("nowhere.txt")
+        read_texts("nowhere.txt")
     with pytest.raises(InputError, match=r"cannot read nowhere\.txt: No such file"):
         fingerprint("nowhere.txt")
 

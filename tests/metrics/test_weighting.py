@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from metrist.metrics.model_metric import spans
-from metrist.metrics.token_weights import Rarity, content_words, prior, stop_words, weigher
+from metrist.metrics.model_metric import find_spans
+from metrist.metrics.token_weights import Rarity, content_word_weights, make_weigher, prior_weights, read_stop_words
 from word_model import WordModel
 
 
@@ -27,22 +27,22 @@ from word_model import WordModel
     ],
 )
 def test_pieces_are_found_in_their_text_whatever_marks_the_tokenizer_puts(text, pieces, found):
-    assert spans(text, pieces) == found
+    assert find_spans(text, pieces) == found
 
 
 def test_tokens_within_stop_words_weigh_nothing():
     text = "They’re not the theatre, aren't they"
     pieces = ["<s>", "They", "’", "re", "not", "the", "the", "atre", ",", "aren", "'t", "they", "</s>"]
-    assert content_words(text, pieces).tolist() == [1, 0, 0, 0, 1, 0, 1, 1, 1, 1, 1, 0, 1]
+    assert content_word_weights(text, pieces).tolist() == [1, 0, 0, 0, 1, 0, 1, 1, 1, 1, 1, 0, 1]
 
 
 def test_the_stop_words_leave_negations_alone():
-    assert {"the", "of", "and", "they're", "which"} <= stop_words()
-    assert not {"not", "no", "never", "isn't", "cannot"} & stop_words()
+    assert {"the", "of", "and", "they're", "which"} <= read_stop_words()
+    assert not {"not", "no", "never", "isn't", "cannot"} & read_stop_words()
 
 
 def test_the_prior_is_the_share_of_a_token_among_its_texts_tokens():
-    assert prior(np.array([5, 7, 5, 9])).tolist() == [0.5, 0.25, 0.5, 0.25]
+    assert prior_weights(np.array([5, 7, 5, 9])).tolist() == [0.5, 0.25, 0.5, 0.25]
 
 
 def test_rare_pieces_weigh_more_and_those_of_every_text_nothing():
@@ -62,10 +62,10 @@ def test_a_prefix_weighs_nothing_under_every_weighting():
         "idf": [0, 0, math.log(3 / 2), math.log(3 / 2), 0],
     }
     for weighting, weights in expected.items():
-        weigh = weigher(weighting, model, rarity=rarity, prefix="__de__ ")
+        weigh = make_weigher(weighting, model, rarity=rarity, prefix="__de__ ")
         assert weigh is not None
         assert weigh(target, tokens).tolist() == pytest.approx(weights), weighting
 
 
 def test_uniform_weights_need_not_be_computed():
-    assert weigher("uniform", WordModel()) is None
+    assert make_weigher("uniform", WordModel()) is None

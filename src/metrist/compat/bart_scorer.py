@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from metrist.errors import ModelError, RunError
-from metrist.metrics.likelihood.layout import Answers, ask
+from metrist.metrics.likelihood.layout import PairScores, score_pairs
 from metrist.metrics.likelihood.likelihood import CNN, CONVERSION
 from metrist.models.devices import Options, import_torch
 from metrist.models.loading import load_seq2seq
@@ -102,7 +102,7 @@ class BARTScorer:
         """For each source and target, the mean log-probability of the target's tokens given the source."""
         if len(srcs) != len(tgts):
             raise RunError(f"as many sources as targets are wanted, got {len(srcs):,} and {len(tgts):,}")
-        answers = ask(self._model, list(zip(srcs, tgts, strict=True)), max_tokens=self.max_length)
+        answers = score_pairs(self._model, list(zip(srcs, tgts, strict=True)), max_tokens=self.max_length)
         if answers.failures:
             first = min(answers.failures)
             raise RunError(f"pair {first} cannot be scored: {answers.failures[first]}")
@@ -131,7 +131,7 @@ class BARTScorer:
         with surroundings(device=self.device):
             return load_seq2seq(Options(model=model))
 
-    def _tell_cut(self, answers: Answers) -> None:
+    def _tell_cut(self, answers: PairScores) -> None:
         cut = answers.condition_cut + answers.target_cut
         if cut.any():
             warnings.warn(

@@ -69,8 +69,8 @@ def group_numbers(starts: Places) -> Places:
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
-def levels_of(values: Floats, starts: Places) -> Levels:
-    order = sorted_within(values, starts)
+def find_levels(values: Floats, starts: Places) -> Levels:
+    order = sort_within_groups(values, starts)
     ordered = values[order]
     first = np.ones(len(values), dtype=bool)
     first[1:] = ordered[1:] != ordered[:-1]
@@ -82,23 +82,23 @@ def levels_of(values: Floats, starts: Places) -> Levels:
     return Levels(order, runs, np.searchsorted(runs[:-1], starts), level)
 
 
-def arranged(human: Floats, metric: Floats, starts: Places, epsilon: float) -> Arranged:
+def arrange(human: Floats, metric: Floats, starts: Places, epsilon: float) -> Arranged:
     human, metric = np.asarray(human, np.float64), np.asarray(metric, np.float64)
     check_columns(human, metric, starts)
     if not epsilon >= 0:
         raise ValueError(f"the tie threshold must be 0 or more, got {epsilon}")
-    order = sorted_within(metric, starts)
+    order = sort_within_groups(metric, starts)
     lows = _lows(metric[order], starts, epsilon)
     return Arranged(order, levels_in_group(human, starts)[order], lows, np.asarray(starts, np.int64))
 
 
 def levels_in_group(values: Floats, starts: Places) -> NDArray[np.int32]:
     """Each output's level, counted from 0 in its own group."""
-    levels = levels_of(values, starts)
+    levels = find_levels(values, starts)
     return (levels.level - levels.starts[group_numbers(starts)]).astype(np.int32)
 
 
-def sorted_within(values: Floats, starts: Places) -> Places:
+def sort_within_groups(values: Floats, starts: Places) -> Places:
     """The order that sorts each group by value and leaves the groups where they are."""
     if len(starts) == 2:
         return np.argsort(values, kind="stable")

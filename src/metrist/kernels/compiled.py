@@ -14,12 +14,12 @@ from metrist.kernels.columns import (
     Floats,
     Ranked,
     Stretch,
-    arranged,
+    arrange,
     check_columns,
     check_weights,
     levels_in_group,
 )
-from metrist.kernels.reference.text import SYMBOLS_13A, cleaned_13a
+from metrist.kernels.reference.text import SYMBOLS_13A, clean_13a
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists
 
 __all__ = [
@@ -47,7 +47,7 @@ def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
 
 
 def scan_13a(texts: Sequence[str]) -> Tokens:
-    return _tokens(_native.scan_13a(tuple(texts), _classes_13a(), cleaned_13a))
+    return _tokens(_native.scan_13a(tuple(texts), _classes_13a(), clean_13a))
 
 
 def scan_chrf_words(texts: Sequence[str]) -> Tokens:
@@ -104,7 +104,7 @@ def pair_counts_grouped(
     starts: NDArray[np.int64],
     epsilon: float = 0.0,
 ) -> NDArray[np.int64]:
-    outputs = arranged(human, metric, starts, epsilon)
+    outputs = arrange(human, metric, starts, epsilon)
     check_weights(weights, len(human))
     counts = np.zeros((len(weights), len(starts) - 1, 5), np.int64)
     order, levels, lows, places = outputs

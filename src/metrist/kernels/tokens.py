@@ -42,7 +42,7 @@ def from_lists(token_lists: Sequence[Sequence[str]]) -> Tokens:
     """Texts that someone else has cut into tokens."""
     seen: dict[str, int] = {}
     ids = [seen.setdefault(token, len(seen)) for tokens in token_lists for token in tokens]
-    return Tokens(np.array(ids, np.int32), starts_of(map(len, token_lists)), list(seen))
+    return Tokens(np.array(ids, np.int32), running_starts(map(len, token_lists)), list(seen))
 
 
 def relabel(tokens: Tokens, words: Sequence[str]) -> Tokens:
@@ -52,7 +52,7 @@ def relabel(tokens: Tokens, words: Sequence[str]) -> Tokens:
     return Tokens(changed[tokens.ids] if len(words) else tokens.ids, tokens.starts, list(seen))
 
 
-def starts_of(lengths: Iterable[int]) -> NDArray[np.int64]:
+def running_starts(lengths: Iterable[int]) -> NDArray[np.int64]:
     """Where texts of these lengths start, and where the last one ends."""
     return np.cumsum([0, *lengths], dtype=np.int64)
 

@@ -19,7 +19,7 @@ CUT = "cut_tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neural(Metric):
+class ModelMetric(Metric):
     """A metric that holds a model. Its numbers do not depend on the device or on how much is computed at once."""
 
     extra: ClassVar[str | None] = "neural"
@@ -75,7 +75,7 @@ _AHEAD = 12
 Span = tuple[int, int] | None
 
 
-def spans(text: str, pieces: Sequence[str]) -> list[Span]:
+def find_spans(text: str, pieces: Sequence[str]) -> list[Span]:
     """The start and end of each piece in the text, from left to right; None for a piece that lies nowhere."""
     lowered = _small(text)
     found: list[Span] = []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from metrist import criteria
 from metrist.criteria import Criterion
 from metrist.errors import SpecError, did_you_mean
-from metrist.metrics.model_metric import CUT, Neural
+from metrist.metrics.model_metric import CUT, ModelMetric
 from metrist.metrics.shard import Shard
 from metrist.models import loading
 from metrist.models.devices import Options
@@ -100,7 +100,7 @@ _UNREADABLE = "the output has nothing that the model can read"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preference(Neural):
+class Preference(ModelMetric):
     """The reward of a model that was trained to give the output people prefer a higher one than the other."""
 
     # Several models are an ensemble.

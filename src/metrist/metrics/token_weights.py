@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError
 from metrist.metrics.likelihood.layout import Weigh
-from metrist.metrics.model_metric import Span, spans
+from metrist.metrics.model_metric import Span, find_spans
 from metrist.models.protocols import LikelihoodModel
 
 #: Texts in, each text's token numbers out.
@@ -48,16 +48,16 @@ class DocumentFrequencies:
         return weights
 
 
-def document_frequencies(path: str, tokenize: Tokenize) -> DocumentFrequencies:
+def count_documents(path: str, tokenize: Tokenize) -> DocumentFrequencies:
     """How many of the file's texts have each token."""
-    texts = texts_of(path)
+    texts = read_texts(path)
     counts: Counter[int] = Counter()
     for ids in tokenize(texts):
         counts.update(set(ids))
     return DocumentFrequencies(len(texts), dict(counts))
 
 
-def texts_of(path: str) -> list[str]:
+def read_texts(path: str) -> list[str]:
     """The file's texts: its lines; or of a record file (.jsonl) each item's references, the outputs where no record has
     references. Blank texts are passed over, white space at both ends is dropped."""
     name = Path(path)
@@ -147,7 +147,7 @@ class Rarity:
         return float(np.log((self.texts + 1) / (self.having[piece] + 1)))
 
 
-def weigher(
+def make_weigher(
     weighting: Weighting,
     model: LikelihoodModel,
     *,
@@ -167,7 +167,7 @@ def weigher(
         pieces = model.pieces(target, max_tokens)
         weights = np.ones(len(pieces))
         if weighting == "stopwords":
-            weights = content_words(target, pieces)
+            weights = content_word_weights(target, pieces)
         elif weighting == "idf" and rarity is not None:
             weights = np.array([rarity.weight(piece) for piece in pieces], dtype=np.float64)
         return weights * _after(prefix, language, target, pieces) if said else weights
@@ -175,29 +175,31 @@ def weigher(
     def weigh(target: str, tokens: NDArray[np.int64]) -> Numbers:
         if not len(tokens):
             return np.empty(0)
-        return prior(tokens) * (by_text(target) if said else 1.0) if weighting == "prior" else by_text(target)
+        return prior_weights(tokens) * (by_text(target) if said else 1.0) if weighting == "prior" else by_text(target)
 
     return weigh
 
 
-def prior(tokens: NDArray[np.int64]) -> Numbers:
+def prior_weights(tokens: NDArray[np.int64]) -> Numbers:
     """The share of each token among the tokens of its own text."""
     _, which, counts = np.unique(tokens, return_inverse=True, return_counts=True)
     shares: Numbers = counts[which.reshape(-1)] / len(tokens)
     return shares
 
 
-def content_words(text: str, pieces: Sequence[str]) -> Numbers:
+def content_word_weights(text: str, pieces: Sequence[str]) -> Numbers:
     """0 for a piece that lies within a stop word, 1 for the rest."""
     stopped = np.zeros(len(text) + 1, dtype=bool)
     for word in _WORD.finditer(text):
-        if word[0].lower().replace("’", "'") in stop_words():
+        if word[0].lower().replace("’", "'") in read_stop_words():
             stopped[word.start() : word.end()] = True
-    return np.array([not (span and stopped[span[0] : span[1]].all()) for span in spans(text, pieces)], dtype=np.float64)
+    return np.array(
+        [not (span and stopped[span[0] : span[1]].all()) for span in find_spans(text, pieces)], dtype=np.float64
+    )
 
 
 @cache
-def stop_words() -> frozenset[str]:
+def read_stop_words() -> frozenset[str]:
     """The English stop words that ship."""
     text = (resources.files("metrist.metrics.likelihood") / "stop-words.en.txt").read_text(encoding="utf-8")
     return frozenset(word for line in text.splitlines() if not line.startswith("#") for word in line.split())
@@ -211,4 +213,6 @@ def _after(prefix: str, language: str | None, text: str, pieces: Sequence[str]) 
     def counts(piece: str, span: Span) -> bool:
         return span[1] > len(prefix) if span else not (name and piece.strip("_") == name)
 
-    return np.array([counts(piece, span) for piece, span in zip(pieces, spans(text, pieces), strict=True)], np.float64)
+    return np.array(
+        [counts(piece, span) for piece, span in zip(pieces, find_spans(text, pieces), strict=True)], np.float64
+    )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metrist.metrics.embedding import bertscore
-from metrist.metrics.embedding.bertscore import TokenVectors, precision_recall, shares, unit_vectors
+from metrist.metrics.embedding.bertscore import TokenVectors, normalise_weights, precision_recall, unit_vectors
 from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Record
 
@@ -19,7 +19,7 @@ def token_vectors(texts, rng):
     """Random vectors, one for each letter of each text, with random weights."""
     starts = np.cumsum([0, *map(len, texts)])
     units = unit_vectors(rng.normal(size=(starts[-1], 7)).astype(np.float32))
-    return TokenVectors(units, shares(rng.random(starts[-1]), starts), starts)
+    return TokenVectors(units, normalise_weights(rng.random(starts[-1]), starts), starts)
 
 
 def by_definition(tokens, output, reference):
@@ -44,9 +44,9 @@ def test_ragged_and_shared_references_are_matched_as_defined(monkeypatch, most):
 
 
 def test_weights_become_shares_of_their_text():
-    found = shares(np.array([1.0, 3.0, 0.0, 0.0, 2.0]), np.array([0, 2, 2, 4, 5]))
+    found = normalise_weights(np.array([1.0, 3.0, 0.0, 0.0, 2.0]), np.array([0, 2, 2, 4, 5]))
     assert found.tolist() == [0.25, 0.75, 0.0, 0.0, 1.0]
-    assert shares(np.empty(0), np.array([0])).size == 0
+    assert normalise_weights(np.empty(0), np.array([0])).size == 0
 
 
 def test_a_vector_of_zeros_has_no_direction_and_stays():

@@ -17,13 +17,13 @@ from metrist.metrics.lexical import bleu
 from metrist.metrics.lexical.bleu import Bleu
 from metrist.metrics.shard import Shard, pairs_of
 
-OWN = [name for name in bleu.names() if name not in bleu.FROM_SACREBLEU]
+OWN = [name for name in bleu.bleu_tokenizer_names() if name not in bleu.FROM_SACREBLEU]
 
 
 def cut(tokenize: str, texts: list[str]) -> list[list[str]]:
     """The tokens of each text, as words again."""
     shard = Shard([record(text, text) for text in texts])
-    tokens = bleu.tokens_of(shard, tokenize, lowercase=False)
+    tokens = bleu.bleu_tokens(shard, tokenize, lowercase=False)
     number = {text: i for i, text in enumerate(pairs_of(shard).texts)}
     word = chr if tokenize == "char" else tokens.words.__getitem__
     found = [tokens.ids[tokens.starts[number[t]] : tokens.starts[number[t] + 1]] for t in texts]
@@ -62,9 +62,9 @@ def test_published_chinese_scores_split_quotes_but_not_extension_b():
 
 def test_tokens_are_cut_once_for_metrics_that_ask_alike():
     shard = Shard([record("A b.", "a c.")])
-    first = bleu.tokens_of(shard, "13a", lowercase=False)
-    assert bleu.tokens_of(shard, "13a", lowercase=False) is first
-    assert bleu.tokens_of(shard, "13a", lowercase=True) is not first
+    first = bleu.bleu_tokens(shard, "13a", lowercase=False)
+    assert bleu.bleu_tokens(shard, "13a", lowercase=False) is first
+    assert bleu.bleu_tokens(shard, "13a", lowercase=True) is not first
 
 
 def test_a_sacrebleu_tokenizer_is_used_and_named_in_the_signature(monkeypatch):

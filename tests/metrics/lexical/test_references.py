@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import NeedsError
-from metrist.metrics.lexical.references import best_or_mean, best_pairs, means
+from metrist.metrics.lexical.references import best_pairs, mean_rows, reduce_references
 
 groups = st.lists(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=4), max_size=6)
 
@@ -31,17 +31,17 @@ def test_the_best_pair_is_the_first_of_the_best(records):
 def test_the_mean_is_taken_record_by_record(records):
     values, starts = laid_out(records)
     expected = [sum(record) / len(record) for record in records]
-    assert means(values, starts).tolist() == pytest.approx(expected)
-    assert means(np.stack([values, values], axis=1), starts).tolist() == [pytest.approx([e, e]) for e in expected]
+    assert mean_rows(values, starts).tolist() == pytest.approx(expected)
+    assert mean_rows(np.stack([values, values], axis=1), starts).tolist() == [pytest.approx([e, e]) for e in expected]
 
 
 def test_rows_follow_their_best_value_or_are_averaged():
     rows, starts = np.array([[1.0, 5.0], [3.0, 7.0], [2.0, 9.0]]), np.array([0, 2, 3])
-    assert best_or_mean(rows, rows[:, 0], starts, "max").tolist() == [[3, 7], [2, 9]]
-    assert best_or_mean(rows, rows[:, 0], starts, "native", "lowest").tolist() == [[1, 5], [2, 9]]
-    assert best_or_mean(rows, rows[:, 0], starts, "mean").tolist() == [[2, 6], [2, 9]]
+    assert reduce_references(rows, rows[:, 0], starts, "max").tolist() == [[3, 7], [2, 9]]
+    assert reduce_references(rows, rows[:, 0], starts, "native", "lowest").tolist() == [[1, 5], [2, 9]]
+    assert reduce_references(rows, rows[:, 0], starts, "mean").tolist() == [[2, 6], [2, 9]]
 
 
 def test_a_record_without_references_is_refused():
     with pytest.raises(NeedsError, match="record 0 of the shard has no references"):
-        means(np.array([1.0]), np.array([0, 0, 1]))
+        mean_rows(np.array([1.0]), np.array([0, 0, 1]))

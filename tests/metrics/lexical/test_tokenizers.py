@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 
-from metrist.metrics.lexical.tokenizers import facts, stem, stems_of, tokenise, tokens_of
+from metrist.metrics.lexical.tokenizers import stem, stem_shard, tokenise, tokenise_shard, tokenizer_facts
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 
@@ -65,16 +65,16 @@ def test_the_squad_tokenizer_follows_the_published_rule(text):
 
 def test_texts_are_cut_once_for_all_metrics_of_a_shard():
     shard = Shard([Record(item="0", system="a", output="b", references=("c",))])
-    assert tokens_of(shard, "unicode") is tokens_of(shard, "unicode")
-    assert stems_of(shard, "unicode", 3) is stems_of(shard, "unicode", 3)
+    assert tokenise_shard(shard, "unicode") is tokenise_shard(shard, "unicode")
+    assert stem_shard(shard, "unicode", 3) is stem_shard(shard, "unicode", 3)
 
 
 def test_short_words_are_not_stemmed_where_that_is_asked():
     shard = Shard([Record(item="0", system="a", output="ties was running", references=("x",))])
-    words = [stems_of(shard, "unicode", longer_than=3).words, stems_of(shard, "unicode").words]
+    words = [stem_shard(shard, "unicode", longer_than=3).words, stem_shard(shard, "unicode").words]
     assert [w[:3] for w in words] == [[stem("ties"), "was", "run"], [stem("ties"), "wa", "run"]]
 
 
 def test_the_unicode_version_is_part_of_the_signature():
-    assert list(facts("unicode")) == ["unicode"]
-    assert facts("rouge-score") == {}
+    assert list(tokenizer_facts("unicode")) == ["unicode"]
+    assert tokenizer_facts("rouge-score") == {}

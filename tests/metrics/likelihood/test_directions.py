@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metrist.metrics.likelihood.layout import DIRECTIONS, asked, needs_of
+from metrist.metrics.likelihood.layout import DIRECTIONS, collect_pairs, required_fields
 from metrist.records import Record
 
 
@@ -21,11 +21,11 @@ def record(output: str = "out", source: str | None = "src", references: tuple[st
     ],
 )
 def test_a_direction_says_what_is_given_and_what_is_scored(direction, pairs):
-    assert list(asked([record()], direction).pairs) == pairs
+    assert list(collect_pairs([record()], direction).pairs) == pairs
 
 
 def test_a_direction_needs_the_texts_that_it_looks_at():
-    assert [needs_of(direction) for direction in DIRECTIONS] == [
+    assert [required_fields(direction) for direction in DIRECTIONS] == [
         ("source",),
         ("references",),
         ("references",),
@@ -34,7 +34,7 @@ def test_a_direction_needs_the_texts_that_it_looks_at():
 
 
 def test_references_may_be_ragged_and_come_back_to_their_records():
-    made = asked([record(references=("a",)), record(references=("b", "c", "d")), record()], "reference->output")
+    made = collect_pairs([record(references=("a",)), record(references=("b", "c", "d")), record()], "reference->output")
     assert made.starts.tolist() == [0, 1, 4, 6]
     assert made.records_of_pairs().tolist() == [0, 1, 1, 1, 2, 2]
     values = np.array([[-1.0, -2.0, -3.0, -7.0, -4.0, -2.0]])
@@ -44,7 +44,7 @@ def test_references_may_be_ragged_and_come_back_to_their_records():
 
 
 def test_f_is_the_mean_of_both_ways_and_keeps_them_as_parts():
-    made = asked([record(references=("a", "b"))], "f")
+    made = collect_pairs([record(references=("a", "b"))], "f")
     values = np.array([[-1.0, -3.0], [-5.0, -1.0]])  # by reference: F is -3 and -2
     mean, parts = made.reduced(values, "mean")
     assert (mean.tolist(), parts["precision"].tolist(), parts["recall"].tolist()) == ([-2.5], [-2.0], [-3.0])
@@ -63,17 +63,17 @@ def test_f_is_the_mean_of_both_ways_and_keeps_them_as_parts():
     ],
 )
 def test_a_record_with_an_empty_text_fails_alone_and_says_which(direction, made, reason):
-    found = asked([record(), made, record()], direction)
+    found = collect_pairs([record(), made, record()], direction)
     assert found.failures == {1: reason}
     assert found.able == [0, 2]
 
 
 def test_texts_that_a_direction_does_not_look_at_may_be_empty():
-    assert asked([record(references=("",))], "source->output").failures == {}
-    assert asked([record(source="")], "f").failures == {}
+    assert collect_pairs([record(references=("",))], "source->output").failures == {}
+    assert collect_pairs([record(source="")], "f").failures == {}
 
 
 def test_no_record_that_can_be_scored_leaves_no_pair():
-    found = asked([record(output="")], "f")
+    found = collect_pairs([record(output="")], "f")
     assert found.size == 0
     assert found.reduced(np.empty((2, 0)), "max")[0].tolist() == []

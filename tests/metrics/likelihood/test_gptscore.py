@@ -16,7 +16,7 @@ from metrist.errors import ModelError, SpecError
 from metrist.metrics.cards import describe
 from metrist.metrics.likelihood import causal as causal_new
 from metrist.metrics.likelihood.causal import GptScore, aspects, tasks
-from metrist.metrics.likelihood.layout import Way
+from metrist.metrics.likelihood.layout import Roles
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
@@ -265,7 +265,9 @@ def test_what_cannot_be_asked_for_is_refused(text, message):
 def test_an_aspect_that_only_another_task_has_is_refused(tiny_score):
     with pytest.raises(SpecError, match="the task 'translation' has no aspect 'engagement'"):
         tiny_score(task="translation", aspect="engagement")
-    assert tiny_score(task="translation", aspect="engagement", direction="f").prompt(Way("reference", "output")).before
+    assert (
+        tiny_score(task="translation", aspect="engagement", direction="f").prompt(Roles("reference", "output")).before
+    )
 
 
 def test_a_model_of_the_other_kind_is_refused(tiny):

@@ -17,7 +17,7 @@ from metrist.evaluate.prompts.each_prompt import EachPrompt
 from metrist.evaluate.prompts.groups import aspect_groups
 from metrist.evaluate.prompts.result import ALL, PromptStudy, Tried
 from metrist.metrics.base import Metric
-from metrist.metrics.likelihood.layout import NONE, phrases_of
+from metrist.metrics.likelihood.layout import NONE, read_phrases
 from metrist.metrics.likelihood.likelihood import NO_PROMPT, Likelihood
 from metrist.metrics.registry import build
 from metrist.run import Progress, Results, score
@@ -68,7 +68,7 @@ def _prepared(metric: str | Metric, prompts: str | Sequence[str] | None) -> Like
     if not isinstance(built, Likelihood):
         raise SpecError(f"{built.name} takes no prompts: wanted a likelihood metric, such as bartscore or likelihood")
     own = built.prompts if built.prompts != NONE else _suiting(built)
-    phrases = [phrase for phrase in phrases_of(prompts if prompts is not None else own) if phrase]
+    phrases = [phrase for phrase in read_phrases(prompts if prompts is not None else own) if phrase]
     if not phrases:
         raise SpecError("no prompt to try: name a set, a file with one phrase a line, or phrases")
     return replace(built, prompts=("", *dict.fromkeys(phrases)))

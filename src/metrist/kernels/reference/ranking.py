@@ -23,11 +23,11 @@ from metrist.kernels.columns import (
     Places,
     Ranked,
     Stretch,
-    arranged,
+    arrange,
     check_columns,
     check_weights,
+    find_levels,
     group_numbers,
-    levels_of,
     segment_sums,
 )
 
@@ -38,7 +38,7 @@ _AT_ONCE: Final = 1 << 19
 def pair_counts_grouped(
     human: Floats, metric: Floats, weights: Floats, starts: Places, epsilon: float = 0.0
 ) -> NDArray[np.int64]:
-    outputs = arranged(human, metric, starts, epsilon)
+    outputs = arrange(human, metric, starts, epsilon)
     whole = _whole(weights, len(outputs.order))
     rows = max(1, _AT_ONCE // max(1, len(human)))
     blocks = [_counts(outputs, whole[i : i + rows]) for i in range(0, len(whole), rows)]
@@ -132,7 +132,7 @@ _AT_ONCE_RANKS: Final = 1 << 15
 def rank_comoments_grouped(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
     check_columns(human, metric, starts)
     check_weights(weights, len(human))
-    levels = levels_of(human, starts), levels_of(metric, starts)
+    levels = find_levels(human, starts), find_levels(metric, starts)
     found = np.empty((len(weights), len(starts) - 1, 5))
     rows = max(1, _AT_ONCE_RANKS // max(1, len(human)))
     for first in range(0, len(weights), rows):

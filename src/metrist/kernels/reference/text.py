@@ -12,7 +12,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, Tokens, from_lists, starts_of
+from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, Tokens, from_lists, running_starts
 
 _MARKS = frozenset(string.punctuation)
 
@@ -44,7 +44,7 @@ def scan_chrf_words(texts: Sequence[str]) -> Tokens:
 def characters(texts: Sequence[str]) -> Tokens:
     bare = ["".join(text.split()) for text in texts]
     ids = np.frombuffer("".join(bare).encode("utf-32-le", "surrogatepass"), dtype="<i4").astype(np.int32)
-    return Tokens(ids, starts_of(map(len, bare)), [])
+    return Tokens(ids, running_starts(map(len, bare)), [])
 
 
 class _Spacing(dict[int, str]):
@@ -62,13 +62,13 @@ class _Spacing(dict[int, str]):
 
 
 def _words_13a(text: str) -> list[str]:
-    text = _SYMBOL.sub(r" \1 ", f" {cleaned_13a(text)} ")
+    text = _SYMBOL.sub(r" \1 ", f" {clean_13a(text)} ")
     text = _STOP_AFTER_NON_DIGIT.sub(r"\1 \2 ", text)
     text = _STOP_BEFORE_NON_DIGIT.sub(r" \1 \2", text)
     return _DASH_AFTER_DIGIT.sub(r"\1 - ", text).split()
 
 
-def cleaned_13a(text: str) -> str:
+def clean_13a(text: str) -> str:
     """The text without the markup and the line breaks that mteval removes before it looks for words."""
     text = text.rstrip().replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
     for entity, character in _ENTITIES:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError, SpecError
 from metrist.metrics.base import Reduce, check_choice
-from metrist.metrics.embedding.embedding import Weighted, comparable, own_tokens
-from metrist.metrics.lexical.references import best_or_mean
+from metrist.metrics.embedding.embedding import WeightedEmbedding, count_own_tokens, select_comparable
+from metrist.metrics.lexical.references import reduce_references
 from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.metrics.token_weights import fingerprint
 from metrist.records import Need
@@ -55,7 +55,7 @@ def unit_vectors(vectors: Vectors) -> Vectors:
     return vectors / lengths[:, None]
 
 
-def shares(weights: Numbers, starts: NDArray[np.int64]) -> Numbers:
+def normalise_weights(weights: Numbers, starts: NDArray[np.int64]) -> Numbers:
     """Weights divided by the sum over their text; zeros where that sum is zero."""
     counts = np.diff(starts)
     # A text without tokens has nothing to sum up, and reduceat would give it its neighbour's first weight.
@@ -128,7 +128,7 @@ def _size(tokens: TokenVectors, text: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BertScore(Weighted):
+class BertScore(WeightedEmbedding):
     """The harmonic mean of how well the output's tokens are met in the reference and the reference's in the output."""
 
     model: str = "roberta-large"
@@ -164,9 +164,9 @@ class BertScore(Weighted):
     def score_piece(self, shard: Shard) -> Scores:
         pairs, encoder = pairs_of(shard), self.encoder()
         states = self.states(shard, [encoder.word_start + text.strip() for text in pairs.texts])
-        weights = shares(self.weights(states), states.starts)
+        weights = normalise_weights(self.weights(states), states.starts)
         weighed = np.add.reduceat(np.append(weights, 0), states.starts[:-1]) * (np.diff(states.starts) > 0)
-        found = comparable(pairs, (weighed > 0) & (own_tokens(states) > 0))
+        found = select_comparable(pairs, (weighed > 0) & (count_own_tokens(states) > 0))
         tokens = TokenVectors(unit_vectors(states.vectors), weights, states.starts)
         rows = self._reduced(_with_f(precision_recall(tokens, found.pairs)), found.pairs)
         if isinstance(self.rescale, str):
@@ -182,7 +182,7 @@ class BertScore(Weighted):
 
     def _reduced(self, rows: Numbers, pairs: Pairs) -> Numbers:
         if self.reduce != "native":
-            return best_or_mean(rows, rows[:, 2], pairs.starts, self.reduce)
+            return reduce_references(rows, rows[:, 2], pairs.starts, self.reduce)
         # The package takes the best precision, the best recall and the best f, each from whichever reference has it.
         return np.maximum.reduceat(rows, pairs.starts[:-1]) if len(rows) else rows
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from metrist.errors import SpecError
 from metrist.metrics.base import Reduce, check_choice
 from metrist.metrics.lexical import references
-from metrist.metrics.model_metric import CUT, Neural
+from metrist.metrics.model_metric import CUT, ModelMetric
 from metrist.metrics.shard import Pairs, Shard, pairs_of
-from metrist.metrics.token_weights import DocumentFrequencies, document_frequencies, fingerprint
+from metrist.metrics.token_weights import DocumentFrequencies, count_documents, fingerprint
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.protocols import EncoderModel, Long, States
@@ -34,7 +34,7 @@ _BARE_OTHER = "there is no token to compare the output with"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embedding(Neural):
+class Embedding(ModelMetric):
     """A metric that compares vectors of tokens, taken after a layer of an encoder."""
 
     #: None: the metric's own choice for the model, the last layer as a rule.
@@ -121,7 +121,7 @@ class Comparable(NamedTuple):
     failures: dict[int, str]
 
 
-def comparable(pairs: Pairs, able: NDArray[np.bool_]) -> Comparable:
+def select_comparable(pairs: Pairs, able: NDArray[np.bool_]) -> Comparable:
     """The pairs of which both texts have something to compare. A record fails when none of its pairs is left."""
     kept = able[pairs.outputs] & able[pairs.references]
     counts = np.add.reduceat(np.append(kept, False), pairs.starts[:-1], dtype=np.int64)
@@ -138,7 +138,7 @@ def comparable(pairs: Pairs, able: NDArray[np.bool_]) -> Comparable:
     )
 
 
-def own_tokens(states: States) -> NDArray[np.int64]:
+def count_own_tokens(states: States) -> NDArray[np.int64]:
     """Per text how many tokens it has besides those that open and close it."""
     own = np.concatenate([[0], np.cumsum(~states.special)])
     counts: NDArray[np.int64] = np.diff(own[states.starts])
@@ -158,7 +158,7 @@ def _per_record(counts: NDArray[np.int64], pairs: Pairs) -> Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weighted(Embedding):
+class WeightedEmbedding(Embedding):
     """A metric on vectors whose tokens weigh by inverse document frequency when `idf` names a file of texts."""
 
     #: False is None: bert-score's users write it so.
@@ -190,7 +190,7 @@ class Weighted(Embedding):
 @lru_cache(maxsize=8)
 def _frequencies(path: str, _hash: str, options: Options, long: Long, start: str) -> DocumentFrequencies:
     encoder = loading.load_encoder(options)
-    return document_frequencies(path, lambda texts: encoder.token_ids([start + text for text in texts], long))
+    return count_documents(path, lambda texts: encoder.token_ids([start + text for text in texts], long))
 
 
 # The cosine of two texts' vectors, each the mean of its tokens' vectors or the vector of its first token.
@@ -225,10 +225,10 @@ class EmbeddingCosine(Embedding):
     def score_piece(self, shard: Shard) -> Scores:
         pairs = pairs_of(shard) if self.of == "references" else _with_sources(shard)
         states = self.states(shard, [text.strip() for text in pairs.texts])
-        found = comparable(pairs, own_tokens(states) > 0)
+        found = select_comparable(pairs, count_own_tokens(states) > 0)
         pooled = _pooled(states, self.pooling)
         cosines = np.einsum("ij,ij->i", pooled[found.pairs.outputs], pooled[found.pairs.references]).clip(-1, 1)
-        values = references.best_or_mean(cosines, cosines, found.pairs.starts, self.reduce)
+        values = references.reduce_references(cosines, cosines, found.pairs.starts, self.reduce)
         scores = Scores(values=values).spread(len(shard), found.positions, found.failures)
         return Scores(values=scores.values, parts=self.length_parts(states, pairs), failures=scores.failures)
 

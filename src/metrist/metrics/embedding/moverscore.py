@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.metrics.base import Reduce, check_choice, check_within
-from metrist.metrics.embedding.embedding import Weighted, comparable
+from metrist.metrics.embedding.embedding import WeightedEmbedding, select_comparable
 from metrist.metrics.lexical import references
 from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.models.protocols import States
@@ -194,7 +194,7 @@ class _Heap(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoverScore(Weighted):
+class MoverScore(WeightedEmbedding):
     """1 / (1 + earth mover's distance) between the words of output and reference."""
 
     model: str = "distilbert-base-uncased"
@@ -221,10 +221,10 @@ class MoverScore(Weighted):
         weights = np.where(self._words(states), self.weights(states), 0.0)
         heaps = [self._heap(states, weights, text) for text in range(len(states))]
         sizes = np.array([len(heap.weights) for heap in heaps])
-        found = comparable(pairs, (sizes > 0) & (sizes <= MOST_WORDS))
+        found = select_comparable(pairs, (sizes > 0) & (sizes <= MOST_WORDS))
         distances = _distances(heaps, found.pairs)
         rows = np.column_stack([1 / (1 + distances), distances])
-        value, distance = references.best_or_mean(rows, rows[:, 0], found.pairs.starts, self.reduce).T
+        value, distance = references.reduce_references(rows, rows[:, 0], found.pairs.starts, self.reduce).T
         scores = Scores(values=value, parts={"distance": distance})
         scores = scores.spread(len(shard), found.positions, _why(found.failures, sizes, pairs))
         parts = {**scores.parts, **self.length_parts(states, pairs)}

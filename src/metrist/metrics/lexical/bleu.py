@@ -19,7 +19,7 @@ from metrist import kernels
 from metrist.errors import MissingExtra, RunError, SpecError
 from metrist.kernels import SEPARATOR, WORD, CharClasses, Tokens
 from metrist.metrics.base import Metric, Reduce, check_choice
-from metrist.metrics.lexical.references import best_or_mean, best_pairs
+from metrist.metrics.lexical.references import best_pairs, reduce_references
 from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Column, Scores
@@ -46,28 +46,28 @@ _CHINESE: Rule = (
 FROM_SACREBLEU = ("ja-mecab", "ko-mecab", "flores200", "flores101")
 
 
-def names() -> tuple[str, ...]:
+def bleu_tokenizer_names() -> tuple[str, ...]:
     """All tokenizers that `tokenize=` can name."""
     return (*_OWN, *FROM_SACREBLEU)
 
 
-def tokens_of(shard: Shard, tokenize: str, lowercase: bool) -> Tokens:
+def bleu_tokens(shard: Shard, tokenize: str, lowercase: bool) -> Tokens:
     """The shard's distinct texts (see `pairs_of`) as tokens, cut once for all metrics that ask alike."""
 
     def make() -> Tokens:
         cut = _OWN.get(tokenize) or _sacrebleu_tokenizer(tokenize)
-        return cut([text.rstrip() for text in texts_of(shard, lowercase)])
+        return cut([text.rstrip() for text in shard_texts(shard, lowercase)])
 
     return shard.once(("tokens", f"bleu {tokenize}", lowercase), make)
 
 
-def texts_of(shard: Shard, lowercase: bool) -> list[str]:
+def shard_texts(shard: Shard, lowercase: bool) -> list[str]:
     """The shard's distinct texts, in lower case if asked."""
     texts = pairs_of(shard).texts
     return shard.once("lowered texts", lambda: [text.lower() for text in texts]) if lowercase else texts
 
 
-def facts_of(tokenize: str) -> Mapping[str, str]:
+def bleu_tokenizer_facts(tokenize: str) -> Mapping[str, str]:
     """What the tokens depend on besides metrist: tables of characters, or the package that cuts them."""
     if tokenize == "intl":
         return {"unicode": unicodedata.unidata_version}
@@ -200,7 +200,7 @@ class Bleu(Metric):
     catalog_name: ClassVar[str | None] = "bleu"
 
     def __post_init__(self) -> None:
-        check_choice(self, "tokenize", names())
+        check_choice(self, "tokenize", bleu_tokenizer_names())
         check_choice(self, "smooth", ("exp", "floor", "add-k", "none"))
         check_choice(self, "reduce", ("native", "max", "mean"))
         if not 1 <= self.max_order <= _MOST_ORDERS:
@@ -219,11 +219,11 @@ class Bleu(Metric):
         object.__setattr__(self, "smooth_value", float(value))  # So that 1 and 1.0 make one text.
 
     def facts(self) -> Mapping[str, str]:
-        return facts_of(self.tokenize)
+        return bleu_tokenizer_facts(self.tokenize)
 
     def score(self, shard: Shard) -> Scores:
         pairs = pairs_of(shard)
-        tokens = tokens_of(shard, self.tokenize, self.lowercase)
+        tokens = bleu_tokens(shard, self.tokenize, self.lowercase)
         if self.reduce == "native":
             stats = _native_rows(tokens, pairs, self.max_order)
             return _scores(self._bleu(stats, "effective"), stats)
@@ -238,7 +238,7 @@ class Bleu(Metric):
 
     def _reduced(self, by_pair: _Bleu, rows: Column, starts: NDArray[np.int64]) -> Scores:
         columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
-        reduced = best_or_mean(columns, by_pair.values, starts, self.reduce)
+        reduced = reduce_references(columns, by_pair.values, starts, self.reduce)
         values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
         return _scores(_Bleu(values[:, 0], precisions, brevity[:, 0]), stats)
 

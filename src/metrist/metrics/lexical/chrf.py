@@ -16,8 +16,8 @@ from metrist import kernels
 from metrist.errors import SpecError
 from metrist.kernels import Tokens
 from metrist.metrics.base import Metric, Reduce, check_choice
-from metrist.metrics.lexical.bleu import texts_of
-from metrist.metrics.lexical.references import best_or_mean
+from metrist.metrics.lexical.bleu import shard_texts
+from metrist.metrics.lexical.references import reduce_references
 from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Column, Scores
@@ -66,7 +66,7 @@ class Chrf(Metric):
         rows = self._pair_rows(shard)
         by_pair = self._chrf(rows)
         columns = np.column_stack([*by_pair, rows])
-        reduced = best_or_mean(columns, by_pair.values, pairs_of(shard).starts, self.reduce)
+        reduced = reduce_references(columns, by_pair.values, pairs_of(shard).starts, self.reduce)
         values, precision, recall = reduced[:, :3].T
         return Scores(values=values, parts={"precision": precision, "recall": recall}, stats=reduced[:, 3:])
 
@@ -93,7 +93,7 @@ class Chrf(Metric):
 
     def _sequences(self, shard: Shard) -> Iterator[tuple[Tokens, int]]:
         """What n-grams are made of, and how long they get: characters, then words."""
-        texts = texts_of(shard, self.lowercase)
+        texts = shard_texts(shard, self.lowercase)
         if self.char_order:
             cut = _all_characters if self.whitespace else kernels.characters
             key = ("characters", self.whitespace, self.lowercase)

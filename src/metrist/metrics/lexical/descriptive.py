@@ -41,7 +41,7 @@ class _ShareOfGrams(Metric):
         check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
 
     def facts(self) -> Mapping[str, str]:
-        return tokenizers.facts(self.tokenizer)
+        return tokenizers.tokenizer_facts(self.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Length(Metric):
         check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
 
     def facts(self) -> Mapping[str, str]:
-        return tokenizers.facts(self.tokenizer) if self.unit == "words" else {}
+        return tokenizers.tokenizer_facts(self.tokenizer) if self.unit == "words" else {}
 
     def score(self, shard: Shard) -> Scores:
         texts, outputs, _ = _texts(shard)

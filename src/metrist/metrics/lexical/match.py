@@ -30,7 +30,7 @@ def _without_case(text: str) -> str:
 NORMALISERS: Mapping[str, Callable[[str], str]] = {
     "none": _unchanged,
     "case": _without_case,
-    "squad": tokenizers.without_articles,
+    "squad": tokenizers.normalise_answer,
 }
 
 
@@ -55,7 +55,7 @@ class Exact(Metric):
         same = NORMALISERS[self.normalise]
         numbers = np.array([seen.setdefault(same(text), len(seen)) for text in pairs.texts], np.int64)
         equal = (numbers[pairs.outputs] == numbers[pairs.references]).astype(np.float64)
-        return Scores(values=references.best_or_mean(equal, equal, pairs.starts, self.reduce))
+        return Scores(values=references.reduce_references(equal, equal, pairs.starts, self.reduce))
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,17 @@ class TokenF1(Metric):
         check_choice(self, "reduce", ("native", "max", "mean"))
 
     def facts(self) -> Mapping[str, str]:
-        return tokenizers.facts(self.tokenizer)
+        return tokenizers.tokenizer_facts(self.tokenizer)
 
     def score(self, shard: Shard) -> Scores:
         rows = self._rows(shard)
-        kept = references.best_or_mean(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
+        kept = references.reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
         precision, recall, f = kept.T
         return Scores(values=f, parts={"precision": precision, "recall": recall})
 
     def _rows(self, shard: Shard) -> NDArray[np.float64]:
         """Per pair (precision, recall, f); two answers without a word agree, as in SQuAD 2.0."""
-        pairs, tokens = pairs_of(shard), tokenizers.tokens_of(shard, self.tokenizer)
+        pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
         ours, theirs = tokens.lengths[pairs.outputs], tokens.lengths[pairs.references]
         shared = clipped_matches(tokens, pairs.outputs, pairs.references, 1)[:, 0]
         rows = precision_recall_f(Overlap(shared, ours, theirs))

@@ -170,22 +170,24 @@ class Meteor(Metric):
 
     def facts(self) -> Mapping[str, str]:
         synonyms = {"synonyms": fingerprint(self.wordnet)} if self.wordnet is not None else {}
-        return {**tokenizers.facts(self.tokenizer), **synonyms}
+        return {**tokenizers.tokenizer_facts(self.tokenizer), **synonyms}
 
     def score(self, shard: Shard) -> Scores:
-        pairs, tokens = pairs_of(shard), tokenizers.tokens_of(shard, self.tokenizer)
+        pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
         matches, chunks = self._alignment(shard)
         precision = matches / np.maximum(tokens.lengths[pairs.outputs], 1)
         recall = matches / np.maximum(tokens.lengths[pairs.references], 1)
         f = _divided(precision * recall, self.alpha * precision + (1 - self.alpha) * recall)
         penalty = self.gamma * _power(_divided(chunks, matches), self.beta)
         rows = np.stack([(1 - penalty) * f, precision, recall, f, penalty], axis=1)
-        value, precision, recall, f, penalty = references.best_or_mean(rows, rows[:, 0], pairs.starts, self.reduce).T
+        value, precision, recall, f, penalty = references.reduce_references(
+            rows, rows[:, 0], pairs.starts, self.reduce
+        ).T
         return Scores(values=value, parts={"precision": precision, "recall": recall, "f": f, "penalty": penalty})
 
     def _alignment(self, shard: Shard) -> tuple[Numbers, Numbers]:
-        pairs, exact = pairs_of(shard), tokenizers.tokens_of(shard, self.tokenizer)
-        stems = tokenizers.stems_of(shard, self.tokenizer)
+        pairs, exact = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
+        stems = tokenizers.stem_shard(shard, self.tokenizer)
 
         def aligned() -> tuple[Numbers, Numbers]:
             related = None if self.wordnet is None else _related(stems.words, self.wordnet)

@@ -31,7 +31,7 @@ def best_pairs(
     return np.minimum.reduceat(numbers, starts[:-1]).astype(np.int64)
 
 
-def means(rows: Numbers | NDArray[np.int64], starts: NDArray[np.int64]) -> Numbers:
+def mean_rows(rows: Numbers | NDArray[np.int64], starts: NDArray[np.int64]) -> Numbers:
     """Per record the mean over its pairs, of one number a pair (p,) or of a row of numbers (p, k)."""
     counts = _counts(starts)
     if not len(counts):
@@ -40,7 +40,7 @@ def means(rows: Numbers | NDArray[np.int64], starts: NDArray[np.int64]) -> Numbe
     return sums / counts.reshape(-1, *[1] * (rows.ndim - 1))
 
 
-def best_or_mean(
+def reduce_references(
     rows: Numbers, values: Numbers, starts: NDArray[np.int64], reduce: str, direction: Direction = "highest"
 ) -> Numbers:
     """Per record the row of its best pair by `values` ('max', and 'native' where that is the definition), or the mean
@@ -48,7 +48,7 @@ def best_or_mean(
     if _counts(starts).sum() == len(starts) - 1:
         return rows  # One reference each: nothing to choose from.
     if reduce == "mean":
-        return means(rows, starts)
+        return mean_rows(rows, starts)
     picked: Numbers = rows[best_pairs(values, starts, direction)]
     return picked
 

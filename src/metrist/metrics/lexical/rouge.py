@@ -36,11 +36,11 @@ class _Rouge(Metric):
         check_choice(self, "reduce", ("native", "max", "mean"))
 
     def facts(self) -> Mapping[str, str]:
-        return tokenizers.facts(self.tokenizer)
+        return tokenizers.tokenizer_facts(self.tokenizer)
 
     def score(self, shard: Shard) -> Scores:
         rows = precision_recall_f(self._overlap(shard))
-        kept = references.best_or_mean(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
+        kept = references.reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
         precision, recall, f = kept.T
         return Scores(values=f, parts={"precision": precision, "recall": recall, "f": f})
 
@@ -49,8 +49,8 @@ class _Rouge(Metric):
 
     def _tokens(self, shard: Shard) -> Tokens:
         if self.stem:
-            return tokenizers.stems_of(shard, self.tokenizer, longer_than=_LONGEST_UNSTEMMED)
-        return tokenizers.tokens_of(shard, self.tokenizer)
+            return tokenizers.stem_shard(shard, self.tokenizer, longer_than=_LONGEST_UNSTEMMED)
+        return tokenizers.tokenise_shard(shard, self.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class RougeLsum(_Rouge):
         if not any("\n" in text for text in texts):
             return self._tokens(shard), np.arange(len(texts) + 1)
         tokens, line_starts = shard.once(("lines", self.tokenizer), lambda: _cut_lines(texts, self.tokenizer))
-        return (tokenizers.stemmed(tokens, _LONGEST_UNSTEMMED) if self.stem else tokens), line_starts
+        return (tokenizers.stem_tokens(tokens, _LONGEST_UNSTEMMED) if self.stem else tokens), line_starts
 
 
 def _cut_lines(texts: list[str], tokenizer: str) -> tuple[Tokens, NDArray[np.int64]]:

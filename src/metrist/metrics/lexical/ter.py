@@ -14,8 +14,8 @@ import numpy as np
 from metrist import kernels
 from metrist.kernels import Tokens
 from metrist.metrics.base import Metric, Reduce, check_choice
-from metrist.metrics.lexical.bleu import PERIODS_AND_DASHES, SYMBOLS, Rule, rewrite, texts_of, words_between_spaces
-from metrist.metrics.lexical.references import best_or_mean, best_pairs, means
+from metrist.metrics.lexical.bleu import PERIODS_AND_DASHES, SYMBOLS, Rule, rewrite, shard_texts, words_between_spaces
+from metrist.metrics.lexical.references import best_pairs, mean_rows, reduce_references
 from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Column, Scores
@@ -72,11 +72,11 @@ class Ter(Metric):
         rows = np.column_stack([edits, lengths, np.ones(len(edits))]).astype(np.float64)
         if self.reduce == "native":
             # The fewest edits, over the mean length of all references.
-            stats = means(rows, pairs.starts)
+            stats = mean_rows(rows, pairs.starts)
             stats[:, 0] = rows[best_pairs(rows[:, 0], pairs.starts, "lowest"), 0]
             return _scores(_rates(stats), stats)
         by_pair = _rates(rows)
-        reduced = best_or_mean(np.column_stack([by_pair, rows]), by_pair, pairs.starts, self.reduce, "lowest")
+        reduced = reduce_references(np.column_stack([by_pair, rows]), by_pair, pairs.starts, self.reduce, "lowest")
         return _scores(reduced[:, 0], reduced[:, 1:])
 
     def pool(self, sums: Column) -> Column:
@@ -86,7 +86,7 @@ class Ter(Metric):
 
     def _words(self, shard: Shard) -> _Words:
         rules, lowercase = tuple(self._rules()), not self.case_sensitive
-        return shard.once(("ter words", rules, lowercase), lambda: _words(texts_of(shard, lowercase), rules))
+        return shard.once(("ter words", rules, lowercase), lambda: _words(shard_texts(shard, lowercase), rules))
 
     def _rules(self) -> Iterator[Rule]:
         if self.normalized:

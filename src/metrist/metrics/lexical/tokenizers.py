@@ -192,28 +192,28 @@ def tokenise(texts: Sequence[str], tokenizer: str) -> Tokens:
     return TOKENIZERS[tokenizer](texts)
 
 
-def tokens_of(shard: Shard, tokenizer: str) -> Tokens:
+def tokenise_shard(shard: Shard, tokenizer: str) -> Tokens:
     """The distinct outputs and references of the shard, numbered as `pairs_of` does, cut by the named tokenizer."""
     return shard.once(("tokens", tokenizer), lambda: tokenise(pairs_of(shard).texts, tokenizer))
 
 
-def stems_of(shard: Shard, tokenizer: str, longer_than: int = 0) -> Tokens:
+def stem_shard(shard: Shard, tokenizer: str, longer_than: int = 0) -> Tokens:
     """The same with each word stemmed that has more than `longer_than` characters."""
-    tokens = tokens_of(shard, tokenizer)
-    return shard.once(("stems", tokenizer, longer_than), lambda: stemmed(tokens, longer_than))
+    tokens = tokenise_shard(shard, tokenizer)
+    return shard.once(("stems", tokenizer, longer_than), lambda: stem_tokens(tokens, longer_than))
 
 
-def stemmed(tokens: Tokens, longer_than: int = 0) -> Tokens:
+def stem_tokens(tokens: Tokens, longer_than: int = 0) -> Tokens:
     """The tokens with each word stemmed that has more than `longer_than` characters."""
     return relabel(tokens, [stem(word) if len(word) > longer_than else word for word in tokens.words])
 
 
-def facts(tokenizer: str) -> Mapping[str, str]:
+def tokenizer_facts(tokenizer: str) -> Mapping[str, str]:
     """What a signature must say of the tokenizer besides its name: which characters exist grows with Unicode."""
     return {"unicode": unicodedata.unidata_version} if tokenizer == "unicode" else {}
 
 
-def without_articles(text: str) -> str:
+def normalise_answer(text: str) -> str:
     """The text as SQuAD compares answers: lower-cased, without punctuation and articles, one space between words."""
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
@@ -228,7 +228,7 @@ def _rouge_score(texts: Sequence[str]) -> Tokens:
 
 
 def _squad(texts: Sequence[str]) -> Tokens:
-    return from_lists([without_articles(text).split() for text in texts])
+    return from_lists([normalise_answer(text).split() for text in texts])
 
 
 TOKENIZERS: Mapping[str, Callable[[Sequence[str]], Tokens]] = {

@@ -20,18 +20,18 @@ from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.base import Reduce, check_choice
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
-    WAYS,
-    Answers,
-    Asked,
+    ROLES,
     Direction,
+    Layout,
     Long,
-    Scorings,
-    Way,
-    ask,
-    asked,
-    needs_of,
+    PairScores,
+    Roles,
+    TextPairs,
+    collect_pairs,
+    required_fields,
+    score_pairs,
 )
-from metrist.metrics.model_metric import CUT, Neural
+from metrist.metrics.model_metric import CUT, ModelMetric
 from metrist.metrics.shard import Shard
 from metrist.models import loading
 from metrist.models.loading import load_reader
@@ -56,7 +56,7 @@ class Prompt(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GptScore(Neural):
+class GptScore(ModelMetric):
     """The mean log-probability of an output's tokens after an instruction that asks for an aspect, and the source."""
 
     model: str = "openai-community/gpt2-medium"
@@ -92,15 +92,15 @@ class GptScore(Neural):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return needs_of(self.direction)
+        return required_fields(self.direction)
 
     def facts(self) -> Mapping[str, str]:
         """The weights, and a hash of the words that stand around the texts."""
-        said = "\0".join(part for way in WAYS[self.direction] for part in self.prompt(way))
+        said = "\0".join(part for way in ROLES[self.direction] for part in self.prompt(way))
         digest = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:12]
         return {**super().facts(), "prompt": digest}
 
-    def prompt(self, way: Way) -> Prompt:
+    def prompt(self, way: Roles) -> Prompt:
         """What the model reads before and after the text that is given."""
         table = _tables()[self._table(way)]
         asked_for = table["aspects"].get(self.aspect, "") if self.instruction is None else self.instruction
@@ -112,9 +112,9 @@ class GptScore(Neural):
         if not len(shard):
             return Scores.of([])
         model = loading.load_causal(self.options) if self.kind == "causal" else loading.load_seq2seq(self.options)
-        pairs = asked(shard.records, self.direction)
+        pairs = collect_pairs(shard.records, self.direction)
         scorings = self._laid_out(pairs, model)
-        answers = ask(model, scorings.texts, max_tokens=self.max_tokens, tokens=shard.tokens)
+        answers = score_pairs(model, scorings.texts, max_tokens=self.max_tokens, tokens=shard.tokens)
         values, parts = pairs.reduced(scorings.cells(answers, self.long)[:, :, 0], self.reduce)
         if self.long != "truncate":
             parts[_WINDOWS] = scorings.most_windows()
@@ -128,11 +128,11 @@ class GptScore(Neural):
         said = f"{self.text}: {split:,} of {len(scores):,} outputs had a condition that was read in several windows"
         return [*super().remarks(scores), *([said] if split else [])]
 
-    def _table(self, way: Way) -> str:
+    def _table(self, way: Roles) -> str:
         return self.task if way.condition == "source" else _REWRITING
 
     def _check_aspect(self) -> None:
-        table = self._table(WAYS[self.direction][0])
+        table = self._table(ROLES[self.direction][0])
         known = _tables()[table]["aspects"]
         if self.aspect not in known:
             place = f"the task {table!r}" if table != _REWRITING else f"the direction {self.direction!r}"
@@ -141,7 +141,7 @@ class GptScore(Neural):
                 f"{did_you_mean(self.aspect, known)} (instruction='...' asks for anything else)"
             )
 
-    def _laid_out(self, pairs: Asked, model: LikelihoodModel) -> Scorings:
+    def _laid_out(self, pairs: TextPairs, model: LikelihoodModel) -> Layout:
         """Every pair with the instruction around its condition, or around each window of it."""
         texts: list[tuple[str, str]] = []
         starts = [0]
@@ -151,7 +151,7 @@ class GptScore(Neural):
             for condition, target in listed:
                 texts += ((f"{prompt.before}{window}{prompt.after}", target) for window in windows(condition))
                 starts.append(len(texts))
-        return Scorings(asked=pairs, phrases=("",), texts=texts, starts=np.array(starts, np.int64))
+        return Layout(asked=pairs, phrases=("",), texts=texts, starts=np.array(starts, np.int64))
 
     def _windows(self, prompt: Prompt, model: LikelihoodModel) -> Callable[[str], Sequence[str]]:
         if self.long == "truncate":
@@ -189,8 +189,8 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 def _placed(
     size: int,
-    scorings: Scorings,
-    answers: Answers,
+    scorings: Layout,
+    answers: PairScores,
     values: NDArray[np.float64],
     parts: Mapping[str, NDArray[np.float64]],
     *,
@@ -224,7 +224,7 @@ _IMPOSSIBLE = "the model holds a token of the output for impossible"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Perplexity(Neural):
+class Perplexity(ModelMetric):
     """exp of the mean negative log-probability of an output's tokens under a causal language model."""
 
     model: str = "openai-community/gpt2"

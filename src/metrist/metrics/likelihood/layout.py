@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import SpecError, did_you_mean
-from metrist.metrics.lexical.references import best_or_mean
+from metrist.metrics.lexical.references import reduce_references
 from metrist.models.protocols import LikelihoodModel, Likelihoods
 from metrist.records import Need, Record
 from metrist.scores import Failure, FailureKind
@@ -28,16 +28,16 @@ Field = Literal["source", "reference", "output"]
 Numbers = NDArray[np.float64]
 
 
-class Way(NamedTuple):
+class Roles(NamedTuple):
     """One way to go: from the field that is given to the field whose words are to be likely."""
 
     condition: Field
     target: Field
 
 
-_PRECISION, _RECALL = Way("reference", "output"), Way("output", "reference")
-WAYS: Mapping[str, tuple[Way, ...]] = {
-    "source->output": (Way("source", "output"),),
+_PRECISION, _RECALL = Roles("reference", "output"), Roles("output", "reference")
+ROLES: Mapping[str, tuple[Roles, ...]] = {
+    "source->output": (Roles("source", "output"),),
     "reference->output": (_PRECISION,),
     "output->reference": (_RECALL,),
     "f": (_PRECISION, _RECALL),
@@ -46,17 +46,17 @@ WAYS: Mapping[str, tuple[Way, ...]] = {
 _PARTS = {_PRECISION: "precision", _RECALL: "recall"}
 
 
-def needs_of(direction: Direction) -> tuple[Need, ...]:
+def required_fields(direction: Direction) -> tuple[Need, ...]:
     """What a record must have besides its output."""
     return ("source",) if direction == "source->output" else ("references",)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Asked:
+class TextPairs:
     """The pairs (condition, target) of a shard, one list per way. In each list the pairs of the n-th record that can be
     scored, which is record `able[n]`, are `starts[n]:starts[n + 1]`: one per reference. The rest has `failures`."""
 
-    ways: tuple[Way, ...]
+    ways: tuple[Roles, ...]
     pairs: tuple[list[tuple[str, str]], ...]
     starts: NDArray[np.int64]
     able: list[int]
@@ -79,21 +79,21 @@ class Asked:
         parts = {_PARTS[way]: row for way, row in zip(self.ways, values, strict=True)} if len(self.ways) > 1 else {}
         parts |= columns
         rows = np.column_stack([whole, *parts.values()]) if parts else whole[:, None]
-        kept = best_or_mean(rows, whole, self.starts, "max" if reduce == "max" else "mean")
+        kept = reduce_references(rows, whole, self.starts, "max" if reduce == "max" else "mean")
         return kept[:, 0], dict(zip(parts, kept[:, 1:].T, strict=True))
 
 
-def asked(records: Sequence[Record], direction: Direction) -> Asked:
+def collect_pairs(records: Sequence[Record], direction: Direction) -> TextPairs:
     """The pairs to score. A record of which a text is empty has none: there are no words to be likely, or nothing to
     make them so."""
-    ways = WAYS[direction]
+    ways = ROLES[direction]
     empty = ((i, _empty(record, ways[0])) for i, record in enumerate(records))
     failures = {i: Failure(FailureKind.missing_input, reason) for i, reason in empty if reason}
     able = [i for i in range(len(records)) if i not in failures]
     pairs = tuple([pair for i in able for pair in _pairs(records[i], way)] for way in ways)
     counts = [1 if direction == "source->output" else len(records[i].references) for i in able]
     starts = np.cumsum([0, *counts], dtype=np.int64)
-    return Asked(
+    return TextPairs(
         ways=ways,
         pairs=pairs,
         starts=starts,
@@ -102,17 +102,17 @@ def asked(records: Sequence[Record], direction: Direction) -> Asked:
     )
 
 
-def _pairs(record: Record, way: Way) -> Iterator[tuple[str, str]]:
+def _pairs(record: Record, way: Roles) -> Iterator[tuple[str, str]]:
     match way:
-        case Way(condition="source"):
+        case Roles(condition="source"):
             yield record.source or "", record.output
-        case Way(condition="reference"):
+        case Roles(condition="reference"):
             yield from ((reference, record.output) for reference in record.references)
         case _:
             yield from ((record.output, reference) for reference in record.references)
 
 
-def _empty(record: Record, way: Way) -> str | None:
+def _empty(record: Record, way: Roles) -> str | None:
     """Which text is empty, in words. A direction's ways look at the same texts."""
     if not record.output.strip():
         return "the output is empty: it has no words to be likely"
@@ -138,7 +138,7 @@ SETS = ("source-output", "reference-output")
 Side = Literal["target", "condition"]
 
 
-def phrases_of(prompts: str | Sequence[str]) -> tuple[str, ...]:
+def read_phrases(prompts: str | Sequence[str]) -> tuple[str, ...]:
     """The phrases that a setting means; ('',) for none. The empty phrase is the text without a prompt."""
     if prompts == NONE:
         return ("",)
@@ -150,16 +150,16 @@ def phrases_of(prompts: str | Sequence[str]) -> tuple[str, ...]:
     return _from_file(prompts)
 
 
-def facts_of(prompts: str | Sequence[str]) -> Mapping[str, str]:
+def prompt_facts(prompts: str | Sequence[str]) -> Mapping[str, str]:
     """How many phrases a named set has, and their hash: a name does not say which they are."""
     if prompts == NONE or not isinstance(prompts, str):
         return {}
-    phrases = phrases_of(prompts)
+    phrases = read_phrases(prompts)
     digest = hashlib.sha256("\n".join(phrases).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return {"prompts": f"{len(phrases)} {digest}"}
 
 
-def prompted(condition: str, target: str, phrase: str, side: Side) -> tuple[str, str]:
+def insert_phrase(condition: str, target: str, phrase: str, side: Side) -> tuple[str, str]:
     """The pair with the phrase in its place."""
     if not phrase:
         return condition, target
@@ -205,7 +205,7 @@ MOST_TEXT = 1 << 26
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Answers:
+class PairScores:
     """One entry per pair: the weighted mean log-probability of the target's tokens (NaN for a pair with a failure), and
     the tokens cut from the condition and from the target. `readings` has the tokens' own values where these were
     asked for."""
@@ -217,16 +217,16 @@ class Answers:
     readings: dict[int, tuple[list[str], list[float]]] = field(default_factory=dict)
 
 
-def ask(
+def score_pairs(
     model: LikelihoodModel,
     pairs: Sequence[TextPair],
     *,
     max_tokens: int | None = None,
     weigh: Weigh | None = None,
     tokens: bool = False,
-) -> Answers:
+) -> PairScores:
     """The answers to all pairs, in their order. Without `weigh` every token weighs the same."""
-    answers = Answers(
+    answers = PairScores(
         values=np.full(len(pairs), np.nan),
         condition_cut=np.zeros(len(pairs), np.int64),
         target_cut=np.zeros(len(pairs), np.int64),
@@ -287,7 +287,7 @@ def _ratio(above: Numbers, below: Numbers) -> Numbers:
     return ratio
 
 
-def _keep(answers: Answers, at: Sequence[int], found: Likelihoods, means: Numbers) -> None:
+def _keep(answers: PairScores, at: Sequence[int], found: Likelihoods, means: Numbers) -> None:
     answers.condition_cut[at] = found.condition_cut
     answers.target_cut[at] = found.target_cut
     for n in np.flatnonzero(~np.isfinite(means)).tolist():
@@ -320,16 +320,16 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Scorings:
+class Layout:
     """All scorings, cell after cell: way after way, in it pair after pair, in it prompt after prompt. Cell c has the
     scorings `starts[c]:starts[c + 1]`."""
 
-    asked: Asked
+    asked: TextPairs
     phrases: tuple[str, ...]
     texts: list[TextPair]
     starts: Counts
 
-    def cells(self, answers: Answers, long: Long) -> Numbers:
+    def cells(self, answers: PairScores, long: Long) -> Numbers:
         """The cells' values, of shape (ways, pairs, prompts); 0 where a scoring failed."""
         shape = len(self.asked.ways), self.asked.size, len(self.phrases)
         values = np.nan_to_num(answers.values)
@@ -340,12 +340,12 @@ class Scorings:
             values = values if long == "max" else values / counts
         return values.reshape(shape)
 
-    def failures(self, answers: Answers) -> dict[int, str]:
+    def failures(self, answers: PairScores) -> dict[int, str]:
         """Why records could not be scored, by their place in `asked.able`; of several reasons the first."""
         owners = self._owners()
         return {int(owners[i]): answers.failures[i] for i in sorted(answers.failures, reverse=True)}
 
-    def cut(self, answers: Answers) -> Numbers:
+    def cut(self, answers: PairScores) -> Numbers:
         """Per record in `asked.able`, the tokens left out of its texts, each text counted once."""
         most: dict[tuple[int, str], int] = {}
         owners, pairs = self._owners(), [pair for listed in self.asked.pairs for pair in listed]
@@ -366,7 +366,7 @@ class Scorings:
         np.maximum.at(found, self._owners_of_cells(), np.diff(self.starts))
         return found
 
-    def readings(self, answers: Answers) -> Mapping[int, list[dict[str, Any]]]:
+    def readings(self, answers: PairScores) -> Mapping[int, list[dict[str, Any]]]:
         """Per record in `asked.able`, every scoring's tokens with their log-probabilities."""
         found: dict[int, list[dict[str, Any]]] = {}
         owners = self._owners_of_cells()
@@ -398,16 +398,18 @@ class Scorings:
         return np.repeat(self._owners_of_cells(), np.diff(self.starts))
 
 
-def lay_out(asked: Asked, frame: Frame) -> Scorings:
+def lay_out(asked: TextPairs, frame: Frame) -> Layout:
     """The scorings of all pairs."""
     texts: list[TextPair] = []
     starts = [0]
     # What a prompt and a prefix add to an empty condition is what they take from the room of a window.
-    added = [(phrase, frame.condition_prefix + prompted("", "", phrase, frame.side)[0]) for phrase in frame.phrases]
+    added = [
+        (phrase, frame.condition_prefix + insert_phrase("", "", phrase, frame.side)[0]) for phrase in frame.phrases
+    ]
     for condition, target in (pair for listed in asked.pairs for pair in listed):
         for phrase, around in added:
             for window in frame.windows(condition, around):
-                given, wanted = prompted(window, target, phrase, frame.side)
+                given, wanted = insert_phrase(window, target, phrase, frame.side)
                 texts.append((frame.condition_prefix + given, frame.target_prefix + wanted))
             starts.append(len(texts))
-    return Scorings(asked=asked, phrases=frame.phrases, texts=texts, starts=np.array(starts, np.int64))
+    return Layout(asked=asked, phrases=frame.phrases, texts=texts, starts=np.array(starts, np.int64))

@@ -14,24 +14,24 @@ from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Reduce, check_choice
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
-    Answers,
-    Asked,
     Direction,
     Frame,
+    Layout,
     Long,
-    Scorings,
+    PairScores,
     Side,
+    TextPairs,
     Weigh,
-    ask,
-    asked,
-    facts_of,
+    collect_pairs,
     lay_out,
-    needs_of,
-    phrases_of,
+    prompt_facts,
+    read_phrases,
+    required_fields,
+    score_pairs,
 )
-from metrist.metrics.model_metric import CUT, Neural
+from metrist.metrics.model_metric import CUT, ModelMetric
 from metrist.metrics.shard import Shard
-from metrist.metrics.token_weights import Rarity, Weighting, fingerprint, texts_of, weigher
+from metrist.metrics.token_weights import Rarity, Weighting, fingerprint, make_weigher, read_texts
 from metrist.models.devices import Options
 from metrist.models.loading import load_seq2seq
 from metrist.models.protocols import LikelihoodModel
@@ -49,9 +49,9 @@ NO_PROMPT = "(no prompt)"
 class _Found:
     """What a shard's scorings came to. Arrays have a row per record in `asked.able`."""
 
-    asked: Asked
-    scorings: Scorings
-    answers: Answers
+    asked: TextPairs
+    scorings: Layout
+    answers: PairScores
     #: (records, prompts), and the same for each part that a direction has.
     by_prompt: Numbers
     parts: Mapping[str, Numbers]
@@ -59,7 +59,7 @@ class _Found:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Likelihood(Neural):
+class Likelihood(ModelMetric):
     """The mean log-probability of a text's tokens given another text, under a sequence-to-sequence model."""
 
     model: str = "metrist:likelihood-small"
@@ -110,11 +110,11 @@ class Likelihood(Neural):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return needs_of(self.direction)
+        return required_fields(self.direction)
 
     def facts(self) -> Mapping[str, str]:
         rare = {"idf": fingerprint(self.idf)} if self.idf is not None else {}
-        return {**super().facts(), **facts_of(self.prompts), **rare}
+        return {**super().facts(), **prompt_facts(self.prompts), **rare}
 
     def score(self, shard: Shard) -> Scores:
         if not len(shard):
@@ -147,9 +147,11 @@ class Likelihood(Neural):
 
     def _found(self, records: Sequence[Record], *, tokens: bool) -> _Found:
         model = load_seq2seq(self.options)
-        pairs = asked(records, self.direction)
+        pairs = collect_pairs(records, self.direction)
         scorings = lay_out(pairs, self._frame(model))
-        answers = ask(model, scorings.texts, max_tokens=self.max_tokens, weigh=self._weigh(model), tokens=tokens)
+        answers = score_pairs(
+            model, scorings.texts, max_tokens=self.max_tokens, weigh=self._weigh(model), tokens=tokens
+        )
         cells = scorings.cells(answers, self.long)
         reduced = [pairs.reduced(cells[:, :, prompt], self.reduce) for prompt in range(cells.shape[2])]
         return _Found(
@@ -163,7 +165,7 @@ class Likelihood(Neural):
 
     def _frame(self, model: LikelihoodModel) -> Frame:
         return Frame(
-            phrases=phrases_of(self.prompts),
+            phrases=read_phrases(self.prompts),
             side=self.prompt_side,
             condition_prefix=self.condition_prefix,
             target_prefix=self.target_prefix,
@@ -172,7 +174,7 @@ class Likelihood(Neural):
 
     def _weigh(self, model: LikelihoodModel) -> Weigh | None:
         rarity = _rarity(self.options, self.idf, fingerprint(self.idf)) if self.idf is not None else None
-        return weigher(
+        return make_weigher(
             self.weighting,
             model,
             max_tokens=self.max_tokens,
@@ -226,7 +228,7 @@ def _placed(size: int, found: _Found, parts: Mapping[str, Numbers], readings: Ma
 @lru_cache(maxsize=4)
 def _rarity(options: Options, path: str, _content: str) -> Rarity:
     model = load_seq2seq(options)
-    return Rarity.of(model.pieces(text) for text in texts_of(path))
+    return Rarity.of(model.pieces(text) for text in read_texts(path))
 
 
 # BARTScore under the names of its paper: the metric `likelihood` with the models that the paper used.
