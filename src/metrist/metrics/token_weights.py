@@ -1,7 +1,7 @@
-"""In how many texts of a file each token occurs, and the weight (inverse document frequency) that follows from it.
+"""How much each token counts in a mean: uniformly, by inverse document frequency, or without stop words.
 
-The texts come from a file that the user names, not from the records at hand: a run scores its records in shards, and a
-weight that depends on the shard would make a score depend on the records beside it.
+Document frequencies come from a file that the user names, not from the records at hand: a run scores its records in
+shards, and a weight that depends on the shard would make a score depend on the other records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import lzma
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -23,71 +23,77 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError
-from metrist.metrics.likelihood.layout import Weigh
-from metrist.metrics.model_metric import Span, find_spans
+from metrist.metrics.model_metric import find_spans
 from metrist.models.protocols import LikelihoodModel
 
-#: Texts in, each text's token numbers out.
-Tokenize = Callable[[Sequence[str]], Iterable[Sequence[int]]]
+#: uniform: all tokens count the same; stopwords: tokens within English stop words do not count; idf: inverse document
+#: frequency; prior: the share of the token among the tokens of its text (paper 002, equation 2 and footnote 2).
+Weighting = Literal["uniform", "stopwords", "idf", "prior"]
+Numbers = NDArray[np.float64]
+#: Maps a target and the ids of its tokens to the tokens' weights.
+Weigh = Callable[[str, NDArray[np.int64]], Numbers]
 
 _OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+
+# --- Document frequencies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DocumentFrequencies:
-    """Of `documents` texts, `counts[token]` have the token."""
+    """`counts[token]` of `documents` texts contain the token. Tokens are ids or strings."""
 
     documents: int
-    counts: Mapping[int, int]
+    counts: Mapping[Any, int]
 
-    def idf(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """log((documents + 1) / (texts with the token + 1)) of each token: 0 for a token that every text has."""
-        distinct, places = np.unique(tokens, return_inverse=True)
-        having = np.array([self.counts.get(int(token), 0) for token in distinct], np.float64)
-        weights: NDArray[np.float64] = np.log((self.documents + 1) / (having + 1))[places.reshape(tokens.shape)]
+    @classmethod
+    def count(cls, texts: Iterable[Iterable[Hashable]]) -> DocumentFrequencies:
+        """Count texts that are given as tokens."""
+        counts: Counter[Hashable] = Counter()
+        documents = 0
+        for tokens in texts:
+            counts.update(set(tokens))
+            documents += 1
+        return cls(documents, counts)
+
+    def idf(self, tokens: Sequence[Any] | NDArray[np.int64]) -> Numbers:
+        """log((documents + 1) / (texts with the token + 1)) of each token: 0 if every text contains it."""
+        ids = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
+        frequencies = np.array([self.counts.get(token, 0) for token in ids], np.float64)
+        weights: Numbers = np.log((self.documents + 1) / (frequencies + 1))
         return weights
 
 
-def count_documents(path: str, tokenize: Tokenize) -> DocumentFrequencies:
-    """How many of the file's texts have each token."""
-    texts = read_texts(path)
-    counts: Counter[int] = Counter()
-    for ids in tokenize(texts):
-        counts.update(set(ids))
-    return DocumentFrequencies(len(texts), dict(counts))
-
-
 def read_texts(path: str) -> list[str]:
-    """The file's texts: its lines; or of a record file (.jsonl) each item's references, the outputs where no record has
-    references. Blank texts are passed over, white space at both ends is dropped."""
-    name = Path(path)
-    suffixes = name.suffixes[-2:]
-    compressed = suffixes[-1:][0] if suffixes and suffixes[-1] in _OPENERS else ""
+    """Read the texts of an idf file: its lines, or the references of a record file (.jsonl), each once per item; its
+    outputs if no record has references. Blank texts are skipped, surrounding white space is dropped."""
+    name = Path(path).name
+    compression = Path(path).suffix if Path(path).suffix in _OPENERS else ""
     try:
-        with _OPENERS.get(compressed, open)(name, "rt", encoding="utf-8-sig") as lines:
-            found = list(_of_records(path, lines) if name.name.removesuffix(compressed).endswith(".jsonl") else lines)
-    except (OSError, UnicodeDecodeError, EOFError, lzma.LZMAError) as fault:
-        raise InputError(f"idf: cannot read the texts in {path}: {fault}") from fault
-    texts = [text.strip() for text in found if text.strip()]
+        with _OPENERS.get(compression, open)(path, "rt", encoding="utf-8-sig") as lines:
+            is_records = name.removesuffix(compression).endswith(".jsonl")
+            texts = [text.strip() for text in (_record_texts(path, lines) if is_records else lines) if text.strip()]
+    except (OSError, UnicodeDecodeError, EOFError, lzma.LZMAError) as error:
+        raise InputError(f"idf: cannot read the texts in {path}: {error}") from error
     if not texts:
-        raise InputError(f"{path} has no texts; idf needs a file with one text a line, or a .jsonl file of records")
+        raise InputError(f"{path} has no texts; idf needs a file with one text per line, or a .jsonl file of records")
     return texts
 
 
-def _of_records(path: str, lines: TextIO) -> Iterator[str]:
-    rows = [_row(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-    # The records of several systems repeat an item's references, which would make what is one text look frequent.
+def _record_texts(path: str, lines: TextIO) -> Iterator[str]:
+    rows = [_parse_row(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    # Records of several systems repeat an item's references: counted each time, one text would look frequent.
     references = dict.fromkeys((str(row.get("item")), text) for row in rows for text in row.get("references") or ())
     if references:
         return (text for _, text in references)
     return (row["output"] for row in rows if isinstance(row.get("output"), str))
 
 
-def _row(path: str, number: int, line: str) -> Mapping[str, Any]:
+def _parse_row(path: str, number: int, line: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as fault:
-        raise InputError(f"{path}:{number}: not a JSON object: {fault}") from None
+    except ValueError as error:
+        raise InputError(f"{path}:{number}: not a JSON object: {error}") from None
     if not isinstance(row, dict):
         raise InputError(f"{path}:{number}: a record must be a JSON object, got {type(row).__name__}")
     references = row.get("references")
@@ -100,51 +106,18 @@ def fingerprint(path: str) -> str:
     """A hash of the file's bytes, for signatures."""
     try:
         stat = Path(path).stat()
-        return _fingerprint(path, stat.st_size, stat.st_mtime_ns)
-    except OSError as fault:
-        raise InputError(f"cannot read {path}: {fault.strerror or fault}") from fault
+        return _hash_file(path, stat.st_size, stat.st_mtime_ns)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 @lru_cache(maxsize=32)
-def _fingerprint(path: str, _size: int, _changed: int) -> str:
+def _hash_file(path: str, _size: int, _mtime: int) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
-# How much each token of a target counts in its mean (paper 002, equation 2 and footnote 2).
-#
-# uniform     every token the same
-# stopwords   tokens within English stop words not at all
-# idf         by how rare a token is in a user's texts: log((texts + 1) / (texts that have it + 1))
-# prior       by how often the token stands in the target itself
-
-
-Weighting = Literal["uniform", "stopwords", "idf", "prior"]
-Numbers = NDArray[np.float64]
-
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Rarity:
-    """How many texts of a collection have each piece."""
-
-    texts: int
-    having: Counter[str]
-
-    @staticmethod
-    def of(texts: Iterable[Sequence[str]]) -> Rarity:
-        """Counted over texts that are cut into pieces."""
-        having: Counter[str] = Counter()
-        number = 0
-        for pieces in texts:
-            having.update(set(pieces))
-            number += 1
-        return Rarity(texts=number, having=having)
-
-    def weight(self, piece: str) -> float:
-        """0 for what every text has, such as the pieces that a tokenizer adds; most for what none has."""
-        return float(np.log((self.texts + 1) / (self.having[piece] + 1)))
+# --- Weights of a target's tokens
 
 
 def make_weigher(
@@ -152,67 +125,69 @@ def make_weigher(
     model: LikelihoodModel,
     *,
     max_tokens: int | None = None,
-    rarity: Rarity | None = None,
+    frequencies: DocumentFrequencies | None = None,
     prefix: str = "",
     language: str | None = None,
 ) -> Weigh | None:
-    """What gives tokens their weights; None where all weigh the same. A prefix, and the token that names the language,
-    say nothing of the target itself and weigh nothing."""
-    said = bool(prefix or language)
-    if weighting == "uniform" and not said:
+    """A function that weighs the tokens of a target; None if all tokens have the same weight.
+
+    The tokens of `prefix`, and the token that names the language, are not part of the text and have weight 0.
+    """
+    has_additions = bool(prefix or language)
+    if weighting == "uniform" and not has_additions:
         return None
 
     @cache
-    def by_text(target: str) -> Numbers:
+    def weigh_text(target: str) -> Numbers:
         pieces = model.pieces(target, max_tokens)
         weights = np.ones(len(pieces))
         if weighting == "stopwords":
             weights = content_word_weights(target, pieces)
-        elif weighting == "idf" and rarity is not None:
-            weights = np.array([rarity.weight(piece) for piece in pieces], dtype=np.float64)
-        return weights * _after(prefix, language, target, pieces) if said else weights
+        elif weighting == "idf" and frequencies is not None:
+            weights = frequencies.idf(pieces)
+        return weights * _own_token_weights(prefix, language, target, pieces) if has_additions else weights
 
     def weigh(target: str, tokens: NDArray[np.int64]) -> Numbers:
         if not len(tokens):
             return np.empty(0)
-        return prior_weights(tokens) * (by_text(target) if said else 1.0) if weighting == "prior" else by_text(target)
+        if weighting == "prior":
+            return prior_weights(tokens) * (weigh_text(target) if has_additions else 1.0)
+        return weigh_text(target)
 
     return weigh
 
 
 def prior_weights(tokens: NDArray[np.int64]) -> Numbers:
     """The share of each token among the tokens of its own text."""
-    _, which, counts = np.unique(tokens, return_inverse=True, return_counts=True)
-    shares: Numbers = counts[which.reshape(-1)] / len(tokens)
-    return shares
+    _, positions, counts = np.unique(tokens, return_inverse=True, return_counts=True)
+    weights: Numbers = counts[positions.reshape(-1)] / len(tokens)
+    return weights
 
 
 def content_word_weights(text: str, pieces: Sequence[str]) -> Numbers:
-    """0 for a piece that lies within a stop word, 1 for the rest."""
-    stopped = np.zeros(len(text) + 1, dtype=bool)
+    """0 for a piece within a stop word, 1 for the others."""
+    is_stop = np.zeros(len(text) + 1, dtype=bool)
     for word in _WORD.finditer(text):
         if word[0].lower().replace("’", "'") in read_stop_words():
-            stopped[word.start() : word.end()] = True
-    return np.array(
-        [not (span and stopped[span[0] : span[1]].all()) for span in find_spans(text, pieces)], dtype=np.float64
-    )
+            is_stop[word.start() : word.end()] = True
+    spans = find_spans(text, pieces)
+    return np.array([not (span and is_stop[span[0] : span[1]].all()) for span in spans], dtype=np.float64)
 
 
 @cache
 def read_stop_words() -> frozenset[str]:
-    """The English stop words that ship."""
+    """The English stop words that ship with metrist."""
     text = (resources.files("metrist.metrics.likelihood") / "stop-words.en.txt").read_text(encoding="utf-8")
     return frozenset(word for line in text.splitlines() if not line.startswith("#") for word in line.split())
 
 
-def _after(prefix: str, language: str | None, text: str, pieces: Sequence[str]) -> Numbers:
-    """0 for pieces of the prefix that the text begins with, and for a token that is not in the text and is called like
-    the language (some tokenizers put underscores around its name); 1 for the rest."""
+def _own_token_weights(prefix: str, language: str | None, text: str, pieces: Sequence[str]) -> Numbers:
+    """0 for pieces of the prefix that the text begins with, and for the token that names the language; 1 for the
+    others. Some tokenizers put underscores around the language."""
     name = (language or "").strip("_")
-
-    def counts(piece: str, span: Span) -> bool:
-        return span[1] > len(prefix) if span else not (name and piece.strip("_") == name)
-
-    return np.array(
-        [counts(piece, span) for piece, span in zip(pieces, find_spans(text, pieces), strict=True)], np.float64
-    )
+    spans = find_spans(text, pieces)
+    own = [
+        span[1] > len(prefix) if span else not (name and piece.strip("_") == name)
+        for piece, span in zip(pieces, spans, strict=True)
+    ]
+    return np.array(own, np.float64)

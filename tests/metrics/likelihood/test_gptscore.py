@@ -14,11 +14,11 @@ import transformers
 
 from metrist.errors import ModelError, SpecError
 from metrist.metrics.cards import describe
-from metrist.metrics.likelihood import causal as causal_new
-from metrist.metrics.likelihood.causal import GptScore, aspects, tasks
+from metrist.metrics.likelihood.causal import GptScore, _read_tables, aspects, tasks
 from metrist.metrics.likelihood.layout import Roles
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
+from metrist.models.loading import load_causal
 from metrist.records import Record
 from metrist.run.tasks import score_one
 
@@ -124,7 +124,7 @@ def test_every_task_can_be_asked_for_the_common_aspects_and_rewriting_for_all_of
 
 
 def test_every_sentence_of_the_table_is_one_and_every_layout_has_its_places():
-    for name, table in causal_new._tables().items():
+    for name, table in _read_tables().items():
         assert set(table) == {"about", "layout", "aspects"}, name
         assert table["layout"].count("{instruction}") == table["layout"].count("{text}") == 1
         assert table["layout"].endswith(":\n")
@@ -184,7 +184,7 @@ def test_a_long_source_is_read_in_windows_each_in_the_prompt(tiny, tiny_score, l
     metric = tiny_score(instruction="Sum up : {text} \n", long=long)
     source = " ".join(str(n) for n in range(100, 160))
     found = metric.score(Shard([record(source=source), record()]))
-    model = causal_new.loading.load_causal(metric.options)
+    model = load_causal(metric.options)
     room = len(model.pieces(model.windows(source)[0])) - len(model.pieces("Sum up : "))
     windows = model.windows(source, room)
     assert len(windows) > 1
@@ -192,7 +192,7 @@ def test_a_long_source_is_read_in_windows_each_in_the_prompt(tiny, tiny_score, l
     assert found.values[0] == pytest.approx(max(each) if long == "max" else np.mean(each), abs=1e-5)
     assert found.parts["windows"].tolist() == [len(windows), 1]
     assert found.parts["cut_tokens"].tolist() == [0, 0]
-    assert "1 of 2 outputs had a condition that was read in several windows" in metric.remarks(found)[0]
+    assert "1 of 2 outputs had a condition read in several windows" in metric.remarks(found)[0]
 
 
 def test_windows_leave_room_for_the_prompt_where_the_room_is_given(tiny_score):

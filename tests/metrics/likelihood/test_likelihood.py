@@ -78,7 +78,8 @@ class TestWhatIsComputed:
         assert found.parts[NO_PROMPT][0] == score(Likelihood()).values[0]
         assert found.parts["in short"][0] == score(Likelihood(prompts=("in short",))).values[0]
         assert found.values[0] == score(metric).values[0]
-        assert found.failures == {1: "the output is empty: it has no words to be likely"}
+        assert list(found.failures) == [1]
+        assert "output is empty" in found.failures[1]
         assert len(metric.each_prompt(Shard([]))) == 0
 
     def test_prior_weights_are_the_tokens_shares_in_their_text(self):
@@ -107,7 +108,8 @@ class TestWhatIsComputed:
         metric = Likelihood(weighting="idf", idf=str(file))
         found = score(metric, record(output="a b new"), record(output="a"))
         assert found.values[0] == pytest.approx(expected, abs=1e-6)
-        assert found.failures == {1: "no token of the text carries any weight"}
+        assert list(found.failures) == [1]
+        assert "zero weight" in found.failures[1]
 
     def test_prefixes_stand_before_the_texts_and_the_targets_does_not_count(self):
         metric = Likelihood(condition_prefix="__en__ ", target_prefix="__de__ ")
@@ -147,8 +149,9 @@ class TestLongTexts:
         assert found.values.tolist() == pytest.approx([expected, mean("x", "a b c")], abs=1e-6)
         assert found.parts["windows"].tolist() == [3, 1]
         assert found.parts["cut_tokens"].tolist() == [0, 0]
-        said = "1 of 2 outputs had a condition that was read in several windows"
-        assert metric.remarks(found) == [f"likelihood(max_tokens=5, long={long!r}): {said}"]
+        (remark,) = metric.remarks(found)
+        assert remark.startswith(f"likelihood(max_tokens=5, long={long!r}): 1 of 2 outputs")
+        assert "windows" in remark
 
     def test_windows_leave_room_for_what_is_put_around_them(self):
         metric = Likelihood(max_tokens=7, long="max", prompts=("so",), prompt_side="condition")
@@ -164,11 +167,10 @@ class TestFailures:
         metric = Likelihood(direction="f", prompts=("so", "in"))
         records = [record(), record(output=""), record(output=f"an {FAILING} word"), record(output="d e")]
         found = score(metric, *records)
-        assert found.failures == {
-            1: "the output is empty: it has no words to be likely",
-            2: f"the target holds {FAILING}",
-        }
-        alone = [score(metric, one).values[0] for one in (records[0], records[3])]
+        assert list(found.failures) == [1, 2]
+        assert "output is empty" in found.failures[1]
+        assert FAILING in found.failures[2]
+        alone = [score(metric, each).values[0] for each in (records[0], records[3])]
         assert found.values[[0, 3]].tolist() == alone
         assert np.isnan(found.parts["cut_tokens"]).tolist() == [False, True, True, False]
         assert found.stats[1].tolist() == [0, 0]
@@ -186,7 +188,9 @@ class TestFailures:
             return replace(found, logprobs=np.full_like(found.logprobs, -np.inf))
 
         monkeypatch.setattr(model, "log_probs", impossible)
-        assert score(Likelihood()).failures == {0: "the model holds a token of the text for impossible"}
+        failures = score(Likelihood()).failures
+        assert list(failures) == [0]
+        assert "zero probability" in failures[0]
 
     def test_a_shard_of_failures_alone_asks_for_nothing(self, model):
         found = score(Likelihood(direction="f", prompts="reference-output", long="max"), record(output=""))
@@ -207,9 +211,9 @@ class TestWhatIsAskedTogether:
         records = [record(output=f"o{i}", source=f"s{i % 3}", item=str(i)) for i in range(10)]
         metric = Likelihood(prompts=("in", "so"))
         whole = score(metric, *records).values.tolist()
-        monkeypatch.setattr(layout, "MOST_PAIRS", 7)
+        monkeypatch.setattr(layout, "MAX_PAIRS", 7)
         assert score(metric, *records).values.tolist() == whole
-        monkeypatch.setattr(layout, "MOST_TEXT", 12)
+        monkeypatch.setattr(layout, "MAX_TEXT", 12)
         assert score(metric, *records).values.tolist() == whole
         assert max(len(pairs) for pairs in model.asked[1:]) == 7
         assert score(metric, *records[::-1]).values.tolist() == whole[::-1]
@@ -264,7 +268,7 @@ class TestIdentity:
         large: Any = build("bartscore_large")
         assert BartScore().model == cnn.model == "facebook/bart-large-cnn"
         assert large.model == "facebook/bart-large"
-        with pytest.raises(SpecError, match=r"bartscore_large is facebook/bart-large; with another .*model='mine'"):
+        with pytest.raises(SpecError, match=r"bartscore_large is facebook/bart-large; .*model='mine'"):
             build("bartscore_large(model='mine')")
 
     def test_the_papers_third_model_is_asked_for_with_the_way_to_make_it(self):
@@ -298,11 +302,11 @@ class TestIdentity:
         ("text", "message"),
         [
             ("likelihood(direction='src_hypo')", "direction must be one of 'source->output', 'reference->output', "),
-            ("likelihood(weighting='idf')", r"weighting='idf' and idf go together: likelihood\(weighting='idf', idf="),
+            ("likelihood(weighting='idf')", r"weighting='idf' and idf go together"),
             ("likelihood(idf='a.txt')", "weighting='idf' and idf go together"),
             ("likelihood(max_tokens=3)", "likelihood: max_tokens must be at least 4, got 3"),
             ("likelihood(long='split')", "long must be one of 'truncate', 'max', 'mean', got 'split'"),
-            ("likelihood(source_language='de')", "likelihood: source_language needs language, that of the outputs"),
+            ("likelihood(source_language='de')", "likelihood: source_language needs language"),
             ("likelihood(prompts=3)", "prompts must be a string or a list, each a string, got 3"),
         ],
     )
@@ -322,7 +326,7 @@ class TestIdentity:
         with pytest.raises(InputError, match=r"cannot read no\.txt: No such file"):
             score(Likelihood(weighting="idf", idf="no.txt"))
         (tmp_path / "empty.txt").write_text("\n")
-        with pytest.raises(InputError, match=r"empty\.txt has no texts; idf needs a file with one text a line"):
+        with pytest.raises(InputError, match=r"empty\.txt has no texts"):
             score(Likelihood(weighting="idf", idf=str(tmp_path / "empty.txt")))
 
     def test_the_card_leads_from_aspect_to_direction(self):

@@ -16,7 +16,7 @@ from metrist.metrics.base import Reduce, check_choice
 from metrist.metrics.lexical import references
 from metrist.metrics.model_metric import CUT, ModelMetric
 from metrist.metrics.shard import Pairs, Shard, pairs_of
-from metrist.metrics.token_weights import DocumentFrequencies, count_documents, fingerprint
+from metrist.metrics.token_weights import DocumentFrequencies, fingerprint, read_texts
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.protocols import EncoderModel, Long, States
@@ -190,7 +190,7 @@ class WeightedEmbedding(Embedding):
 @lru_cache(maxsize=8)
 def _frequencies(path: str, _hash: str, options: Options, long: Long, start: str) -> DocumentFrequencies:
     encoder = loading.load_encoder(options)
-    return count_documents(path, lambda texts: encoder.token_ids([start + text for text in texts], long))
+    return DocumentFrequencies.count(encoder.token_ids([start + text for text in read_texts(path)], long))
 
 
 # The cosine of two texts' vectors, each the mean of its tokens' vectors or the vector of its first token.

@@ -1,7 +1,8 @@
-"""Which text is to be likely given which: the directions of a likelihood metric, and their pairs of texts.
+"""Which texts a likelihood model scores for a shard of records, and how their values become scores.
 
-Paper 002 calls source->output faithfulness, reference->output precision, output->reference recall, and the mean of the
-last two F. An output has one pair per way and reference; here records become pairs, and pairs become records again.
+A record gives one (condition, target) pair of texts per direction and reference; each pair is scored with each prompt,
+and a long condition in each of its windows. Yuan, Neubig and Liu (2021) call source->output faithfulness,
+reference->output precision, output->reference recall, and the mean of the last two F.
 """
 
 from __future__ import annotations
@@ -18,18 +19,27 @@ from numpy.typing import NDArray
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.lexical.references import reduce_references
+from metrist.metrics.token_weights import Weigh
 from metrist.models.protocols import LikelihoodModel, Likelihoods
 from metrist.records import Need, Record
-from metrist.scores import Failure, FailureKind
+from metrist.scores import Failure, FailureKind, Scores
 
 Direction = Literal["source->output", "reference->output", "output->reference", "f"]
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 Field = Literal["source", "reference", "output"]
+#: How to treat a condition that is too long: cut it, or read it in windows and take the best window or their mean.
+Long = Literal["truncate", "max", "mean"]
+#: Where a prompt is inserted: before the target or after the condition.
+Side = Literal["target", "condition"]
 Numbers = NDArray[np.float64]
+Counts = NDArray[np.int64]
+TextPair = tuple[str, str]
+
+# --- Pairs of texts
 
 
 class Roles(NamedTuple):
-    """One way to go: from the field that is given to the field whose words are to be likely."""
+    """The field that is given to the model and the field whose tokens it scores."""
 
     condition: Field
     target: Field
@@ -42,116 +52,128 @@ ROLES: Mapping[str, tuple[Roles, ...]] = {
     "output->reference": (_RECALL,),
     "f": (_PRECISION, _RECALL),
 }
-#: What the ways of a direction that has several are called among a score's parts.
+#: Names of the parts of a score whose direction has several roles.
 _PARTS = {_PRECISION: "precision", _RECALL: "recall"}
 
 
 def required_fields(direction: Direction) -> tuple[Need, ...]:
-    """What a record must have besides its output."""
+    """The fields that a record must have besides its output."""
     return ("source",) if direction == "source->output" else ("references",)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TextPairs:
-    """The pairs (condition, target) of a shard, one list per way. In each list the pairs of the n-th record that can be
-    scored, which is record `able[n]`, are `starts[n]:starts[n + 1]`: one per reference. The rest has `failures`."""
+    """The (condition, target) pairs of a shard, one list per roles.
 
-    ways: tuple[Roles, ...]
-    pairs: tuple[list[tuple[str, str]], ...]
-    starts: NDArray[np.int64]
-    able: list[int]
-    failures: Mapping[int, str]
+    `positions` are the records that can be scored; the others have `failures`. In each list the pairs of record
+    `positions[n]` are `starts[n]:starts[n + 1]`, one per reference.
+    """
+
+    roles: tuple[Roles, ...]
+    pairs: tuple[list[TextPair], ...]
+    starts: Counts
+    positions: list[int]
+    failures: Mapping[int, Failure]
 
     @property
     def size(self) -> int:
-        """Pairs of one way."""
+        """Number of pairs per roles."""
         return int(self.starts[-1])
 
-    def records_of_pairs(self) -> NDArray[np.int64]:
-        """For each pair of a way, which of the records in `able` it belongs to."""
-        return np.repeat(np.arange(len(self.able)), np.diff(self.starts))
+    def record_numbers(self) -> Counts:
+        """For each pair of one list, the index in `positions` of its record."""
+        return np.repeat(np.arange(len(self.positions)), np.diff(self.starts))
 
-    def reduced(self, values: Numbers, reduce: str, **columns: Numbers) -> tuple[Numbers, dict[str, Numbers]]:
-        """Values of shape (ways, pairs) as one value per record in `able`, with its parts: the ways' own values where
-        there are several, and further columns of one number a pair. References are averaged, or ('max') the one with
-        the highest value is taken with all that belongs to it."""
-        whole = values.mean(axis=0)
-        parts = {_PARTS[way]: row for way, row in zip(self.ways, values, strict=True)} if len(self.ways) > 1 else {}
-        parts |= columns
-        rows = np.column_stack([whole, *parts.values()]) if parts else whole[:, None]
-        kept = reduce_references(rows, whole, self.starts, "max" if reduce == "max" else "mean")
-        return kept[:, 0], dict(zip(parts, kept[:, 1:].T, strict=True))
+    def reduce(self, values: Numbers, reduce: str) -> tuple[Numbers, dict[str, Numbers]]:
+        """Reduce values of shape (roles, pairs) to one value per record, and its parts if there are several roles.
+
+        References are averaged; with 'max', the reference with the highest value is taken with its parts.
+        """
+        means = values.mean(axis=0)
+        parts = dict(zip((_PARTS[roles] for roles in self.roles), values, strict=True)) if len(self.roles) > 1 else {}
+        rows = np.column_stack([means, *parts.values()])
+        reduced = reduce_references(rows, means, self.starts, "max" if reduce == "max" else "mean")
+        return reduced[:, 0], dict(zip(parts, reduced[:, 1:].T, strict=True))
 
 
 def collect_pairs(records: Sequence[Record], direction: Direction) -> TextPairs:
-    """The pairs to score. A record of which a text is empty has none: there are no words to be likely, or nothing to
-    make them so."""
-    ways = ROLES[direction]
-    empty = ((i, _empty(record, ways[0])) for i, record in enumerate(records))
-    failures = {i: Failure(FailureKind.missing_input, reason) for i, reason in empty if reason}
-    able = [i for i in range(len(records)) if i not in failures]
-    pairs = tuple([pair for i in able for pair in _pairs(records[i], way)] for way in ways)
-    counts = [1 if direction == "source->output" else len(records[i].references) for i in able]
-    starts = np.cumsum([0, *counts], dtype=np.int64)
+    """Collect the pairs to score. A record with an empty text has none: its failure says which text is empty."""
+    roles = ROLES[direction]
+    reasons = ((i, _find_empty_text(record, roles[0])) for i, record in enumerate(records))
+    failures = {i: Failure(FailureKind.missing_input, reason) for i, reason in reasons if reason}
+    positions = [i for i in range(len(records)) if i not in failures]
+    counts = [1 if direction == "source->output" else len(records[i].references) for i in positions]
     return TextPairs(
-        ways=ways,
-        pairs=pairs,
-        starts=starts,
-        able=able,
+        roles=roles,
+        pairs=tuple([pair for i in positions for pair in _record_pairs(records[i], each)] for each in roles),
+        starts=np.cumsum([0, *counts], dtype=np.int64),
+        positions=positions,
         failures=failures,
     )
 
 
-def _pairs(record: Record, way: Roles) -> Iterator[tuple[str, str]]:
-    match way:
-        case Roles(condition="source"):
-            yield record.source or "", record.output
-        case Roles(condition="reference"):
-            yield from ((reference, record.output) for reference in record.references)
+def _record_pairs(record: Record, roles: Roles) -> list[TextPair]:
+    match roles.condition:
+        case "source":
+            return [(record.source or "", record.output)]
+        case "reference":
+            return [(reference, record.output) for reference in record.references]
         case _:
-            yield from ((record.output, reference) for reference in record.references)
+            return [(record.output, reference) for reference in record.references]
 
 
-def _empty(record: Record, way: Roles) -> str | None:
-    """Which text is empty, in words. A direction's ways look at the same texts."""
+def _find_empty_text(record: Record, roles: Roles) -> str | None:
+    """Why the record cannot be scored. All roles of a direction look at the same texts."""
     if not record.output.strip():
-        return "the output is empty: it has no words to be likely"
-    if "source" in way:
-        return None if (record.source or "").strip() else "the source is empty: it makes no words likely"
+        return "the output is empty: there are no tokens to score"
+    if "source" in roles:
+        return None if (record.source or "").strip() else "the source is empty: there is nothing to condition on"
     for number, reference in enumerate(record.references, start=1):
         if not reference.strip():
-            which = "the reference" if len(record.references) == 1 else f"reference {number}"
-            return f"{which} is empty: it has no words to be likely"
+            name = "the reference" if len(record.references) == 1 else f"reference {number}"
+            return f"{name} is empty: there are no tokens to score"
     return None
 
 
-# Short phrases that lead a model from one text to the other, and where they stand.
-#
-# A phrase is put before the target, or after the condition (paper 002, section 3.3.1). The sets
-# that ship are text files
-# in the folder `prompts` beside this module, one phrase a line; a user's file looks the same.
-
+# --- Prompts: short phrases between condition and target (section 3.3.1 of the paper)
 
 NONE = "none"
-#: What the shipped sets are called.
+#: Shipped sets of phrases; each is a text file in the folder `prompts`, one phrase per line.
 SETS = ("source-output", "reference-output")
-Side = Literal["target", "condition"]
 
 
 def read_phrases(prompts: str | Sequence[str]) -> tuple[str, ...]:
-    """The phrases that a setting means; ('',) for none. The empty phrase is the text without a prompt."""
+    """The phrases of a `prompts` setting: a list, a shipped set, a file with one phrase per line, or 'none', which is
+    a single empty phrase."""
     if prompts == NONE:
         return ("",)
     if not isinstance(prompts, str):
         return tuple(prompts)
     if prompts in SETS:
         file = resources.files("metrist.metrics.likelihood") / "prompts" / f"{prompts}.txt"
-        return _lines(file.read_text(encoding="utf-8"))
-    return _from_file(prompts)
+        return _split_lines(file.read_text(encoding="utf-8"))
+    known = (NONE, *SETS)
+    try:
+        phrases = _split_lines(Path(prompts).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(
+            f"prompts must be {', '.join(map(repr, known))}, a list of phrases or a file with one phrase per line; "
+            f"{prompts!r} cannot be read ({error.strerror}){did_you_mean(prompts, known)}"
+        ) from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{prompts}: prompts must be a UTF-8 text file with one phrase per line") from None
+    if not phrases:
+        raise SpecError(f"{prompts}: the file has no phrases; expected one per line")
+    return phrases
+
+
+def _split_lines(text: str) -> tuple[str, ...]:
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
 
 
 def prompt_facts(prompts: str | Sequence[str]) -> Mapping[str, str]:
-    """How many phrases a named set has, and their hash: a name does not say which they are."""
+    """Count and hash of the phrases of a named set, for the signature: the name alone does not identify them."""
     if prompts == NONE or not isinstance(prompts, str):
         return {}
     phrases = read_phrases(prompts)
@@ -159,8 +181,8 @@ def prompt_facts(prompts: str | Sequence[str]) -> Mapping[str, str]:
     return {"prompts": f"{len(phrases)} {digest}"}
 
 
-def insert_phrase(condition: str, target: str, phrase: str, side: Side) -> tuple[str, str]:
-    """The pair with the phrase in its place."""
+def insert_phrase(condition: str, target: str, phrase: str, side: Side) -> TextPair:
+    """The pair with the phrase before the target or after the condition."""
     if not phrase:
         return condition, target
     if side == "condition":
@@ -168,47 +190,18 @@ def insert_phrase(condition: str, target: str, phrase: str, side: Side) -> tuple
     return condition, f"{phrase}, {target}"
 
 
-def _from_file(path: str) -> tuple[str, ...]:
-    known = (NONE, *SETS)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as fault:
-        raise SpecError(
-            f"prompts must be {', '.join(map(repr, known))}, a list of phrases or a file with one phrase a line; "
-            f"{path!r} cannot be read ({fault.strerror}){did_you_mean(path, known)}"
-        ) from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: prompts must be a text file in UTF-8 with one phrase a line") from None
-    phrases = _lines(text)
-    if not phrases:
-        raise SpecError(f"{path}: wanted one phrase a line, found none")
-    return phrases
+# --- Scoring pairs with a model
 
-
-def _lines(text: str) -> tuple[str, ...]:
-    stripped = (line.strip() for line in text.splitlines())
-    return tuple(dict.fromkeys(line for line in stripped if line and not line.startswith("#")))
-
-
-# Asks a likelihood model about many pairs of texts and keeps one number of each: the mean of its tokens.
-
-
-Counts = NDArray[np.int64]
-TextPair = tuple[str, str]
-#: Gives each token of a target its weight, from the target and the numbers of its tokens.
-Weigh = Callable[[str, NDArray[np.int64]], Numbers]
-
-#: Pairs, and characters of text, that are asked about at once. The model shares the work of equal conditions within one
-#: question, so pairs with the same condition are asked together; a bound is kept because answers hold every token.
-MOST_PAIRS = 1 << 15
-MOST_TEXT = 1 << 26
+#: Pairs and characters of text per call of the model. Pairs with the same condition go into one call, because the model
+#: encodes equal conditions once; the number is limited because the result holds every token.
+MAX_PAIRS = 1 << 15
+MAX_TEXT = 1 << 26
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PairScores:
-    """One entry per pair: the weighted mean log-probability of the target's tokens (NaN for a pair with a failure), and
-    the tokens cut from the condition and from the target. `readings` has the tokens' own values where these were
-    asked for."""
+    """Per pair: the weighted mean log-probability of the target's tokens (NaN if the pair failed), and the number of
+    tokens cut from condition and target. `readings` holds the tokens and their log-probabilities, if requested."""
 
     values: Numbers
     condition_cut: Counts
@@ -225,92 +218,77 @@ def score_pairs(
     weigh: Weigh | None = None,
     tokens: bool = False,
 ) -> PairScores:
-    """The answers to all pairs, in their order. Without `weigh` every token weighs the same."""
-    answers = PairScores(
+    """Score all pairs, in order. Without `weigh` all tokens have the same weight."""
+    scores = PairScores(
         values=np.full(len(pairs), np.nan),
         condition_cut=np.zeros(len(pairs), np.int64),
         target_cut=np.zeros(len(pairs), np.int64),
     )
-    for at in _questions(pairs):
-        found = model.log_probs([pairs[i] for i in at], max_tokens)
-        targets = [pairs[i][1] for i in at]
-        _keep(answers, at, found, _means(found, targets, weigh))
+    for numbers in _batch_by_condition(pairs):
+        likelihoods = model.log_probs([pairs[i] for i in numbers], max_tokens)
+        means = _weighted_means(likelihoods, [pairs[i][1] for i in numbers], weigh)
+        finite = np.isfinite(means)
+        scores.values[numbers] = np.where(finite, means, np.nan)
+        scores.condition_cut[numbers] = likelihoods.condition_cut
+        scores.target_cut[numbers] = likelihoods.target_cut
+        for n in np.flatnonzero(~finite).tolist():
+            zero = "the model assigned zero probability to a token of the text"
+            reason = zero if np.isinf(means[n]) else "all tokens of the text have zero weight"
+            scores.failures[numbers[n]] = likelihoods.failures.get(n, reason)
         if tokens:
-            for n, i in enumerate(at):
-                logprobs = [round(float(one), 5) for one in found.of(n)]
-                answers.readings[i] = model.pieces(pairs[i][1], max_tokens), logprobs
-    return answers
+            for n, i in enumerate(numbers):
+                logprobs = [round(float(logprob), 5) for logprob in likelihoods.of(n)]
+                scores.readings[i] = model.pieces(pairs[i][1], max_tokens), logprobs
+    return scores
 
 
-def _questions(pairs: Sequence[TextPair]) -> Iterator[list[int]]:
-    """The numbers of the pairs that are asked about at once: those of one condition stand together."""
-    together: dict[str, list[int]] = {}
+def _batch_by_condition(pairs: Sequence[TextPair]) -> Iterator[list[int]]:
+    """Numbers of the pairs per call, those with the same condition next to each other."""
+    by_condition: dict[str, list[int]] = {}
     for i, (condition, _) in enumerate(pairs):
-        together.setdefault(condition, []).append(i)
-    held: list[int] = []
+        by_condition.setdefault(condition, []).append(i)
+    batch: list[int] = []
     text = 0
-    for condition, members in together.items():
+    for condition, numbers in by_condition.items():
         text += len(condition)
-        for i in members:
-            held.append(i)
+        for i in numbers:
+            batch.append(i)
             text += len(pairs[i][1])
-            if len(held) == MOST_PAIRS or text > MOST_TEXT:
-                yield held
-                held, text = [], 0
-    if held:
-        yield held
+            if len(batch) == MAX_PAIRS or text > MAX_TEXT:
+                yield batch
+                batch, text = [], 0
+    if batch:
+        yield batch
 
 
-def _means(found: Likelihoods, targets: Sequence[str], weigh: Weigh | None) -> Numbers:
-    """Each pair's weighted mean; NaN where there is no token, or none that weighs anything."""
-    starts = found.starts
-    logprobs = found.logprobs.astype(np.float64)
+def _weighted_means(likelihoods: Likelihoods, targets: Sequence[str], weigh: Weigh | None) -> Numbers:
+    """The weighted mean of each pair; NaN where there is no token or none with a weight."""
+    starts, logprobs = likelihoods.starts, likelihoods.logprobs.astype(np.float64)
     if weigh is None:
-        return _ratio(_sums(logprobs, starts), np.diff(starts).astype(np.float64))
-    spans = [found.tokens[starts[n] : starts[n + 1]] for n in range(len(found))]
-    weights = [weigh(target, span) for target, span in zip(targets, spans, strict=True)]
-    flat = np.concatenate(weights) if weights else np.empty(0)
-    return _ratio(_sums(flat * logprobs, starts), _sums(flat, starts))
+        sums, totals = _segment_sums(logprobs, starts), np.diff(starts).astype(np.float64)
+    else:
+        ids = [likelihoods.tokens[starts[n] : starts[n + 1]] for n in range(len(likelihoods))]
+        weights = np.concatenate([np.empty(0), *map(weigh, targets, ids)])
+        sums, totals = _segment_sums(weights * logprobs, starts), _segment_sums(weights, starts)
+    means: Numbers = np.divide(sums, totals, out=np.full(len(totals), np.nan), where=totals > 0)
+    return means
 
 
-def _sums(numbers: Numbers, starts: Counts) -> Numbers:
+def _segment_sums(numbers: Numbers, starts: Counts) -> Numbers:
     sums = np.zeros(len(starts) - 1)
+    # `reduceat` would give an empty segment the first number of the next one.
     filled = np.flatnonzero(np.diff(starts))
     if len(filled):
-        # An empty stretch would be given its neighbour's first number.
         sums[filled] = np.add.reduceat(numbers, starts[filled])
     return sums
 
 
-def _ratio(above: Numbers, below: Numbers) -> Numbers:
-    ratio: Numbers = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
-    return ratio
-
-
-def _keep(answers: PairScores, at: Sequence[int], found: Likelihoods, means: Numbers) -> None:
-    answers.condition_cut[at] = found.condition_cut
-    answers.target_cut[at] = found.target_cut
-    for n in np.flatnonzero(~np.isfinite(means)).tolist():
-        nothing = "no token of the text carries any weight"
-        odd = "the model holds a token of the text for impossible" if np.isinf(means[n]) else nothing
-        answers.failures[at[n]] = found.failures.get(n, odd)
-    answers.values[at] = np.where(np.isfinite(means), means, np.nan)
-
-
-# The scorings behind a shard's scores: each pair of texts, with each prompt, in each window of a long condition.
-
-#
-# A cell is one pair with one prompt; it has one scoring, or several where its condition is read in windows.
-
-
-#: What to do with a condition that is too long: cut it, or read it in windows and take the best or the mean of them.
-Long = Literal["truncate", "max", "mean"]
+# --- From pairs to scored texts and back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What stands around the texts of a pair. `windows` gives the pieces in which a condition is read, from the
-    condition and what will be put around it."""
+    """What is put around the texts of a pair. `windows` splits a condition, given what will be added to it."""
 
     phrases: tuple[str, ...]
     side: Side
@@ -321,95 +299,109 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Layout:
-    """All scorings, cell after cell: way after way, in it pair after pair, in it prompt after prompt. Cell c has the
-    scorings `starts[c]:starts[c + 1]`."""
+    """All texts to score for a shard.
 
-    asked: TextPairs
+    A cell is one pair with one prompt, in the order (roles, pair, prompt). Cell c has the texts
+    `starts[c]:starts[c + 1]`: one, or several where the condition is read in windows.
+    """
+
+    text_pairs: TextPairs
     phrases: tuple[str, ...]
     texts: list[TextPair]
     starts: Counts
 
-    def cells(self, answers: PairScores, long: Long) -> Numbers:
-        """The cells' values, of shape (ways, pairs, prompts); 0 where a scoring failed."""
-        shape = len(self.asked.ways), self.asked.size, len(self.phrases)
-        values = np.nan_to_num(answers.values)
-        counts = np.diff(self.starts)
+    def cell_values(self, scores: PairScores, long: Long) -> Numbers:
+        """Values of shape (roles, pairs, prompts); 0 where a text failed."""
+        values, counts = np.nan_to_num(scores.values), np.diff(self.starts)
         if len(counts) and counts.max() > 1:
-            put_together = np.maximum if long == "max" else np.add
-            values = put_together.reduceat(values, self.starts[:-1])
-            values = values if long == "max" else values / counts
-        return values.reshape(shape)
+            if long == "max":
+                values = np.maximum.reduceat(values, self.starts[:-1])
+            else:
+                values = np.add.reduceat(values, self.starts[:-1]) / counts
+        return values.reshape(len(self.text_pairs.roles), self.text_pairs.size, len(self.phrases))
 
-    def failures(self, answers: PairScores) -> dict[int, str]:
-        """Why records could not be scored, by their place in `asked.able`; of several reasons the first."""
-        owners = self._owners()
-        return {int(owners[i]): answers.failures[i] for i in sorted(answers.failures, reverse=True)}
-
-    def cut(self, answers: PairScores) -> Numbers:
-        """Per record in `asked.able`, the tokens left out of its texts, each text counted once."""
+    def count_cut_tokens(self, scores: PairScores) -> Numbers:
+        """Per scorable record, the tokens left out of its texts, each text counted once."""
         most: dict[tuple[int, str], int] = {}
-        owners, pairs = self._owners(), [pair for listed in self.asked.pairs for pair in listed]
+        records, pairs = self._text_records(), [pair for pairs in self.text_pairs.pairs for pair in pairs]
         cells = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-        for side, counts in enumerate((answers.condition_cut, answers.target_cut)):
+        for side, counts in enumerate((scores.condition_cut, scores.target_cut)):
             for i in np.flatnonzero(counts).tolist():
-                text = pairs[cells[i] // len(self.phrases)][side]
-                key = int(owners[i]), text
+                key = int(records[i]), pairs[cells[i] // len(self.phrases)][side]
                 most[key] = max(most.get(key, 0), int(counts[i]))
-        found = np.zeros(len(self.asked.able))
+        totals = np.zeros(len(self.text_pairs.positions))
         for (record, _), count in most.items():
-            found[record] += count
-        return found
+            totals[record] += count
+        return totals
 
-    def most_windows(self) -> Numbers:
-        """Per record in `asked.able`, in how many windows its longest condition is read."""
-        found = np.zeros(len(self.asked.able))
-        np.maximum.at(found, self._owners_of_cells(), np.diff(self.starts))
-        return found
+    def count_windows(self) -> Numbers:
+        """Per scorable record, the number of windows of its longest condition."""
+        windows = np.zeros(len(self.text_pairs.positions))
+        np.maximum.at(windows, self._cell_records(), np.diff(self.starts))
+        return windows
 
-    def readings(self, answers: PairScores) -> Mapping[int, list[dict[str, Any]]]:
-        """Per record in `asked.able`, every scoring's tokens with their log-probabilities."""
-        found: dict[int, list[dict[str, Any]]] = {}
-        owners = self._owners_of_cells()
-        for cell in range(len(self.starts) - 1):
-            way, rest = divmod(cell, self.asked.size * len(self.phrases))
-            pair, prompt = divmod(rest, len(self.phrases))
-            for number, i in enumerate(range(self.starts[cell], self.starts[cell + 1])):
-                said = {**self._names(way, pair, prompt), **({"window": number + 1} if self._split(cell) else {})}
-                pieces, logprobs = answers.readings[i]
-                found.setdefault(int(owners[cell]), []).append({**said, "pieces": pieces, "logprobs": logprobs})
-        return found
+    def make_scores(
+        self, size: int, values: Numbers, parts: Mapping[str, Numbers], scores: PairScores, *, tokens: bool = False
+    ) -> Scores:
+        """Scores for all `size` records of the shard, from values and parts of the scorable ones."""
+        positions, records = self.text_pairs.positions, self._text_records()
+        # The first failure of a record wins.
+        failures = {int(records[i]): scores.failures[i] for i in sorted(scores.failures, reverse=True)}
+        scored = [n for n in range(len(positions)) if n not in failures]
+        readings = self._readings(scores) if tokens else {}
+        block = Scores(
+            values=values[scored],
+            parts={name: column[scored] for name, column in parts.items()},
+            tokens={i: readings[n] for i, n in enumerate(scored) if n in readings},
+        )
+        reasons = {**self.text_pairs.failures, **{positions[n]: reason for n, reason in failures.items()}}
+        return block.spread(size, [positions[n] for n in scored], reasons)
 
-    def _names(self, way: int, pair: int, prompt: int) -> dict[str, Any]:
-        names: dict[str, Any] = self.asked.ways[way]._asdict()
-        record = int(np.searchsorted(self.asked.starts, pair, side="right")) - 1
-        if self.asked.starts[record + 1] - self.asked.starts[record] > 1:
-            names["reference"] = int(pair - self.asked.starts[record]) + 1
-        return {**names, "prompt": self.phrases[prompt]} if self.phrases[prompt] else names
+    def _readings(self, scores: PairScores) -> Mapping[int, list[dict[str, Any]]]:
+        """Per scorable record, the tokens of each text with their log-probabilities."""
+        readings: dict[int, list[dict[str, Any]]] = {}
+        for cell, record in enumerate(self._cell_records().tolist()):
+            first, end = int(self.starts[cell]), int(self.starts[cell + 1])
+            for i in range(first, end):
+                label = self._label_cell(cell)
+                if end - first > 1:
+                    label["window"] = i - first + 1
+                pieces, logprobs = scores.readings[i]
+                readings.setdefault(record, []).append({**label, "pieces": pieces, "logprobs": logprobs})
+        return readings
 
-    def _split(self, cell: int) -> bool:
-        return bool(self.starts[cell + 1] - self.starts[cell] > 1)
+    def _label_cell(self, cell: int) -> dict[str, Any]:
+        number, rest = divmod(cell, self.text_pairs.size * len(self.phrases))
+        pair, prompt = divmod(rest, len(self.phrases))
+        label: dict[str, Any] = self.text_pairs.roles[number]._asdict()
+        starts = self.text_pairs.starts
+        record = int(np.searchsorted(starts, pair, side="right")) - 1
+        if starts[record + 1] - starts[record] > 1:
+            label["reference"] = int(pair - starts[record]) + 1
+        if self.phrases[prompt]:
+            label["prompt"] = self.phrases[prompt]
+        return label
 
-    def _owners_of_cells(self) -> Counts:
-        pairs = np.tile(self.asked.records_of_pairs(), len(self.asked.ways))
+    def _cell_records(self) -> Counts:
+        pairs = np.tile(self.text_pairs.record_numbers(), len(self.text_pairs.roles))
         return np.repeat(pairs, len(self.phrases))
 
-    def _owners(self) -> Counts:
-        """For each scoring, which of the records in `asked.able` it belongs to."""
-        return np.repeat(self._owners_of_cells(), np.diff(self.starts))
+    def _text_records(self) -> Counts:
+        return np.repeat(self._cell_records(), np.diff(self.starts))
 
 
-def lay_out(asked: TextPairs, frame: Frame) -> Layout:
-    """The scorings of all pairs."""
+def lay_out(text_pairs: TextPairs, frame: Frame) -> Layout:
+    """Put prompts and prefixes around all pairs, and split long conditions into windows."""
     texts: list[TextPair] = []
     starts = [0]
-    # What a prompt and a prefix add to an empty condition is what they take from the room of a window.
-    added = [
+    # What prompt and prefix add to an empty condition is what they take from the room of a window.
+    additions = [
         (phrase, frame.condition_prefix + insert_phrase("", "", phrase, frame.side)[0]) for phrase in frame.phrases
     ]
-    for condition, target in (pair for listed in asked.pairs for pair in listed):
-        for phrase, around in added:
-            for window in frame.windows(condition, around):
-                given, wanted = insert_phrase(window, target, phrase, frame.side)
-                texts.append((frame.condition_prefix + given, frame.target_prefix + wanted))
+    for condition, target in (pair for pairs in text_pairs.pairs for pair in pairs):
+        for phrase, addition in additions:
+            for window in frame.windows(condition, addition):
+                with_phrase, scored = insert_phrase(window, target, phrase, frame.side)
+                texts.append((frame.condition_prefix + with_phrase, frame.target_prefix + scored))
             starts.append(len(texts))
-    return Layout(asked=asked, phrases=frame.phrases, texts=texts, starts=np.array(starts, np.int64))
+    return Layout(text_pairs=text_pairs, phrases=frame.phrases, texts=texts, starts=np.array(starts, np.int64))

@@ -1,14 +1,13 @@
-"""How likely a model finds one text given another: the mean log-probability of its tokens (paper 002, BARTScore)."""
+"""Likelihood metrics: the mean log-probability of a text's tokens given another text, as in BARTScore (paper 002)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import ClassVar, get_args
+from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Reduce, check_choice
@@ -18,10 +17,9 @@ from metrist.metrics.likelihood.layout import (
     Frame,
     Layout,
     Long,
+    Numbers,
     PairScores,
     Side,
-    TextPairs,
-    Weigh,
     collect_pairs,
     lay_out,
     prompt_facts,
@@ -29,33 +27,36 @@ from metrist.metrics.likelihood.layout import (
     required_fields,
     score_pairs,
 )
-from metrist.metrics.model_metric import CUT, ModelMetric
+from metrist.metrics.model_metric import CUT, ModelMetric, count_above
 from metrist.metrics.shard import Shard
-from metrist.metrics.token_weights import Rarity, Weighting, fingerprint, make_weigher, read_texts
+from metrist.metrics.token_weights import (
+    DocumentFrequencies,
+    Weigh,
+    Weighting,
+    fingerprint,
+    make_weigher,
+    read_texts,
+)
 from metrist.models.devices import Options
 from metrist.models.loading import load_seq2seq
 from metrist.models.protocols import LikelihoodModel
-from metrist.records import Need, Record
-from metrist.scores import Failure, Scores
+from metrist.records import Need
+from metrist.scores import Scores
 
-Numbers = NDArray[np.float64]
 WINDOWS = "windows"
 VARIANCE = "prompt_variance"
-#: What a score without a prompt is called beside those with one.
+#: Name of the part without a prompt, next to those with one.
 NO_PROMPT = "(no prompt)"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Found:
-    """What a shard's scorings came to. Arrays have a row per record in `asked.able`."""
+class _Evaluation(NamedTuple):
+    """The scored texts of a shard; arrays have a row per scorable record."""
 
-    asked: TextPairs
-    scorings: Layout
-    answers: PairScores
-    #: (records, prompts), and the same for each part that a direction has.
+    layout: Layout
+    scores: PairScores
+    #: (records, prompts), and the same for each part of the direction.
     by_prompt: Numbers
     parts: Mapping[str, Numbers]
-    failures: Mapping[int, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,16 +68,16 @@ class Likelihood(ModelMetric):
     prompts: str | tuple[str, ...] = "none"
     prompt_side: Side = "target"
     weighting: Weighting = "uniform"
-    #: A file with a text on each line, from which 'idf' knows how rare a token is.
+    #: A file with one text per line (or records) from which 'idf' counts document frequencies.
     idf: str | None = None
     reduce: Reduce = "native"
     max_tokens: int = 1024
     long: Long = "truncate"
-    #: Of outputs and references, and of sources where that is another, as the model's tokenizer calls them.
+    #: Language of outputs and references, and of the sources if it differs, as the model's tokenizer names them.
     language: str | None = None
     source_language: str | None = None
     condition_prefix: str = ""
-    #: Its own tokens do not count: it tells the model what to write, a language for instance.
+    #: An instruction such as the language to write in; its tokens do not count in the mean.
     target_prefix: str = ""
 
     bounds: ClassVar[tuple[float, float]] = (-np.inf, 0.0)
@@ -93,75 +94,70 @@ class Likelihood(ModelMetric):
         if self.max_tokens < 4:
             raise SpecError(f"{self.name}: max_tokens must be at least 4, got {self.max_tokens}")
         if (self.weighting == "idf") != (self.idf is not None):
-            wanted = f"{self.name}(weighting='idf', idf='texts.txt'), a file with a text on each line"
-            raise SpecError(f"{self.name}: weighting='idf' and idf go together: {wanted}")
+            example = f"{self.name}(weighting='idf', idf='texts.txt') with one text per line"
+            raise SpecError(f"{self.name}: weighting='idf' and idf go together, as in {example}")
         if self.source_language is not None and self.language is None:
-            raise SpecError(f"{self.name}: source_language needs language, that of the outputs, beside it")
+            raise SpecError(f"{self.name}: source_language needs language too, the language of the outputs")
         if not isinstance(self.prompts, str):
             object.__setattr__(self, "prompts", tuple(self.prompts) or "none")
 
     @property
     def options(self) -> Options:
-        """What the model is loaded with, the languages of condition and target too."""
+        """How to load the model, including the languages of condition and target."""
         if self.language is None:
             return super().options
-        given = self.source_language if self.direction == "source->output" else None
-        return replace(super().options, languages=(given or self.language, self.language))
+        source = self.source_language if self.direction == "source->output" else None
+        return replace(super().options, languages=(source or self.language, self.language))
 
     @property
     def needs(self) -> tuple[Need, ...]:
         return required_fields(self.direction)
 
     def facts(self) -> Mapping[str, str]:
-        rare = {"idf": fingerprint(self.idf)} if self.idf is not None else {}
-        return {**super().facts(), **prompt_facts(self.prompts), **rare}
+        idf = {"idf": fingerprint(self.idf)} if self.idf is not None else {}
+        return {**super().facts(), **prompt_facts(self.prompts), **idf}
 
     def score(self, shard: Shard) -> Scores:
         if not len(shard):
             return Scores.of([])
-        found = self._found(shard.records, tokens=shard.tokens)
-        parts = {name: values.mean(axis=1) for name, values in found.parts.items()}
-        if len(found.scorings.phrases) > 1:
-            parts[VARIANCE] = found.by_prompt.var(axis=1)
+        layout, scores, by_prompt, by_part = self._evaluate(shard)
+        parts = {name: values.mean(axis=1) for name, values in by_part.items()}
+        if len(layout.phrases) > 1:
+            parts[VARIANCE] = by_prompt.var(axis=1)
         if self.long != "truncate":
-            parts[WINDOWS] = found.scorings.most_windows()
-        parts[CUT] = found.scorings.cut(found.answers)
-        readings = found.scorings.readings(found.answers) if shard.tokens else {}
-        return _placed(len(shard), found, parts, readings)
+            parts[WINDOWS] = layout.count_windows()
+        parts[CUT] = layout.count_cut_tokens(scores)
+        return layout.make_scores(len(shard), by_prompt.mean(axis=1), parts, scores, tokens=shard.tokens)
 
     def each_prompt(self, shard: Shard) -> Scores:
-        """The score with each prompt alone, as parts that are called by their phrases. It costs what the score over all
-        prompts costs, since it is the same work."""
+        """The score, with the score of each prompt alone as a part named by its phrase. The cost is the same as for
+        `score`."""
         if not len(shard):
             return Scores.of([])
-        found = self._found(shard.records, tokens=False)
-        named = zip(found.scorings.phrases, found.by_prompt.T, strict=True)
-        return _placed(len(shard), found, {phrase or NO_PROMPT: values for phrase, values in named}, {})
+        layout, scores, by_prompt, _ = self._evaluate(shard)
+        names = (phrase or NO_PROMPT for phrase in layout.phrases)
+        return layout.make_scores(
+            len(shard), by_prompt.mean(axis=1), dict(zip(names, by_prompt.T, strict=True)), scores
+        )
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many outputs had texts cut, and how many conditions were read in windows, if any."""
-        windows = scores.parts.get(WINDOWS)
-        split = int(np.count_nonzero(windows > 1)) if windows is not None else 0
-        said = f"{self.text}: {split:,} of {len(scores):,} outputs had a condition that was read in several windows"
-        return [*super().remarks(scores), *([said] if split else [])]
+        """How many outputs had texts that were cut, and how many had conditions read in windows."""
+        remarks = super().remarks(scores)
+        if count := count_above(scores, WINDOWS, 1):
+            remarks.append(f"{self.text}: {count:,} of {len(scores):,} outputs had a condition read in several windows")
+        return remarks
 
-    def _found(self, records: Sequence[Record], *, tokens: bool) -> _Found:
+    def _evaluate(self, shard: Shard) -> _Evaluation:
         model = load_seq2seq(self.options)
-        pairs = collect_pairs(records, self.direction)
-        scorings = lay_out(pairs, self._frame(model))
-        answers = score_pairs(
-            model, scorings.texts, max_tokens=self.max_tokens, weigh=self._weigh(model), tokens=tokens
-        )
-        cells = scorings.cells(answers, self.long)
-        reduced = [pairs.reduced(cells[:, :, prompt], self.reduce) for prompt in range(cells.shape[2])]
-        return _Found(
-            asked=pairs,
-            scorings=scorings,
-            answers=answers,
-            by_prompt=np.stack([values for values, _ in reduced], axis=1),
-            parts={name: np.stack([parts[name] for _, parts in reduced], axis=1) for name in reduced[0][1]},
-            failures=scorings.failures(answers),
-        )
+        pairs = collect_pairs(shard.records, self.direction)
+        layout = lay_out(pairs, self._frame(model))
+        weigh = self._weigher(model)
+        scores = score_pairs(model, layout.texts, max_tokens=self.max_tokens, weigh=weigh, tokens=shard.tokens)
+        cells = layout.cell_values(scores, self.long)
+        reduced = [pairs.reduce(cells[:, :, prompt], self.reduce) for prompt in range(cells.shape[2])]
+        by_prompt = np.stack([values for values, _ in reduced], axis=1)
+        parts = {name: np.stack([parts[name] for _, parts in reduced], axis=1) for name in reduced[0][1]}
+        return _Evaluation(layout, scores, by_prompt, parts)
 
     def _frame(self, model: LikelihoodModel) -> Frame:
         return Frame(
@@ -169,76 +165,57 @@ class Likelihood(ModelMetric):
             side=self.prompt_side,
             condition_prefix=self.condition_prefix,
             target_prefix=self.target_prefix,
-            windows=_whole if self.long == "truncate" else _windows(model, self.max_tokens),
+            windows=_keep_whole if self.long == "truncate" else _make_splitter(model, self.max_tokens),
         )
 
-    def _weigh(self, model: LikelihoodModel) -> Weigh | None:
-        rarity = _rarity(self.options, self.idf, fingerprint(self.idf)) if self.idf is not None else None
+    def _weigher(self, model: LikelihoodModel) -> Weigh | None:
+        frequencies = None
+        if self.idf is not None:
+            frequencies = _count_documents(self.options, self.idf, fingerprint(self.idf))
         return make_weigher(
             self.weighting,
             model,
             max_tokens=self.max_tokens,
-            rarity=rarity,
+            frequencies=frequencies,
             prefix=self.target_prefix,
             language=self.language,
         )
 
 
-def _whole(condition: str, _added: str) -> list[str]:
+def _keep_whole(condition: str, _addition: str) -> list[str]:
     return [condition]
 
 
-def _windows(model: LikelihoodModel, max_tokens: int) -> Callable[[str, str], Sequence[str]]:
-    """Windows that leave room for what is put around them."""
+def _make_splitter(model: LikelihoodModel, max_tokens: int) -> Callable[[str, str], Sequence[str]]:
+    """A function that splits a condition into windows which leave room for what is added to them."""
 
     @cache
-    def windows(condition: str, added: str) -> list[str]:
-        whole = model.windows(f"{condition} {added}".strip(), max_tokens)
-        if len(whole) == 1:
+    def split(condition: str, addition: str) -> list[str]:
+        windows = model.windows(f"{condition} {addition}".strip(), max_tokens)
+        if len(windows) == 1:
             return [condition]
-        if not added:
-            return whole
-        # The model may take fewer tokens than were asked for: how many, its windows show.
-        room = max(len(model.pieces(window, max_tokens)) for window in whole)
-        return model.windows(condition, max(room - len(model.pieces(added)), 1))
+        if not addition:
+            return windows
+        # The model's own limit may be below `max_tokens`: its windows show how many tokens fit.
+        room = max(len(model.pieces(window, max_tokens)) for window in windows)
+        return model.windows(condition, max(room - len(model.pieces(addition)), 1))
 
-    return windows
-
-
-def _placed(size: int, found: _Found, parts: Mapping[str, Numbers], readings: Mapping[int, object]) -> Scores:
-    """Scores of all records of a shard, from those of the records that could be asked about."""
-    able = found.asked.able
-    failures = {**found.asked.failures, **{able[n]: reason for n, reason in found.failures.items()}}
-    scored = [n for n in range(len(able)) if n not in found.failures]
-    at = [able[n] for n in scored]
-
-    def column(values: Numbers) -> Numbers:
-        wide = np.full(size, np.nan)
-        wide[at] = values[scored]
-        return wide
-
-    return Scores(
-        values=column(found.by_prompt.mean(axis=1)),
-        parts={name: column(values) for name, values in parts.items()},
-        failures={i: Failure.of(reason) for i, reason in failures.items()},
-        tokens={able[n]: readings[n] for n in scored if n in readings},
-    )
+    return split
 
 
 @lru_cache(maxsize=4)
-def _rarity(options: Options, path: str, _content: str) -> Rarity:
+def _count_documents(options: Options, path: str, _hash: str) -> DocumentFrequencies:
     model = load_seq2seq(options)
-    return Rarity.of(model.pieces(text) for text in read_texts(path))
+    return DocumentFrequencies.count(model.pieces(text) for text in read_texts(path))
 
 
-# BARTScore under the names of its paper: the metric `likelihood` with the models that the paper used.
-
+# --- BARTScore and Prism: the same metric with the models of the papers
 
 LARGE = "facebook/bart-large"
 CNN = "facebook/bart-large-cnn"
 
-#: How the published ParaBank2 weights become a folder that can be loaded. A pickle can run code when it is read, so
-#: metrist reads none; `weights_only` keeps torch from running any either.
+#: Converts the published ParaBank2 weights into a folder that can be loaded. A pickle can run code when it is loaded,
+#: so metrist loads none; `weights_only` keeps torch from running code.
 CONVERSION = f"""\
 import torch
 from transformers import AutoTokenizer, BartForConditionalGeneration
@@ -260,14 +237,14 @@ class BartScore(Likelihood):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        own = type(self).model
-        if "model" in self.in_name and self.model != own:
-            raise SpecError(f"{self.name} is {own}; with another model it is bartscore(model={self.model!r})")
+        default = type(self).model
+        if "model" in self.in_name and self.model != default:
+            raise SpecError(f"{self.name} is {default}; for another model use bartscore(model={self.model!r})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BartScoreLarge(BartScore):
-    """BARTSCORE of the paper: BART as it was pre-trained."""
+    """BARTSCORE of the paper: pre-trained BART."""
 
     model: str = LARGE
 
@@ -277,7 +254,7 @@ class BartScoreLarge(BartScore):
 
 @dataclass(frozen=True, kw_only=True)
 class BartScoreCnn(BartScore):
-    """BARTSCORE-CNN of the paper: BART fine-tuned on summaries of news."""
+    """BARTSCORE-CNN of the paper: BART fine-tuned on news summaries."""
 
     model: str = CNN
 
@@ -287,7 +264,7 @@ class BartScoreCnn(BartScore):
 
 @dataclass(frozen=True, kw_only=True)
 class BartScorePara(BartScore):
-    """BARTSCORE-CNN-PARA of the paper: the same, fine-tuned further on paraphrases. The user brings the weights."""
+    """BARTSCORE-CNN-PARA of the paper: BARTSCORE-CNN fine-tuned on paraphrases. The user provides the weights."""
 
     model: str = ""
 
@@ -300,19 +277,16 @@ class BartScorePara(BartScore):
             raise ModelError(
                 f"{self.name} needs a folder with the paper's weights: {self.name}(model='bart-large-cnn-para'). They "
                 "were published as a pickled state dict only (bart_score.pth, linked from "
-                "https://github.com/neulab/BARTScore), which metrist does not read; these lines make the folder:\n\n"
+                "https://github.com/neulab/BARTScore), which metrist does not load; this script makes the folder:\n\n"
                 f"    {lines}"
             )
         return super().options
 
 
-# Output and reference as paraphrases of each other, under a multilingual translation model.
-
-
 @dataclass(frozen=True, kw_only=True)
 class PrismStyle(Likelihood):
-    """Prism's score (Thompson and Post, 2020): the mean of both directions between reference and output;
-    source->output judges without a reference."""
+    """Prism's score (Thompson and Post, 2020) under a multilingual translation model: output and reference as
+    paraphrases of each other, in both directions. With direction='source->output' no reference is needed."""
 
     model: str = "facebook/m2m100_418M"
     direction: Direction = "f"
