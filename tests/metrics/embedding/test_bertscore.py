@@ -105,7 +105,7 @@ def test_baselines_are_found_by_their_layer_in_either_layout(tiny, baselines, tm
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("LAYER,P,R,F\n0,0,0,0\n", r"baselines\.tsv has no baseline for layer 3; add a line for it, or set another"),
+        ("LAYER,P,R,F\n0,0,0,0\n", r"baselines\.tsv has no baseline for layer 3"),
         (
             "P,R,F\n1,2,3\n",
             r"baselines\.tsv:1: a file of baselines must have the columns LAYER, P, R, F; got \['P,R,F'",
@@ -149,7 +149,7 @@ def test_long_texts_are_cut_as_in_the_package_or_read_in_windows_and_counted(tin
     scores = windowed.score(Shard(records))
     assert scores.parts["cut_tokens"].tolist() == [0, 0]
     assert scores.parts["windowed_texts"].tolist() == [2, 0]
-    said = "1 of 2 outputs had texts longer than the model takes at once; these were read in overlapping windows"
+    said = "1 of 2 outputs had texts longer than the model's context; these were read in overlapping windows"
     assert windowed.remarks(scores) == [f"{windowed.text}: {said}"]
     assert "tokens were left out" in cut.remarks(cut.score(Shard(records)))[0]
 
@@ -200,9 +200,9 @@ def test_shards_with_much_text_are_scored_in_pieces_that_keep_shared_references_
     ]
     whole = metric.score(Shard(records)).values
     seen = []
-    piece = BertScore.score_piece
-    monkeypatch.setattr(BertScore, "score_piece", lambda self, shard: seen.append(shard.records) or piece(self, shard))
-    monkeypatch.setattr(embedding, "_MOST_TEXT", 70)
+    piece = BertScore.score_part
+    monkeypatch.setattr(BertScore, "score_part", lambda self, shard: seen.append(shard.records) or piece(self, shard))
+    monkeypatch.setattr(embedding, "_MAX_TEXT", 70)
     assert np.abs(metric.score(Shard(records)).values - whole).max() < TOLERANCE
     assert len(seen) == 4
     assert [{one.references for one in some} for some in seen] == [{one.references} for one in records[:4]]
@@ -220,7 +220,7 @@ def test_texts_without_tokens_fail_and_leave_the_others_alone(tiny):
     scores = metric.score(Shard(records))
     assert scores.failures == {
         0: "the output has no token to compare",
-        1: "there is no token to compare the output with",
+        1: "no token to compare the output with",
         4: "the output has no token to compare",
     }
     assert scores.values[2] == scores.values[3]
@@ -241,13 +241,13 @@ def test_a_text_of_words_that_every_text_has_fails_when_weights_are_by_idf(tiny,
 def test_published_layers_are_used_for_the_models_that_have_one():
     from bert_score.utils import model2layers
 
-    assert BertScore().chosen_layer == 17
-    assert BertScore(model="FacebookAI/roberta-large").chosen_layer == 17
-    assert BertScore(model="models/unknown").chosen_layer is None
-    assert BertScore(model="roberta-large", layer=3).chosen_layer == 3
+    assert BertScore().resolved_layer == 17
+    assert BertScore(model="FacebookAI/roberta-large").resolved_layer == 17
+    assert BertScore(model="models/unknown").resolved_layer is None
+    assert BertScore(model="roberta-large", layer=3).resolved_layer == 3
     for name, layer in model2layers.items():
         if not name.startswith("sshleifer/"):  # A toy model of the package's tests.
-            assert BertScore(model=name).chosen_layer == layer
+            assert BertScore(model=name).resolved_layer == layer
 
 
 def test_the_signature_names_weights_layer_and_files(tiny, baselines, tmp_path):

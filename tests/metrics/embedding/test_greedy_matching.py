@@ -23,8 +23,8 @@ def token_vectors(texts, rng):
 
 
 def by_definition(tokens, output, reference):
-    rows, columns = tokens.units[tokens.of(output)], tokens.units[tokens.of(reference)]
-    weights, others = tokens.weights[tokens.of(output)], tokens.weights[tokens.of(reference)]
+    rows, columns = tokens.units[tokens.rows(output)], tokens.units[tokens.rows(reference)]
+    weights, others = tokens.weights[tokens.rows(output)], tokens.weights[tokens.rows(reference)]
     precision = sum(w * max(float(row @ column) for column in columns) for w, row in zip(weights, rows, strict=True))
     recall = sum(w * max(float(row @ column) for row in rows) for w, column in zip(others, columns, strict=True))
     return precision, recall
@@ -32,7 +32,7 @@ def by_definition(tokens, output, reference):
 
 @pytest.mark.parametrize("most", [1 << 24, 10])
 def test_ragged_and_shared_references_are_matched_as_defined(monkeypatch, most):
-    monkeypatch.setattr(bertscore, "_MOST_COSINES", most)
+    monkeypatch.setattr(bertscore, "_MAX_COSINES", most)
     shard = Shard(
         [record("abcd", "xy", "abcdefgh"), record("zz", "xy", "abcdefgh"), record("q", "wvu"), record("abcd", "q", "q")]
     )

@@ -127,13 +127,13 @@ def test_real_summaries_stay_the_same_alone_and_together(data):
 
 
 def test_texts_without_words_and_texts_with_too_many_fail(tiny, monkeypatch):
-    monkeypatch.setattr(moverscore, "MOST_WORDS", 5)
+    monkeypatch.setattr(moverscore, "MAX_WORDS", 5)
     metric = MoverScore(model=str(tiny("bert")))
     long = "the cat sat on the mat"
     scores = metric.score(
         Shard([record("...", "a cat"), record(long, "a"), record("a", "!", long), record("a", long, "a")])
     )
-    too_long = "a text of 6 words is too long for an exact distance; at most 5 go"
+    too_long = "a text of 6 words is too long for an exact distance; the limit is 5"
     assert scores.failures == {0: "the output has no token to compare", 1: too_long, 2: too_long}
     assert scores.values[3] == pytest.approx(1)
     assert scores.parts["cut_tokens"].tolist() == [0] * 4

@@ -1,5 +1,4 @@
-"""What metrics on vectors have in common: texts encoded once a shard, and what is said of texts that are too long or
-that have nothing to compare."""
+"""Base of metrics that compare token vectors of an encoder, and the cosine of whole texts."""
 
 from __future__ import annotations
 
@@ -13,31 +12,36 @@ from numpy.typing import NDArray
 
 from metrist.errors import SpecError
 from metrist.metrics.base import Reduce, check_choice
-from metrist.metrics.lexical import references
-from metrist.metrics.model_metric import CUT, ModelMetric
+from metrist.metrics.lexical.references import reduce_references
+from metrist.metrics.model_metric import CUT, ModelMetric, count_above
 from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.metrics.token_weights import DocumentFrequencies, fingerprint, read_texts
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.protocols import EncoderModel, Long, States
 from metrist.records import Need, Record
-from metrist.scores import Column, Scores
+from metrist.scores import Column, Failure, FailureKind, Scores
 
-#: The part that counts which of an output's texts were longer than the model takes at once and were read in windows.
+#: The part that counts texts longer than the model's context, which were read in windows.
 WINDOWED = "windowed_texts"
 
-#: Characters of distinct texts whose vectors are held at a time: half a gigabyte of them for a large model.
-_MOST_TEXT = 1 << 19
+#: Characters of distinct texts whose vectors are held at a time: half a gigabyte for a large model.
+_MAX_TEXT = 1 << 19
 
-_BARE_OUTPUT = "the output has no token to compare"
-_BARE_OTHER = "there is no token to compare the output with"
+
+class Comparable(NamedTuple):
+    """The pairs that can be compared, the positions of records that have any, and why the others have none."""
+
+    pairs: Pairs
+    positions: list[int]
+    failures: dict[int, Failure]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Embedding(ModelMetric):
-    """A metric that compares vectors of tokens, taken after a layer of an encoder."""
+    """A metric that compares vectors of tokens, taken from a layer of an encoder."""
 
-    #: None: the metric's own choice for the model, the last layer as a rule.
+    #: None: the metric's default for the model, usually the last layer.
     layer: int | None = None
     long: Long = "windows"
 
@@ -48,152 +52,148 @@ class Embedding(ModelMetric):
             raise SpecError(f"{self.name}: layer must be 0 (the embeddings) or more, got {self.layer}")
 
     def facts(self) -> Mapping[str, str]:
-        """The weights' hash, and the layer where the settings leave it open."""
-        chosen = self.chosen_layer
-        return {**super().facts(), "layer": "last" if chosen is None else str(chosen)}
+        """The hash of the weights, and the layer."""
+        layer = self.resolved_layer
+        return {**super().facts(), "layer": "last" if layer is None else str(layer)}
 
     @property
-    def chosen_layer(self) -> int | None:
-        """After which layer vectors are taken; None: the last."""
+    def resolved_layer(self) -> int | None:
+        """The layer whose vectors are compared; None: the last."""
         return self.layer
 
     def score(self, shard: Shard) -> Scores:
-        pieces = _pieces(shard.records)
-        if not pieces:
-            return Scores.of([])  # No reason to load a model.
-        if len(pieces) == 1:
-            return self.score_piece(shard)
-        found = [self.score_piece(Shard([shard.records[i] for i in piece])) for piece in pieces]
-        return Scores.join(found).spread(len(shard), [i for piece in pieces for i in piece], {})
+        parts = _split_by_memory(shard.records)
+        if not parts:
+            return Scores.of([])  # Nothing to load the model for.
+        if len(parts) == 1:
+            return self.score_part(shard)
+        blocks = [self.score_part(Shard([shard.records[i] for i in part], runtime=shard.runtime)) for part in parts]
+        return Scores.join(blocks).spread(len(shard), [i for part in parts for i in part], {})
 
-    def score_piece(self, shard: Shard) -> Scores:
-        """One score per record of a shard whose vectors fit into memory together."""
-        raise NotImplementedError(f"{type(self).__name__} must define score_piece(self, shard)")
+    def score_part(self, shard: Shard) -> Scores:
+        """Score the records of a shard whose vectors fit into memory together."""
+        raise NotImplementedError(f"{type(self).__name__} must define score_part(self, shard)")
 
     def encoder(self) -> EncoderModel:
-        """The model, loaded at most once a process."""
+        """The model, loaded once per process."""
         return loading.load_encoder(self.options)
 
     def states(self, shard: Shard, texts: list[str]) -> States:
-        """The texts' vectors, shared by all metrics of the shard that ask for the same."""
-        key = ("states", self.options, self.chosen_layer, self.long, tuple(texts))
-        return shard.once(key, lambda: self.encoder().states(texts, self.chosen_layer, self.long))
+        """The texts' vectors, shared by all metrics of the shard with the same settings."""
+        key = ("states", self.options, self.resolved_layer, self.long, tuple(texts))
+        return shard.once(key, lambda: self.encoder().states(texts, self.resolved_layer, self.long))
 
-    def length_parts(self, states: States, pairs: Pairs) -> dict[str, Column]:
-        """Per record: how many tokens of its texts were cut, and how many of its texts were read in windows."""
-        long = np.diff(states.starts) > self.encoder().limit
-        return {CUT: _per_record(states.cut, pairs), WINDOWED: _per_record(long.astype(np.int64), pairs)}
+    def make_scores(
+        self, values: Column, parts: Mapping[str, Column], comparable: Comparable, states: States, pairs: Pairs
+    ) -> Scores:
+        """Scores of all records of the shard from the values of the comparable ones, with counts of cut tokens and of
+        texts read in windows."""
+        size = len(pairs.starts) - 1
+        scores = Scores(values=values, parts=parts).spread(size, comparable.positions, comparable.failures)
+        is_long = np.diff(states.starts) > self.encoder().limit
+        lengths = {CUT: _sum_by_record(states.cut, pairs), WINDOWED: _sum_by_record(is_long.astype(np.int64), pairs)}
+        return Scores(values=scores.values, parts={**scores.parts, **lengths}, failures=scores.failures)
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many outputs had texts cut or read in windows, if any."""
-        windowed = scores.parts.get(WINDOWED)
-        touched = int(np.count_nonzero(windowed > 0)) if windowed is not None else 0
-        said = f"{self.text}: {touched:,} of {len(scores):,} outputs had texts longer than the model takes at once"
-        return [*super().remarks(scores), *([f"{said}; these were read in overlapping windows"] if touched else [])]
+        """How many outputs had texts that were cut or read in windows."""
+        remarks = super().remarks(scores)
+        if count := count_above(scores, WINDOWED, 0):
+            remarks.append(
+                f"{self.text}: {count:,} of {len(scores):,} outputs had texts longer than the model's context; these "
+                "were read in overlapping windows"
+            )
+        return remarks
 
 
-def _pieces(records: Sequence[Record]) -> list[list[int]]:
-    """Positions of records cut so that no piece has much more than `_MOST_TEXT` characters of distinct texts. Records
-    with the same references or source stay together, wherever they stand: what they share is encoded once."""
-    sharing: dict[tuple[str | None, ...], list[int]] = {}
+def _split_by_memory(records: Sequence[Record]) -> list[list[int]]:
+    """Split positions of records into parts of at most about `_MAX_TEXT` characters of distinct texts. Records with
+    the same references or source stay together, so that shared texts are encoded once."""
+    groups: dict[tuple[str | None, ...], list[int]] = {}
     for position, record in enumerate(records):
-        sharing.setdefault((record.source, *record.references), []).append(position)
-    pieces: list[list[int]] = []
-    held: set[str] = set()
+        groups.setdefault((record.source, *record.references), []).append(position)
+    parts: list[list[int]] = []
+    seen: set[str] = set()
     size = 0
-    for position in (position for positions in sharing.values() for position in positions):
+    for position in (position for group in groups.values() for position in group):
         record = records[position]
         texts = {record.output, record.source or "", *record.references}
-        if not pieces or size + sum(map(len, texts - held)) > _MOST_TEXT:
-            pieces.append([])
-            held, size = set(), 0
-        pieces[-1].append(position)
-        size += sum(map(len, texts - held))
-        held |= texts
-    return pieces
+        if not parts or size + sum(map(len, texts - seen)) > _MAX_TEXT:
+            parts.append([])
+            seen, size = set(), 0
+        parts[-1].append(position)
+        size += sum(map(len, texts - seen))
+        seen |= texts
+    return parts
 
 
-class Comparable(NamedTuple):
-    """The pairs that can be compared, the records (by position) that have any, and why the others have none."""
-
-    pairs: Pairs
-    positions: list[int]
-    failures: dict[int, str]
-
-
-def select_comparable(pairs: Pairs, able: NDArray[np.bool_]) -> Comparable:
-    """The pairs of which both texts have something to compare. A record fails when none of its pairs is left."""
-    kept = able[pairs.outputs] & able[pairs.references]
-    counts = np.add.reduceat(np.append(kept, False), pairs.starts[:-1], dtype=np.int64)
+def select_comparable(pairs: Pairs, has_tokens: NDArray[np.bool_]) -> Comparable:
+    """Select the pairs of which both texts have something to compare. A record without such a pair fails."""
+    selected = has_tokens[pairs.outputs] & has_tokens[pairs.references]
+    counts = np.add.reduceat(np.append(selected, False), pairs.starts[:-1], dtype=np.int64)
     counts[np.diff(pairs.starts) == 0] = 0
     failures = {}
     for record in np.flatnonzero(counts == 0).tolist():
-        pair = pairs.starts[record]
-        bare = pair < pairs.starts[record + 1] and not able[pairs.outputs[pair]]
-        failures[record] = _BARE_OUTPUT if bare else _BARE_OTHER
+        first = pairs.starts[record]
+        empty_output = first < pairs.starts[record + 1] and not has_tokens[pairs.outputs[first]]
+        reason = "the output has no token to compare" if empty_output else "no token to compare the output with"
+        failures[record] = Failure(FailureKind.missing_input, reason)
     positions = np.flatnonzero(counts)
     starts = np.cumsum([0, *counts[positions]]).astype(np.int64)
     return Comparable(
-        Pairs(pairs.texts, pairs.outputs[kept], pairs.references[kept], starts), positions.tolist(), failures
+        Pairs(pairs.texts, pairs.outputs[selected], pairs.references[selected], starts), positions.tolist(), failures
     )
 
 
 def count_own_tokens(states: States) -> NDArray[np.int64]:
-    """Per text how many tokens it has besides those that open and close it."""
-    own = np.concatenate([[0], np.cumsum(~states.special)])
-    counts: NDArray[np.int64] = np.diff(own[states.starts])
+    """The number of tokens of each text, without special tokens."""
+    running = np.concatenate([[0], np.cumsum(~states.special)])
+    counts: NDArray[np.int64] = np.diff(running[states.starts])
     return counts
 
 
-def _per_record(counts: NDArray[np.int64], pairs: Pairs) -> Column:
-    """Summed over each record's output and its references, equal references once."""
-    found = np.zeros(len(pairs.starts) - 1)
+def _sum_by_record(counts: NDArray[np.int64], pairs: Pairs) -> Column:
+    """Sum counts per text over each record's output and distinct references."""
+    sums = np.zeros(len(pairs.starts) - 1)
     for record in np.flatnonzero(np.diff(pairs.starts)).tolist() if counts.any() else ():
         start, end = pairs.starts[record], pairs.starts[record + 1]
-        found[record] = counts[list({int(pairs.outputs[start]), *pairs.references[start:end].tolist()})].sum()
-    return found
-
-
-# What a token weighs in a comparison of texts: the same as all others, or by how few texts of a file have it.
+        sums[record] = counts[list({int(pairs.outputs[start]), *pairs.references[start:end].tolist()})].sum()
+    return sums
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedEmbedding(Embedding):
-    """A metric on vectors whose tokens weigh by inverse document frequency when `idf` names a file of texts."""
+    """A metric on token vectors whose tokens may be weighted by inverse document frequency."""
 
-    #: False is None: bert-score's users write it so.
+    #: A file of texts; False is the same as None, for users of bert-score.
     idf: str | bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.idf is True:
             raise SpecError(
-                f"{self.name}: idf must name a file of texts, such as all references of the test set, one a line "
-                f"(idf='references.txt') or as records (idf='records.jsonl'); weights made from the records that "
-                f"happen to be scored together would change from run to run"
+                f"{self.name}: idf must name a file of texts, such as all references of the test set, one per line "
+                "(idf='references.txt') or as records (idf='records.jsonl'); weights counted from the records that are "
+                "scored together would change from run to run"
             )
         object.__setattr__(self, "idf", self.idf or None)
 
     def facts(self) -> Mapping[str, str]:
-        """A hash of the file that weights come from, beside what all metrics on vectors depend on."""
+        """The hash of the idf file, and what all metrics on vectors depend on."""
         return {**super().facts(), **({"idf": fingerprint(self.idf)} if isinstance(self.idf, str) else {})}
 
     def weights(self, states: States) -> NDArray[np.float64]:
-        """Each token's weight; those that open and close a text weigh nothing."""
+        """The weight of each token; without idf, special tokens have weight 0 and all others 1."""
         if not isinstance(self.idf, str):
             return (~states.special).astype(np.float64)
-        start = self.encoder().word_start
-        found = _frequencies(self.idf, fingerprint(self.idf), self.options, self.long, start)
-        return found.idf(states.tokens)
+        word_start = self.encoder().word_start
+        frequencies = _count_documents(self.idf, fingerprint(self.idf), self.options, self.long, word_start)
+        return frequencies.idf(states.tokens)
 
 
 @lru_cache(maxsize=8)
-def _frequencies(path: str, _hash: str, options: Options, long: Long, start: str) -> DocumentFrequencies:
+def _count_documents(path: str, _hash: str, options: Options, long: Long, word_start: str) -> DocumentFrequencies:
     encoder = loading.load_encoder(options)
-    return DocumentFrequencies.count(encoder.token_ids([start + text for text in read_texts(path)], long))
-
-
-# The cosine of two texts' vectors, each the mean of its tokens' vectors or the vector of its first token.
+    return DocumentFrequencies.count(encoder.token_ids([word_start + text for text in read_texts(path)], long))
 
 
 Pooling = Literal["mean", "cls"]
@@ -202,7 +202,8 @@ Other = Literal["references", "source"]
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingCosine(Embedding):
-    """How near the output lies to its references, or to its source, in the space of a sentence encoder."""
+    """The cosine between the vectors of output and references, or source. The vector of a text is the mean of its
+    tokens' vectors or that of its first token."""
 
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
     pooling: Pooling = "mean"
@@ -222,32 +223,31 @@ class EmbeddingCosine(Embedding):
     def needs(self) -> tuple[Need, ...]:
         return (self.of,)
 
-    def score_piece(self, shard: Shard) -> Scores:
-        pairs = pairs_of(shard) if self.of == "references" else _with_sources(shard)
+    def score_part(self, shard: Shard) -> Scores:
+        pairs = pairs_of(shard) if self.of == "references" else _source_pairs(shard)
         states = self.states(shard, [text.strip() for text in pairs.texts])
-        found = select_comparable(pairs, count_own_tokens(states) > 0)
-        pooled = _pooled(states, self.pooling)
-        cosines = np.einsum("ij,ij->i", pooled[found.pairs.outputs], pooled[found.pairs.references]).clip(-1, 1)
-        values = references.reduce_references(cosines, cosines, found.pairs.starts, self.reduce)
-        scores = Scores(values=values).spread(len(shard), found.positions, found.failures)
-        return Scores(values=scores.values, parts=self.length_parts(states, pairs), failures=scores.failures)
+        comparable = select_comparable(pairs, count_own_tokens(states) > 0)
+        vectors = _pool_vectors(states, self.pooling)
+        outputs, others = vectors[comparable.pairs.outputs], vectors[comparable.pairs.references]
+        cosines = np.einsum("ij,ij->i", outputs, others).clip(-1, 1)
+        values = reduce_references(cosines, cosines, comparable.pairs.starts, self.reduce)
+        return self.make_scores(values, {}, comparable, states, pairs)
 
 
-def _with_sources(shard: Shard) -> Pairs:
-    """Each output beside its source."""
+def _source_pairs(shard: Shard) -> Pairs:
     records = [replace(r, references=() if r.source is None else (r.source,)) for r in shard.records]
-    return shard.once("pairs with sources", lambda: pairs_of(Shard(records)))
+    return shard.once("pairs with sources", lambda: pairs_of(Shard(records, runtime=shard.runtime)))
 
 
-def _pooled(states: States, pooling: Pooling) -> NDArray[np.float64]:
-    """One vector of length 1 per text; zeros for a text without tokens."""
+def _pool_vectors(states: States, pooling: Pooling) -> NDArray[np.float64]:
+    """One unit vector per text; zeros for a text without tokens."""
     pooled = np.zeros((len(states), states.vectors.shape[1]))
     filled = np.flatnonzero(np.diff(states.starts))
     starts = states.starts[filled]
     if pooling == "cls":
         pooled[filled] = states.vectors[starts]
     elif len(filled):
-        # The sum points where the mean does, and only the direction counts.
+        # The sum has the direction of the mean, and only the direction counts.
         pooled[filled] = np.add.reduceat(states.vectors, starts, axis=0, dtype=np.float64)
-    lengths = np.linalg.norm(pooled, axis=1, keepdims=True)
-    return pooled / np.where(lengths > 0, lengths, 1)
+    norms = np.linalg.norm(pooled, axis=1, keepdims=True)
+    return pooled / np.where(norms > 0, norms, 1)

@@ -1,7 +1,9 @@
-"""The earth mover's distance: what it costs at least to turn one heap of weights into another.
+"""MoverScore (Zhao et al., 2019): the cost of moving an output's words to the reference's words in the space of
+contextual vectors, and an exact solver for the earth mover's distance.
 
-An exact solver for the transportation problem, the network simplex method on a bipartite graph, for the sizes that
-texts have: some hundred tokens on a side.
+This is the variant of the authors' second release: vectors of one layer (the last of DistilBERT) instead of power means
+of five, the Euclidean distance between unit vectors, and 1 / (1 + cost) as the score. N-grams of several words follow
+the first release: the weighted mean of the words' vectors, with the sum of their weights.
 """
 
 from __future__ import annotations
@@ -12,182 +14,26 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from metrist.metrics.base import Reduce, check_choice, check_within
 from metrist.metrics.embedding.embedding import WeightedEmbedding, select_comparable
-from metrist.metrics.lexical import references
+from metrist.metrics.lexical.references import reduce_references
 from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.models.protocols import States
 from metrist.records import Need
-from metrist.scores import Scores
+from metrist.scores import Failure, Scores
 
 Numbers = NDArray[np.float64]
-
-#: Every supply is raised by so much, and the last demand by all of it together: then no supplies sum up to the same as
-#: some demands, every step lowers the cost, and the method cannot go in circles.
-_NUDGE = 1e-12
-#: A route must save this much per unit to be taken: less is rounding. Weights sum to 1, so the answer is as near.
-_TOLERANCE = 1e-11
-
-
-def earth_movers_distance(supplies: Numbers, demands: Numbers, costs: Numbers) -> float:
-    """The least sum of amount times cost that moves the supplies to the demands, right to about 1e-9. Both sides sum to
-    1 and have no zeros; `costs[i, j]` is the price of moving one unit from i to j."""
-    if min(costs.shape) == 1:
-        return float(supplies @ costs @ demands)
-    plan = _Plan(costs, _first_routes(supplies, demands, costs))
-    while plan.improved():
-        pass
-    return plan.cost()
-
-
-def _first_routes(supplies: Numbers, demands: Numbers, costs: Numbers) -> dict[tuple[int, int], float]:
-    """What goes where in a plan to start from: the cheapest routes first, each filled as far as it goes. Each route but
-    the last uses up one supply or one demand and never both, so the n + m - 1 routes form a tree."""
-    n, m = costs.shape
-    left, wanted = (supplies + _NUDGE).tolist(), demands.tolist()
-    wanted[-1] += n * _NUDGE
-    routes: dict[tuple[int, int], float] = {}
-    rows, columns = n, m
-    for place in np.argsort(costs, axis=None, kind="stable").tolist():
-        i, j = divmod(place, m)
-        if left[i] is None or wanted[j] is None:
-            continue
-        routes[i, j] = amount = min(left[i], wanted[j])
-        # The last row and the last column stay open for the rest, whatever rounding has left of them.
-        if (left[i] <= wanted[j] and rows > 1) or columns == 1:
-            wanted[j] -= amount
-            left[i], rows = None, rows - 1
-        else:
-            left[i] -= amount
-            wanted[j], columns = None, columns - 1
-        if not rows or not columns:
-            break
-    return routes
-
-
-class _Plan:
-    """A plan whose routes are the edges of a tree over supplies (0 to n - 1) and demands (n to n + m - 1), rooted at 0.
-
-    `flow[x]` goes between x and `parent[x]`. `prices` are such that a route of the tree costs the prices of its two
-    ends; what a route outside costs less than that is what it would save.
-    """
-
-    def __init__(self, costs: Numbers, routes: dict[tuple[int, int], float]) -> None:
-        self.costs = costs
-        self.supplies, demands = costs.shape
-        size = self.supplies + demands
-        self.parent, self.flow = [-1] * size, [0.0] * size
-        self.children: list[set[int]] = [set() for _ in range(size)]
-        self.prices = np.zeros(size)
-        self._grow(routes)
-
-    def _grow(self, routes: dict[tuple[int, int], float]) -> None:
-        neighbours: list[list[tuple[int, float]]] = [[] for _ in self.parent]
-        for (i, j), amount in routes.items():
-            neighbours[i].append((self.supplies + j, amount))
-            neighbours[self.supplies + j].append((i, amount))
-        waiting = [0]
-        while waiting:
-            node = waiting.pop()
-            for other, amount in neighbours[node]:
-                if other != self.parent[node]:
-                    self._hang(other, node, amount)
-                    self.prices[other] = self._cost(node, other) - self.prices[node]
-                    waiting.append(other)
-
-    def improved(self) -> bool:
-        """Takes the route that saves most, and gives up the one that this empties first; False: nothing saves."""
-        n = self.supplies
-        saved = self.costs - self.prices[:n, None] - self.prices[n:]
-        i, j = divmod(int(saved.argmin()), saved.shape[1])
-        saving = float(saved[i, j])
-        if saving > -_TOLERANCE:
-            return False
-        self._take(i, n + j, saving)
-        return True
-
-    def _take(self, i: int, j: int, saving: float) -> None:
-        from_i, from_j = self._ways_to_meeting(i, j)
-        # Around the circle that the new route closes, amounts fall and rise in turn, and fall next to the new route.
-        falling = min((*from_i[::2], *from_j[::2]), key=self.flow.__getitem__)
-        amount = self.flow[falling]
-        for way in (from_i, from_j):
-            for step, node in enumerate(way):
-                self.flow[node] += amount if step % 2 else -amount
-        end, other = (i, j) if falling in from_i else (j, i)
-        self._rehang(from_i if end == i else from_j, falling, other, amount)
-        self._reprice(end, saving)
-
-    def _ways_to_meeting(self, i: int, j: int) -> tuple[list[int], list[int]]:
-        """The nodes from i, and from j, up to where their ways to the root meet, without that place."""
-        up = list(self._upwards(i))
-        place = {node: step for step, node in enumerate(up)}
-        way: list[int] = []
-        for node in self._upwards(j):
-            if node in place:
-                return up[: place[node]], way
-            way.append(node)
-        raise AssertionError("the plan is a tree, so any two ways to the root meet")
-
-    def _upwards(self, node: int) -> Iterator[int]:
-        while node >= 0:
-            yield node
-            node = self.parent[node]
-
-    def _rehang(self, way: list[int], falling: int, other: int, amount: float) -> None:
-        """Cuts the tree above `falling` and hangs the lower part, turned over along the way, on `other`."""
-        turned = way[: way.index(falling) + 1]
-        above, carried = other, amount
-        for node in turned:
-            self.children[self.parent[node]].discard(node)
-            lifted = self.flow[node]
-            self._hang(node, above, carried)
-            above, carried = node, lifted
-
-    def _hang(self, node: int, parent: int, amount: float) -> None:
-        self.parent[node], self.flow[node] = parent, amount
-        self.children[parent].add(node)
-
-    def _reprice(self, end: int, saving: float) -> None:
-        """Below `end`, all prices on its side fall by what was saved, those on the other side rise."""
-        below, at = [end], 0
-        while at < len(below):
-            below.extend(self.children[below[at]])
-            at += 1
-        nodes = np.array(below)
-        same_side = (nodes < self.supplies) == (end < self.supplies)
-        self.prices[nodes] += np.where(same_side, saving, -saving)
-
-    def _cost(self, one: int, other: int) -> float:
-        return float(self.costs[min(one, other), max(one, other) - self.supplies])
-
-    def cost(self) -> float:
-        """What the plan costs."""
-        edges = (self.flow[node] * self._cost(node, parent) for node, parent in enumerate(self.parent) if parent >= 0)
-        return float(sum(edges))
-
-
-# MoverScore: what it costs to move the output's words to the reference's words in the space of contextual vectors.
-
-# W. Zhao, M. Peyrard, F. Liu, Y. Gao, C. Meyer and S. Eger, 2019.
-#
-# The variant is the one of the authors' second release: vectors of one layer (the last of DistilBERT) rather than power
-
-# means of five, the Euclidean distance between vectors of length 1, and 1 / (1 + cost) as the
-# score. Sequences of several
-# words are those of the first release: the weighted mean of the words' vectors, weighing what the words weigh together.
-
-
 Subwords = Literal["drop", "keep"]
 
-#: Words on a side. The exact cost of larger texts would take minutes a pair.
-MOST_WORDS = 2_000
+#: Words per text. The exact distance between longer texts would take minutes per pair.
+MAX_WORDS = 2_000
 
 
-class _Heap(NamedTuple):
-    """A text's words, or sequences of words: unit vectors, and weights that sum to 1."""
+class _Distribution(NamedTuple):
+    """The n-grams of a text: unit vectors, and weights that sum to 1."""
 
     vectors: Numbers
     weights: Numbers
@@ -198,14 +44,14 @@ class MoverScore(WeightedEmbedding):
     """1 / (1 + earth mover's distance) between the words of output and reference."""
 
     model: str = "distilbert-base-uncased"
-    #: How many words in a row are moved as one.
+    #: Words per n-gram; n-grams are moved as a whole.
     ngram: int = 1
-    #: What becomes of pieces that go on with a word.
+    #: Whether pieces that continue a word are dropped.
     subwords: Subwords = "drop"
     reduce: Reduce = "native"
 
     needs: ClassVar[tuple[Need, ...]] = ("references",)
-    #: Vectors of length 1 are at most 2 apart.
+    #: The distance between unit vectors is at most 2.
     bounds: ClassVar[tuple[float, float]] = (1 / 3, 1.0)
     catalog_name: ClassVar[str | None] = "moverscore"
 
@@ -215,65 +61,215 @@ class MoverScore(WeightedEmbedding):
         check_choice(self, "reduce", ("native", "max", "mean"))
         check_within(self, "ngram", 1, 9)
 
-    def score_piece(self, shard: Shard) -> Scores:
+    def score_part(self, shard: Shard) -> Scores:
         pairs, encoder = pairs_of(shard), self.encoder()
         states = self.states(shard, [encoder.word_start + text.strip() for text in pairs.texts])
-        weights = np.where(self._words(states), self.weights(states), 0.0)
-        heaps = [self._heap(states, weights, text) for text in range(len(states))]
-        sizes = np.array([len(heap.weights) for heap in heaps])
-        found = select_comparable(pairs, (sizes > 0) & (sizes <= MOST_WORDS))
-        distances = _distances(heaps, found.pairs)
+        weights = np.where(self._are_words(states), self.weights(states), 0.0)
+        distributions = [self._distribution(states, weights, text) for text in range(len(states))]
+        sizes = np.array([len(distribution.weights) for distribution in distributions])
+        comparable = select_comparable(pairs, (sizes > 0) & (sizes <= MAX_WORDS))
+        comparable = comparable._replace(failures=_explain_length(comparable.failures, sizes, pairs))
+        distances = _distances(distributions, comparable.pairs)
         rows = np.column_stack([1 / (1 + distances), distances])
-        value, distance = references.reduce_references(rows, rows[:, 0], found.pairs.starts, self.reduce).T
-        scores = Scores(values=value, parts={"distance": distance})
-        scores = scores.spread(len(shard), found.positions, _why(found.failures, sizes, pairs))
-        parts = {**scores.parts, **self.length_parts(states, pairs)}
-        return Scores(values=scores.values, parts=parts, failures=scores.failures)
+        value, distance = reduce_references(rows, rows[:, 0], comparable.pairs.starts, self.reduce).T
+        return self.make_scores(value, {"distance": distance}, comparable, states, pairs)
 
-    def _words(self, states: States) -> NDArray[np.bool_]:
-        """Which tokens count as words: no punctuation, and of a word in pieces the first alone."""
-        distinct, places = np.unique(states.tokens, return_inverse=True)
+    def _are_words(self, states: States) -> NDArray[np.bool_]:
+        """Which tokens are words: not punctuation and, with subwords='drop', not the continuation of a word."""
+        distinct, positions = np.unique(states.tokens, return_inverse=True)
         pieces = self.encoder().pieces(distinct.tolist())
-        dropped = [_punctuation(piece) or (self.subwords == "drop" and piece.startswith("##")) for piece in pieces]
-        counted: NDArray[np.bool_] = ~np.array(dropped, bool)[places.reshape(-1)] & ~states.special
-        return counted
+        dropped = [_is_punctuation(piece) or (self.subwords == "drop" and piece.startswith("##")) for piece in pieces]
+        words: NDArray[np.bool_] = ~np.array(dropped, bool)[positions.reshape(-1)] & ~states.special
+        return words
 
-    def _heap(self, states: States, weights: Numbers, text: int) -> _Heap:
+    def _distribution(self, states: States, weights: Numbers, text: int) -> _Distribution:
         start, end = states.starts[text], states.starts[text + 1]
         rows = start + np.flatnonzero(weights[start:end])
         if not len(rows):
-            return _Heap(np.empty((0, states.vectors.shape[1])), np.empty(0))
+            return _Distribution(np.empty((0, states.vectors.shape[1])), np.empty(0))
         order = min(self.ngram, len(rows))
-        weighed = np.lib.stride_tricks.sliding_window_view(weights[rows], order)
-        vectors = np.lib.stride_tricks.sliding_window_view(states.vectors[rows].astype(np.float64), order, axis=0)
-        totals = weighed.sum(axis=1)
-        means = np.einsum("kdn,kn->kd", vectors, weighed / totals[:, None])
-        lengths = np.linalg.norm(means, axis=1, keepdims=True)
-        return _Heap(means / np.where(lengths > 0, lengths, 1), totals / totals.sum())
+        ngram_weights = sliding_window_view(weights[rows], order)
+        vectors = sliding_window_view(states.vectors[rows].astype(np.float64), order, axis=0)
+        totals = ngram_weights.sum(axis=1)
+        means = np.einsum("kdn,kn->kd", vectors, ngram_weights / totals[:, None])
+        norms = np.linalg.norm(means, axis=1, keepdims=True)
+        return _Distribution(means / np.where(norms > 0, norms, 1), totals / totals.sum())
 
 
-def _punctuation(piece: str) -> bool:
+def _is_punctuation(piece: str) -> bool:
     return piece.removeprefix("##") in set(string.punctuation)
 
 
-def _distances(heaps: list[_Heap], pairs: Pairs) -> Numbers:
-    """The earth mover's distance of each pair, of equal pairs once."""
-    known: dict[tuple[int, int], float] = {}
-    asked = list(zip(pairs.outputs.tolist(), pairs.references.tolist(), strict=True))
-    for output, reference in dict.fromkeys(asked):
-        one, other = heaps[output], heaps[reference]
-        costs = np.sqrt(np.maximum(2 - 2 * (one.vectors @ other.vectors.T), 0))
-        known[output, reference] = earth_movers_distance(one.weights, other.weights, costs)
-    return np.array([known[pair] for pair in asked])
+def _distances(distributions: list[_Distribution], pairs: Pairs) -> Numbers:
+    """The earth mover's distance of each pair; equal pairs are computed once."""
+    distances: dict[tuple[int, int], float] = {}
+    keys = list(zip(pairs.outputs.tolist(), pairs.references.tolist(), strict=True))
+    for key in dict.fromkeys(keys):
+        output, reference = distributions[key[0]], distributions[key[1]]
+        costs = np.sqrt(np.maximum(2 - 2 * (output.vectors @ reference.vectors.T), 0))
+        distances[key] = earth_movers_distance(output.weights, reference.weights, costs)
+    return np.array([distances[key] for key in keys])
 
 
-def _why(failures: dict[int, str], sizes: NDArray[np.int64], pairs: Pairs) -> dict[int, str]:
-    """The failures, with the reason of those that are too long."""
-    said = dict(failures)
+def _explain_length(failures: dict[int, Failure], sizes: NDArray[np.int64], pairs: Pairs) -> dict[int, Failure]:
+    """The failures, with another reason for records that have a text of too many words."""
+    reasons = dict(failures)
     for record in failures:
         start, end = pairs.starts[record], pairs.starts[record + 1]
         texts = [*pairs.outputs[start:end].tolist(), *pairs.references[start:end].tolist()]
         longest = int(sizes[texts].max()) if texts else 0
-        if longest > MOST_WORDS:
-            said[record] = f"a text of {longest:,} words is too long for an exact distance; at most {MOST_WORDS:,} go"
-    return said
+        if longest > MAX_WORDS:
+            reasons[record] = (
+                f"a text of {longest:,} words is too long for an exact distance; the limit is {MAX_WORDS:,}"
+            )
+    return reasons
+
+
+# --- Earth mover's distance: the network simplex method on a bipartite graph, for some hundred tokens on a side
+
+#: Added to every supply, and in total to the last demand. Then no subset of supplies equals a subset of demands, every
+#: step lowers the cost, and the method cannot cycle.
+_PERTURBATION = 1e-12
+#: A route is taken only if it saves more than this per unit: less is rounding. Weights sum to 1, so this is also the
+#: accuracy of the result.
+_TOLERANCE = 1e-11
+
+
+def earth_movers_distance(supplies: Numbers, demands: Numbers, costs: Numbers) -> float:
+    """The least sum of amount times cost that moves the supplies to the demands, exact to about 1e-9.
+
+    Supplies and demands are positive and sum to 1; `costs[i, j]` is the cost of moving one unit from i to j.
+    """
+    if min(costs.shape) == 1:
+        return float(supplies @ costs @ demands)
+    tree = _TransportTree(costs, _initial_routes(supplies, demands, costs))
+    while tree.improve():
+        pass
+    return tree.cost()
+
+
+def _initial_routes(supplies: Numbers, demands: Numbers, costs: Numbers) -> dict[tuple[int, int], float]:
+    """A feasible plan: the cheapest routes first, each filled as far as possible. Each route but the last exhausts one
+    supply or one demand and never both, so the n + m - 1 routes form a tree."""
+    n, m = costs.shape
+    supply_left, demand_left = (supplies + _PERTURBATION).tolist(), demands.tolist()
+    demand_left[-1] += n * _PERTURBATION
+    routes: dict[tuple[int, int], float] = {}
+    rows, columns = n, m
+    for position in np.argsort(costs, axis=None, kind="stable").tolist():
+        i, j = divmod(position, m)
+        if supply_left[i] is None or demand_left[j] is None:
+            continue
+        routes[i, j] = amount = min(supply_left[i], demand_left[j])
+        # The last row and the last column stay open for whatever rounding has left.
+        if (supply_left[i] <= demand_left[j] and rows > 1) or columns == 1:
+            demand_left[j] -= amount
+            supply_left[i], rows = None, rows - 1
+        else:
+            supply_left[i] -= amount
+            demand_left[j], columns = None, columns - 1
+        if not rows or not columns:
+            break
+    return routes
+
+
+class _TransportTree:
+    """A plan whose routes are the edges of a tree over supplies (nodes 0 to n - 1) and demands (nodes n to n + m - 1),
+    rooted at node 0.
+
+    `flow[x]` goes between x and `parent[x]`. `potentials` are such that a route of the tree costs the sum of the
+    potentials of its ends; a route outside the tree saves what it costs less than that.
+    """
+
+    def __init__(self, costs: Numbers, routes: dict[tuple[int, int], float]) -> None:
+        self.costs = costs
+        self.supplies, demands = costs.shape
+        size = self.supplies + demands
+        self.parent, self.flow = [-1] * size, [0.0] * size
+        self.children: list[set[int]] = [set() for _ in range(size)]
+        self.potentials = np.zeros(size)
+        self._build(routes)
+
+    def _build(self, routes: dict[tuple[int, int], float]) -> None:
+        neighbours: list[list[tuple[int, float]]] = [[] for _ in self.parent]
+        for (i, j), amount in routes.items():
+            neighbours[i].append((self.supplies + j, amount))
+            neighbours[self.supplies + j].append((i, amount))
+        stack = [0]
+        while stack:
+            node = stack.pop()
+            for neighbour, amount in neighbours[node]:
+                if neighbour != self.parent[node]:
+                    self._attach(neighbour, node, amount)
+                    self.potentials[neighbour] = self._cost(node, neighbour) - self.potentials[node]
+                    stack.append(neighbour)
+
+    def improve(self) -> bool:
+        """Add the route that saves most and drop the one that this empties first; False if no route saves anything."""
+        n = self.supplies
+        savings = self.costs - self.potentials[:n, None] - self.potentials[n:]
+        i, j = divmod(int(savings.argmin()), savings.shape[1])
+        saving = float(savings[i, j])
+        if saving > -_TOLERANCE:
+            return False
+        self._add_route(i, n + j, saving)
+        return True
+
+    def _add_route(self, i: int, j: int, saving: float) -> None:
+        from_i, from_j = self._paths_to_common_ancestor(i, j)
+        # Around the cycle that the new route closes, amounts fall and rise in turn; next to the new route they fall.
+        leaving = min((*from_i[::2], *from_j[::2]), key=self.flow.__getitem__)
+        amount = self.flow[leaving]
+        for path in (from_i, from_j):
+            for step, node in enumerate(path):
+                self.flow[node] += amount if step % 2 else -amount
+        end, other = (i, j) if leaving in from_i else (j, i)
+        self._reattach(from_i if end == i else from_j, leaving, other, amount)
+        self._update_potentials(end, saving)
+
+    def _paths_to_common_ancestor(self, i: int, j: int) -> tuple[list[int], list[int]]:
+        """The nodes from i, and from j, up to their common ancestor, which is excluded."""
+        ancestors = list(self._walk_up(i))
+        steps = {node: step for step, node in enumerate(ancestors)}
+        path: list[int] = []
+        for node in self._walk_up(j):
+            if node in steps:
+                return ancestors[: steps[node]], path
+            path.append(node)
+        raise AssertionError("the plan is a tree, so two nodes have a common ancestor")
+
+    def _walk_up(self, node: int) -> Iterator[int]:
+        while node >= 0:
+            yield node
+            node = self.parent[node]
+
+    def _reattach(self, path: list[int], leaving: int, other: int, amount: float) -> None:
+        """Cut the tree above `leaving` and attach the lower part to `other`, reversed along the path."""
+        parent, flow = other, amount
+        for node in path[: path.index(leaving) + 1]:
+            self.children[self.parent[node]].discard(node)
+            previous_flow = self.flow[node]
+            self._attach(node, parent, flow)
+            parent, flow = node, previous_flow
+
+    def _attach(self, node: int, parent: int, amount: float) -> None:
+        self.parent[node], self.flow[node] = parent, amount
+        self.children[parent].add(node)
+
+    def _update_potentials(self, end: int, saving: float) -> None:
+        """Below `end`, potentials on its side change by the saving, those on the other side by its opposite."""
+        subtree, position = [end], 0
+        while position < len(subtree):
+            subtree.extend(self.children[subtree[position]])
+            position += 1
+        nodes = np.array(subtree)
+        same_side = (nodes < self.supplies) == (end < self.supplies)
+        self.potentials[nodes] += np.where(same_side, saving, -saving)
+
+    def _cost(self, a: int, b: int) -> float:
+        return float(self.costs[min(a, b), max(a, b) - self.supplies])
+
+    def cost(self) -> float:
+        """The cost of the plan."""
+        edges = (self.flow[node] * self._cost(node, parent) for node, parent in enumerate(self.parent) if parent >= 0)
+        return float(sum(edges))
