@@ -42,7 +42,7 @@ def metrist(*specs: str) -> Callable[[], Prepare]:
 
         def prepare(pairs: Sequence[TextPair]) -> Run:
             records = [Record(item="", system="", output=o, references=(r,)) for o, r in pairs]
-            tokenizers._remembered.cache_clear()
+            tokenizers._cached_stem.cache_clear()
 
             def run() -> Any:
                 shard = Shard(records)

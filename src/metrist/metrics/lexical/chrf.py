@@ -1,7 +1,7 @@
-"""chrF: how many character sequences an output and its reference share, and word sequences too for chrF++.
+"""chrF: the overlap of character n-grams between output and reference, and of word n-grams for chrF++.
 
-Agrees with sacrebleu at sentence and corpus level. An output's row of statistics is `[n-grams of the output, of the
-reference, matches]` for each order, characters first, and a closing 1.
+Agrees with sacrebleu at sentence and corpus level. A row of statistics is `[n-grams of the output, n-grams of the
+reference, matches]` for each order, characters first, and a final 1.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Column, Scores
 
-_MOST_ORDERS = 16
-_TINY = 1e-16  # What eps_smoothing gives an order without n-grams.
+_MAX_ORDER = 16
+_TINY = 1e-16  # The value of an order without n-grams with eps_smoothing.
 
 
 class _Chrf(NamedTuple):
@@ -38,12 +38,12 @@ class Chrf(Metric):
 
     char_order: int = 6
     word_order: int = 0
-    #: How many times more recall counts than precision.
+    #: Weight of recall relative to precision.
     beta: float = 2.0
     lowercase: bool = False
-    #: Whether white space counts among the characters.
+    #: Whether white space counts as characters.
     whitespace: bool = False
-    #: Mean of the orders' F as in chrF++.py, NLTK and Moses, not F of their mean precision and recall.
+    #: The mean of F over the orders, as in chrF++.py, NLTK and Moses, instead of F of mean precision and recall.
     eps_smoothing: bool = False
     reduce: Reduce = "native"
 
@@ -54,13 +54,13 @@ class Chrf(Metric):
     def __post_init__(self) -> None:
         check_choice(self, "reduce", ("native", "max", "mean"))
         for name, order in (("char_order", self.char_order), ("word_order", self.word_order)):
-            if not 0 <= order <= _MOST_ORDERS:
-                raise SpecError(f"chrf: {name} must be a whole number from 0 to {_MOST_ORDERS}, got {order}")
+            if not 0 <= order <= _MAX_ORDER:
+                raise SpecError(f"chrf: {name} must be a whole number from 0 to {_MAX_ORDER}, got {order}")
         if self.char_order + self.word_order == 0:
             raise SpecError("chrf: char_order and word_order cannot both be 0")
         if not 0 < self.beta < np.inf:
             raise SpecError(f"chrf: beta must be a number above 0, got {self.beta}")
-        object.__setattr__(self, "beta", float(self.beta))  # So that 2 and 2.0 make one text.
+        object.__setattr__(self, "beta", float(self.beta))  # So that 2 and 2.0 have the same text.
 
     def score(self, shard: Shard) -> Scores:
         rows = self._pair_rows(shard)
@@ -71,7 +71,7 @@ class Chrf(Metric):
         return Scores(values=values, parts={"precision": precision, "recall": recall}, stats=reduced[:, 3:])
 
     def pool(self, sums: Column) -> Column:
-        """Corpus chrF, from the counts of all outputs together."""
+        """Corpus chrF, from the summed counts of all outputs."""
         sums = np.asarray(sums, dtype=np.float64)
         return np.where(sums[..., -1] > 0, self._chrf(sums).values, np.nan)
 
@@ -84,7 +84,7 @@ class Chrf(Metric):
             outputs, references = lengths[pairs.outputs], lengths[pairs.references]
             matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
             for n in range(max_order):
-                # An order that the reference is too short for says nothing against the output.
+                # An order for which the reference is too short does not count against the output.
                 rows[:, column] = np.where(references > n, np.maximum(outputs - n, 0), 0)
                 rows[:, column + 1] = np.maximum(references - n, 0)
                 rows[:, column + 2] = matches[:, n]
@@ -92,43 +92,43 @@ class Chrf(Metric):
         return rows
 
     def _sequences(self, shard: Shard) -> Iterator[tuple[Tokens, int]]:
-        """What n-grams are made of, and how long they get: characters, then words."""
+        """The sequences whose n-grams are counted, with the highest order: characters, then words."""
         texts = shard_texts(shard, self.lowercase)
         if self.char_order:
-            cut = _all_characters if self.whitespace else kernels.characters
+            scan = _all_characters if self.whitespace else kernels.characters
             key = ("characters", self.whitespace, self.lowercase)
-            yield shard.once(key, lambda: cut(texts)), self.char_order
+            yield shard.once(key, lambda: scan(texts)), self.char_order
         if self.word_order:
             yield shard.once(("chrf words", self.lowercase), lambda: kernels.scan_chrf_words(texts)), self.word_order
 
     def _chrf(self, stats: Column) -> _Chrf:
-        weight, sizes = self.beta**2, self.char_order + self.word_order
+        weight, max_orders = self.beta**2, self.char_order + self.word_order
         precision, recall, orders, summed = np.zeros((4, *stats.shape[:-1]))
-        # One order after the other, as sacrebleu adds them: the last bit decides which of two references is better.
-        for column in range(0, 3 * sizes, 3):
-            of_output, of_reference, matches = (stats[..., column + i] for i in range(3))
-            counted = (of_output > 0) & (of_reference > 0)
-            hit, found = _ratio(matches, of_output, _TINY), _ratio(matches, of_reference, _TINY)
-            precision += np.where(counted, hit, 0.0)
-            recall += np.where(counted, found, 0.0)
+        # Added up order by order, as in sacrebleu: the last bit can decide which of two references is better.
+        for column in range(0, 3 * max_orders, 3):
+            in_output, in_reference, matches = (stats[..., column + i] for i in range(3))
+            counted = (in_output > 0) & (in_reference > 0)
+            order_precision, order_recall = _ratio(matches, in_output, _TINY), _ratio(matches, in_reference, _TINY)
+            precision += np.where(counted, order_precision, 0.0)
+            recall += np.where(counted, order_recall, 0.0)
             orders += counted
             if self.eps_smoothing:
-                summed += _f(hit, found, weight, _TINY)
+                summed += _f(order_precision, order_recall, weight, _TINY)
         precision, recall = _ratio(precision, orders, 0.0), _ratio(recall, orders, 0.0)
-        values = summed / sizes if self.eps_smoothing else _f(precision, recall, weight, 0.0)
+        values = summed / max_orders if self.eps_smoothing else _f(precision, recall, weight, 0.0)
         return _Chrf(100 * values, 100 * precision, 100 * recall)
 
 
-def _f(precision: Column, recall: Column, weight: float, otherwise: float) -> Column:
-    return _ratio((1 + weight) * precision * recall, weight * precision + recall, otherwise)
+def _f(precision: Column, recall: Column, weight: float, default: float) -> Column:
+    return _ratio((1 + weight) * precision * recall, weight * precision + recall, default)
 
 
-def _ratio(above: Column, below: Column, otherwise: float) -> Column:
-    """above / below, and `otherwise` where there is nothing to divide by."""
-    return np.divide(above, below, out=np.full_like(below, otherwise), where=below > 0)
+def _ratio(numerator: Column, denominator: Column, default: float) -> Column:
+    """numerator / denominator, and `default` where the denominator is 0."""
+    return np.divide(numerator, denominator, out=np.full_like(denominator, default), where=denominator > 0)
 
 
 def _all_characters(texts: Sequence[str]) -> Tokens:
-    """Every code point, white space too."""
+    """All code points, including white space."""
     points = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.int32)
     return Tokens(points, np.cumsum([0, *map(len, texts)], dtype=np.int64), [])

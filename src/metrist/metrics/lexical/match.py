@@ -1,5 +1,4 @@
-"""Short answers: the same as a reference or not, or the words that both share. P. Rajpurkar et al., SQuAD: 100,000+
-Questions for Machine Comprehension of Text, 2016."""
+"""Metrics for short answers: exact match and token F1, as in SQuAD (Rajpurkar et al., 2016)."""
 
 from __future__ import annotations
 
@@ -18,25 +17,16 @@ from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Scores
 
-
-def _unchanged(text: str) -> str:
-    return text
-
-
-def _without_case(text: str) -> str:
-    return " ".join(text.casefold().split())
-
-
 NORMALISERS: Mapping[str, Callable[[str], str]] = {
-    "none": _unchanged,
-    "case": _without_case,
+    "none": lambda text: text,
+    "case": lambda text: " ".join(text.casefold().split()),
     "squad": tokenizers.normalise_answer,
 }
 
 
 @dataclass(frozen=True)
 class Exact(Metric):
-    """1 where the output equals a reference, else 0."""
+    """1 if the output equals a reference, else 0."""
 
     normalise: str = "none"
     reduce: Reduce = "native"
@@ -52,15 +42,15 @@ class Exact(Metric):
     def score(self, shard: Shard) -> Scores:
         pairs = pairs_of(shard)
         seen: dict[str, int] = {}
-        same = NORMALISERS[self.normalise]
-        numbers = np.array([seen.setdefault(same(text), len(seen)) for text in pairs.texts], np.int64)
+        normalise = NORMALISERS[self.normalise]
+        numbers = np.array([seen.setdefault(normalise(text), len(seen)) for text in pairs.texts], np.int64)
         equal = (numbers[pairs.outputs] == numbers[pairs.references]).astype(np.float64)
         return Scores(values=references.reduce_references(equal, equal, pairs.starts, self.reduce))
 
 
 @dataclass(frozen=True)
 class TokenF1(Metric):
-    """The words that output and reference share, as an F1 score."""
+    """F1 of the words that output and reference share."""
 
     tokenizer: str = "squad"
     reduce: Reduce = "native"
@@ -78,15 +68,15 @@ class TokenF1(Metric):
 
     def score(self, shard: Shard) -> Scores:
         rows = self._rows(shard)
-        kept = references.reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
-        precision, recall, f = kept.T
+        rows = references.reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
+        precision, recall, f = rows.T
         return Scores(values=f, parts={"precision": precision, "recall": recall})
 
     def _rows(self, shard: Shard) -> NDArray[np.float64]:
-        """Per pair (precision, recall, f); two answers without a word agree, as in SQuAD 2.0."""
+        """(precision, recall, f) per pair; two answers without words agree, as in SQuAD 2.0."""
         pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
-        ours, theirs = tokens.lengths[pairs.outputs], tokens.lengths[pairs.references]
+        output_lengths, reference_lengths = tokens.lengths[pairs.outputs], tokens.lengths[pairs.references]
         shared = clipped_matches(tokens, pairs.outputs, pairs.references, 1)[:, 0]
-        rows = precision_recall_f(Overlap(shared, ours, theirs))
-        rows[(ours == 0) & (theirs == 0)] = 1.0
+        rows = precision_recall_f(Overlap(shared, output_lengths, reference_lengths))
+        rows[(output_lengths == 0) & (reference_lengths == 0)] = 1.0
         return rows

@@ -1,8 +1,7 @@
-"""Several references for one output: which of them counts, or their mean.
+"""Reduce scores of (output, reference) pairs to scores of records, and overlap as precision, recall and F.
 
-A metric first scores pairs (an output beside one reference); the pairs of record r are `starts[r]:starts[r + 1]`, as
-`Pairs.starts` says. Here pairs become records again, all records at once. What `reduce='native'` means is each
-metric's own affair: for most it is the best reference.
+A metric first scores pairs; the pairs of record r are `starts[r]:starts[r + 1]`, as in `Pairs.starts`. Each metric
+defines what `reduce='native'` means; for most it is the best reference.
 """
 
 from __future__ import annotations
@@ -14,26 +13,26 @@ from numpy.typing import NDArray
 
 from metrist.errors import NeedsError
 
-Direction = Literal["highest", "lowest"]
+Best = Literal["highest", "lowest"]
 Numbers = NDArray[np.float64]
 
 
 def best_pairs(
-    values: NDArray[np.float64] | NDArray[np.int64], starts: NDArray[np.int64], direction: Direction = "highest"
+    values: NDArray[np.float64] | NDArray[np.int64], starts: NDArray[np.int64], best: Best = "highest"
 ) -> NDArray[np.int64]:
-    """Per record the number of its best pair; of equally good pairs the first."""
-    counts = _counts(starts)
+    """The number of each record's best pair; the first of several equally good ones."""
+    counts = _count_pairs(starts)
     if not len(counts):
         return np.empty(0, np.int64)
-    choose = np.maximum if direction == "highest" else np.minimum
-    best = np.repeat(choose.reduceat(values, starts[:-1]), counts)
-    numbers = np.where(values == best, np.arange(len(values)), len(values))
+    choose = np.maximum if best == "highest" else np.minimum
+    optimum = np.repeat(choose.reduceat(values, starts[:-1]), counts)
+    numbers = np.where(values == optimum, np.arange(len(values)), len(values))
     return np.minimum.reduceat(numbers, starts[:-1]).astype(np.int64)
 
 
 def mean_rows(rows: Numbers | NDArray[np.int64], starts: NDArray[np.int64]) -> Numbers:
-    """Per record the mean over its pairs, of one number a pair (p,) or of a row of numbers (p, k)."""
-    counts = _counts(starts)
+    """The mean over each record's pairs, of one number per pair (p,) or of a row of numbers (p, k)."""
+    counts = _count_pairs(starts)
     if not len(counts):
         return np.empty((0, *rows.shape[1:]))
     sums = np.add.reduceat(rows.astype(np.float64), starts[:-1], axis=0)
@@ -41,31 +40,27 @@ def mean_rows(rows: Numbers | NDArray[np.int64], starts: NDArray[np.int64]) -> N
 
 
 def reduce_references(
-    rows: Numbers, values: Numbers, starts: NDArray[np.int64], reduce: str, direction: Direction = "highest"
+    rows: Numbers, values: Numbers, starts: NDArray[np.int64], reduce: str, best: Best = "highest"
 ) -> Numbers:
-    """Per record the row of its best pair by `values` ('max', and 'native' where that is the definition), or the mean
-    of its pairs' rows ('mean')."""
-    if _counts(starts).sum() == len(starts) - 1:
-        return rows  # One reference each: nothing to choose from.
+    """Per record, the mean of its pairs' rows (reduce='mean'), or the row of its best pair by `values` (otherwise)."""
+    if _count_pairs(starts).sum() == len(starts) - 1:
+        return rows  # One reference each.
     if reduce == "mean":
         return mean_rows(rows, starts)
-    picked: Numbers = rows[best_pairs(values, starts, direction)]
-    return picked
+    chosen: Numbers = rows[best_pairs(values, starts, best)]
+    return chosen
 
 
-def _counts(starts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _count_pairs(starts: NDArray[np.int64]) -> NDArray[np.int64]:
     counts: NDArray[np.int64] = np.diff(starts)
     if len(counts) and not counts.all():
-        lonely = int(np.flatnonzero(counts == 0)[0])
-        raise NeedsError(f"record {lonely} of the shard has no references; records without any must be left out before")
+        record = int(np.flatnonzero(counts == 0)[0])
+        raise NeedsError(f"record {record} of the shard has no references; leave out such records before scoring")
     return counts
 
 
-# What an output and a reference share, as precision, recall and their harmonic mean.
-
-
 class Overlap(NamedTuple):
-    """Per pair: how much both have in common, and how much there is in either."""
+    """Per pair: how much output and reference share, and how much there is in either."""
 
     shared: NDArray[np.int64]
     in_output: NDArray[np.int64]
@@ -73,9 +68,9 @@ class Overlap(NamedTuple):
 
 
 def precision_recall_f(overlap: Overlap) -> NDArray[np.float64]:
-    """Per pair a row (precision, recall, f); zeros where nothing is shared."""
+    """A row (precision, recall, f) per pair; zeros where nothing is shared."""
     precision = overlap.shared / np.maximum(overlap.in_output, 1)
     recall = overlap.shared / np.maximum(overlap.in_reference, 1)
-    both = precision + recall
-    f = np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
+    sums = precision + recall
+    f = np.divide(2 * precision * recall, sums, out=np.zeros_like(sums), where=sums > 0)
     return np.stack([precision, recall, f], axis=1)

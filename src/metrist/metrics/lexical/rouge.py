@@ -1,5 +1,7 @@
-"""ROUGE: how many of the references' word sequences an output repeats. C.-Y. Lin, ROUGE: A Package for Automatic
-Evaluation of Summaries, 2004. With `tokenizer='rouge-score'` the numbers are those of the package rouge-score."""
+"""ROUGE (Lin, 2004): the overlap of word sequences between output and references.
+
+With `tokenizer='rouge-score'` the numbers are those of the package rouge-score.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Scores
 
-_LONGEST_UNSTEMMED = 3  # The original ROUGE leaves shorter words as they are.
+_MAX_UNSTEMMED_LENGTH = 3  # As in the original ROUGE, shorter words are not stemmed.
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class _Rouge(Metric):
 
     def score(self, shard: Shard) -> Scores:
         rows = precision_recall_f(self._overlap(shard))
-        kept = references.reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
-        precision, recall, f = kept.T
+        rows = references.reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
+        precision, recall, f = rows.T
         return Scores(values=f, parts={"precision": precision, "recall": recall, "f": f})
 
     def _overlap(self, shard: Shard) -> Overlap:
@@ -49,13 +51,13 @@ class _Rouge(Metric):
 
     def _tokens(self, shard: Shard) -> Tokens:
         if self.stem:
-            return tokenizers.stem_shard(shard, self.tokenizer, longer_than=_LONGEST_UNSTEMMED)
+            return tokenizers.stem_shard(shard, self.tokenizer, longer_than=_MAX_UNSTEMMED_LENGTH)
         return tokenizers.tokenise_shard(shard, self.tokenizer)
 
 
 @dataclass(frozen=True)
 class RougeN(_Rouge):
-    """Sequences of `order` words in a row."""
+    """ROUGE-N: sequences of `order` consecutive words."""
 
     order: int = 1
 
@@ -76,7 +78,7 @@ class RougeN(_Rouge):
         return Overlap(self._matches(shard, tokens), sizes[pairs.outputs], sizes[pairs.references])
 
     def _matches(self, shard: Shard, tokens: Tokens) -> NDArray[np.int64]:
-        # Orders that are mostly asked for together are counted together, since counting the highest counts them all.
+        # Counting an order counts all lower ones too: orders that are often used together share one count.
         highest = next(tier for tier in (2, 4, 9) if self.order <= tier)
         pairs = pairs_of(shard)
         matches = shard.once(
@@ -88,7 +90,7 @@ class RougeN(_Rouge):
 
 @dataclass(frozen=True)
 class RougeL(_Rouge):
-    """The longest sequence of words that output and reference have in common, gaps allowed."""
+    """ROUGE-L: the longest common subsequence of words."""
 
     catalog_name: ClassVar[str | None] = "rougeL"
 
@@ -100,7 +102,8 @@ class RougeL(_Rouge):
 
 @dataclass(frozen=True)
 class RougeLsum(_Rouge):
-    """ROUGE-L line by line: a line of the reference collects the words that it shares with any line of the output."""
+    """ROUGE-Lsum: ROUGE-L per line. A line of the reference matches the words that it shares with any line of the
+    output."""
 
     catalog_name: ClassVar[str | None] = "rougeLsum"
 
@@ -112,15 +115,15 @@ class RougeLsum(_Rouge):
         return Overlap(hits, words[pairs.outputs], words[pairs.references])
 
     def _lines(self, shard: Shard) -> tuple[Tokens, NDArray[np.int64]]:
-        """The tokens of each line, and at which line each text starts."""
+        """The tokens of each line, and the number of each text's first line."""
         texts = pairs_of(shard).texts
         if not any("\n" in text for text in texts):
             return self._tokens(shard), np.arange(len(texts) + 1)
-        tokens, line_starts = shard.once(("lines", self.tokenizer), lambda: _cut_lines(texts, self.tokenizer))
-        return (tokenizers.stem_tokens(tokens, _LONGEST_UNSTEMMED) if self.stem else tokens), line_starts
+        tokens, line_starts = shard.once(("lines", self.tokenizer), lambda: _tokenise_lines(texts, self.tokenizer))
+        return (tokenizers.stem_tokens(tokens, _MAX_UNSTEMMED_LENGTH) if self.stem else tokens), line_starts
 
 
-def _cut_lines(texts: list[str], tokenizer: str) -> tuple[Tokens, NDArray[np.int64]]:
+def _tokenise_lines(texts: list[str], tokenizer: str) -> tuple[Tokens, NDArray[np.int64]]:
     lines = [text.split("\n") for text in texts]
     line_starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
-    return tokenizers.tokenise([line for some in lines for line in some], tokenizer), line_starts
+    return tokenizers.tokenise([line for text_lines in lines for line in text_lines], tokenizer), line_starts

@@ -1,6 +1,6 @@
-"""TER: how many edits (words put in, taken out, replaced, stretches moved) turn an output into its reference.
+"""TER: the number of edits (insertions, deletions, substitutions, shifts) that turn an output into its reference.
 
-Agrees with sacrebleu, which follows tercom. An output's row of statistics is `[edits, reference length, 1]`.
+Agrees with sacrebleu, which follows tercom. A row of statistics is `[edits, reference length, 1]`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from metrist.scores import Column, Scores
 
 _JOIN_LINES: tuple[Rule, ...] = (("\n-", ""), ("\n", " "))
 _ENTITIES: tuple[Rule, ...] = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
-_PAD: Rule = (r"(?s)\A(.*)\Z", r" \1 ")  # So that the first and the last mark have a neighbour.
+_PAD: Rule = (r"(?s)\A(.*)\Z", r" \1 ")  # So that the first and the last mark have neighbours.
 _POSSESSIVES: Rule = ("'s ", " 's ")
 _WESTERN = (*_JOIN_LINES, *_ENTITIES, _PAD, SYMBOLS, _POSSESSIVES, *PERIODS_AND_DASHES)
 
-# Tercom also parts kana from what lies beside it, but only at the very start of the text, where the pad already stands.
+# Tercom also separates kana from its neighbours, but only at the start of the text, where the padding already is.
 _ASIAN_MARKS = (
     "\u3001\u3002\u3008-\u3011\u3014-\u301f\u30fb\uff61-\uff65\uff01\uff02\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
 )
@@ -38,7 +38,7 @@ _NO_ASIAN_MARKS: Rule = (f"[{_ASIAN_MARKS}]", "")
 
 
 class _Words(NamedTuple):
-    """The words of texts as outputs and, from text number `first_reference` on, of the same texts as references."""
+    """The words of the texts as outputs and, from text `first_reference` on, of the same texts as references."""
 
     tokens: Tokens
     first_reference: int
@@ -46,12 +46,12 @@ class _Words(NamedTuple):
 
 @dataclass(frozen=True)
 class Ter(Metric):
-    """Translation edit rate (Snover et al., 2006): edits for each 100 words of the reference."""
+    """Translation edit rate (Snover et al., 2006): edits per 100 words of the reference."""
 
-    #: Split off punctuation and read XML entities first.
+    #: Separate punctuation and decode XML entities first.
     normalized: bool = False
     no_punct: bool = False
-    #: Let `normalized` part ideographs and `no_punct` drop full-width marks.
+    #: Makes `normalized` separate ideographs and `no_punct` drop full-width marks.
     asian_support: bool = False
     case_sensitive: bool = False
     reduce: Reduce = "native"
@@ -71,7 +71,7 @@ class Ter(Metric):
         lengths = tokens.lengths[references]
         rows = np.column_stack([edits, lengths, np.ones(len(edits))]).astype(np.float64)
         if self.reduce == "native":
-            # The fewest edits, over the mean length of all references.
+            # The fewest edits over the mean length of all references.
             stats = mean_rows(rows, pairs.starts)
             stats[:, 0] = rows[best_pairs(rows[:, 0], pairs.starts, "lowest"), 0]
             return _scores(_rates(stats), stats)
@@ -80,7 +80,7 @@ class Ter(Metric):
         return _scores(reduced[:, 0], reduced[:, 1:])
 
     def pool(self, sums: Column) -> Column:
-        """All edits over the length of all references."""
+        """All edits over the total length of the references."""
         sums = np.asarray(sums, dtype=np.float64)
         return np.where(sums[..., -1] > 0, _rates(sums), np.nan)
 
@@ -103,14 +103,14 @@ def _words(texts: list[str], rules: tuple[Rule, ...]) -> _Words:
     if not rules:
         return _Words(words_between_spaces(texts), 0)
     once = [rewrite(text.rstrip(), rules) for text in texts]
-    # sacrebleu applies its rules to references twice, which can cut them finer than the same text as an output.
+    # sacrebleu applies its rules to references twice, which can split them more finely than the same text as an output.
     twice = [rewrite(" ".join(text.split()), rules) for text in once]
     return _Words(words_between_spaces(once + twice), len(texts))
 
 
 def _rates(stats: Column) -> Column:
     edits, lengths = stats[..., 0], stats[..., 1]
-    # Against an empty reference every output but an empty one is wholly wrong.
+    # With an empty reference, an output is completely wrong unless it is empty too.
     return 100 * np.divide(edits, lengths, out=np.asarray(edits > 0, np.float64), where=lengths > 0)
 
 

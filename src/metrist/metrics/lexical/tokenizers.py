@@ -1,8 +1,9 @@
-"""The Porter stemmer, in the dialect that ROUGE and METEOR packages in Python use.
+"""Tokenizers of ROUGE, METEOR and the short-answer metrics, and the Porter stemmer.
 
-M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980, with its author's later corrections and with the
-further departures that NLTK made the default: a few irregular words, died -> die, y -> i only after a consonant, alli
-before all other endings, fulli and logi.
+`unicode`      lower-cased runs of letters, digits and combining marks of any script. Scripts that are written without
+               spaces (Chinese, Japanese, Thai, Lao, Khmer, Myanmar) are split into characters.
+`rouge-score`  lower-cased runs of a-z and 0-9, as in the package rouge-score: other scripts vanish.
+`squad`        lower-cased words between white space, without ASCII punctuation and English articles.
 """
 
 from __future__ import annotations
@@ -11,10 +12,78 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from metrist.kernels import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel, scan
 from metrist.metrics.shard import Shard, pairs_of
+
+_SPACELESS = (
+    *("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HENTAIGANA"),
+    *("HALFWIDTH KATAKANA", "COMBINING KATAKANA-HIRAGANA", "THAI", "LAO", "KHMER", "MYANMAR"),
+)
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ALPHANUMERIC = frozenset(string.ascii_lowercase + string.digits)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def tokenise(texts: Sequence[str], tokenizer: str) -> Tokens:
+    """Split texts with the named tokenizer."""
+    return TOKENIZERS[tokenizer](texts)
+
+
+def tokenise_shard(shard: Shard, tokenizer: str) -> Tokens:
+    """Tokens of the shard's distinct texts (numbered as in `pairs_of`), computed once for all metrics."""
+    return shard.once(("tokens", tokenizer), lambda: tokenise(pairs_of(shard).texts, tokenizer))
+
+
+def stem_shard(shard: Shard, tokenizer: str, longer_than: int = 0) -> Tokens:
+    """The same, with words of more than `longer_than` characters stemmed."""
+    tokens = tokenise_shard(shard, tokenizer)
+    return shard.once(("stems", tokenizer, longer_than), lambda: stem_tokens(tokens, longer_than))
+
+
+def stem_tokens(tokens: Tokens, longer_than: int = 0) -> Tokens:
+    """Stem the words of more than `longer_than` characters."""
+    return relabel(tokens, [stem(word) if len(word) > longer_than else word for word in tokens.words])
+
+
+def tokenizer_facts(tokenizer: str) -> Mapping[str, str]:
+    """What the tokens depend on besides the tokenizer's name: the version of the Unicode tables."""
+    return {"unicode": unicodedata.unidata_version} if tokenizer == "unicode" else {}
+
+
+def normalise_answer(text: str) -> str:
+    """Normalise an answer as SQuAD does: lower-cased, without punctuation and articles, words separated by a space."""
+    text = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def _classify_unicode(character: str) -> int:
+    category, name = unicodedata.category(character), unicodedata.name(character, "")
+    if category[0] not in "LMN" or "VARIATION SELECTOR" in name:
+        return SEPARATOR  # A variation selector is a mark, but usually follows an emoji, which is not a word.
+    return SINGLE if category != "Nd" and name.startswith(_SPACELESS) else WORD
+
+
+def _classify_rouge_score(character: str) -> int:
+    return WORD if character in _ALPHANUMERIC else SEPARATOR
+
+
+_UNICODE = CharClasses(_classify_unicode, case="lower")
+_ROUGE_SCORE = CharClasses(_classify_rouge_score, case="lower")
+
+TOKENIZERS: Mapping[str, Callable[[Sequence[str]], Tokens]] = {
+    "unicode": lambda texts: scan(texts, _UNICODE),
+    "rouge-score": lambda texts: scan(texts, _ROUGE_SCORE),
+    "squad": lambda texts: from_lists([normalise_answer(text).split() for text in texts]),
+}
+
+
+# --- The Porter stemmer
+#
+# M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980, with its author's later corrections and NLTK's
+# default extensions: a few irregular words, died -> die, y -> i only after a consonant, alli before all other endings,
+# fulli and logi. The ROUGE and METEOR packages for Python use this variant.
 
 _VOWELS = frozenset("aeiou")
 
@@ -60,28 +129,28 @@ _STEP_4 = {
 
 
 def stem(word: str) -> str:
-    """The word's stem, lower-cased. Each word is worked out once per process: texts repeat their words."""
-    return _remembered(word) if len(word) <= _LONGEST_REMEMBERED else _worked_out(word)
+    """The lower-cased stem of a word. Stems are cached, because texts repeat their words."""
+    return _cached_stem(word) if len(word) <= _MAX_CACHED_LENGTH else _compute_stem(word)
 
 
-def _worked_out(word: str) -> str:
+def _compute_stem(word: str) -> str:
     lowered = word.lower()
     if lowered in _IRREGULAR:
         return _IRREGULAR[lowered]
     if len(word) <= 2:
         return lowered
-    rest = _final_y(_past_and_progressive(_plural(lowered)))
-    return _last_letters(_step_4(_step_3(_step_2(rest))))
+    rest = _replace_final_y(_strip_past_and_progressive(_strip_plural(lowered)))
+    return _strip_final_letters(_step_4(_step_3(_step_2(rest))))
 
 
-_LONGEST_REMEMBERED = 64  # Longer "words" are data in disguise: remembering them costs memory and saves nothing.
-_remembered = lru_cache(maxsize=1 << 18)(_worked_out)
+_MAX_CACHED_LENGTH = 64  # Longer "words" are rarely words, and caching them costs memory.
+_cached_stem = lru_cache(maxsize=1 << 18)(_compute_stem)
 
 
 def _shape(word: str) -> str:
     """The word as consonants (c) and vowels (v); y is a vowel after a consonant."""
     letters = []
-    kind = "v"  # Not that there is a letter before the first: a y that opens a word is a consonant.
+    kind = "v"  # So that an initial y is a consonant.
     for letter in word:
         kind = "v" if letter in _VOWELS or (letter == "y" and kind == "c") else "c"
         letters.append(kind)
@@ -94,12 +163,12 @@ def _measure(stem: str) -> int:
 
 
 def _ends_short(word: str) -> bool:
-    """Porter's *o: consonant, vowel, consonant other than w, x, y; in this dialect also a word of vowel, consonant."""
+    """Porter's *o: consonant, vowel, consonant other than w, x, y; here also a word of vowel, consonant."""
     shape = _shape(word)
     return (shape.endswith("cvc") and word[-1] not in "wxy") or shape == "vc"
 
 
-def _plural(word: str) -> str:
+def _strip_plural(word: str) -> str:
     if word.endswith("ies"):
         return word[:-1] if len(word) == 4 else word[:-2]
     if word.endswith("sses"):
@@ -107,19 +176,19 @@ def _plural(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def _past_and_progressive(word: str) -> str:
+def _strip_past_and_progressive(word: str) -> str:
     if word.endswith("ied"):
         return word[:-1] if len(word) == 4 else word[:-2]
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) > 0 else word
     for ending in ("ed", "ing"):
         if word.endswith(ending) and "v" in _shape(word[: -len(ending)]):
-            return _mended(word[: -len(ending)])
+            return _restore_ending(word[: -len(ending)])
     return word
 
 
-def _mended(stem: str) -> str:
-    """Give a stem back what taking -ed or -ing off has broken: conflat(e), siz(e), hop(p), fil(e)."""
+def _restore_ending(stem: str) -> str:
+    """Repair a stem after the removal of -ed or -ing: conflat(e), siz(e), hop(p), fil(e)."""
     if stem.endswith(("at", "bl", "iz")):
         return stem + "e"
     if len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c":
@@ -127,20 +196,20 @@ def _mended(stem: str) -> str:
     return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
 
 
-def _final_y(word: str) -> str:
+def _replace_final_y(word: str) -> str:
     if len(word) > 2 and word.endswith("y") and _shape(word)[-2] == "c":
         return word[:-1] + "i"
     return word
 
 
-def _longest_ending(word: str, endings: dict[str, str], most: int) -> str | None:
-    return next((word[-n:] for n in range(min(most, len(word)), 1, -1) if word[-n:] in endings), None)
+def _find_ending(word: str, endings: dict[str, str], longest: int) -> str | None:
+    return next((word[-n:] for n in range(min(longest, len(word)), 1, -1) if word[-n:] in endings), None)
 
 
 def _step_2(word: str) -> str:
-    ending = _longest_ending(word, _STEP_2, 7)
+    ending = _find_ending(word, _STEP_2, 7)
     if ending is None:
-        # The l of logi is counted to the stem, so that geology loses its ending as archaeology does.
+        # The l of logi belongs to the stem, so that geology loses its ending like archaeology.
         return word[:-1] if word.endswith("logi") and _measure(word[:-3]) > 0 else word
     rest = word[: -len(ending)]
     if _measure(rest) == 0:
@@ -149,108 +218,23 @@ def _step_2(word: str) -> str:
 
 
 def _step_3(word: str) -> str:
-    ending = _longest_ending(word, _STEP_3, 5)
+    ending = _find_ending(word, _STEP_3, 5)
     if ending is None or _measure(word[: -len(ending)]) == 0:
         return word
     return word[: -len(ending)] + _STEP_3[ending]
 
 
 def _step_4(word: str) -> str:
-    ending = _longest_ending(word, _STEP_4, 5)
+    ending = _find_ending(word, _STEP_4, 5)
     if ending is None or _measure(word[: -len(ending)]) < 2:
         return word
     rest = word[: -len(ending)]
     return word if ending == "ion" and rest[-1] not in "st" else rest
 
 
-def _last_letters(word: str) -> str:
+def _strip_final_letters(word: str) -> str:
     if word.endswith("e"):
         measure = _measure(word[:-1])
         if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
             word = word[:-1]
     return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
-
-
-# Tokenizers by name, and the shard's texts cut by them, once for all metrics.
-#
-# `unicode`      lower-cased runs of letters, digits and combining marks of any script. Scripts that are written without
-#                spaces (Chinese, Japanese, Thai, Lao, Khmer, Myanmar) are split per character.
-# `rouge-score`  lower-cased runs of a-z and 0-9, as the package rouge-score cuts them: other scripts vanish.
-# `squad`        lower-cased words between white space, without ASCII punctuation and English articles.
-
-
-_SPACELESS = (
-    *("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HENTAIGANA"),
-    *("HALFWIDTH KATAKANA", "COMBINING KATAKANA-HIRAGANA", "THAI", "LAO", "KHMER", "MYANMAR"),
-)
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-
-
-def tokenise(texts: Sequence[str], tokenizer: str) -> Tokens:
-    """The texts cut by the named tokenizer."""
-    return TOKENIZERS[tokenizer](texts)
-
-
-def tokenise_shard(shard: Shard, tokenizer: str) -> Tokens:
-    """The distinct outputs and references of the shard, numbered as `pairs_of` does, cut by the named tokenizer."""
-    return shard.once(("tokens", tokenizer), lambda: tokenise(pairs_of(shard).texts, tokenizer))
-
-
-def stem_shard(shard: Shard, tokenizer: str, longer_than: int = 0) -> Tokens:
-    """The same with each word stemmed that has more than `longer_than` characters."""
-    tokens = tokenise_shard(shard, tokenizer)
-    return shard.once(("stems", tokenizer, longer_than), lambda: stem_tokens(tokens, longer_than))
-
-
-def stem_tokens(tokens: Tokens, longer_than: int = 0) -> Tokens:
-    """The tokens with each word stemmed that has more than `longer_than` characters."""
-    return relabel(tokens, [stem(word) if len(word) > longer_than else word for word in tokens.words])
-
-
-def tokenizer_facts(tokenizer: str) -> Mapping[str, str]:
-    """What a signature must say of the tokenizer besides its name: which characters exist grows with Unicode."""
-    return {"unicode": unicodedata.unidata_version} if tokenizer == "unicode" else {}
-
-
-def normalise_answer(text: str) -> str:
-    """The text as SQuAD compares answers: lower-cased, without punctuation and articles, one space between words."""
-    bare = text.lower().translate(_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", bare).split())
-
-
-def _unicode(texts: Sequence[str]) -> Tokens:
-    return scan(texts, _unicode_classes())
-
-
-def _rouge_score(texts: Sequence[str]) -> Tokens:
-    return scan(texts, _rouge_score_classes())
-
-
-def _squad(texts: Sequence[str]) -> Tokens:
-    return from_lists([normalise_answer(text).split() for text in texts])
-
-
-TOKENIZERS: Mapping[str, Callable[[Sequence[str]], Tokens]] = {
-    "unicode": _unicode,
-    "rouge-score": _rouge_score,
-    "squad": _squad,
-}
-
-
-@cache
-def _unicode_classes() -> CharClasses:
-    return CharClasses(_unicode_class, case="lower")
-
-
-@cache
-def _rouge_score_classes() -> CharClasses:
-    kept = frozenset(string.ascii_lowercase + string.digits)
-    return CharClasses(lambda character: WORD if character in kept else SEPARATOR, case="lower")
-
-
-def _unicode_class(character: str) -> int:
-    category, name = unicodedata.category(character), unicodedata.name(character, "")
-    if category[0] not in "LMN" or "VARIATION SELECTOR" in name:
-        return SEPARATOR  # A variation selector is a mark by category, but mostly follows an emoji, which is no word.
-    return SINGLE if category != "Nd" and name.startswith(_SPACELESS) else WORD
