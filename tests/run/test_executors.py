@@ -12,8 +12,8 @@ import pytest
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
-from metrist.run import executors, score
-from metrist.run.executors import Executor, Processes, Serial, Task, choose
+from metrist.run import score
+from metrist.run.executors import Executor, Processes, Serial, Task, cards, choose
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="puts shell scripts on the path")
 
@@ -91,7 +91,7 @@ def test_cards_are_those_that_cuda_would_show(
 ) -> None:
     smi(TWO_CARDS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert executors() == found
+    assert cards() == found
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_cards_are_those_that_cuda_would_show(
 def test_cards_are_counted_by_the_driver_s_own_program(
     script: str, found: tuple[str, ...], smi: Callable[[str], None]
 ) -> None:
-    assert executors() == ()
+    assert cards() == ()
     smi(script)
-    assert executors() == found
+    assert cards() == found
 
 
 def test_a_driver_that_hangs_is_not_waited_for(smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     smi("#!/bin/sh\necho 'GPU 0: x'\nwhile :; do :; done\n")
     monkeypatch.setattr("metrist.run.executors._PATIENCE", 0.2)
-    assert executors() == ()
+    assert cards() == ()
 
 
 @pytest.mark.parametrize(("device", "count"), [("auto", 2), ("cuda", 2), ("cpu", 0), ("cuda:1", 0), ("map", 0)])
@@ -123,7 +123,7 @@ def test_a_device_that_is_named_is_not_shared_out(
 ) -> None:
     smi(TWO_CARDS)
     monkeypatch.setenv("METRIST_DEVICE", device)
-    assert len(executors()) == count
+    assert len(cards()) == count
 
 
 def test_without_cards_a_model_stays_in_this_process(holding: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
