@@ -6,12 +6,15 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 # Tests run side by side, one to a core: more threads would only take each other's place. Set before numpy or torch come
 # in, and for the processes that tests start; it also makes sums of floats the same in all of them.
@@ -49,6 +52,37 @@ def _default_signals() -> Iterator[None]:
 def _answers_apart(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has a cache of LLMs' answers to itself, which is made only where it is used."""
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path_factory.getbasetemp() / f"llm-{uuid.uuid4().hex}"))
+
+
+@pytest.fixture
+def popen() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
+    """`subprocess.Popen` for processes that end with the test, even if it fails. A process left behind is reported by a
+    ResourceWarning when it is collected, which fails whichever test runs then."""
+    started: list[subprocess.Popen[Any]] = []
+
+    def start(*given: Any, **more: Any) -> subprocess.Popen[Any]:
+        started.append(subprocess.Popen(*given, **more))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+@pytest.fixture
+def onednn_kept() -> Iterator[None]:
+    """For tests that compute in bfloat16 on the CPU. Where the processor has no instructions for it, torch turns oneDNN
+    off for the rest of the process, and float32 results of later tests are rounded differently."""
+    import torch
+
+    enabled = torch.backends.mkldnn.enabled
+    yield
+    torch.backends.mkldnn.enabled = enabled
 
 
 @pytest.fixture(scope="session")

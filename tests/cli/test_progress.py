@@ -86,23 +86,27 @@ def test_records_and_answers_stand_side_by_side_on_a_terminal(monkeypatch: pytes
     assert far == ["0 of 60 answers", "17 of 60 answers", "0 of 20 records; 17 of 60 answers"]
 
 
-def test_a_run_that_is_interrupted_says_how_many_answers_are_kept(tmp_path: Path) -> None:
-    rows = "".join(json.dumps({"item": str(i), "system": "a", "output": f"out {i}"}) + "\n" for i in range(8))
+def test_a_run_that_is_interrupted_says_how_many_answers_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Three in flight: the ninth question is sent when the answers to six have been taken in.
+    monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "3")
+    rows = "".join(json.dumps({"item": str(i), "system": "a", "output": f"out {i}"}) + "\n" for i in range(9))
     (tmp_path / "in.jsonl").write_text(rows)
 
     def respond(request: Request) -> Act:
         # Whoever asks about the last outputs waits.
-        return answer("{}") if re.search(r"out [0-5]\b", request.message) or "mark" not in request.message else SILENT
+        return answer("{}") if re.search(r"out [0-5]\b", request.said) or "mark" not in request.said else SILENT
 
     with FaultServer(respond) as server:
         spec = f"judge(llm=openai(model='m', url='{server.url}'))"
         command = [sys.executable, "-m", "metrist", "score", str(tmp_path / "in.jsonl"), "-m", spec]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
-            while sum("out " in request.message for request in server.requests) < 8:
+            while sum("out " in request.said for request in server.requests) < 9:
+                assert run.poll() is None
                 time.sleep(0.05)
-            time.sleep(0.5)
             run.send_signal(signal.SIGINT)
-            _, said = run.communicate(timeout=20)
+            _, said = run.communicate(timeout=60)
     assert (run.returncode, said) == (
         130,
         "metrist: interrupted; 6 answers are kept: the same command goes on from there\n",

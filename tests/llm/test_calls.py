@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -333,14 +334,14 @@ def test_a_killed_run_asks_again_only_what_was_not_answered(log):
 def test_where_another_process_was_first_its_answer_stands_and_what_was_paid_is_told(monkeypatch, log):
     cache = open_cache()
     gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
-    with sqlite3.connect(cache.path) as raw:
+    with closing(sqlite3.connect(cache.path)) as raw, raw:
         ((blob,),) = raw.execute("SELECT answer FROM answers").fetchall()
     monkeypatch.setattr(cache, "find", lambda _: {})
     other = Completion(text="other", usage=Usage(seconds=9))
     monkeypatch.setattr(Scripted, "_answer", lambda *_: other)
     (late,) = gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
     assert (late.text, late.usage.seconds, late.usage.cached) == ("A", 9, False)
-    with sqlite3.connect(cache.path) as raw:
+    with closing(sqlite3.connect(cache.path)) as raw, raw:
         assert raw.execute("SELECT answer FROM answers").fetchall() == [(blob,)]
 
 

@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
-from fault_server import FaultServer, Mixed
+from fault_server import SILENT, Act, FaultServer, Mixed, Request
 from metrist.llm.cache import open_cache
 
 CLIENT = """
@@ -25,32 +26,41 @@ for answer in gateway.complete(OpenAI(model="m", url=sys.argv[1]), talks, Sampli
 COUNT = 1000
 
 
-def client(url: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", CLIENT, url, str(COUNT)], stdout=subprocess.PIPE, text=True)
-
-
 def stored() -> set[str]:
     return {kept.question.messages[-1].text for kept in open_cache().each()} if open_cache().begun else set()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process by signal")
-def test_a_killed_run_sends_only_what_was_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_sends_only_what_was_not_stored(
+    monkeypatch: pytest.MonkeyPatch, popen: Callable[..., subprocess.Popen[str]]
+) -> None:
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "64")
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "12")
-    with FaultServer(Mixed(seed=5)) as server:
+    mixed, answers = Mixed(seed=5), 0
+
+    def client() -> subprocess.Popen[str]:
+        return popen([sys.executable, "-c", CLIENT, server.url, str(COUNT)], stdout=subprocess.PIPE, text=True)
+
+    def respond(request: Request) -> Act:
+        return mixed(request) if mixed.dealt["answered"] < answers else SILENT
+
+    with FaultServer(respond) as server:
         for wanted in (150, 400):
-            run = client(server.url)
-            until = time.monotonic() + 60
-            while len(stored()) < wanted and time.monotonic() < until:
+            answers = wanted + 50  # Then the server is silent, so that the client cannot finish before it is killed.
+            run = client()
+            while len(stored()) < wanted:
+                assert run.poll() is None
                 time.sleep(0.02)
             run.send_signal(signal.SIGKILL)
-            run.communicate(timeout=30)
+            run.communicate(timeout=60)
             kept = stored()
             assert wanted <= len(kept) < COUNT
             # What was on its way when the client died is told apart from what the next one sends.
-            time.sleep(0.3)
+            while server.speakers:
+                time.sleep(0.01)
             sent = len(server.requests)
-        out, _ = client(server.url).communicate(timeout=120)
+        answers = 100 * COUNT
+        out, _ = client().communicate(timeout=600)
         again = [request.said for request in server.requests[sent:]]
     assert not kept & set(again)
     assert set(again) == {f"question {n}" for n in range(COUNT)} - kept

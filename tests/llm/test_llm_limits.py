@@ -95,7 +95,7 @@ def test_requests_are_spread_over_the_minute(monkeypatch: pytest.MonkeyPatch) ->
     with FaultServer(lambda _: answer("hello")) as server:
         seconds = sum(_run(server.url, 20, Sampling()) for _ in range(2))  # Both share what is allowed.
     # 20 at once, and 20 more at (1200 - 20 + 1) / 60 a second.
-    assert 0.9 < seconds < 10
+    assert 0.9 < seconds < 30
 
 
 def test_tokens_are_booked_by_guess_and_corrected_by_the_servers_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_tokens_are_booked_by_guess_and_corrected_by_the_servers_count(monkeypat
         corrected = _run(server.url, 20, Sampling(max_tokens=1900))
     with FaultServer(lambda _: answer("hello", usage={"prompt_tokens": None})) as server:
         guessed = _run(server.url, 2, Sampling(max_tokens=1900))
-    assert corrected < 10  # Without, it would be 19.
+    assert corrected < 15  # Without, it would be 19.
     assert guessed > 0.9
 
 
@@ -148,9 +148,13 @@ SEEN = """
 class Seen(Metric):
     extra = {extra!r}
     resident = True
+    folder: str = ""
+    workers: int = 0
 
     def score(self, shard):
-        time.sleep(0.3)
+        open(f"{{self.folder}}/{{os.getpid()}}.pid", "w").close()
+        while len([name for name in os.listdir(self.folder) if name.endswith(".pid")]) < self.workers:
+            time.sleep(0.01)  # Until each worker has begun a shard.
         found = [os.environ.get(f"METRIST_LLM_{{name}}", "nan") for name in ("CONCURRENCY", "RPM", "TPM")]
         parts = dict(zip("crt", map(float, found)), process=float(os.getpid()))
         return Scores.of(Score(value=0.0, parts=parts) for _ in shard.records)
@@ -161,10 +165,12 @@ class Seen(Metric):
     ("extra", "rpm", "workers", "seen"),
     [("llm", 100, 3, (5, 33, 300)), ("llm", 2, 2, (8, 1, 450)), (None, 100, 3, (None, 100, 900))],
 )
-def test_workers_of_a_run_get_their_part_of_the_limits(module, monkeypatch, extra, rpm, workers, seen) -> None:
+def test_workers_of_a_run_get_their_part_of_the_limits(
+    module, monkeypatch, tmp_path, extra, rpm, workers, seen
+) -> None:
     monkeypatch.delenv(rate_limit.CONCURRENCY, raising=False)
     rows = [{"item": str(n), "output": "a"} for n in range(12)]
-    metric = module(SEEN.format(extra=extra)).Seen()
+    metric = module(SEEN.format(extra=extra)).Seen(folder=str(tmp_path), workers=workers)
     found = score(rows, [metric], executor=Processes(3), shard_size=2, rpm=rpm, tpm=900).scores[metric.text].parts
     assert len(set(found["process"])) == workers
     expected = [float("nan") if part is None else part for part in seen]
@@ -172,9 +178,9 @@ def test_workers_of_a_run_get_their_part_of_the_limits(module, monkeypatch, extr
         np.testing.assert_array_equal(found[name], np.full(12, part))
 
 
-def test_the_limits_are_divided_among_the_workers_that_there_are(module) -> None:
+def test_the_limits_are_divided_among_the_workers_that_there_are(module, tmp_path) -> None:
     rows = [{"item": str(n), "output": "a"} for n in range(4)]
-    metric = module(SEEN.format(extra="llm")).Seen()
+    metric = module(SEEN.format(extra="llm")).Seen(folder=str(tmp_path), workers=2)
     found = score(rows, [metric], executor=Processes(8), shard_size=2, concurrency=16, rpm=80).scores[metric.text].parts
     assert len(set(found["process"])) == 2
     assert (set(found["c"]), set(found["r"])) == ({8}, {40})

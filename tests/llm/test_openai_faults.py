@@ -99,7 +99,7 @@ def test_what_may_pass_is_asked_again(act: Act, reason: str, monkeypatch: pytest
     with FaultServer(in_turn(act, act, answer("hello"))) as server:
         (found,) = ask(server.url)
     assert (found.text, found.failure, found.usage.attempts) == ("hello", None, 3)
-    monkeypatch.setattr(retry, "patience", lambda: retry.RetryPolicy(attempts=2, seconds=0.1))
+    monkeypatch.setattr(retry, "patience", lambda: retry.RetryPolicy(attempts=2, seconds=2))
     with FaultServer(lambda _: act) as server:
         (found,) = ask(server.url)
     assert reason in str(found.failure)
@@ -108,11 +108,11 @@ def test_what_may_pass_is_asked_again(act: Act, reason: str, monkeypatch: pytest
 
 
 def test_a_silent_server_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("METRIST_LLM_TIMEOUT", "1")
+    monkeypatch.setenv("METRIST_LLM_TIMEOUT", "3")
     with FaultServer(in_turn(SILENT, answer("hello"))) as server:
         (found,) = ask(server.url)
     assert (found.text, found.usage.attempts) == ("hello", 2)
-    assert 1 < found.usage.seconds < 10
+    assert 3 < found.usage.seconds < 60
 
 
 def test_a_server_that_trickles_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_the_server_says_when_to_come_again() -> None:
     busy = status(503, b"busy", headers={"Retry-After": "1"})
     with FaultServer(in_turn(busy, answer("hello"))) as server:
         (found,) = ask(server.url)
-    assert 1 < found.usage.seconds < 10
+    assert 1 < found.usage.seconds < 60
 
 
 def test_a_wait_beyond_all_patience_is_not_begun() -> None:
@@ -331,7 +331,7 @@ def test_an_answer_that_never_comes_does_not_hold_up_a_fault_for_ever(monkeypatc
     with FaultServer(lambda request: error(401, "no") if request.said == "bad" else SILENT) as server:
         with pytest.raises(ModelError, match="answered 401"):
             ask(server.url, "good", "bad")
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 25  # By default 30 seconds are given.
 
 
 def test_a_fault_of_the_taker_is_raised_when_the_rest_was_offered() -> None:

@@ -415,6 +415,7 @@ def test_without_torch_the_extra_to_install_is_named(monkeypatch):
         loading.load_causal(Options(model="any/one"))
 
 
+@pytest.mark.usefixtures("onednn_kept")
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # On CPUs without bfloat16.
 def test_half_the_digits_do_not_make_a_model_one_that_cannot_share(folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder("llama")).bfloat16().eval()

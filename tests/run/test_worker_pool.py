@@ -53,7 +53,7 @@ def outcome(executor: Executor, metric: Metric, count: int) -> list[tuple[int, b
 
 def gone(pid: int) -> bool:
     """Whether a process has ended, given some time to do so."""
-    for _ in range(200):
+    for _ in range(1200):
         try:
             os.kill(pid, 0)
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
@@ -96,7 +96,12 @@ def test_only_few_tasks_are_taken_ahead(module: Module) -> None:
     done.close()
 
 
-BUSY = "open(f'{self.folder}/{os.getpid()}.pid', 'w').close(); time.sleep(0.05)"
+#: Each task waits until as many workers as that have begun one.
+BUSY = """
+        open(f'{{self.folder}}/{{os.getpid()}}.pid', 'w').close()
+        while len([name for name in os.listdir(self.folder) if name.endswith('.pid')]) < {workers}:
+            time.sleep(0.01)
+"""
 
 
 def test_another_worker_is_started_only_while_the_run_waits(
@@ -104,8 +109,8 @@ def test_another_worker_is_started_only_while_the_run_waits(
 ) -> None:
     monkeypatch.setattr("metrist.run.worker_pool._PATIENCE", 0.02)
     monkeypatch.setattr("metrist.run.worker_pool.FIRST_WORKERS", 1)
-    metric = module(METRIC.format(body=BUSY)).Mine(str(tmp_path))
-    assert len(outcome(Processes(workers=3), metric, 60)) == 60
+    metric = module(METRIC.format(body=BUSY.format(workers=3))).Mine(str(tmp_path))
+    assert len(outcome(Processes(workers=3), metric, 12)) == 12
     assert len(list(tmp_path.glob("*.pid"))) == 3
 
 
@@ -114,7 +119,7 @@ def test_a_run_that_need_not_wait_keeps_to_its_first_workers(
 ) -> None:
     monkeypatch.setattr("metrist.run.worker_pool._PATIENCE", 600.0)
     monkeypatch.setattr("metrist.run.worker_pool.FIRST_WORKERS", 2)
-    metric = module(METRIC.format(body=BUSY)).Mine(str(tmp_path))
+    metric = module(METRIC.format(body=BUSY.format(workers=2))).Mine(str(tmp_path))
     assert len(outcome(Processes(workers=9), metric, 12)) == 12
     assert len(list(tmp_path.glob("*.pid"))) == 2
 
@@ -219,22 +224,26 @@ for done in Processes(workers=2).map([metric], tasks):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_no_worker_outlives_a_run_that_is_ended_from_outside(module: Module, tmp_path: Path, how: int) -> None:
-    module(METRIC.format(body="open(f'{self.folder}/{os.getpid()}.pid', 'w').close(); time.sleep(30)"))
+def test_no_worker_outlives_a_run_that_is_ended_from_outside(
+    module: Module, tmp_path: Path, how: int, popen: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    module(METRIC.format(body="open(f'{self.folder}/{os.getpid()}.pid', 'w').close(); time.sleep(600)"))
     script = [sys.executable, "-c", SCRIPT.format(folder=str(tmp_path))]
-    run = subprocess.Popen(script, cwd=tmp_path, stderr=subprocess.PIPE)
+    run = popen(script, cwd=tmp_path, stderr=subprocess.PIPE)
     while len(pids := [int(path.stem) for path in tmp_path.glob("*.pid")]) < 2:
         assert run.poll() is None
         time.sleep(0.05)
     run.send_signal(how)
-    _, errors = run.communicate(timeout=20)
+    _, errors = run.communicate(timeout=60)
     assert all(map(gone, pids))
     assert (b"KeyboardInterrupt" in errors) == (how == signal.SIGINT)
 
 
-def test_a_worker_whose_run_has_gone_leaves_without_a_word(module: Module) -> None:
+def test_a_worker_whose_run_has_gone_leaves_without_a_word(
+    module: Module, popen: Callable[..., subprocess.Popen[bytes]]
+) -> None:
     metric = module(METRIC.format(body="")).Mine()
-    worker = subprocess.Popen(
+    worker = popen(
         [sys.executable, "-m", "metrist.run.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -249,10 +258,8 @@ def test_a_worker_whose_run_has_gone_leaves_without_a_word(module: Module) -> No
     )
     for message in (greeting, next(tasks(1, metric))):
         worker_pool.send(worker.stdin, pickle.dumps(message))
-    assert worker.wait(timeout=20) == 0
+    assert worker.wait(timeout=60) == 0
     assert worker.stderr.read() == b""
-    worker.stderr.close()
-    worker.stdin.close()
 
 
 def test_a_metric_of_the_main_program_stays_in_its_process(tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ def test_without_development_data_the_last_weights_are_kept(tiny: Callable[[str]
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # On CPUs without bfloat16.
+@pytest.mark.usefixtures("onednn_kept")
 def test_bfloat16_is_computed_in_and_float32_kept(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     seen = set()
 

