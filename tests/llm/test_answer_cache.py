@@ -89,7 +89,7 @@ def test_another_program_s_data_base_is_set_aside_untouched(tmp_path, caplog):
     before = (tmp_path / NAME).read_bytes()
     AnswerCache(tmp_path).keep([kept("q")])
     assert (tmp_path / f"{NAME}.set-aside-1").read_bytes() == before
-    assert "it is a data base of another program" in caplog.text
+    assert "it is a database of another program" in caplog.text
 
 
 def test_an_answer_with_a_changed_byte_is_asked_again_and_mended(tmp_path):

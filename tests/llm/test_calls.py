@@ -160,7 +160,7 @@ def test_an_answer_without_the_probabilities_asked_for_is_asked_for_again(logpro
 def test_an_answer_without_probabilities_from_an_earlier_day_is_replaced(monkeypatch):
     asking = replace(GREEDY, logprobs=5)
     with monkeypatch.context() as patched:
-        patched.setattr(gateway, "is_worth_keeping", lambda *_: True)
+        patched.setattr(gateway, "is_cacheable", lambda *_: True)
         asked_twice(Completion(text="4"), asking)
     (found,) = gateway.complete(Silent(), say("a"), asking)
     assert found.tokens == (TokenChoice("4", -0.5),)
