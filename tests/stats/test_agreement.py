@@ -251,9 +251,7 @@ def test_unknown_raters_leave_alpha_and_fleiss_and_refuse_the_rest() -> None:
     unnamed = Ratings.of(named.output, np.full(len(named.value), -1), named.value)
     for name in COEFFICIENTS:
         if needs_names(name):
-            with pytest.raises(
-                RunError, match="needs to know who gave each rating, but 41 of 41 ratings name no rater"
-            ):
+            with pytest.raises(RunError, match="needs named raters, but 41 of 41 ratings name no rater"):
                 agreement(unnamed, [name], 0, np.random.default_rng(0))
         else:
             (found,) = agreement(unnamed, [name], 0, np.random.default_rng(0))
@@ -270,15 +268,15 @@ def test_what_has_no_value_says_why() -> None:
         assert math.isnan(found.value)
         assert found.failure == "all ratings have the same value"
     (found,) = measured([[1, 2, N, N], [N, N, 1, 2]], "alpha_nominal")
-    assert found.failure == "nothing was rated twice"
+    assert found.failure == "no output was rated twice"
     (found,) = measured([[1, 2, 3], [N, N, 3]], "alpha_nominal")
-    assert found.failure == "the ratings that can be compared have one value"
+    assert found.failure == "the comparable ratings have one value"
     (found,) = measured([[1, 2, 3], [N, N, 3]], "kendall")
     assert found.failure == "no two raters share enough outputs with different values"
 
 
 def test_an_unknown_coefficient_is_named_with_its_neighbours() -> None:
-    with pytest.raises(RunError, match=r"no agreement named 'fleiss'; known are alpha_nominal.*"):
+    with pytest.raises(RunError, match=r"'fleiss'; known are alpha_nominal.*"):
         measured(KRIPPENDORFF, "fleiss")
     with pytest.raises(RunError, match="did you mean 'cohen_kappa'"):
         measured(KRIPPENDORFF, "cohens_kappa")

@@ -58,9 +58,7 @@ def test_raters_without_a_value_are_skipped_and_counted() -> None:
 
 def test_a_ceiling_needs_two_raters_with_names() -> None:
     codes = np.zeros(2, np.intp)
-    with pytest.raises(RunError, match="needs at least two raters, found 1"):
+    with pytest.raises(RunError, match="needs at least two raters, got 1"):
         leave_one_out(long([[1, 2]]), codes, codes)
-    with pytest.raises(
-        RunError, match="the leave-one-rater-out ceiling needs to know who gave each rating, but 2 of 2"
-    ):
+    with pytest.raises(RunError, match="the leave-one-rater-out ceiling needs named raters, but 2 of 2"):
         leave_one_out(Ratings.of([0, 0], [-1, -1], [1, 2]), codes, codes)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.stats import resampling
-from metrist.stats.bootstrap import bootstrap, bootstrap_gaps, drawn
+from metrist.stats.bootstrap import bootstrap, bootstrap_gaps, draw_resamples
 from metrist.stats.grouping import estimate
-from metrist.stats.measures import MEASURES, acc_eq_measures
+from metrist.stats.measures import MEASURES, accuracy_at
 from metrist.stats.resampling import Over
 from metrist.stats.samples import Panel, Sample, all_pairs
 
@@ -43,7 +43,7 @@ def some_panel(items: int = 12, systems: int = 5, metrics: int = 3, seed: int = 
 def draws_of(measure, sample: Sample, grouping="none", *, over: Over = "items", draws: int) -> Floats:
     """The measure on each of the resamples that the same seed gives to an interval."""
     (source,) = seeded().spawn(1)
-    (drawing,) = drawn(sample.item, sample.system, over, draws, source, draws)
+    (drawing,) = draw_resamples(sample.item, sample.system, over, draws, source, draws)
     return estimate(measure, sample, grouping, drawing).values
 
 
@@ -96,7 +96,7 @@ def test_a_draw_is_the_measure_of_the_repeated_data(name: str, grouping, over: O
     draws = 8
     found = draws_of(MEASURES[name], sample, grouping, over=over, draws=draws)
     (source,) = seeded().spawn(1)
-    (drawing,) = drawn(sample.item, sample.system, over, draws, source, draws)
+    (drawing,) = draw_resamples(sample.item, sample.system, over, draws, source, draws)
     for draw in range(draws):
         items = np.ones(12) if drawing.items is None else drawing.items[draw]
         systems = np.ones(5) if drawing.systems is None else drawing.systems[draw]
@@ -176,7 +176,7 @@ def test_a_metric_is_judged_on_the_outputs_it_scored_and_a_pair_on_those_of_both
 
 def test_each_metric_may_have_a_threshold_of_its_own() -> None:
     panel = some_panel()
-    own = [acc_eq_measures(0.0), acc_eq_measures(0.5), acc_eq_measures(1.5)]
+    own = [accuracy_at(0.0), accuracy_at(0.5), accuracy_at(1.5)]
     together = bootstrap(own, panel, "item", draws=60, rng=seeded())
     for metric, measure in enumerate(own):
         assert together[metric] == bootstrap(measure, panel, "item", draws=60, rng=seeded())[metric]
@@ -206,9 +206,7 @@ def test_a_constant_metric_and_one_without_scores_have_no_value() -> None:
 
 
 def test_an_unknown_resampling_is_refused() -> None:
-    with pytest.raises(
-        RunError, match="no resampling over 'item'; known are items, systems, both; did you mean 'items'"
-    ):
+    with pytest.raises(RunError, match="'item'; known are items, systems, both; did you mean 'items'"):
         bootstrap(PEARSON, some_panel(), over="item", draws=5, rng=seeded())
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from metrist.errors import RunError
 from metrist.stats import measures, preferences
 from metrist.stats.error_spans import reduction_shares
-from metrist.stats.preferences import CHOICES, chosen, confusion
+from metrist.stats.preferences import CHOICES, choose, confusion
 
 pairs_of_choices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20)
 
@@ -24,8 +24,8 @@ def table(human: str, metric: str) -> np.ndarray:
 
 
 def test_differences_up_to_the_threshold_are_ties() -> None:
-    assert chosen(np.array([0.2, 0.1, 0.0, -0.1, -0.2]), 0.1).tolist() == [0, 2, 2, 2, 1]
-    assert chosen(np.array([1e-300, 0.0, -1e-300])).tolist() == [0, 2, 1]
+    assert choose(np.array([0.2, 0.1, 0.0, -0.1, -0.2]), 0.1).tolist() == [0, 2, 2, 2, 1]
+    assert choose(np.array([1e-300, 0.0, -1e-300])).tolist() == [0, 2, 1]
 
 
 def test_a_table_has_human_choices_as_rows() -> None:
@@ -74,9 +74,9 @@ def test_pairwise_measures_apply_to_preferences() -> None:
 
 def test_what_is_no_choice_is_refused() -> None:
     with pytest.raises(RunError, match="threshold must be 0 or more, got -1"):
-        chosen(np.zeros(1), -1)
+        choose(np.zeros(1), -1)
     with pytest.raises(RunError, match="1 of 2 score differences are NaN: leave such pairs out"):
-        chosen(np.array([0.0, np.nan]))
+        choose(np.array([0.0, np.nan]))
     with pytest.raises(RunError, match="as many human choices as the metric's, got 1 and 2"):
         confusion(np.zeros(1, np.intp), np.zeros(2, np.intp))
 

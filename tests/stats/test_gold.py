@@ -89,7 +89,7 @@ def test_one_rater_may_be_the_gold() -> None:
 def test_gold_of_named_raters_is_refused_where_raters_are_unknown() -> None:
     unnamed = ratings((0, -1, 1), (0, 2, 3), (1, -1, 2))
     for attempt in (z_gold, lambda some: rater_gold(some, 2)):
-        with pytest.raises(RunError, match="needs to know who gave each rating, but 2 of 3 ratings name no rater"):
+        with pytest.raises(RunError, match="named raters, but 2 of 3 ratings"):
             attempt(unnamed)
     assert gold(unnamed, "mean").value.tolist() == [2, 2]
 
@@ -100,7 +100,7 @@ def test_a_rater_who_rates_an_output_twice_is_refused() -> None:
 
 
 def test_an_unknown_gold_is_named_with_its_neighbours() -> None:
-    with pytest.raises(RunError, match=r"no gold named 'medain'; known are mean.*did you mean 'median'"):
+    with pytest.raises(RunError, match=r"'medain'; known are mean.*did you mean 'median'"):
         gold(ratings((0, 0, 1)), "medain")
 
 
@@ -114,9 +114,9 @@ def test_a_nan_is_no_rating() -> None:
 def test_ratings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(RunError, match="ratings need one output, rater and value each, got 2, 1, 2"):
         Ratings.of([0, 1], [0], [1, 2])
-    with pytest.raises(RunError, match="must lie in 0 to 1, found 0 to 2"):
+    with pytest.raises(RunError, match="must lie in 0 to 1, got 0 to 2"):
         Ratings.of([0, 2], [0, 0], [1, 2], outputs=2)
-    with pytest.raises(RunError, match="found infinity"):
+    with pytest.raises(RunError, match="infinity"):
         Ratings.of([0], [0], [np.inf])
-    with pytest.raises(RunError, match="whole-number codes, got <U1 values"):
+    with pytest.raises(RunError, match="codes, got <U1 values"):
         Ratings.of(["a"], [0], [1])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from metrist import kernels
 from metrist.errors import RunError, SpecError
-from metrist.stats.measures import MEASURES, acc_eq_measures, comoments, correlation, group_means, group_sums, measure
+from metrist.stats.measures import MEASURES, accuracy_at, comoments, correlation, group_means, group_sums, measure
 from metrist.stats.samples import Draws, Sample
 
 EACH = pytest.mark.parametrize("name", MEASURES)
@@ -48,7 +48,7 @@ def test_a_weighted_measure_is_the_plain_one_on_repeated_outputs_that_are_not_pa
 def test_copies_of_an_output_are_no_pair() -> None:
     human, scores, twice = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 3.0]), np.array([[2.0, 1.0, 1.0]])
     # Pairs: (1, 2) twice wrong, (1, 3) twice right, (2, 3) right.
-    assert acc_eq_measures().pool(acc_eq_measures().rows(human, scores, twice)).tolist() == [3 / 5]
+    assert accuracy_at().pool(accuracy_at().rows(human, scores, twice)).tolist() == [3 / 5]
 
 
 @EACH
@@ -157,8 +157,8 @@ def test_outputs_may_share_weights(shared: int) -> None:
 def test_the_epsilon_of_acc_eq_ties_near_scores() -> None:
     human, metric = np.array([1.0, 1.0, 2.0]), np.array([0.1, 0.15, 0.5])
     assert MEASURES["acc_eq"].value(human, metric) == pytest.approx(2 / 3)
-    assert acc_eq_measures(0.1).value(human, metric) == 1.0
-    assert acc_eq_measures(1).value(human, metric) == pytest.approx(1 / 3)
+    assert accuracy_at(0.1).value(human, metric) == 1.0
+    assert accuracy_at(1).value(human, metric) == pytest.approx(1 / 3)
 
 
 def test_chance_and_all_ties_of_the_pairwise_accuracies() -> None:
@@ -188,7 +188,7 @@ def test_chance_is_the_mean_over_all_orders() -> None:
 
 
 def test_a_correlation_says_nothing_of_all_ties() -> None:
-    with pytest.raises(SpecError, match="pearson says nothing of a metric that ties all outputs"):
+    with pytest.raises(SpecError, match=r"pearson .*metric that ties all outputs"):
         MEASURES["pearson"].at_all_ties()
 
 
@@ -219,10 +219,10 @@ def test_an_unknown_measure_or_setting_is_refused(text: str, message: str) -> No
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"metric": [1.0, np.inf]}, "output 1: the metric value is inf, wanted a finite number"),
-        ({"human": [np.nan, 1.0]}, "output 0: the human value is nan, wanted a finite number"),
+        ({"metric": [1.0, np.inf]}, "output 1: the metric value is inf, expected a finite number"),
+        ({"human": [np.nan, 1.0]}, "output 0: the human value is nan, expected a finite number"),
         ({"human": [1.0]}, "one entry per output in each column"),
-        ({"human": [[1.0, 2.0], [3.0, 4.0]]}, "a plain column, got an array of 2 dimensions"),
+        ({"human": [[1.0, 2.0], [3.0, 4.0]]}, "one dimension, got 2"),
     ],
 )
 def test_a_sample_refuses_what_cannot_be_measured(changed, message: str) -> None:
@@ -241,9 +241,9 @@ def test_draws_must_fit_the_sample_and_each_other() -> None:
     sample = Sample.of([1.0, 2.0], [1.0, 2.0], ["a", "b"], ["x", "x"])
     with pytest.raises(RunError, match="draws of 1 items do not reach item number 1"):
         Draws(items=np.ones((3, 1))).of_outputs(sample)
-    with pytest.raises(RunError, match="as many draws of items as of systems, got 3 and 2"):
+    with pytest.raises(RunError, match="as many of items as of systems, got 3 and 2"):
         Draws(items=np.ones((3, 1)), systems=np.ones((2, 1)))
-    with pytest.raises(RunError, match="must resample items, systems or both"):
+    with pytest.raises(RunError, match="resample items, systems or both"):
         Draws()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from metrist.errors import RunError
-from metrist.stats.samples import Panel, Sample, all_pairs, batches, grouped
+from metrist.stats.samples import Panel, Sample, all_pairs, batch_by_outputs, take_grouping
 
 
 def panel(metrics: list[list[float]]) -> Panel:
@@ -17,7 +17,7 @@ def panel(metrics: list[list[float]]) -> Panel:
 
 
 def test_sets_of_metrics_that_scored_the_same_outputs_form_a_batch() -> None:
-    found = list(batches(panel([[1, 2, 3], [4, math.nan, 6], [7, 8, 9]]), [(0, 1), (2, 0), (1, 2)]))
+    found = list(batch_by_outputs(panel([[1, 2, 3], [4, math.nan, 6], [7, 8, 9]]), [(0, 1), (2, 0), (1, 2)]))
     assert [(batch.positions, batch.metrics, batch.sets) for batch in found] == [
         ([0, 2], [0, 1, 2], [(0, 1), (1, 2)]),
         ([1], [0, 2], [(1, 0)]),
@@ -28,8 +28,8 @@ def test_sets_of_metrics_that_scored_the_same_outputs_form_a_batch() -> None:
 
 
 def test_a_column_to_group_by_is_cut_with_the_outputs() -> None:
-    assert grouped("item", np.array([True, False])) == "item"
-    assert np.asarray(grouped(np.array([4, 5, 6]), np.array([True, False, True]))).tolist() == [4, 6]
+    assert take_grouping("item", np.array([True, False])) == "item"
+    assert np.asarray(take_grouping(np.array([4, 5, 6]), np.array([True, False, True]))).tolist() == [4, 6]
 
 
 def test_samples_of_the_same_outputs_make_a_panel() -> None:
@@ -38,7 +38,7 @@ def test_samples_of_the_same_outputs_make_a_panel() -> None:
     made = Panel.of([one, other])
     assert made.metrics.tolist() == [[3, 4], [5, 6]]
     assert all_pairs(made) == [(0, 1)]
-    with pytest.raises(RunError, match="sample 1 holds other outputs than sample 0, or in another order"):
+    with pytest.raises(RunError, match="sample 1 has other outputs than sample 0, or in another order"):
         Panel.of([one, Sample.of([1, 2], [5, 6], ["a", "a"], ["s", "t"])])
 
 

@@ -9,59 +9,60 @@ import pytest
 
 from metrist.errors import RunError
 from metrist.stats.resampling import coin_tosses
-from metrist.stats.significance import adjust, power_of, strictest_level
+from metrist.stats.significance import adjust, estimate_power, strictest_level
 
 
 def test_the_number_is_that_of_the_textbook() -> None:
     # Cohen (1988): a paired effect of d = .5 at alpha .05 and power .8 takes (1.960 + 0.842)^2 / .25 = 31.4 pairs
     # by the normal approximation.
-    found = power_of(0.5, 1 / math.sqrt(100), 100)
+    found = estimate_power(0.5, 1 / math.sqrt(100), 100)
     assert found.needed == 32
     assert found.more == 0
     assert str(found) == "the 100 items are enough to separate these two"
 
 
 def test_more_items_are_asked_for_in_round_numbers() -> None:
-    found = power_of(0.1, 1 / math.sqrt(100), 100)
+    found = estimate_power(0.1, 1 / math.sqrt(100), 100)
     assert found.needed == 785
     assert found.more == 685
     assert str(found) == "about 690 more items would separate these two"
-    assert str(power_of(0.01, 0.1, 100)) == "about 79,000 more items would separate these two"
+    assert str(estimate_power(0.01, 0.1, 100)) == "about 79,000 more items would separate these two"
 
 
 def test_the_sign_of_the_difference_does_not_matter() -> None:
-    assert power_of(-0.1, 0.1, 100).needed == power_of(0.1, 0.1, 100).needed
+    assert estimate_power(-0.1, 0.1, 100).needed == estimate_power(0.1, 0.1, 100).needed
 
 
 def test_no_difference_takes_no_number_of_items() -> None:
-    found = power_of(0.0, 0.1, 100)
+    found = estimate_power(0.0, 0.1, 100)
     assert found.needed is None
     assert found.more is None
-    assert str(found) == "no number of items would separate these two: the difference seen is 0"
-    hopeless = power_of(1e-9, 0.1, 100)
+    assert str(found) == "no number of items would separate these two: the observed difference is 0"
+    hopeless = estimate_power(1e-9, 0.1, 100)
     assert hopeless.needed is None
-    assert str(hopeless).startswith("no number of items within reach would separate these two")
+    assert str(hopeless).startswith("no feasible number of items would separate these two")
 
 
 def test_an_unknown_difference_or_spread_says_nothing() -> None:
-    for found in (power_of(math.nan, 0.1, 9), power_of(0.3, math.nan, 1)):
+    for found in (estimate_power(math.nan, 0.1, 9), estimate_power(0.3, math.nan, 1)):
         assert found.needed is None
-        assert str(found) == "too little is known of the difference to say how many items would separate these two"
+        assert str(found) == "unknown: the difference or its standard error is undefined"
 
 
 def test_a_difference_without_spread_needs_two_items() -> None:
-    assert power_of(1.0, 0.0, 5).needed == 2
+    assert estimate_power(1.0, 0.0, 5).needed == 2
 
 
 def test_what_was_resampled_is_what_is_asked_for() -> None:
-    assert str(power_of(0.1, 0.1, 10, over="systems")) == "about 69 more systems would separate these two"
-    assert str(power_of(0.5, 0.1, 10, over="systems")) == "the 10 systems are enough to separate these two"
-    assert str(power_of(0.0, 0.1, 10, over="systems")).startswith("no number of systems would separate these two")
+    assert str(estimate_power(0.1, 0.1, 10, over="systems")) == "about 69 more systems would separate these two"
+    assert str(estimate_power(0.5, 0.1, 10, over="systems")) == "the 10 systems are enough to separate these two"
+    assert str(estimate_power(0.0, 0.1, 10, over="systems")).startswith("no number of systems would separate these two")
     # (1.960 + 0.842)^2 = 7.85 times as many.
     assert (
-        str(power_of(0.1, 0.1, 10, over="both")) == "about 7.9 times the items and the systems would separate these two"
+        str(estimate_power(0.1, 0.1, 10, over="both"))
+        == "about 7.9 times the items and the systems would separate these two"
     )
-    assert str(power_of(0.5, 0.1, 10, over="both")) == "the items and systems are enough to separate these two"
+    assert str(estimate_power(0.5, 0.1, 10, over="both")) == "the items and systems are enough to separate these two"
 
 
 @pytest.mark.parametrize(
@@ -78,13 +79,13 @@ def test_the_strictest_level_is_the_first_step_of_a_correction(correction, level
 @pytest.mark.parametrize(("alpha", "power"), [(0.0, 0.8), (0.05, 1.0)])
 def test_alpha_and_power_are_shares(alpha: float, power: float) -> None:
     with pytest.raises(RunError, match="alpha and power must lie between 0 and 1, got"):
-        power_of(0.1, 0.1, 100, alpha, power)
+        estimate_power(0.1, 0.1, 100, alpha, power)
 
 
 def test_so_many_items_do_find_the_difference_as_often_as_promised() -> None:
     """The true effect is .2 standard deviations: a randomisation test on the number of items that the formula asks
     for must find it in about 80 % of 2000 samples."""
-    items = power_of(0.2, 1 / math.sqrt(50), 50).needed
+    items = estimate_power(0.2, 1 / math.sqrt(50), 50).needed
     assert items == 197
     rng = np.random.default_rng(items)
     differences = rng.normal(0.2, 1.0, size=(2000, items))

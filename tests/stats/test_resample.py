@@ -28,7 +28,7 @@ from metrist.stats.resampling import (
     p_values,
     paired_bootstrap,
     paired_randomisation,
-    pooled,
+    pool_rows,
     pooled_interval,
     resample_counts,
 )
@@ -104,7 +104,7 @@ def test_randomisation_agrees_with_sacrebleu(contest) -> None:
     metric, first, second, *_ = contest
     difference, p = peer_result(contest, "ar", 1000)
     ours = paired_randomisation(first, second, lambda sums: peer_pool(metric, sums), 1000, seeded())
-    assert pooled(np.stack([first, second]), lambda sums: peer_pool(metric, sums)) @ [1, -1] == difference
+    assert pool_rows(np.stack([first, second]), lambda sums: peer_pool(metric, sums)) @ [1, -1] == difference
     # Both estimates carry the Monte-Carlo error of 1000 draws.
     assert ours == pytest.approx(p, abs=4 * math.sqrt(2 * p * (1 - p) / 1000) + 0.002)
     assert 0.001 < p < 0.9
@@ -266,7 +266,7 @@ def test_an_interval_leaves_out_few_draws_without_a_score_and_gives_up_on_many()
 
 
 def test_statistics_must_be_finite() -> None:
-    with pytest.raises(RunError, match="statistics to be pooled must be finite numbers, found NaN or infinity"):
+    with pytest.raises(RunError, match="must be finite numbers, got NaN or infinity"):
         pooled_interval(rows(np.array([1.0, math.inf])), mean, 10, seeded())
 
 

@@ -120,14 +120,14 @@ def test_intervals_are_over_items_and_hold_the_value() -> None:
 
 
 def test_errors_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(RunError, match="must end after it starts, found start 5 and end 2"):
+    with pytest.raises(RunError, match="must end after it starts, got start 5 and end 2"):
         Errors.of([0], [5], [2], [0])
     with pytest.raises(RunError, match="one output, start, end and severity each"):
         Errors.of([0], [5], [6], [0, 1])
     some = errors([(0, 0, 4, 1)])
-    with pytest.raises(RunError, match="lies between 0 and 1, got 2"):
+    with pytest.raises(RunError, match="between 0 and 1, got 2"):
         error_rows(some, some, 1, partial=2)
-    with pytest.raises(RunError, match="severity 1 has no weight: 1 weights were given"):
+    with pytest.raises(RunError, match="severity 1 has no weight: got 1 weights"):
         error_rows(some, some, 1, weights=[1.0])
 
 

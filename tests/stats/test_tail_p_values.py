@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from metrist.stats.bootstrap import Gap, bootstrap_gaps, bootstrap_p_values
-from metrist.stats.measures import MEASURES, acc_eq_measures
+from metrist.stats.measures import MEASURES, accuracy_at
 from metrist.stats.permutation import PermutationTest, exchange_p_values, exchange_rows
 from metrist.stats.samples import Panel
 
@@ -91,7 +91,7 @@ def alike(rng: np.random.Generator, systems: int, items: int = 20) -> Panel:
 
 
 @pytest.mark.parametrize("systems", [5, 12])
-@pytest.mark.parametrize("measure", [MEASURES["pearson"], acc_eq_measures(0.3)], ids=["pearson", "acc_eq"])
+@pytest.mark.parametrize("measure", [MEASURES["pearson"], accuracy_at(0.3)], ids=["pearson", "acc_eq"])
 def test_few_systems_do_not_reject_a_true_null_too_often(systems: int, measure) -> None:
     """Counting resampled differences rejects in 8 to 11 % of all true nulls here."""
     trials, counted, found = 300, 0, 0

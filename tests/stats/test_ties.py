@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from metrist.errors import RunError
 from metrist.stats.samples import Sample
-from metrist.stats.ties import groups_of, pairing
+from metrist.stats.ties import group_codes, pairing
 
 outputs = st.lists(
     st.tuples(st.integers(0, 3), st.integers(-8, 8).map(lambda tenths: tenths / 10), st.integers(0, 3)),
@@ -101,31 +101,31 @@ def test_no_outputs_have_no_accuracy():
 
 
 def test_a_value_that_is_no_number_is_refused():
-    with pytest.raises(RunError, match="needs finite numbers, but the metric value of output 1 is nan: leave out"):
+    with pytest.raises(RunError, match="needs finite numbers, but the metric value of output 1 is nan"):
         pairing([1, 2], [0.0, math.nan])
 
 
 def test_columns_of_other_lengths_are_refused():
-    with pytest.raises(RunError, match="must have one entry per output, got 2, 2, 3, 2, 2 entries"):
+    with pytest.raises(RunError, match="one entry per output, got 2, 2, 3, 2, 2 entries"):
         pairing([1, 2], [1, 2], [0, 0, 0])
 
 
 def test_groupings_are_columns_of_the_sample():
     sample = Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
-    assert groups_of(sample, "none").tolist() == [0, 0, 0]
-    assert groups_of(sample, "item").tolist() == [0, 0, 1]
-    assert groups_of(sample, "system").tolist() == [0, 1, 0]
-    assert groups_of(sample, np.array([5, 5, 6])).tolist() == [5, 5, 6]
+    assert group_codes(sample, "none").tolist() == [0, 0, 0]
+    assert group_codes(sample, "item").tolist() == [0, 0, 1]
+    assert group_codes(sample, "system").tolist() == [0, 1, 0]
+    assert group_codes(sample, np.array([5, 5, 6])).tolist() == [5, 5, 6]
 
 
 @pytest.mark.parametrize(
     ("grouping", "why"),
     [
-        ("items", "no grouping 'items'; did you mean 'item'"),
+        ("items", "'items'; did you mean 'item'"),
         ("system-level", "cannot be calibrated at system level"),
         (np.array([1]), "needs one entry per output, got 1 for 3"),
     ],
 )
 def test_other_groupings_are_refused(grouping, why):
     with pytest.raises(RunError, match=why):
-        groups_of(Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"]), grouping)
+        group_codes(Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"]), grouping)

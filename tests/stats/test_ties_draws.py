@@ -12,9 +12,9 @@ import pytest
 from metrist import kernels
 from metrist.kernels import reference
 from metrist.stats import tie_optimism as module
-from metrist.stats.bootstrap import drawn
+from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.grouping import estimate
-from metrist.stats.measures import acc_eq_measures
+from metrist.stats.measures import accuracy_at
 from metrist.stats.resampling import interval, resample_counts
 from metrist.stats.samples import Draws, Sample
 from metrist.stats.threshold_search import best_threshold
@@ -41,7 +41,7 @@ def test_an_item_drawn_twice_is_two_groups(sample, average, compiled):
     items = counts(12)
     choice = Choice(sample=sample, groups=sample.item, average=average)
     with mock.patch.object(kernels, "_kernels", kernels._kernels if compiled else reference):
-        found = choice.anew(Draws(items=items))
+        found = choice.choose_again(Draws(items=items))
     assert found is not None
     for draw, times in enumerate(items):
         copies = np.repeat(np.arange(12), times.astype(int))
@@ -56,7 +56,7 @@ def test_an_item_drawn_twice_is_two_groups(sample, average, compiled):
 def test_an_output_drawn_twice_within_its_group_counts_twice(sample, side, average):
     items = counts(12)
     groups = sample.system if side == "system" else np.zeros(len(sample), np.intp)
-    found = Choice(sample=sample, groups=groups, average=average).anew(Draws(items=items))
+    found = Choice(sample=sample, groups=groups, average=average).choose_again(Draws(items=items))
     assert found is not None
     for draw, times in enumerate(items):
         paired = pairing(sample.human, sample.metric, groups, average=average, weights=times[sample.item])
@@ -65,7 +65,7 @@ def test_an_output_drawn_twice_within_its_group_counts_twice(sample, side, avera
 
 def test_items_and_systems_are_drawn_together(sample):
     items, systems = counts(12), counts(4, seed=1)
-    found = Choice(sample=sample, groups=sample.item).anew(Draws(items=items, systems=systems))
+    found = Choice(sample=sample, groups=sample.item).choose_again(Draws(items=items, systems=systems))
     assert found is not None
     for draw, (of_items, of_systems) in enumerate(zip(items, systems, strict=True)):
         copies = np.repeat(np.arange(12), of_items.astype(int))
@@ -78,7 +78,7 @@ def test_items_and_systems_are_drawn_together(sample):
 
 def test_a_draw_without_a_pair_has_no_threshold():
     sample = Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
-    found = Choice(sample=sample, groups=sample.item).anew(Draws(items=np.array([[0.0, 2.0], [1.0, 1.0]])))
+    found = Choice(sample=sample, groups=sample.item).choose_again(Draws(items=np.array([[0.0, 2.0], [1.0, 1.0]])))
     assert found is not None
     assert math.isnan(found[0])
     assert found[1] == 0
@@ -93,10 +93,12 @@ def test_optimism_is_how_far_resamples_lie_above_all_data_at_thresholds_of_their
     )
 
     def above(epsilon: float, draw: int) -> float:
-        found = estimate(acc_eq_measures(epsilon), sample, "item", Draws(items=items[[draw]])).values[0]
+        found = estimate(accuracy_at(epsilon), sample, "item", Draws(items=items[[draw]])).values[0]
         return float(found) - paired.accuracy(epsilon)
 
-    gained = [above(epsilon, draw) - above(choice.best(), draw) for draw, epsilon in enumerate(choice.anew(draws))]
+    gained = [
+        above(epsilon, draw) - above(choice.best(), draw) for draw, epsilon in enumerate(choice.choose_again(draws))
+    ]
     assert optimism(choice, sample, "item", draws) == pytest.approx(np.mean(gained))
     assert min(gained) >= 0
     assert max(gained) > 0
@@ -104,8 +106,8 @@ def test_optimism_is_how_far_resamples_lie_above_all_data_at_thresholds_of_their
 
 def test_large_samples_are_taken_as_not_flattered(sample):
     choice, draws = Choice(sample=sample, groups=np.zeros(len(sample), np.intp)), Draws(items=counts(12))
-    with mock.patch.multiple(module, MOST_OUTPUTS=10):
-        assert choice.anew(draws) is None
+    with mock.patch.multiple(module, MAX_OUTPUTS=10):
+        assert choice.choose_again(draws) is None
         assert optimism(choice, sample, "none", draws) == 0
 
 
@@ -146,8 +148,8 @@ def test_intervals_cover_the_truth_though_the_threshold_is_chosen_on_the_same_da
         rng = np.random.default_rng([run, items])
         sample = made(items, rng)
         choice = Choice(sample=sample, groups=sample.item)
-        (draws,) = drawn(sample.item, sample.system, "items", 200, rng, 200)
-        held = acc_eq_measures(choice.best())
+        (draws,) = draw_resamples(sample.item, sample.system, "items", 200, rng, 200)
+        held = accuracy_at(choice.best())
         value = float(estimate(held, sample, "item").values[0])
         low, high = interval(estimate(held, sample, "item", draws).values, 0.95, items)
         assert draws.items is not None

@@ -21,7 +21,7 @@ from metrist.stats.ties import pairing
 
 def narrow() -> AbstractContextManager[object]:
     """Limits so low that small data go all the ways that large data go."""
-    return mock.patch.multiple(threshold_search, _FEW=0, _SORTED=4, _BUCKETS=3, _FIRST_RUNGS=3, _TRIAL=0)
+    return mock.patch.multiple(threshold_search, _FEW=0, _SORTED=4, _MAX_BUCKETS=3, _FIRST_RUNGS=3, _MIN_DENSITY=0)
 
 
 def plain() -> AbstractContextManager[object]:
@@ -84,7 +84,7 @@ KINDS = ["many levels", "few levels", "knows nothing", "two digits", "five marks
 
 
 def narrower() -> AbstractContextManager[object]:
-    return mock.patch.multiple(threshold_search, _FEW=100, _SORTED=300, _BUCKETS=50, _TRIAL=1)
+    return mock.patch.multiple(threshold_search, _FEW=100, _SORTED=300, _MAX_BUCKETS=50, _MIN_DENSITY=1)
 
 
 @pytest.mark.parametrize("way", [nullcontext, narrower, plain], ids=["as it is", "narrower", "without C"])

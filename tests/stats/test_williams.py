@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from metrist.stats.analytic_tests import williams, williams_of
+from metrist.stats.analytic_tests import williams, williams_from_values
 
 
 def test_williams_gives_a_textbook_example() -> None:
@@ -36,26 +36,26 @@ def test_williams_on_values_uses_their_correlations() -> None:
     rng = np.random.default_rng(4)
     human, first, second = rng.normal(size=(3, 50)) + rng.normal(size=50)
     r = np.corrcoef([human, first, second])
-    assert williams_of(human, first, second) == pytest.approx(williams(r[0, 1], r[0, 2], r[1, 2], 50))
+    assert williams_from_values(human, first, second) == pytest.approx(williams(r[0, 1], r[0, 2], r[1, 2], 50))
 
 
 @pytest.mark.parametrize("outputs", [0, 1, 2, 3])
 def test_fewer_than_four_outputs_have_no_test(outputs: int) -> None:
     values = np.arange(float(outputs))
-    assert math.isnan(williams_of(values, values, values).p)
+    assert math.isnan(williams_from_values(values, values, values).p)
     assert math.isnan(williams(0.5, 0.4, 0.3, outputs).p)
 
 
 def test_a_constant_metric_has_no_test() -> None:
     values = np.random.default_rng(1).normal(size=20)
-    found = williams_of(values, np.full(20, 0.1), values)
+    found = williams_from_values(values, np.full(20, 0.1), values)
     assert math.isnan(found.t)
     assert math.isnan(found.p)
 
 
 def test_a_metric_is_not_separated_from_itself() -> None:
     human, metric = np.random.default_rng(2).normal(size=(2, 30))
-    assert williams_of(human, metric, metric)[::2] == (0.0, 1.0)
+    assert williams_from_values(human, metric, metric)[::2] == (0.0, 1.0)
     assert williams(1.0, -1.0, -1.0, 30).p == 0.0
 
 
@@ -64,5 +64,5 @@ def test_williams_rejects_a_true_null_as_often_as_it_says() -> None:
     rng = np.random.default_rng(8)
     cholesky = np.linalg.cholesky(np.array([[1, 0.6, 0.6], [0.6, 1, 0.5], [0.6, 0.5, 1]]))
     samples = cholesky @ rng.normal(size=(4000, 3, 60))
-    p = np.array([williams_of(*sample).p for sample in samples])
+    p = np.array([williams_from_values(*sample).p for sample in samples])
     assert 0.04 <= np.mean(p <= 0.05) <= 0.06

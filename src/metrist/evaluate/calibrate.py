@@ -25,7 +25,7 @@ from metrist.metrics.calibrated import (
 from metrist.records import Record
 from metrist.report.cells import Count, Number, decimals_for
 from metrist.report.tables import Column, Table
-from metrist.stats.resampling import pooled
+from metrist.stats.resampling import pool_rows
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -103,7 +103,7 @@ class CalibratedScores:
         for system in dict.fromkeys(self.results.systems):
             mine = systems == system
             scored = mine & ~np.isnan(scores.values)
-            raw = float(pooled(scores.stats[scored][None], self.metric.pool)[0]) if scored.any() else np.nan
+            raw = float(pool_rows(scores.stats[scored][None], self.metric.pool)[0]) if scored.any() else np.nan
             found = self.percentiles[mine & ~np.isnan(self.percentiles)]
             mean = float(found.mean()) if len(found) else np.nan
             decimals = decimals_of(self.metric, raw)

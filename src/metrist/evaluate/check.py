@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from numpy.typing import NDArray
 
 from metrist.evaluate.selection import chosen_systems, find_metric, opened, scale_note
-from metrist.stats.resampling import pooled
+from metrist.stats.resampling import pool_rows
 
 Kind = Literal["minimum", "maximum", "coverage", "regression", "missing"]
 
@@ -368,7 +368,7 @@ class _Standing:
 def _standing(results: Results, metric: Metric, system: str) -> _Standing:
     scores = results.scores[metric.text]
     mine, scored = _scored(results, metric, system)
-    value = float(pooled(scores.stats[scored][None], metric.pool)[0]) if scored.any() else math.nan
+    value = float(pool_rows(scores.stats[scored][None], metric.pool)[0]) if scored.any() else math.nan
     return _Standing(metric, system, value, float(scored.sum() / mine.sum()))
 
 

@@ -1,7 +1,13 @@
-"""Weighted tallies of ratings: how often each value occurs in each of many resamples.
+"""Agreement among raters, by several coefficients, each with its bootstrap interval.
 
-A resample is a row of whole numbers, how often each output was picked. Tallies of them are whole numbers too, exact in
-whatever order they are added.
+alpha_nominal, alpha_ordinal, alpha_interval, fleiss_kappa         need two ratings of an output, by anyone
+kendall, cohen_kappa, cohen_kappa_linear, cohen_kappa_quadratic    the mean over all pairs of raters
+ties                                                               the mean over raters of the share of output pairs
+                                                                   that a rater ties
+
+The last two lines need named raters. A pair of raters that shares fewer than two outputs, or whose coefficient is
+undefined (a rater who gives a single value), is skipped and counted. A resample is a row of whole numbers, how often
+each output was picked; counts of ratings are then whole numbers too, exact in any order.
 """
 
 from __future__ import annotations
@@ -18,14 +24,14 @@ import numpy as np
 
 from metrist.errors import RunError, did_you_mean
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import Ratings, divided, summed
+from metrist.stats.gold import Ratings, divide, sum_by_code
 from metrist.stats.measures import measure
 from metrist.stats.resampling import CHUNK, interval, resample_counts
 from metrist.stats.ties import tie_shares
 
 
 class Runs(NamedTuple):
-    """The distinct values of each output, in order: which output, which level, how many ratings."""
+    """The distinct values of each output, in order: output, level, number of ratings."""
 
     output: Codes
     level: Codes
@@ -33,9 +39,9 @@ class Runs(NamedTuple):
 
 
 def level_totals(weights: Floats, output: Codes, level: Codes, levels: int) -> Floats:
-    """Totals (draws, levels): how many ratings, counted as often as their outputs were picked, have each level."""
-    # Sums of gathered weights rather than a product with ones and zeros: as fast, for any number of levels, and it
-    # starts no threads that would wait for each other over many small products.
+    """Return totals (draws, levels) of ratings with each level, counted as often as their outputs were picked."""
+    # Sums of gathered weights are as fast as a product with ones and zeros for any number of levels, and start no BLAS
+    # threads for many small products.
     order = np.argsort(level, kind="stable")
     present, starts = np.unique(level[order], return_index=True)
     totals = np.zeros((len(weights), levels))
@@ -45,26 +51,25 @@ def level_totals(weights: Floats, output: Codes, level: Codes, levels: int) -> F
 
 
 def pairable(ratings: Ratings) -> Ratings:
-    """The ratings of outputs that have at least two."""
-    return ratings.chosen(ratings.counts()[ratings.output] >= 2)
+    """Return the ratings of outputs that have at least two."""
+    return ratings.take(ratings.counts()[ratings.output] >= 2)
 
 
 def runs(ratings: Ratings, level: Codes) -> Runs:
-    """The ratings gathered by output and level."""
+    """Group the ratings by output and level."""
     width = int(level.max(initial=0)) + 1
     cells, counts = np.unique(ratings.output * width + level, return_counts=True)
     return Runs(cells // width, cells % width, counts)
 
 
-# Krippendorff's alpha: one minus observed over expected disagreement, for any number of raters and missing ratings.
+# ---- Krippendorff's alpha: one minus observed over expected disagreement, for any number of ratings per output.
 #
 # The coincidences of two values c and k are the pairs of ratings within an output that have them, each output's pairs
-# divided by its number of ratings less one. With their totals n_c, alpha is
+# divided by its number of ratings minus one. With their totals n_c, alpha is
 #
 #     1 - (n - 1) * sum over c < k of o_ck d(c, k) / sum over c < k of n_c n_k d(c, k)
 #
-# where d is 1 (nominal), (c - k)^2 (interval), or the squared distance of mid-ranks among all ratings (ordinal).
-# After K.
+# where d is 1 (nominal), (c - k)^2 (interval), or the squared distance of mid-ranks among all ratings (ordinal): K.
 # Krippendorff, Computing Krippendorff's Alpha-Reliability (2011).
 
 
@@ -74,7 +79,7 @@ Statistic = Callable[[Floats], Floats]
 
 
 class Coincidences(NamedTuple):
-    """Pairs of different values within an output: which output, both levels, and how much the pair counts."""
+    """Pairs of different values within an output: the output, both levels, and the weight of the pair."""
 
     output: Codes
     low: Codes
@@ -83,135 +88,126 @@ class Coincidences(NamedTuple):
 
 
 def alpha(ratings: Ratings, scale: Scale) -> Statistic:
-    """Alpha as a function of how often each output counts. It is NaN where all ratings that can be compared agree on
-    one value: without variation there is nothing to be reliable about."""
+    """Return alpha as a function of how often each output counts; NaN if all comparable ratings have one value."""
     compared = pairable(ratings)
     values, level = np.unique(compared.value, return_inverse=True)
     level = level.reshape(-1)
-    found = coincidences(runs(compared, level), compared.counts())
+    pairs = coincidences(runs(compared, level), compared.counts())
 
     def statistic(weights: Floats) -> Floats:
         totals = level_totals(weights, compared.output, level, len(values))
         match scale:
             case "nominal":
-                apart = np.ones(len(found.amount))
+                apart = np.ones(len(pairs.amount))
                 expected = (totals.sum(axis=1) ** 2 - (totals**2).sum(axis=1)) / 2
             case "interval":
                 position = values - values.mean() if len(values) else values
-                apart = (position[found.high] - position[found.low]) ** 2
+                apart = (position[pairs.high] - position[pairs.low]) ** 2
                 expected = _spread(totals, position)
             case "ordinal":
                 position = np.cumsum(totals, axis=1) - totals / 2 - totals.sum(axis=1, keepdims=True) / 2
-                apart = (position[:, found.high] - position[:, found.low]) ** 2
+                apart = (position[:, pairs.high] - position[:, pairs.low]) ** 2
                 expected = _spread(totals, position)
-        observed = (weights[:, found.output] * (found.amount * apart)).sum(axis=1)
-        return 1 - divided((totals.sum(axis=1) - 1) * observed, expected)
+        observed = (weights[:, pairs.output] * (pairs.amount * apart)).sum(axis=1)
+        return 1 - divide((totals.sum(axis=1) - 1) * observed, expected)
 
     return statistic
 
 
-def coincidences(found: Runs, counts: Codes) -> Coincidences:
-    """All pairs of runs that share an output."""
-    most = int(np.bincount(found.output).max(initial=0))
+def coincidences(groups: Runs, counts: Codes) -> Coincidences:
+    """Return all pairs of runs that share an output."""
+    most = int(np.bincount(groups.output).max(initial=0))
     pairs = [np.empty((2, 0), dtype=np.intp)]
-    for ahead in range(1, most):
-        first = np.flatnonzero(found.output[ahead:] == found.output[:-ahead])
-        pairs.append(np.stack([first, first + ahead]))
+    for offset in range(1, most):
+        first = np.flatnonzero(groups.output[offset:] == groups.output[:-offset])
+        pairs.append(np.stack([first, first + offset]))
     low, high = np.concatenate(pairs, axis=1)
-    output = found.output[low]
-    amount = found.ratings[low] * found.ratings[high] / (counts[output] - 1)
-    return Coincidences(output, found.level[low], found.level[high], amount)
+    output = groups.output[low]
+    amount = groups.ratings[low] * groups.ratings[high] / (counts[output] - 1)
+    return Coincidences(output, groups.level[low], groups.level[high], amount)
 
 
 def _spread(totals: Floats, position: Floats) -> Floats:
-    """The squared distances of all pairs of ratings, summed."""
+    """Return the sum of squared distances of all pairs of ratings."""
     square, linear = (totals * position**2).sum(axis=1), (totals * position).sum(axis=1)
     spread = totals.sum(axis=1) * square - linear**2
-    # Ratings of a single level have no spread at all, whatever rounding makes of it.
+    # Ratings of a single level have no spread; rounding may leave some.
     varied: Floats = np.where((totals > 0).sum(axis=1) > 1, spread, 0.0)
     return varied
 
 
-# Agreement beyond chance on levels: Fleiss' kappa for many raters, Cohen's for two.
+# ---- Kappa: agreement beyond chance.
 #
-# Fleiss (1971): the mean over outputs of the share of rater pairs that agree, against the chance that two ratings drawn
-# at random agree. Outputs with unequal numbers of ratings are allowed: each output weighs the same in what is observed,
-# each rating the same in what is expected; outputs with a single rating are left out.
+# Fleiss (1971): the mean over outputs of the share of agreeing rater pairs, compared with the chance that two random
+# ratings agree. Outputs may have unequal numbers of ratings: each output has the same weight in what is observed, each
+# rating in what is expected; outputs with a single rating are left out.
 #
 # Cohen (1960, 1968): one minus observed over expected disagreement of two raters on the outputs that both rated. A
-# disagreement counts 1 (plain), by the distance of the two values (linear) or by its square (quadratic). Distances are
-# those of the values themselves, which on levels that lie evenly is the usual count of levels between.
+# disagreement counts 1 (plain), the distance of the two values (linear) or its square (quadratic).
 
 
 Weighting = Literal["plain", "linear", "quadratic"]
 
 
 def fleiss_kappa(ratings: Ratings) -> Statistic:
-    """Fleiss' kappa as a function of how often each output counts; NaN where all ratings have one value."""
+    """Return Fleiss' kappa as a function of how often each output counts; NaN if all ratings have one value."""
     compared = pairable(ratings)
     values, level = np.unique(compared.value, return_inverse=True)
-    found, counts = runs(compared, level.reshape(-1)), compared.counts()
-    agreeing = summed(found.ratings * (found.ratings - 1.0), found.output, compared.outputs)
-    share = np.nan_to_num(divided(agreeing, counts * (counts - 1.0)))
+    groups, counts = runs(compared, level.reshape(-1)), compared.counts()
+    agreeing = sum_by_code(groups.ratings * (groups.ratings - 1.0), groups.output, compared.outputs)
+    share = np.nan_to_num(divide(agreeing, counts * (counts - 1.0)))
 
     def statistic(weights: Floats) -> Floats:
         totals = level_totals(weights, compared.output, level.reshape(-1), len(values))
-        chance = divided((totals**2).sum(axis=1), totals.sum(axis=1) ** 2)
-        observed = divided((weights * share).sum(axis=1), (weights * (counts > 0)).sum(axis=1))
-        return divided(observed - chance, np.where((totals > 0).sum(axis=1) > 1, 1 - chance, 0.0))
+        chance = divide((totals**2).sum(axis=1), totals.sum(axis=1) ** 2)
+        observed = divide((weights * share).sum(axis=1), (weights * (counts > 0)).sum(axis=1))
+        return divide(observed - chance, np.where((totals > 0).sum(axis=1) > 1, 1 - chance, 0.0))
 
     return statistic
 
 
 def cohen_kappa(first: Floats, second: Floats, weights: Floats, weighting: Weighting = "plain") -> Floats:
-    """Cohen's kappa (draws,) of two raters' values (n,) under weights (draws, n); NaN where chance leaves no room."""
+    """Return Cohen's kappa (draws,) of two raters' values (n,) under weights (draws, n); NaN if no disagreement is
+    expected."""
     values, level = np.unique(np.stack([first, second]), return_inverse=True)
     levels = level.reshape(2, -1)
     everywhere = np.arange(len(first))
-    one, two = (level_totals(weights, everywhere, side, len(values)) for side in levels)
+    first_totals, second_totals = (level_totals(weights, everywhere, side, len(values)) for side in levels)
     disagreement = {"plain": first != second, "linear": np.abs(first - second), "quadratic": (first - second) ** 2}
     size = weights.sum(axis=1)
     observed = (weights * disagreement[weighting]).sum(axis=1)
-    return 1 - divided(observed * size, _expected(values, one, two, weighting))
+    return 1 - divide(observed * size, _expected(values, first_totals, second_totals, weighting))
 
 
-def _expected(values: Floats, one: Floats, two: Floats, weighting: Weighting) -> Floats:
-    """The disagreement of all of one rater's values with all of the other's."""
-    size = one.sum(axis=1)
+def _expected(values: Floats, first: Floats, second: Floats, weighting: Weighting) -> Floats:
+    """Return the disagreement of all values of one rater with all values of the other."""
+    size = first.sum(axis=1)
     expected: Floats
     match weighting:
         case "plain":
-            expected = size**2 - (one * two).sum(axis=1)
+            expected = size**2 - (first * second).sum(axis=1)
         case "linear":
-            # A gap between neighbouring values lies between all values below it and all values above it.
-            below_one, below_two = np.cumsum(one, axis=1)[:, :-1], np.cumsum(two, axis=1)[:, :-1]
-            across = below_one * (size[:, None] - below_two) + below_two * (size[:, None] - below_one)
+            # A gap between neighbouring values separates all values below it from all values above it.
+            below_first, below_second = np.cumsum(first, axis=1)[:, :-1], np.cumsum(second, axis=1)[:, :-1]
+            across = below_first * (size[:, None] - below_second) + below_second * (size[:, None] - below_first)
             expected = (across * np.diff(values)).sum(axis=1)
         case "quadratic":
-            expected = _squares(values, one, two)
+            expected = _squares(values, first, second)
     return expected
 
 
-def _squares(values: Floats, one: Floats, two: Floats) -> Floats:
+def _squares(values: Floats, first: Floats, second: Floats) -> Floats:
     centred = values - values.mean() if len(values) else values
-    size = one.sum(axis=1)
-    linear_one, linear_two = (one * centred).sum(axis=1), (two * centred).sum(axis=1)
-    squares = ((one + two) * centred**2).sum(axis=1)
-    total = size * squares - 2 * linear_one * linear_two
-    # Where both raters gave one and the same value there is no disagreement, whatever rounding makes of it.
-    varied: Floats = np.where(((one + two) > 0).sum(axis=1) > 1, total, 0.0)
+    size = first.sum(axis=1)
+    linear_first, linear_second = (first * centred).sum(axis=1), (second * centred).sum(axis=1)
+    squares = ((first + second) * centred**2).sum(axis=1)
+    total = size * squares - 2 * linear_first * linear_second
+    # If both raters gave the same single value there is no disagreement; rounding may leave some.
+    varied: Floats = np.where(((first + second) > 0).sum(axis=1) > 1, total, 0.0)
     return varied
 
 
-# How far raters agree with each other, by several coefficients, each with its bootstrap interval.
-#
-# alpha_nominal, alpha_ordinal, alpha_interval, fleiss_kappa   need at least two ratings of an output, whoever gave them
-# kendall, cohen_kappa, cohen_kappa_linear, cohen_kappa_quadratic   the mean over all pairs of raters
-# ties                                                              the mean over raters of the share of output pairs
-#                                                                   that a rater ties
-#
-# The last two lines need to know who gave each rating. A pair of raters that shares fewer than two outputs, or whose
-# coefficient is undefined (a rater who gives a single value), is skipped and counted.
+# ---- Coefficients by name
 
 
 #: One coefficient of two raters' values (n,), for each row of weights (draws, n).
@@ -219,7 +215,7 @@ Comparison = Callable[[Floats, Floats, Floats], Floats]
 
 
 class _Cells(NamedTuple):
-    """The outputs that have ratings, and which of the units that are resampled each belongs to."""
+    """The outputs that have ratings, and the resampled unit of each."""
 
     rated: Codes
     unit: Codes
@@ -233,7 +229,7 @@ class _Cells(NamedTuple):
         return _Cells(rated, unit.reshape(-1), len(units), ratings.outputs)
 
     def weights(self, counts: Floats) -> Floats:
-        """How often each output counts (draws, outputs), from how often each unit was picked."""
+        """Return how often each output counts (draws, outputs), from how often each unit was picked."""
         weights = np.zeros((len(counts), self.outputs))
         weights[:, self.rated] = counts[:, self.unit]
         return weights
@@ -241,9 +237,8 @@ class _Cells(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """One coefficient. `outputs` have at least two ratings; `compared` counts what was averaged over (pairs of raters,
-    for ties raters; 1 where nothing was), `skipped` what had no value. The value is NaN exactly when `failure` says
-    why."""
+    """One coefficient. `outputs` counts outputs with at least two ratings, `compared` what was averaged over (pairs of
+    raters, for ties raters, else 1), `skipped` what had no value. If the value is NaN, `failure` gives the reason."""
 
     name: str
     value: float
@@ -264,18 +259,19 @@ def agreement(
     cluster: Codes | None = None,
     confidence: float = 0.95,
 ) -> list[Agreement]:
-    """The named coefficients, with intervals over resamples of the outputs, or of the clusters (say, items) that
-    outputs belong to: `cluster` has one code per output. A coefficient that needs named raters is refused without."""
+    """Return the named coefficients with intervals over resamples of the outputs, or of clusters of outputs (items, for
+    example): `cluster` holds one code per output. Raise RunError if a coefficient needs named raters and there are
+    none."""
     for name in names:
         if name not in COEFFICIENTS:
             known = f"{', '.join(COEFFICIENTS)}{did_you_mean(name, COEFFICIENTS)}"
-            raise RunError(f"no agreement named {name!r}; known are {known}")
+            raise RunError(f"unknown agreement {name!r}; known are {known}")
     if cluster is not None and len(cluster) != ratings.outputs:
         raise RunError(f"clusters need one code per output: {ratings.outputs} outputs, {len(cluster)} codes")
     parts = {name: COEFFICIENTS[name](ratings) for name in names}
     cells = _Cells.of(ratings, cluster)
     resampled: dict[str, list[Floats]] = {name: [] for name in names}
-    for counts in resample_counts(cells.units, draws, rng, _room(ratings)):
+    for counts in resample_counts(cells.units, draws, rng, _chunk_rows(ratings)):
         weights = cells.weights(counts)
         for name in names:
             resampled[name].append(_mean(parts[name], weights))
@@ -283,31 +279,33 @@ def agreement(
 
 
 def needs_names(name: str) -> bool:
-    """Whether a coefficient can only be had where raters are named."""
-    return name not in _ANYONE
+    """Return whether a coefficient needs named raters."""
+    return name not in _WITHOUT_NAMES
 
 
 def rater_pairs(ratings: Ratings, compare: Comparison, purpose: str) -> list[Statistic]:
-    """The comparison of each two raters, on the outputs that both rated."""
+    """Compare each two raters on the outputs that both rated."""
     table = ratings.table(purpose)
 
     def compared(first: int, second: int) -> Statistic:
         shared = np.flatnonzero(~np.isnan(table[:, first] + table[:, second]))
-        # Outputs on which the two say the same things are one output that counts so many times.
+        # Outputs with the same two values are one output that counts several times.
         cells, cell = np.unique(table[shared][:, [first, second]], axis=0, return_inverse=True)
-        one, two = cells.T
-        return lambda weights: compare(one, two, level_totals(weights, shared, cell.reshape(-1), len(cells)))
+        first_values, second_values = cells.T
+        return lambda weights: compare(
+            first_values, second_values, level_totals(weights, shared, cell.reshape(-1), len(cells))
+        )
 
     return [compared(first, second) for first, second in combinations(range(table.shape[1]), 2)]
 
 
 def rater_ties(ratings: Ratings) -> list[Statistic]:
-    """Each rater's share of ties."""
+    """Return each rater's share of ties."""
     table = ratings.table("the tie share of raters")
 
     def ties(values: Floats) -> Statistic:
-        given = np.flatnonzero(~np.isnan(values))
-        return lambda weights: tie_shares(values[given], weights.take(given, axis=1))
+        rated = np.flatnonzero(~np.isnan(values))
+        return lambda weights: tie_shares(values[rated], weights.take(rated, axis=1))
 
     return [ties(values) for values in table.T]
 
@@ -321,7 +319,7 @@ def _paired(compare: Comparison, purpose: str) -> Callable[[Ratings], list[Stati
     return partial(rater_pairs, compare=compare, purpose=purpose)
 
 
-_ANYONE: Mapping[str, Callable[[Ratings], list[Statistic]]] = MappingProxyType(
+_WITHOUT_NAMES: Mapping[str, Callable[[Ratings], list[Statistic]]] = MappingProxyType(
     {
         "alpha_nominal": lambda ratings: [alpha(ratings, "nominal")],
         "alpha_ordinal": lambda ratings: [alpha(ratings, "ordinal")],
@@ -332,7 +330,7 @@ _ANYONE: Mapping[str, Callable[[Ratings], list[Statistic]]] = MappingProxyType(
 #: Per name, the parts of which the coefficient is the mean.
 COEFFICIENTS: Mapping[str, Callable[[Ratings], list[Statistic]]] = MappingProxyType(
     {
-        **_ANYONE,
+        **_WITHOUT_NAMES,
         "kendall": _paired(_kendall, "pairwise Kendall"),
         "cohen_kappa": _paired(cohen_kappa, "Cohen's kappa"),
         "cohen_kappa_linear": _paired(partial(cohen_kappa, weighting="linear"), "Cohen's kappa"),
@@ -343,13 +341,13 @@ COEFFICIENTS: Mapping[str, Callable[[Ratings], list[Statistic]]] = MappingProxyT
 
 
 def _mean(parts: Sequence[Statistic], weights: Floats) -> Floats:
-    """The mean of the parts that are defined, per draw."""
+    """Return the mean of the defined parts, per draw."""
     total, defined = np.zeros(len(weights)), np.zeros(len(weights))
     for part in parts:
         values = part(weights)
         total += np.nan_to_num(values)
         defined += ~np.isnan(values)
-    return divided(total, defined)
+    return divide(total, defined)
 
 
 def _agreement(
@@ -380,17 +378,17 @@ def _agreement(
 
 def _failure(ratings: Ratings, name: str) -> str:
     if not (ratings.counts() >= 2).any() and name != "ties":
-        return "nothing was rated twice"
+        return "no output was rated twice"
     if len(np.unique(ratings.value)) < 2:
         return "all ratings have the same value"
     return (
         "no two raters share enough outputs with different values"
         if needs_names(name)
-        else "the ratings that can be compared have one value"
+        else "the comparable ratings have one value"
     )
 
 
-def _room(ratings: Ratings) -> int:
+def _chunk_rows(ratings: Ratings) -> int:
     counts = ratings.counts()
     widest = max(1, ratings.outputs, int((counts * (counts - 1) // 2).sum()))
     return max(1, CHUNK // widest)

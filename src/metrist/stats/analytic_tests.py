@@ -1,12 +1,13 @@
-"""Is one metric right about more pairs of outputs than another? An exact answer, where mt-metrics-eval samples.
+"""Tests between two metrics without simulation: an exact sign test of pairs of outputs, and Williams' test.
 
-Its PairwisePermutation exchanges, pair by pair of outputs and by the toss of a coin, whether either metric was right.
-Pairs that both got right, or both wrong, stay as they are, so only the D pairs where exactly one was right count: of
-them the first metric wins a number that is Binomial(D, 1/2). Where groups hold unequal numbers of pairs, a macro
-average weighs a pair by 1 / (pairs of its group), and the null is a sum of such binomials with known weights.
+The sign test asks whether one metric is right about more pairs of outputs than another, exactly where mt-metrics-eval
+samples. Its PairwisePermutation exchanges at random, pair by pair of outputs, whether either metric was right. Pairs
+that both got right, or both wrong, do not change, so only the D pairs where exactly one was right count: of them the
+first metric wins Binomial(D, 1/2). If groups hold unequal numbers of pairs, a macro average weights a pair by 1 /
+(pairs of its group), and the null is a sum of such binomials with known weights.
 
-The pairs are tossed as if they were independent, though pairs share outputs: the test asks about these outputs and
-these metrics, not about other outputs of the same kind. For that, resample or exchange items (`certainty`, `between`).
+Pairs are treated as independent, although they share outputs: the test is about these outputs and these metrics, not
+about other outputs of the same kind. For those, resample or exchange items (`bootstrap`, `permutation`).
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from metrist.stats import Counts, Floats
 from metrist.stats.resampling import Alternative
 from metrist.stats.significance import coin_tail, student_t_tail
 
-#: Outcomes that an exact sum of binomials may have before it is sampled instead.
-_OUTCOMES = 1 << 20
-#: Draws where the sum is sampled.
+#: With more outcomes, a sum of binomials is sampled instead of enumerated.
+_MAX_OUTCOMES = 1 << 20
+#: Draws for a sampled sum.
 _DRAWS = 20_000
 #: A binomial farther than this many standard deviations from its mean has a probability below 1e-30.
 _REACH = 12.0
-#: Pairs of outputs held at once, for all metrics together.
+#: Pairs of outputs in one chunk, for all metrics together.
 _CHUNK = 1 << 20
 
 
 class SignTest(NamedTuple):
-    """The difference of two accuracies (first less second) and its p-value. `standard_error` is that of p: 0 where it
-    is exact. `decided` counts the pairs of outputs where exactly one metric was right."""
+    """The difference of two accuracies (first minus second) and its p-value. `standard_error` is that of p: 0 if it is
+    exact. `decided` counts the pairs of outputs where exactly one metric was right."""
 
     difference: float
     p: float
@@ -48,7 +49,8 @@ class PairWins:
     """Pairs of outputs where one metric was right and another wrong, by size of group.
 
     `wins[c, a, b]`: in all groups of class c, how many pairs a got right and b wrong; each group of that class holds
-    `pairs[c]` pairs, and there are `groups[c]` of them."""
+    `pairs[c]` pairs, and there are `groups[c]` of them.
+    """
 
     wins: Counts
     pairs: Counts
@@ -58,8 +60,8 @@ class PairWins:
 def sign_test(
     wins: PairWins, first: int, second: int, rng: np.random.Generator, alternative: Alternative = "two-sided"
 ) -> SignTest:
-    """Two metrics by their numbers. `rng` is drawn from only where four or more sizes of groups leave too many
-    outcomes to add up."""
+    """Test two metrics by their numbers. `rng` is used only if four or more group sizes leave too many outcomes to add
+    up."""
     up, down = wins.wins[:, first, second], wins.wins[:, second, first]
     groups = int(wins.groups.sum())
     if not groups:
@@ -72,20 +74,20 @@ def sign_test(
 def pair_wins(human: Floats, metrics: Floats, epsilons: Floats, groups: NDArray[np.intp] | None = None) -> PairWins:
     """Count all metrics (m, n) against each other on the pairs of outputs within a group (None: all n in one).
 
-    A metric is right about a pair when it ties the pair (its values at most epsilon apart) exactly where the humans
-    do, and else orders it as they do. All values are finite.
+    A metric is right about a pair if it ties the pair (its values at most epsilon apart) when humans do, and otherwise
+    orders it as they do. All values are finite.
     """
     members = _members(np.zeros(len(human), np.intp) if groups is None else groups)
     sizes = np.array(sorted({len(group) for group in members if len(group) > 1}), dtype=np.int64)
-    found = np.zeros((len(sizes), len(metrics), len(metrics)), dtype=np.int64)
-    for place, size in enumerate(sizes):
-        chosen = np.stack([group for group in members if len(group) == size])
-        for left, right in _pairs(chosen, max(1, _CHUNK // max(1, len(metrics)))):
+    wins = np.zeros((len(sizes), len(metrics), len(metrics)), dtype=np.int64)
+    for index, size in enumerate(sizes):
+        selected = np.stack([group for group in members if len(group) == size])
+        for left, right in _pairs(selected, max(1, _CHUNK // max(1, len(metrics)))):
             correct = _correct(human, metrics, epsilons, left, right)
-            # Counts of one chunk stay far below 2^24, where single precision is exact.
-            found[place] += np.rint(correct @ (1 - correct).T).astype(np.int64)
+            # Counts of one chunk are far below 2^24, up to which single precision is exact.
+            wins[index] += np.rint(correct @ (1 - correct).T).astype(np.int64)
     counted = np.array([sum(len(group) == size for group in members) for size in sizes], dtype=np.int64)
-    return PairWins(wins=found, pairs=sizes * (sizes - 1) // 2, groups=counted)
+    return PairWins(wins=wins, pairs=sizes * (sizes - 1) // 2, groups=counted)
 
 
 def _members(groups: NDArray[np.intp]) -> list[NDArray[np.intp]]:
@@ -95,36 +97,36 @@ def _members(groups: NDArray[np.intp]) -> list[NDArray[np.intp]]:
 
 
 def _pairs(groups: NDArray[np.intp], at_once: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """All pairs of outputs within each row, as two lists of outputs: a column against those to its right at a time,
-    gathered until a chunk is full."""
+    """Yield all pairs of outputs within each row, as two lists of outputs: one column against those to its right,
+    collected until a chunk is full."""
     left: list[NDArray[np.intp]] = []
     right: list[NDArray[np.intp]] = []
-    held = 0
+    size = 0
     for column in range(groups.shape[1] - 1):
         for rows in np.array_split(groups, max(1, groups[:, column + 1 :].size // at_once)):
             others = rows[:, column + 1 :]
             left.append(np.repeat(rows[:, column], others.shape[1]))
             right.append(others.ravel())
-            held += others.size
-            if held >= at_once:
+            size += others.size
+            if size >= at_once:
                 yield np.concatenate(left), np.concatenate(right)
-                left, right, held = [], [], 0
-    if held:
+                left, right, size = [], [], 0
+    if size:
         yield np.concatenate(left), np.concatenate(right)
 
 
 def _correct(
     human: Floats, metrics: Floats, epsilons: Floats, left: NDArray[np.intp], right: NDArray[np.intp]
 ) -> NDArray[np.float32]:
-    """(m, pairs): 1 where a metric is right about a pair."""
+    """Return (m, pairs): 1 if a metric is right about a pair."""
     order = np.sign(human[left] - human[right])
     gaps = metrics[:, left] - metrics[:, right]
-    said = np.where(np.abs(gaps) <= epsilons[:, None], 0.0, np.sign(gaps))
-    correct: NDArray[np.float32] = (said == order).astype(np.float32)
+    predicted = np.where(np.abs(gaps) <= epsilons[:, None], 0.0, np.sign(gaps))
+    correct: NDArray[np.float32] = (predicted == order).astype(np.float32)
     return correct
 
 
-# The null: a sum of fair coins, weighted by class
+# ---- The null distribution: a sum of fair coins, weighted by class
 
 
 def _p_value(
@@ -147,7 +149,7 @@ def _p_value(
 
 
 def _whole_weights(pairs: list[int]) -> list[int]:
-    """Whole numbers in proportion to 1 / pairs, so that equal sums are equal and not nearly so."""
+    """Return whole numbers in proportion to 1 / pairs, so that equal sums are exactly equal."""
     shared = math.lcm(*pairs)
     weights = [shared // count for count in pairs]
     divisor = math.gcd(*weights)
@@ -155,9 +157,10 @@ def _whole_weights(pairs: list[int]) -> list[int]:
 
 
 def _tail(lead: int, weights: list[int], tosses: list[int], rng: np.random.Generator) -> tuple[float, float]:
-    """P(sum of weight * (heads - tails) >= lead), and the standard error of that number.
+    """Return P(sum of weight * (heads - tails) >= lead), and the standard error of that number.
 
-    The class of most tosses is never listed out: its own tail is looked up for each outcome of the others."""
+    The class with most tosses is not enumerated: its own tail is looked up for each outcome of the others.
+    """
     order = sorted(range(len(tosses)), key=lambda c: tosses[c])
     *others, largest = order
     unit = weights[largest]
@@ -170,30 +173,31 @@ def _tail(lead: int, weights: list[int], tosses: list[int], rng: np.random.Gener
         values, shares = outcomes
         heads = -((values - lead - unit * tosses[largest]) // (2 * unit))
         return min(1.0, math.fsum((shares * tail_of(heads)).tolist())), 0.0
-    sums = _sampled_sums([(weights[c] / unit, tosses[c]) for c in others], rng)
-    # Sampled sums are doubles: a bound that is met exactly must not be missed by their rounding.
+    sums = _sample_sums([(weights[c] / unit, tosses[c]) for c in others], rng)
+    # Sampled sums are rounded: a bound that is met exactly must not be missed.
     sampled = tail_of(np.ceil((lead / unit - sums + tosses[largest]) / 2 - 1e-9))
-    # Never below 1 in draws + 1: an outcome too rare to have been drawn leaves no trace in the spread either.
+    # At least 1 in draws + 1: an outcome too rare to be drawn does not show in the spread either.
     share = (float(sampled.sum()) + 1) / (_DRAWS + 1)
     return min(1.0, share), max(float(sampled.std(ddof=1)) / math.sqrt(_DRAWS), 1 / (_DRAWS + 1))
 
 
 def _outcomes(classes: list[tuple[int, int]]) -> tuple[Counts, Floats] | None:
-    """All sums of weight * (heads - tails) over the classes with their probabilities; None where they are too many."""
+    """Return all sums of weight * (heads - tails) over the classes with their probabilities; None if there are too
+    many."""
     values: Counts = np.zeros(1, dtype=np.int64)
     shares: Floats = np.ones(1)
     for weight, tosses in classes:
         heads, chances = _coin(tosses)
-        if len(values) * len(heads) > _OUTCOMES:
+        if len(values) * len(heads) > _MAX_OUTCOMES:
             return None
         sums = (values[:, None] + weight * (2 * heads - tosses)[None, :]).ravel()
-        found, place = np.unique(sums, return_inverse=True)
-        values = found.astype(np.int64)
-        shares = np.bincount(place.ravel(), weights=(shares[:, None] * chances[None, :]).ravel()).astype(np.float64)
+        distinct, index = np.unique(sums, return_inverse=True)
+        values = distinct.astype(np.int64)
+        shares = np.bincount(index.ravel(), weights=(shares[:, None] * chances[None, :]).ravel()).astype(np.float64)
     return values, shares
 
 
-def _sampled_sums(classes: list[tuple[float, int]], rng: np.random.Generator) -> Floats:
+def _sample_sums(classes: list[tuple[float, int]], rng: np.random.Generator) -> Floats:
     total = np.zeros(_DRAWS)
     for weight, tosses in classes:
         total += weight * (2.0 * rng.binomial(tosses, 0.5, size=_DRAWS) - tosses)
@@ -214,7 +218,7 @@ class _TailTable:
 
 
 def _coin(tosses: int) -> tuple[Counts, Floats]:
-    """Numbers of heads that have any probability to speak of, and those probabilities."""
+    """Return the numbers of heads with non-negligible probability, and the probabilities."""
     middle, reach = tosses // 2, math.ceil(_REACH * math.sqrt(tosses) / 2) + 1
     low, high = max(0, middle - reach), min(tosses, middle + reach)
     above = np.arange(middle, high, dtype=np.float64)
@@ -225,14 +229,14 @@ def _coin(tosses: int) -> tuple[Counts, Floats]:
     return np.arange(low, high + 1, dtype=np.int64), relative / math.fsum(relative.tolist())
 
 
-# Williams' test: do two metrics correlate differently with the same human values? (Williams 1959; Steiger 1980)
+# ---- Williams' test: do two metrics correlate differently with the same human values? (Williams 1959; Steiger 1980)
 #
-# It is a formula, not a simulation, and holds for Pearson's correlation of normal values. The metrics' correlation with
-# each other is part of it: the more alike two metrics are, the smaller a difference it can tell from chance.
+# It is a formula for Pearson's correlation of normal values. It includes the correlation of the metrics with each
+# other: the more alike two metrics are, the smaller a difference it can detect.
 
 
 class Williams(NamedTuple):
-    """The test's statistic with its degrees of freedom, and the p-value; NaN where it is not defined."""
+    """The test's statistic with its degrees of freedom, and the p-value; NaN if undefined."""
 
     t: float
     freedom: int
@@ -242,8 +246,8 @@ class Williams(NamedTuple):
 def williams(
     first: float, second: float, between: float, outputs: int, alternative: Alternative = "two-sided"
 ) -> Williams:
-    """`first` and `second` are the metrics' correlations with the human values, `between` that of one metric with the
-    other. "greater" asks whether the first is the larger. Not defined for fewer than four outputs."""
+    """Test two correlations: `first` and `second` are the metrics' correlations with the human values, `between` that
+    of one metric with the other. "greater" tests whether the first is larger. Undefined for fewer than four outputs."""
     freedom = outputs - 3
     if freedom < 1 or math.isnan(first + second + between):
         return Williams(math.nan, freedom, math.nan)
@@ -262,26 +266,28 @@ def _statistic(first: float, second: float, between: float, outputs: int) -> flo
         return 0.0
     determinant = 1 - first**2 - second**2 - between**2 + 2 * first * second * between
     mean = (first + second) / 2
-    # Rounding may leave a determinant that is zero in truth a little below it.
+    # Rounding may leave a determinant of zero slightly negative.
     spread = 2 * (outputs - 1) / (outputs - 3) * max(determinant, 0.0) + mean**2 * (1 - between) ** 3
     if spread <= 0:
         return math.copysign(math.inf, first - second)
     return (first - second) * math.sqrt((outputs - 1) * max(1 + between, 0.0) / spread)
 
 
-def williams_of(human: Floats, first: Floats, second: Floats, alternative: Alternative = "two-sided") -> Williams:
-    """The test on values: one per output from the humans and from either metric."""
+def williams_from_values(
+    human: Floats, first: Floats, second: Floats, alternative: Alternative = "two-sided"
+) -> Williams:
+    """Run the test on values: one per output from the humans and from either metric."""
     between_all = _correlations(np.stack([human, first, second]))
     return williams(between_all[0, 1], between_all[0, 2], between_all[1, 2], len(human), alternative)
 
 
 def _correlations(rows: Floats) -> Floats:
-    """Pearson's correlation of each row with each; NaN with a constant row."""
+    """Return Pearson's correlation of each row with each; NaN with a constant row."""
     if rows.shape[1] < 2:
         return np.full((len(rows), len(rows)), np.nan)
     constant = np.ptp(rows, axis=1) == 0
     centred = rows - rows.mean(axis=1, keepdims=True)
     length = np.where(constant, np.nan, np.sqrt((centred**2).sum(axis=1)))
     unit = centred / length[:, None]
-    found: Floats = np.clip(unit @ unit.T, -1.0, 1.0)
-    return found
+    correlations: Floats = np.clip(unit @ unit.T, -1.0, 1.0)
+    return correlations

@@ -1,11 +1,11 @@
-"""How sure a measure of agreement is: percentile bootstrap intervals over items, systems or both.
+"""Percentile bootstrap intervals of measures, over items, systems or both, and the paired bootstrap of two metrics.
 
-What is resampled is what the finding shall hold for: items, for other items and the same systems; systems, for other
-systems on the same items; both (independent draws, an output counting as often as its item times its system was drawn),
-for others of either kind (Deutsch, Dror and Roth 2021). A tie threshold is held at its value on all data.
+Resample what the finding should generalise to: items, for other items and the same systems; systems, for other systems
+on the same items; both (independent draws, an output counting as often as its item times its system was drawn), for
+other items and systems (Deutsch, Dror and Roth 2021). Tie thresholds stay at their value on all data.
 
-The rules on NaN, on too few items and on seeds are those of `resample`. The same generator gives the same draws to
-every metric, so two metrics' draws can be subtracted.
+The rules for NaN, too few items and seeds are those of `resampling`. The same generator gives every metric the same
+draws, so that two metrics' draws can be subtracted.
 """
 
 from __future__ import annotations
@@ -29,15 +29,24 @@ from metrist.stats.resampling import (
     interval,
     p_values,
     resample_counts,
-    slack_of,
+    rounding_slack,
 )
-from metrist.stats.samples import Average, Draws, Grouping, Pairs, Panel, batches, grouped, one_each
+from metrist.stats.samples import (
+    Average,
+    Draws,
+    Grouping,
+    Pairs,
+    Panel,
+    batch_by_outputs,
+    match_measures,
+    take_grouping,
+)
 from metrist.stats.significance import student_t_tail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A value with its interval and standard error; `groups` are those that it rests on, `undefined` those left out."""
+    """A value with its interval and standard error; it rests on `groups` groups, `undefined` counts those left out."""
 
     value: float
     low: float
@@ -50,9 +59,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """How far the first of two metrics lies above the second on the `outputs` that both scored, of so many `items`.
-    `units` are what was resampled (of both items and systems, the fewer). `p` is that of the paired bootstrap:
-    resampled differences, moved to centre on none, stand for the null hypothesis."""
+    """By how much the first of two metrics exceeds the second on the `outputs` that both scored, from `items` items.
+    `units` counts what was resampled (of both items and systems, the fewer). `p` is that of the paired bootstrap:
+    resampled differences, centred on zero, represent the null hypothesis."""
 
     value: float
     low: float
@@ -75,17 +84,17 @@ def bootstrap(
     rng: np.random.Generator,
     confidence: float = 0.95,
 ) -> list[Interval]:
-    """Each metric's interval, on the outputs that it scored. One measure for all, or one for each (its own epsilon)."""
-    own = one_each(measures, panel)
+    """Return each metric's interval, on the outputs that it scored, with one measure for all or one each."""
+    own = match_measures(measures, panel)
     (source,) = rng.spawn(1)
-    found: dict[int, Interval] = {}
-    for batch in batches(panel, [(metric,) for metric in range(len(panel.metrics))]):
-        groups, chosen = grouped(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
-        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(chosen)]
-        resampled = _resampled(chosen, batch.panel, groups, average, over, draws, deepcopy(source))
+    intervals: dict[int, Interval] = {}
+    for batch in batch_by_outputs(panel, [(metric,) for metric in range(len(panel.metrics))]):
+        groups, batch_measures = take_grouping(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
+        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(batch_measures)]
+        resampled = _resampled(batch_measures, batch.panel, groups, average, over, draws, deepcopy(source))
         for column, metric in enumerate(batch.metrics):
-            found[metric] = _interval(plain[column], resampled[:, column], batch.panel, over, confidence)
-    return [found[metric] for metric in range(len(panel.metrics))]
+            intervals[metric] = _interval(plain[column], resampled[:, column], batch.panel, over, confidence)
+    return [intervals[metric] for metric in range(len(panel.metrics))]
 
 
 def bootstrap_gaps(
@@ -101,26 +110,28 @@ def bootstrap_gaps(
     confidence: float = 0.95,
     alternative: Alternative = "two-sided",
 ) -> list[Gap]:
-    """The difference between the metrics of each pair, with its interval; their draws are the same."""
-    own = one_each(measures, panel)
+    """Return the difference between the metrics of each pair, with its interval; both use the same draws."""
+    own = match_measures(measures, panel)
     (source,) = rng.spawn(1)
-    found: dict[int, Gap] = {}
-    for batch in batches(panel, pairs):
-        groups, chosen = grouped(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
-        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(chosen)]
+    gaps: dict[int, Gap] = {}
+    for batch in batch_by_outputs(panel, pairs):
+        groups, batch_measures = take_grouping(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
+        plain = [estimate(m, batch.panel.sample(i), groups, average=average) for i, m in enumerate(batch_measures)]
         values = np.array([float(estimated.values[0]) for estimated in plain])
-        resampled = _resampled(chosen, batch.panel, groups, average, over, draws, deepcopy(source))
+        resampled = _resampled(batch_measures, batch.panel, groups, average, over, draws, deepcopy(source))
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
             both = [first, second]
-            found[position] = _gap(values[both], resampled[:, both], batch.panel, over, confidence, alternative)
-    return [found[position] for position in range(len(pairs))]
+            gaps[position] = _gap(values[both], resampled[:, both], batch.panel, over, confidence, alternative)
+    return [gaps[position] for position in range(len(pairs))]
 
 
-def drawn(item: Codes, system: Codes, over: Over, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Draws]:
-    """Resamples of the items and systems that these outputs have, at most `rows` draws at a time."""
+def draw_resamples(
+    item: Codes, system: Codes, over: Over, draws: int, rng: np.random.Generator, rows: int
+) -> Iterator[Draws]:
+    """Yield resamples of the items and systems of these outputs, at most `rows` draws at a time."""
     if over not in OVER:
-        raise RunError(f"no resampling over {over!r}; known are {', '.join(OVER)}{did_you_mean(over, OVER)}")
-    # A generator for each side, so that neither's draws depend on how many of the other's were made before.
+        raise RunError(f"unknown resampling {over!r}; known are {', '.join(OVER)}{did_you_mean(over, OVER)}")
+    # One generator per side, so that the draws of one do not depend on the number of draws of the other.
     for_items, for_systems = rng.spawn(2)
     items = _counts(item, draws, for_items, rows) if over != "systems" else None
     systems = _counts(system, draws, for_systems, rows) if over != "items" else None
@@ -145,11 +156,11 @@ def _resampled(
     draws: int,
     rng: np.random.Generator,
 ) -> Floats:
-    """Values (draws, metrics) on resamples that all metrics share."""
+    """Return values (draws, metrics) on resamples that all metrics share."""
     chunks = [np.empty((0, len(own)))]
     samples = [panel.sample(metric) for metric in range(len(own))]
     rows = max(1, resampling.CHUNK // max(1, len(panel.human)))
-    for chunk in drawn(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
+    for chunk in draw_resamples(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
         values = [estimate(m, s, grouping, chunk, average).values for m, s in zip(own, samples, strict=True)]
         chunks.append(np.stack(values, axis=1))
     return np.concatenate(chunks)
@@ -176,7 +187,7 @@ def _gap(
     observed = values[:1] - values[1:]
     differences = resampled[:, :1] - resampled[:, 1:]
     low, high = _bounds(float(observed[0]), differences[:, 0], confidence, units)
-    extreme = count_extreme(differences - observed, observed, alternative, slack_of(values[:1], values[1:]))
+    extreme = count_extreme(differences - observed, observed, alternative, rounding_slack(values[:1], values[1:]))
     return Gap(
         value=float(observed[0]),
         low=low,
@@ -194,37 +205,30 @@ def _bounds(value: float, resampled: Floats, confidence: float, units: int) -> t
 
 
 def _standard_error(resampled: Floats, low: float) -> float:
-    """The spread of the draws, where there are enough of them for an interval."""
+    """Return the standard deviation of the draws, if there are enough of them for an interval."""
     return math.nan if math.isnan(low) else float(np.nanstd(resampled, ddof=1))
 
 
 def _units(panel: Panel, over: Over) -> int:
-    """Of what is resampled, how many there are; of both, the fewer."""
+    """Count what is resampled; of both, the fewer."""
     items, systems = len(np.unique(panel.item)), len(np.unique(panel.system))
     return {"items": items, "systems": systems, "both": min(items, systems)}[over]
 
 
-# p-values where draws alone say too little: far out in the tail, and from few units.
-#
-# Exchanges: a correction for hundreds of pairs asks for p-values that a thousand draws cannot give. Where fewer than
-# ten
-# draws are as extreme as what was observed, p is the tail of a normal distribution with the spread of the draws: sums
-# over many units come close to one. It is never taken below what the number of exchanges could give at least, nor above
-# what ten draws would.
-#
-# Bootstrap: resampled differences are narrower than the truth is uncertain, the more so the fewer units were resampled
-# (five systems, say), and counting them would reject far too many true nulls. p is the tail of Student's t with one
-# degree of freedom less than there are units, at the difference over its standard error, which is widened for the same
-# reason; p is never below what counting gives as long as ten draws are as extreme.
-
-
-_FEW = 10
-#: With fewer units than this, p-values and intervals from resamples of them are rough.
+#: With fewer extreme draws, counting them gives no useful p-value.
+_MIN_EXTREME = 10
+#: With fewer units, p-values and intervals from resamples are rough.
 FEW_UNITS = 20
 
 
 def bootstrap_p_values(gaps: Sequence[Gap], draws: int) -> Floats:
-    """Two-sided p-values of paired bootstraps of so many draws."""
+    """Return two-sided p-values of paired bootstraps with so many draws.
+
+    Resampled differences vary less than samples would, especially with few units (five systems, for example), and
+    counting them would reject far too many true null hypotheses. p is therefore the tail of Student's t with one degree
+    of freedom less than there are units, at the difference over its standard error, which is widened for the same
+    reason. p is never below the counted p as long as ten draws are as extreme.
+    """
     return np.array([_bootstrap_p_value(gap, draws) for gap in gaps], dtype=np.float64)
 
 
@@ -234,7 +238,7 @@ def _bootstrap_p_value(gap: Gap, draws: int) -> float:
     least = 2.0 ** (1 - gap.units)
     if not gap.standard_error > 0:
         return max(gap.p, least)
-    # A resample spreads by the share (n - 1) / n of the variance that n units speak for.
+    # The variance between resamples of n units is (n - 1) / n of that between samples.
     widened = gap.standard_error * math.sqrt(gap.units / (gap.units - 1))
     tail = 2 * student_t_tail(abs(gap.value) / widened, gap.units - 1)
-    return max(tail, gap.p) if gap.p > _FEW / (draws + 1) else tail
+    return max(tail, gap.p) if gap.p > _MIN_EXTREME / (draws + 1) else tail

@@ -1,19 +1,19 @@
-"""Do a metric's errors lie where humans mark theirs, and are they as severe? Precision, recall and F1 by characters.
+"""Agreement on errors by characters: precision, recall and F1 of a metric's errors against the humans'.
 
-Each character of an output is given the severity of the most severe error that covers it, once by the humans and once
-by the metric. A character that both mark earns a credit: 1 if the severities agree, `partial` (a half, as in the WMT
-quality-estimation tasks of 2023 to 2025) if they differ; a severity that one side does not state does not differ. Then
+Each character of an output has the severity of the most severe error that covers it, once by the humans and once by the
+metric. A character that both mark earns a credit: 1 if the severities agree, `partial` (a half, as in the WMT quality-
+estimation tasks of 2023 to 2025) if they differ; an unstated severity agrees with any. Then
 
     precision = credit over the characters that the metric marks
     recall    = credit over the characters that humans mark
     F1        = their harmonic mean
 
-over all outputs together (micro), so that an output counts by its marked characters. With `weights`, a character
-counts as much as its severity weighs: the metric's severity in precision, the humans' in recall. For one severity
-alone, only characters of that severity count as marked, on either side.
+over all outputs together (micro), so that an output counts by its marked characters. With `weights`, a character counts
+as much as its severity: the metric's severity in precision, the humans' in recall. For a single severity, only
+characters of that severity count as marked, on either side.
 
-Errors without a place, or of no length, cover no character: they are counted and left out. Several raters of an output
-are laid over each other, the most severe winning again.
+Errors without a position, or of no length, cover no character: they are counted and left out. Errors of several raters
+of an output are combined, and the most severe wins.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import divided, summed
-from metrist.stats.resampling import bootstrap_scores, interval, pooled
+from metrist.stats.gold import divide, sum_by_code
+from metrist.stats.resampling import bootstrap_scores, interval, pool_rows
 
 UNSTATED = -1
-#: How a painted character says what covers it: nothing, an error of unstated severity, or severity + 2.
+#: Marks of a character: clean, an error of unstated severity, or severity + 2.
 _CLEAN, _UNSTATED, _SEVERITIES = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Errors:
-    """Errors as columns: output, characters start to end (exclusive), severity (0 and up, a larger code is more
-    severe; -1 unstated). `unplaced` counts those that had no place in the text."""
+    """Errors as columns: output, characters start to end (exclusive), severity (0 and up, a larger code is more severe;
+    -1 unstated). `unplaced` counts those without a position in the text."""
 
     output: Codes
     start: Codes
@@ -48,7 +48,7 @@ class Errors:
 
     @staticmethod
     def of(output: ArrayLike, start: ArrayLike, end: ArrayLike, severity: ArrayLike) -> Errors:
-        """Errors from long columns; an offset of -1 is one that is not known."""
+        """Make errors from long columns; an offset of -1 is unknown."""
         columns = [np.asarray(column, dtype=np.intp) for column in (output, start, end, severity)]
         if len({len(column) for column in columns}) > 1:
             raise RunError("errors need one output, start, end and severity each")
@@ -56,14 +56,14 @@ class Errors:
         known = (starts >= 0) & (ends >= 0)
         if np.any(known & (ends < starts)):
             at = int(np.flatnonzero(known & (ends < starts))[0])
-            raise RunError(f"an error must end after it starts, found start {starts[at]} and end {ends[at]}")
-        placed = known & (ends > starts)
+            raise RunError(f"an error must end after it starts, got start {starts[at]} and end {ends[at]}")
+        positioned = known & (ends > starts)
         return Errors(
-            output=outputs[placed],
-            start=starts[placed],
-            end=ends[placed],
-            severity=severities[placed],
-            unplaced=int(np.count_nonzero(~placed)),
+            output=outputs[positioned],
+            start=starts[positioned],
+            end=ends[positioned],
+            severity=severities[positioned],
+            unplaced=int(np.count_nonzero(~positioned)),
         )
 
 
@@ -76,7 +76,7 @@ class Estimate(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Precision is NaN where the metric marks nothing, recall where humans mark nothing, F1 where neither does."""
+    """Precision is NaN if the metric marks nothing, recall if humans mark nothing, F1 if neither marks anything."""
 
     precision: Estimate
     recall: Estimate
@@ -85,7 +85,7 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ErrorAgreement:
-    """The figures overall and per severity code, and the errors of both sides that had no place."""
+    """The figures overall and per severity code, and the number of errors on both sides without a position."""
 
     overall: Figures
     by_severity: dict[int, Figures]
@@ -103,10 +103,10 @@ def error_agreement(
     weights: Sequence[float] | None = None,
     confidence: float = 0.95,
 ) -> ErrorAgreement:
-    """The agreement of predicted with human errors, over outputs that both sides have seen.
+    """Measure the agreement of predicted with human errors, over outputs that both sides examined.
 
-    `origin` has, per output, the code of what is resampled for intervals: the output itself, or its item. `weights`
-    has a weight per severity code; an unstated severity weighs 1.
+    `origin` holds, per output, the code of what is resampled for intervals: the output itself, or its item. `weights`
+    has a weight per severity code; an unstated severity has weight 1.
     """
     severities = _stated(human, predicted)
     tables = [error_rows(human, predicted, len(origin), partial, weights)]
@@ -114,7 +114,7 @@ def error_agreement(
     units, unit = np.unique(origin, return_inverse=True)
     stats = np.zeros((len(tables), len(units), 4))
     np.add.at(stats.swapaxes(0, 1), unit.reshape(-1), np.stack(tables, axis=1))
-    values = pooled(stats, figures)
+    values = pool_rows(stats, figures)
     resampled = bootstrap_scores(stats, figures, draws, rng).reshape(draws, len(tables), 3)
 
     def estimates(table: int) -> Figures:
@@ -123,7 +123,7 @@ def error_agreement(
 
     return ErrorAgreement(
         overall=estimates(0),
-        by_severity={severity: estimates(place) for place, severity in enumerate(severities, 1)},
+        by_severity={severity: estimates(table) for table, severity in enumerate(severities, 1)},
         human_unplaced=human.unplaced,
         predicted_unplaced=predicted.unplaced,
     )
@@ -132,85 +132,85 @@ def error_agreement(
 def error_rows(
     human: Errors, predicted: Errors, outputs: int, partial: float = 0.5, weights: Sequence[float] | None = None
 ) -> Floats:
-    """Rows (outputs, 4) for `figures`: the credit and the marked characters as the metric weighs them, then both as
-    humans do."""
+    """Return rows (outputs, 4) for `figures`: the credit and the marked characters by the metric's weights, then both
+    by the humans'."""
     if not 0 <= partial <= 1:
-        raise RunError(f"the credit for another severity lies between 0 and 1, got {partial}")
+        raise RunError(f"the credit for another severity must lie between 0 and 1, got {partial}")
     weight_of = _weight_of(_stated(human, predicted), weights)
-    length, output, by_human, by_metric = _painted(human, predicted)
+    length, output, by_human, by_metric = _mark_stretches(human, predicted)
     differ = (by_human != by_metric) & (by_human != _UNSTATED) & (by_metric != _UNSTATED)
     credit = length * ((by_human != _CLEAN) & (by_metric != _CLEAN)) * np.where(differ, partial, 1.0)
     columns = [part * weight_of[side] for side in (by_metric, by_human) for part in (credit, length)]
-    return np.stack([summed(column, output, outputs) for column in columns], axis=1)
+    return np.stack([sum_by_code(column, output, outputs) for column in columns], axis=1)
 
 
 def severity_rows(human: Errors, predicted: Errors, outputs: int, severity: int) -> Floats:
-    """Rows (outputs, 4) for `figures` that see only characters of one severity."""
-    length, output, by_human, by_metric = _painted(human, predicted)
+    """Return rows (outputs, 4) for `figures` from characters of one severity only."""
+    length, output, by_human, by_metric = _mark_stretches(human, predicted)
     marked_human, marked_metric = (side == severity + _SEVERITIES for side in (by_human, by_metric))
     both = length * (marked_human & marked_metric)
     columns = [both, length * marked_metric, both, length * marked_human]
-    return np.stack([summed(column, output, outputs) for column in columns], axis=1)
+    return np.stack([sum_by_code(column, output, outputs) for column in columns], axis=1)
 
 
 def figures(sums: Floats) -> Floats:
-    """Precision, recall and F1 (..., 3) of summed rows (..., 4)."""
+    """Return precision, recall and F1 (..., 3) of summed rows (..., 4)."""
     earned_metric, marked_metric, earned_human, marked_human = np.moveaxis(sums, -1, 0)
-    # The harmonic mean of two quotients, multiplied out, so that it is 0 rather than undefined where nothing matches.
+    # The harmonic mean of two quotients, multiplied out: 0 rather than undefined if nothing matches.
     below = earned_metric * marked_human + earned_human * marked_metric
-    harmonic = np.nan_to_num(divided(2 * earned_metric * earned_human, below))
+    harmonic = np.nan_to_num(divide(2 * earned_metric * earned_human, below))
     f1 = np.where(marked_metric + marked_human > 0, harmonic, np.nan)
-    return np.stack([divided(earned_metric, marked_metric), divided(earned_human, marked_human), f1], axis=-1)
+    return np.stack([divide(earned_metric, marked_metric), divide(earned_human, marked_human), f1], axis=-1)
 
 
-def _painted(human: Errors, predicted: Errors) -> tuple[Floats, Codes, Codes, Codes]:
-    """Stretches of text between the ends of errors: their lengths, outputs, and what either side paints on them.
+def _mark_stretches(human: Errors, predicted: Errors) -> tuple[Floats, Codes, Codes, Codes]:
+    """Return the stretches of text between the ends of errors: lengths, outputs, and what either side marks on them.
 
-    Stretches rather than characters, so that the work depends on how many errors there are, not on how long.
+    Using stretches instead of characters makes the work depend on the number of errors, not on their length.
     """
     width = int(max(human.end.max(initial=0), predicted.end.max(initial=0))) + 1
     sides = [(side, side.output * width + side.start, side.output * width + side.end) for side in (human, predicted)]
     cuts = np.unique(np.concatenate([ends for _, *both in sides for ends in both]))
-    paints = []
+    marks = []
     for side, start, end in sides:
         begin, stop = np.searchsorted(cuts, [start, end])
-        paint = np.full(max(0, len(cuts) - 1), _CLEAN, dtype=np.intp)
-        colour = np.where(side.severity == UNSTATED, _UNSTATED, side.severity + _SEVERITIES)
-        np.maximum.at(paint, _ranges(begin, stop), np.repeat(colour, stop - begin))
-        paints.append(paint)
-    return np.diff(cuts).astype(np.float64), cuts[:-1] // width, paints[0], paints[1]
+        mark = np.full(max(0, len(cuts) - 1), _CLEAN, dtype=np.intp)
+        code = np.where(side.severity == UNSTATED, _UNSTATED, side.severity + _SEVERITIES)
+        np.maximum.at(mark, _ranges(begin, stop), np.repeat(code, stop - begin))
+        marks.append(mark)
+    return np.diff(cuts).astype(np.float64), cuts[:-1] // width, marks[0], marks[1]
 
 
 def _ranges(begin: Codes, end: Codes) -> Codes:
-    """All numbers from each begin up to its end, one range after the other."""
+    """Return all numbers from each begin up to its end, one range after the other."""
     sizes = end - begin
     shifts: Codes = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes)
     return np.arange(len(shifts)) + shifts
 
 
 def _stated(human: Errors, predicted: Errors) -> list[int]:
-    found: list[int] = np.unique(np.concatenate([human.severity, predicted.severity])).tolist()
-    return [severity for severity in found if severity != UNSTATED]
+    severities: list[int] = np.unique(np.concatenate([human.severity, predicted.severity])).tolist()
+    return [severity for severity in severities if severity != UNSTATED]
 
 
 def _weight_of(severities: Sequence[int], weights: Sequence[float] | None) -> Floats:
-    """Weights by paint: none for clean text, 1 for an unstated severity, then those given."""
+    """Return weights by mark: 0 for clean text, 1 for an unstated severity, then the all_weights weights."""
     highest = max(severities, default=-1)
-    given = [1.0] * (highest + 1) if weights is None else list(weights)
-    if len(given) <= highest:
-        raise RunError(f"severity {highest} has no weight: {len(given)} weights were given")
-    return np.array([0.0, 1.0, *given])
+    all_weights = [1.0] * (highest + 1) if weights is None else list(weights)
+    if len(all_weights) <= highest:
+        raise RunError(f"severity {highest} has no weight: got {len(all_weights)} weights")
+    return np.array([0.0, 1.0, *all_weights])
 
 
-# Score reductions on gold references: an error analyst should find nothing wrong with them (TIGERScore, Table 21).
+# ---- Score reductions on gold references, where an error analyst should find nothing wrong (TIGERScore, Table 21)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReductionShares:
-    """Shares of the references that were scored (`scored` of `total`), NaN where none was.
+    """Shares of the references that were scored (`scored` of `total`), NaN if none was.
 
-    The paper heads its second column "> -2" and explains it as a reduction of at most 1; the two readings differ
-    where penalties come in halves, so both are here.
+    The paper's second column is headed "> -2" and explained as a reduction of at most 1; the two readings differ if
+    penalties come in halves, so both are here.
     """
 
     unreduced: float
@@ -221,18 +221,18 @@ class ReductionShares:
 
 
 def reduction_shares(scores: ArrayLike) -> ReductionShares:
-    """How often an error analyst took nothing, less than 2, or at most 1 off; a score is minus the sum of penalties,
-    and NaN where the analyst failed."""
-    given = np.asarray(scores, np.float64).ravel()
-    known = given[~np.isnan(given)]
+    """Return how often an error analyst deducted nothing, less than 2, or at most 1; a score is minus the sum of
+    penalties, and NaN if the analyst failed."""
+    values = np.asarray(scores, np.float64).ravel()
+    known = values[~np.isnan(values)]
 
-    def share(kept: NDArray[np.bool_]) -> float:
-        return float(kept.mean()) if len(kept) else float("nan")
+    def share(mask: NDArray[np.bool_]) -> float:
+        return float(mask.mean()) if len(mask) else float("nan")
 
     return ReductionShares(
         unreduced=share(known == 0),
         above_minus_two=share(known > -2),
         at_most_one=share(known >= -1),
         scored=len(known),
-        total=len(given),
+        total=len(values),
     )

@@ -1,6 +1,14 @@
-"""Ratings of one aspect as columns: which output, by whom, which value.
+"""Ratings of one aspect as columns, the gold value of each output, and the human ceiling.
 
-Outputs and raters are codes; a rater who is not known is -1. Nothing here knows a name or a text.
+Outputs and raters are codes; an unknown rater is -1. The gold value of an output is one of
+
+mean       the mean of its ratings
+median     their median (the mean of the middle two if their number is even)
+majority   the most frequent value; if several values are equally frequent, the median of the ratings, or a neutral
+           value if one is given. With three raters on a scale of 1 to 3 this is the vote of Doostmohammadi et al.
+           (2024): what at least two say, and 2 if all three differ.
+z          the mean of the ratings' z-scores, each by its rater's mean and standard deviation (dividing by the number of
+           ratings). A rater who gave a single value all along has no scale, and is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +30,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ratings:
-    """One entry per rating, in the order of their outputs; `outputs` counts all outputs, rated or not."""
+    """One entry per rating, sorted by output; `outputs` counts all outputs, rated or not."""
 
     output: Codes
     rater: Codes
@@ -31,41 +39,41 @@ class Ratings:
 
     @staticmethod
     def of(output: ArrayLike, rater: ArrayLike, value: ArrayLike, outputs: int | None = None) -> Ratings:
-        """Ratings from long columns. A NaN is no rating and is left out."""
-        codes, who, values = _codes(output), _codes(rater), np.asarray(value, dtype=np.float64)
-        if not len(codes) == len(who) == len(values):
+        """Make ratings from long columns. NaN values are left out."""
+        codes, raters, values = _codes(output), _codes(rater), np.asarray(value, dtype=np.float64)
+        if not len(codes) == len(raters) == len(values):
             raise RunError(
-                f"ratings need one output, rater and value each, got {len(codes)}, {len(who)}, {len(values)}"
+                f"ratings need one output, rater and value each, got {len(codes)}, {len(raters)}, {len(values)}"
             )
         size = int(codes.max(initial=-1)) + 1 if outputs is None else outputs
         if len(codes) and (codes.min() < 0 or codes.max() >= size):
-            raise RunError(f"output codes of ratings must lie in 0 to {size - 1}, found {codes.min()} to {codes.max()}")
+            raise RunError(f"output codes of ratings must lie in 0 to {size - 1}, got {codes.min()} to {codes.max()}")
         if np.isinf(values).any():
-            raise RunError("ratings must be finite numbers, found infinity")
-        given = np.flatnonzero(~np.isnan(values))
-        order = given[np.argsort(codes[given], kind="stable")]
-        return Ratings(output=codes[order], rater=who[order], value=values[order], outputs=size)
+            raise RunError("ratings must be finite numbers, got infinity")
+        known = np.flatnonzero(~np.isnan(values))
+        order = known[np.argsort(codes[known], kind="stable")]
+        return Ratings(output=codes[order], rater=raters[order], value=values[order], outputs=size)
 
     @property
     def raters(self) -> Codes:
-        """The codes of the raters who are known, ascending."""
+        """The codes of the known raters, ascending."""
         return np.unique(self.rater[self.rater != UNKNOWN])
 
     def counts(self) -> Codes:
-        """How many ratings each output has."""
+        """Count the ratings of each output."""
         return np.bincount(self.output, minlength=self.outputs)
 
-    def chosen(self, mask: NDArray[np.bool_]) -> Ratings:
-        """The ratings under the mask, of the same outputs."""
+    def take(self, mask: NDArray[np.bool_]) -> Ratings:
+        """Return the ratings under the mask, of the same outputs."""
         return replace(self, output=self.output[mask], rater=self.rater[mask], value=self.value[mask])
 
     def check_named(self, purpose: str) -> None:
-        """Refuse a per-rater statistic unless each rating has a rater, and a rater one rating per output."""
+        """Raise RunError unless each rating has a rater, and each rater one rating per output."""
         unknown = int(np.count_nonzero(self.rater == UNKNOWN))
         if unknown:
             raise RunError(
-                f"{purpose} needs to know who gave each rating, but {unknown:,} of {len(self.rater):,} ratings name no "
-                "rater; add 'raters' to the data, or use a statistic that needs none"
+                f"{purpose} needs named raters, but {unknown:,} of {len(self.rater):,} ratings name no rater; "
+                "add 'raters' to the data, or use a statistic that needs none"
             )
         repeated = len(self.rater) - len(np.unique(np.stack([self.output, self.rater]), axis=1).T)
         if repeated:
@@ -78,23 +86,23 @@ class Ratings:
         """Whether at least two raters are known, and each rating names its rater, at most once per output."""
         if not len(self.rater) or (self.rater == UNKNOWN).any() or len(self.raters) < 2:
             return False
-        return np.unique(np.stack([self.output, self.rater]), axis=1).shape[1] == len(self.rater)
+        return len(np.unique(np.stack([self.output, self.rater]), axis=1).T) == len(self.rater)
 
     def table(self, purpose: str) -> Floats:
-        """Values (outputs, raters) in the order of `raters`, NaN where a rater gave none."""
+        """Return values (outputs, raters) in the order of `raters`, NaN for missing ratings."""
         self.check_named(purpose)
         cells = np.full((self.outputs, len(self.raters)), np.nan)
         cells[self.output, np.searchsorted(self.raters, self.rater)] = self.value
         return cells
 
 
-def summed(values: Floats, codes: Codes, size: int) -> Floats:
-    """Sums of values by code."""
+def sum_by_code(values: Floats, codes: Codes, size: int) -> Floats:
+    """Sum values by code."""
     return np.bincount(codes, weights=values, minlength=size).astype(np.float64)
 
 
-def divided(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
-    """Sums over counts, NaN where the count is 0."""
+def divide(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
+    """Divide sums by counts; NaN if the count is 0."""
     quotient: Floats = np.divide(sums, counts, out=np.full(np.shape(sums), np.nan), where=counts > 0)
     return quotient
 
@@ -102,40 +110,30 @@ def divided(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
 def _codes(column: ArrayLike) -> Codes:
     array: NDArray[Any] = np.asarray(column)
     if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise RunError(f"outputs and raters are given as whole-number codes, got {array.dtype} values")
+        raise RunError(f"outputs and raters must be integer codes, got {array.dtype} values")
     return array.astype(np.intp)
 
 
-# The gold value of an output: what its raters, taken together, say of it.
-#
-# mean       the mean of its ratings
-# median     their median (the mean of the middle two where their number is even)
-# majority   the value given most often; where two or more values are given equally often, the median of the ratings, or
-#            a neutral value if one is named. With three raters on a scale of 1 to 3 this is the vote of
-# Doostmohammadi et
-#            al. (2024): what at least two say, and 2 where all three differ.
-# z          each rating as distance from its rater's mean in that rater's standard deviations (over all of the rater's
-#            ratings, dividing by their number), then the mean. A rater who gave a single value all along has no scale:
-#            these ratings are left out.
+# ---- Gold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gold:
-    """One value per output, NaN where no rating speaks; `ratings` counts the ratings that went into it."""
+    """One value per output, NaN without ratings; `ratings` counts the ratings behind it."""
 
     value: Floats
     ratings: Codes
 
 
 def mean_gold(ratings: Ratings) -> Gold:
-    """The mean of each output's ratings."""
+    """Return the mean of each output's ratings."""
     counts = ratings.counts()
-    sums = summed(ratings.value, ratings.output, ratings.outputs)
-    return Gold(value=divided(sums, counts), ratings=counts)
+    sums = sum_by_code(ratings.value, ratings.output, ratings.outputs)
+    return Gold(value=divide(sums, counts), ratings=counts)
 
 
 def median_gold(ratings: Ratings) -> Gold:
-    """The median of each output's ratings."""
+    """Return the median of each output's ratings."""
     values = ratings.value[np.lexsort((ratings.value, ratings.output))]
     counts = ratings.counts()
     rated = counts > 0
@@ -146,7 +144,7 @@ def median_gold(ratings: Ratings) -> Gold:
 
 
 def majority_gold(ratings: Ratings, neutral: float | None = None) -> Gold:
-    """The vote of each output's raters; where it is undecided, `neutral` or, if that is None, the median."""
+    """Return the vote of each output's raters; if undecided, `neutral` or, if that is None, the median."""
     vote, decided = _votes(ratings)
     fallback = median_gold(ratings)
     undecided = fallback.value if neutral is None else np.where(fallback.ratings > 0, neutral, np.nan)
@@ -154,23 +152,23 @@ def majority_gold(ratings: Ratings, neutral: float | None = None) -> Gold:
 
 
 def z_gold(ratings: Ratings) -> Gold:
-    """The mean of each output's ratings after each rater's own mean and spread were taken out."""
+    """Return the mean of each output's ratings, normalised by each rater's mean and standard deviation."""
     ratings.check_named("z-normalised gold")
     position = np.searchsorted(ratings.raters, ratings.rater)
-    kept = ratings.chosen(_varied(position, ratings.value)[position])
-    position = np.searchsorted(kept.raters, kept.rater)
-    many = np.bincount(position)
-    centred = kept.value - (summed(kept.value, position, len(many)) / many)[position]
-    spread = np.sqrt(summed(centred**2, position, len(many)) / many)
-    return mean_gold(replace(kept, value=centred / spread[position]))
+    varied = ratings.take(_varied(position, ratings.value)[position])
+    position = np.searchsorted(varied.raters, varied.rater)
+    counts = np.bincount(position)
+    centred = varied.value - (sum_by_code(varied.value, position, len(counts)) / counts)[position]
+    spread = np.sqrt(sum_by_code(centred**2, position, len(counts)) / counts)
+    return mean_gold(replace(varied, value=centred / spread[position]))
 
 
 def rater_gold(ratings: Ratings, rater: int) -> Gold:
-    """What one rater says."""
+    """Return the ratings of one rater."""
     ratings.check_named("the gold of one rater")
     if rater not in ratings.raters:
         raise RunError(f"rater {rater} gave no rating; raters with ratings: {len(ratings.raters)}")
-    return mean_gold(ratings.chosen(ratings.rater == rater))
+    return mean_gold(ratings.take(ratings.rater == rater))
 
 
 GOLDS: Mapping[str, Callable[[Ratings], Gold]] = MappingProxyType(
@@ -179,14 +177,14 @@ GOLDS: Mapping[str, Callable[[Ratings], Gold]] = MappingProxyType(
 
 
 def gold(ratings: Ratings, how: str = "mean") -> Gold:
-    """The gold made in the named way."""
+    """Return the gold value by the named method."""
     if how not in GOLDS:
-        raise RunError(f"no gold named {how!r}; known are {', '.join(GOLDS)}{did_you_mean(how, GOLDS)}")
+        raise RunError(f"unknown gold {how!r}; known are {', '.join(GOLDS)}{did_you_mean(how, GOLDS)}")
     return GOLDS[how](ratings)
 
 
 def _votes(ratings: Ratings) -> tuple[Floats, NDArray[np.bool_]]:
-    """Per output the value given most often, and whether it is the only one."""
+    """Return each output's most frequent value, and whether it is the only one."""
     order = np.lexsort((ratings.value, ratings.output))
     output, value = ratings.output[order], ratings.value[order]
     first = np.flatnonzero(np.r_[True, (output[1:] != output[:-1]) | (value[1:] != value[:-1])][: len(output)])
@@ -200,24 +198,21 @@ def _votes(ratings: Ratings) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def _varied(position: Codes, value: Floats) -> NDArray[np.bool_]:
-    """Which raters gave more than one value."""
+    """Return which raters gave more than one value."""
     lowest, highest = np.full((2, int(position.max(initial=-1)) + 1), np.nan)
     np.fmin.at(lowest, position, value)
     np.fmax.at(highest, position, value)
     return lowest < highest
 
 
-# The human ceiling: how well one rater does, as if it were a metric, against the gold of all others.
+# ---- The human ceiling: each rater, as if it were a metric, compared with the gold of all others.
 #
-# Each rater in turn is left out of the gold and judged by it, on the outputs that this rater and at least one other
-# rated. The mean over raters stands as a row beside the metrics. It is a little hard on humans: the gold lacks one
-# rater
-# whom the metrics' gold has.
+# It is slightly low: the gold lacks one rater whom the metrics' gold includes.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeftOut:
-    """One rater against the others: `outputs` are the codes of the sample's outputs."""
+    """One rater with the gold of the others; `outputs` are the codes of the sample's outputs."""
 
     rater: int
     outputs: Codes
@@ -226,7 +221,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ceiling:
-    """The mean over raters, one value per draw; `raters` had a value at the first draw, `undefined` had none."""
+    """The mean over raters, one value per draw; `raters` had a value in the first draw, `undefined` had none."""
 
     values: Floats
     raters: int
@@ -234,15 +229,16 @@ class Ceiling:
 
 
 def leave_one_out(ratings: Ratings, item: Codes, system: Codes, how: str = "mean") -> list[LeftOut]:
-    """A sample per rater; `item` and `system` have one code per output, kept as they are."""
+    """Return a sample per rater: its ratings, and the gold of the others, on the outputs that both rated. `item` and
+    `system` hold one code per output."""
     ratings.check_named("the leave-one-rater-out ceiling")
     if len(ratings.raters) < 2:
-        raise RunError(f"the leave-one-rater-out ceiling needs at least two raters, found {len(ratings.raters)}")
+        raise RunError(f"the leave-one-rater-out ceiling needs at least two raters, got {len(ratings.raters)}")
     return [_left_out(ratings, int(rater), item, system, how) for rater in ratings.raters]
 
 
 def mean_over_raters(samples: list[LeftOut], estimate: Callable[[LeftOut], Floats]) -> Ceiling:
-    """The ceiling under any estimate that gives values (draws,) for one rater. Raters without a value are skipped."""
+    """Average an estimate that gives values (draws,) for one rater. Raters without a value are skipped."""
     values = np.stack([estimate(sample) for sample in samples])
     defined = ~np.isnan(values)
     counts = defined.sum(axis=0)
@@ -251,8 +247,8 @@ def mean_over_raters(samples: list[LeftOut], estimate: Callable[[LeftOut], Float
 
 
 def _left_out(ratings: Ratings, rater: int, item: Codes, system: Codes, how: str) -> LeftOut:
-    own = ratings.chosen(ratings.rater == rater)
-    others = gold(ratings.chosen(ratings.rater != rater), how).value
+    own = ratings.take(ratings.rater == rater)
+    others = gold(ratings.take(ratings.rater != rater), how).value
     both = ~np.isnan(others[own.output])
     outputs = own.output[both]
     sample = Sample(human=others[outputs], metric=own.value[both], item=item[outputs], system=system[outputs])

@@ -1,4 +1,9 @@
-"""Agreement about whole systems: correlation and accuracy over system means, and soft pairwise accuracy."""
+"""Estimate a measure over groups of outputs: within items, systems or a column's values, or between system means.
+
+Resampling and grouping meet here. A group that is drawn twice counts twice; outputs drawn within a group occur twice in
+the group, where pairwise measures do not pair them with themselves. So drawn items weight whole groups if each group
+belongs to one item, and outputs within groups otherwise; the same holds for systems.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +20,17 @@ from metrist.stats.measures import Measure, group_means
 from metrist.stats.resampling import coin_tosses
 from metrist.stats.samples import GROUPINGS, Average, Draws, Grouping, Sample
 
-#: Sums that were rounded on different paths differ by less than this share of their size.
+#: Relative rounding error of sums that were added in different orders.
 _SLACK: Final = 1e-12
-_AT_ONCE: Final = 1 << 21
+_CHUNK: Final = 1 << 21
 
 
 def system_level_values(measure: Measure, sample: Sample, weights: Draws | Floats | None = None) -> Floats:
-    """The measure between the systems' mean human and mean metric values, once per draw.
+    """Return the measure between the systems' mean human and mean metric values, once per draw.
 
-    Draws of items change the means, draws of systems which means are compared. A system none of whose outputs was
-    drawn takes no part. With `acc_eq` this is system-level pairwise accuracy (Kocmi et al. 2021): of all pairs of
-    systems, the share whose means differ in the same direction on both sides, or are equal on both.
+    Draws of items change the means, draws of systems which means are compared. A system without a drawn output takes no
+    part. With `acc_eq` this is system-level pairwise accuracy (Kocmi et al. 2021): the share of pairs of systems whose
+    means differ in the same direction on both sides, or are equal on both.
     """
     order = np.argsort(sample.system, kind="stable")
     ordered = sample.take(order)
@@ -37,7 +42,7 @@ def system_level_values(measure: Measure, sample: Sample, weights: Draws | Float
     present = picked * (size > 0)
     if len(human) == 1:
         return measure.pool(measure.rows(human[0], metric[0], present))
-    # Means change from draw to draw: each draw is a group of its own, all weighed once.
+    # Means differ between draws: each draw becomes a group of its own.
     ends = np.arange(len(human) + 1) * len(systems)
     stats = measure.grouped_rows(human.ravel(), metric.ravel(), np.ascontiguousarray(present).reshape(1, -1), ends)
     per_draw: Floats = measure.pool(stats)[0]
@@ -47,7 +52,7 @@ def system_level_values(measure: Measure, sample: Sample, weights: Draws | Float
 def _weights(
     sample: Sample, weights: Draws | Floats | None, order: Places, systems: Codes
 ) -> tuple[Floats, Places | None, Floats]:
-    """How often outputs, or items and so the outputs at them, were drawn, and how often each system was."""
+    """Return how often outputs (or items, and so the outputs at them) were drawn, and how often each system was."""
     every = np.ones((1, len(systems)))
     if weights is None:
         return np.ones((1, len(sample))), None, every
@@ -61,7 +66,7 @@ def _weights(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SoftAccuracy:
-    """Soft pairwise accuracy with what a metric reaches that cannot tell any two systems apart, and the p-values
+    """Soft pairwise accuracy, the value that a metric reaches that cannot distinguish any two systems, and the p-values
     (systems, systems) that both were computed from."""
 
     value: float
@@ -71,11 +76,12 @@ class SoftAccuracy:
 
 
 def soft_pairwise_accuracy(sample: Sample, draws: int, rng: np.random.Generator) -> SoftAccuracy:
-    """Do humans and metric agree on how sure they are that one system beats another (Thompson et al. 2024)?
+    """Measure whether humans and metric agree on how certain it is that one system beats another (Thompson et al.
+    2024).
 
-    Both sides see the same exchanges of outputs.
+    Both sides use the same exchanges of outputs.
     """
-    tosses = np.concatenate(list(coin_tosses(_items(sample), draws, rng, draws or 1)))
+    tosses = np.concatenate(list(coin_tosses(len(np.unique(sample.item)), draws, rng, draws or 1)))
     human_p = superiority_p_values(system_by_item(sample, sample.human), tosses)
     metric_p = superiority_p_values(system_by_item(sample, sample.metric), tosses)
     half = np.full_like(human_p, 0.5)
@@ -84,7 +90,7 @@ def soft_pairwise_accuracy(sample: Sample, draws: int, rng: np.random.Generator)
 
 
 def soft_agreement(human_p: Floats, metric_p: Floats) -> float:
-    """One minus the mean gap between two tables of p-values, over all pairs of systems that have both."""
+    """Return one minus the mean difference between two tables of p-values, over all pairs of systems that have both."""
     upper = np.triu_indices(len(human_p), 1)
     gaps = np.abs(human_p - metric_p)[upper]
     known = ~np.isnan(gaps)
@@ -92,7 +98,7 @@ def soft_agreement(human_p: Floats, metric_p: Floats) -> float:
 
 
 def system_by_item(sample: Sample, values: Floats) -> Floats:
-    """A sample's column as (systems, items), NaN where an output is missing; numbers without outputs are left out."""
+    """Arrange a column of a sample as (systems, items), NaN for missing outputs; unused numbers are left out."""
     systems, row = np.unique(sample.system, return_inverse=True)
     items, column = np.unique(sample.item, return_inverse=True)
     cells = row * len(items) + column
@@ -104,19 +110,19 @@ def system_by_item(sample: Sample, values: Floats) -> Floats:
 
 
 def superiority_p_values(values: Floats, tosses: Floats) -> Floats:
-    """How surely each system (row) beats each other (column): the p-value, one-sided, of a paired permutation test on
-    the items that both have. Small where the row's system is better; NaN where two share no item.
+    """Return how certainly each system (row) beats each other (column): the one-sided p-value of a paired permutation
+    test on the items that both have. Small if the row's system is better; NaN if two share no item.
 
     `tosses` (draws, items) are zeros and ones: where 1, the two systems' outputs are exchanged. A draw whose difference
     equals the observed one counts half, so that p[a, b] + p[b, a] = 1 and the order of systems does not matter.
     """
     present = ~np.isnan(values)
-    filled = _near_one(np.where(present, values, 0.0))
+    filled = _scale_to_one(np.where(present, values, 0.0))
     counts = np.zeros((len(values), len(values)))
     observed = _differences(np.ones((1, values.shape[1])), filled, present)[0]
     size = np.abs(filled) @ present.T
     slack = _SLACK * (size + size.T)
-    rows = max(1, _AT_ONCE // max(1, len(values) ** 2))
+    rows = max(1, _CHUNK // max(1, len(values) ** 2))
     for start in range(0, len(tosses), rows):
         gap = _differences(1.0 - 2.0 * tosses[start : start + rows], filled, present) - observed
         counts += (gap > slack).sum(axis=0) + 0.5 * (np.abs(gap) <= slack).sum(axis=0)
@@ -125,7 +131,7 @@ def superiority_p_values(values: Floats, tosses: Floats) -> Floats:
 
 
 def _differences(signs: Floats, filled: Floats, present: NDArray[np.bool_]) -> Floats:
-    """Sums over shared items of sign times difference: (draws, systems, systems)."""
+    """Sum sign times difference over shared items: (draws, systems, systems)."""
     if present.all():
         sums = signs @ filled.T
         return sums[:, :, None] - sums[:, None, :]
@@ -134,28 +140,20 @@ def _differences(signs: Floats, filled: Floats, present: NDArray[np.bool_]) -> F
     return differences
 
 
-def _near_one(values: Floats) -> Floats:
-    """Times a power of two, so that no sum overflows."""
+def _scale_to_one(values: Floats) -> Floats:
+    """Scale by a power of two, so that no sum overflows."""
     _, exponent = np.frexp(np.abs(values).max(initial=0.0))
     scaled: Floats = np.ldexp(values, -exponent)
     return scaled
 
 
-def _items(sample: Sample) -> int:
-    return len(np.unique(sample.item))
-
-
-# A measure over groups of outputs: within items, within systems, within a column's values, or of system means.
-#
-# What is resampled and what is grouped meet here. A group that is drawn twice is there twice, as itself; outputs drawn
-# within a group are there twice in the group, where pairwise measures do not pair them with themselves. So items drawn
-# weigh whole groups where each group is of one item, and the outputs within groups where it is not; systems likewise.
+# ---- Groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimated:
-    """One entry per draw: the value, how many groups it rests on, and how many were left out because the measure is
-    undefined in them (one output, or one side constant). Groups drawn twice count twice."""
+    """One entry per draw: the value, the number of groups it rests on, and the number of groups left out because the
+    measure is undefined in them (one output, or one side constant). Groups drawn twice count twice."""
 
     values: Floats
     groups: NDArray[np.int64]
@@ -169,17 +167,17 @@ def estimate(
     weights: Draws | Floats | None = None,
     average: Average = "macro",
 ) -> Estimated:
-    """The measure of a sample, once per draw (once where there are none).
+    """Return the measure of a sample, once per draw (once if there are none).
 
-    `grouping` may be a column: a number per output. `weights` as an array (draws, outputs) weigh outputs within their
-    groups. Macro averages the values of the groups where the measure is defined; micro pools the sum of all groups'
-    rows, so that groups count by what they hold. The mean of no groups is NaN.
+    `grouping` may be a column of codes, one per output. `weights` as an array (draws, outputs) weight outputs within
+    their groups. Macro averages the values of the groups in which the measure is defined; micro pools the sum of all
+    groups' rows, so that larger groups count more. The mean of no groups is NaN.
     """
     if average not in ("macro", "micro"):
-        raise RunError(f"no average {average!r}; known are macro and micro")
+        raise RunError(f"unknown average {average!r}; known are macro and micro")
     if isinstance(grouping, str) and grouping == "system-level":
         values = system_level_values(measure, sample, weights)
-        return Estimated(values=values, groups=_whole(~np.isnan(values)), undefined=_whole(np.isnan(values)))
+        return Estimated(values=values, groups=_to_counts(~np.isnan(values)), undefined=_to_counts(np.isnan(values)))
     column = _column(sample, grouping)
     order = np.argsort(column, kind="stable")
     sample, column = sample.take(order), column[order]
@@ -208,8 +206,8 @@ def _starts(column: Codes) -> Places:
 
 
 def _split(sample: Sample, weights: Draws | Floats | None, order: Places, starts: Places) -> tuple[Floats, Floats]:
-    """Weights of outputs within their groups (draws, outputs), and of whole groups (draws, groups); one row each where
-    all draws have the same."""
+    """Return weights of outputs within their groups (draws, outputs), and of whole groups (draws, groups); one row each
+    if all draws have the same."""
     within, between = np.ones((1, len(sample))), np.ones((1, len(starts) - 1))
     if weights is None:
         return within, between
@@ -228,7 +226,7 @@ def _split(sample: Sample, weights: Draws | Floats | None, order: Places, starts
 
 
 def draws_whole_groups(codes: Codes, starts: Places) -> bool:
-    """Whether drawing what has these codes takes or leaves whole groups: no group has outputs with two of them."""
+    """Return whether drawing by these codes takes or leaves whole groups: no group has outputs with two codes."""
     changes = np.flatnonzero(np.diff(codes)) + 1
     return bool(np.isin(changes, starts).all())
 
@@ -240,14 +238,14 @@ def _macro(measure: Measure, stats: Floats, drawn: Floats) -> Estimated:
     number = counts.sum(axis=1)
     total = (counts * np.where(defined, values, 0.0)).sum(axis=1)
     mean = np.divide(total, number, out=np.full(len(total), np.nan), where=number > 0)
-    return Estimated(values=mean, groups=_whole(number), undefined=_whole(drawn.sum(axis=1) - number))
+    return Estimated(values=mean, groups=_to_counts(number), undefined=_to_counts(drawn.sum(axis=1) - number))
 
 
 def _micro(measure: Measure, stats: Floats, drawn: Floats) -> Estimated:
     defined = (drawn * ~np.isnan(measure.pool(stats))).sum(axis=1)
     values = measure.pool((drawn[..., None] * stats).sum(axis=1))
-    return Estimated(values=values, groups=_whole(defined), undefined=_whole(drawn.sum(axis=1) - defined))
+    return Estimated(values=values, groups=_to_counts(defined), undefined=_to_counts(drawn.sum(axis=1) - defined))
 
 
-def _whole(counts: Floats | NDArray[np.bool_]) -> NDArray[np.int64]:
+def _to_counts(counts: Floats | NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.asarray(counts).astype(np.int64)

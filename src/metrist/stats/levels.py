@@ -1,8 +1,8 @@
-"""Where a judge and humans part: level by level, system by system, and on answers that are wrong.
+"""Compare a judge with humans level by level, system by system, and on wrong answers.
 
-All after Doostmohammadi et al. (2024): how many of the humans' 1s the judge gives 1 (section 4.2), the mean rating per
-system from both with the average gap (Table 2), and what a wrong answer earns where right and wrong answers share
-words (Task 1615).
+All after Doostmohammadi et al. (2024): how many of the humans' 1s the judge rates 1 (section 4.2), the mean rating per
+system from both with the average gap (Table 2), and the score of a wrong answer if right and wrong answers share words
+(Task 1615).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import divided, summed
+from metrist.stats.gold import divide, sum_by_code
 from metrist.stats.resampling import bootstrap_scores, interval
 
-#: More levels than this are no levels, and a table of them says nothing.
-MOST_LEVELS = 20
+#: With more distinct values, agreement at each level says nothing.
+MAX_LEVELS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Confusion:
-    """Counts (human levels, judge levels); `agreement` is the share of each human level that the judge gives that very
+    """Counts (human levels, judge levels); `agreement` is the share of each human level that the judge puts at that
     level, with its bootstrap interval."""
 
     human: Floats
@@ -36,7 +36,7 @@ class Confusion:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SystemLevels:
     """Mean levels per system on a scale of 0 to 100 (NaN for a system without outputs). `gap` is the mean distance of
-    the two over systems, `bias` how much higher the judge's are."""
+    the two over systems, `bias` by how much the judge's are higher."""
 
     human: Floats
     judge: Floats
@@ -47,10 +47,10 @@ class SystemLevels:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LabelSpace:
-    """What a metric gives on a closed set of answers: to the `right` one, to a `wrong` one on average (what a system
-    that is always wrong earns), and at most; `wrong_by_label` is the mean for each right answer. `inflation` is wrong
-    over right, both counted from the metric's floor: 0 where wrong answers earn nothing, 1 where the metric cannot
-    tell them."""
+    """A metric's scores on a closed set of answers: of the `right` one, of a `wrong` one on average (the score of a
+    system that is always wrong), and at most; `wrong_by_label` is the mean for each right answer. `inflation` is wrong
+    over right, both relative to the metric's floor: 0 if wrong answers score nothing, 1 if the metric cannot
+    distinguish them."""
 
     right: float
     wrong: float
@@ -61,8 +61,8 @@ class LabelSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WrongAnswers:
-    """A metric's mean score of the outputs that humans rate lowest and highest, and the ratio of both,
-    counted from the metric's floor."""
+    """A metric's mean score of the outputs that humans rate lowest and highest, and their ratio, relative to the
+    metric's floor."""
 
     lowest_level: float
     highest_level: float
@@ -79,7 +79,7 @@ def confusion(
     cluster: Codes | None = None,
     confidence: float = 0.95,
 ) -> Confusion:
-    """Human levels against the judge's, on outputs that have both; `cluster` (say, items) is what is resampled."""
+    """Compare human levels with the judge's on outputs that have both; `cluster` (items, for example) is resampled."""
     both = ~np.isnan(human + judge)
     rows, columns = _levels(human[both], "human values"), _levels(judge[both], "judge's values")
     row, column = np.searchsorted(rows, human[both]), np.searchsorted(columns, judge[both])
@@ -101,7 +101,7 @@ def confusion(
 
 
 def system_levels(human: Floats, judge: Floats, system: Codes, scale: tuple[float, float]) -> SystemLevels:
-    """Each system's mean from both sides, on outputs that have both; `scale` is the lowest and the highest level."""
+    """Return each system's mean from both sides, on outputs that have both; `scale` is the lowest and highest level."""
     low, high = scale
     if not low < high:
         raise RunError(f"a scale runs from its lowest to its highest level, got {low} and {high}")
@@ -109,45 +109,45 @@ def system_levels(human: Floats, judge: Floats, system: Codes, scale: tuple[floa
     size = int(system.max(initial=-1)) + 1
     outputs = np.bincount(system[both], minlength=size)
     means = [
-        divided(summed((values[both] - low) * (100 / (high - low)), system[both], size), outputs)
+        divide(sum_by_code((values[both] - low) * (100 / (high - low)), system[both], size), outputs)
         for values in (human, judge)
     ]
-    apart = (means[1] - means[0])[outputs > 0]
+    differences = (means[1] - means[0])[outputs > 0]
     return SystemLevels(
         human=means[0],
         judge=means[1],
         outputs=outputs,
-        gap=float(np.abs(apart).mean()) if len(apart) else np.nan,
-        bias=float(apart.mean()) if len(apart) else np.nan,
+        gap=float(np.abs(differences).mean()) if len(differences) else np.nan,
+        bias=float(differences.mean()) if len(differences) else np.nan,
     )
 
 
 def label_space(scores: Floats, frequency: Floats | None = None, floor: float = 0.0) -> LabelSpace:
-    """Inflation from a metric's scores (answers, right answers): each answer of the set scored against each as the
-    right one. `frequency` is how often each is the right one; equally often where None. `floor` is the metric's score
-    for an answer with nothing right about it."""
+    """Compute inflation from a metric's scores (answers, right answers), each answer scored against each as the right
+    one. `frequency` is how often each is right (default: equally often), `floor` the score of an answer that is
+    entirely wrong."""
     size = len(scores)
     if scores.shape != (size, size) or size < 2:
         raise RunError(f"a label space needs a square table of at least two answers, got {scores.shape}")
     share = np.ones(size) if frequency is None else np.asarray(frequency, dtype=np.float64)
     wrong = np.where(np.eye(size, dtype=np.bool_), 0.0, scores).sum(axis=0) / (size - 1)
     right = float(np.average(np.diagonal(scores), weights=share))
-    earned = float(np.average(wrong, weights=share))
+    mean_wrong = float(np.average(wrong, weights=share))
     return LabelSpace(
         right=right,
-        wrong=earned,
+        wrong=mean_wrong,
         highest_wrong=float(scores[~np.eye(size, dtype=np.bool_)].max()),
         wrong_by_label=wrong,
-        inflation=_ratio(earned - floor, right - floor),
+        inflation=_ratio(mean_wrong - floor, right - floor),
     )
 
 
 def wrong_answers(human: Floats, metric: Floats, floor: float = 0.0) -> WrongAnswers:
-    """What the outputs that humans rate lowest earn, beside those that they rate highest, on outputs that have both."""
+    """Compare the scores of the outputs that humans rate lowest with those they rate highest."""
     both = ~np.isnan(human + metric)
     rated, scores = human[both], metric[both]
     if len(np.unique(rated)) < 2:
-        raise RunError("humans give all outputs the same rating: there are no wrong answers to set beside right ones")
+        raise RunError("humans give all outputs the same rating: no answers are wrong or right")
     wrong, right = float(scores[rated == rated.min()].mean()), float(scores[rated == rated.max()].mean())
     return WrongAnswers(
         lowest_level=float(rated.min()),
@@ -163,14 +163,14 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _share(sums: Floats) -> Floats:
-    return divided(sums[..., 0], sums[..., 1])
+    return divide(sums[..., 0], sums[..., 1])
 
 
-def _levels(values: Floats, whose: str) -> Floats:
+def _levels(values: Floats, side: str) -> Floats:
     levels = np.unique(values)
-    if len(levels) > MOST_LEVELS:
+    if len(levels) > MAX_LEVELS:
         raise RunError(
-            f"the {whose} take {len(levels):,} different values; agreement at each level wants at most {MOST_LEVELS} "
-            "(majority or median gold keeps to the raters' levels)"
+            f"the {side} take {len(levels):,} different values; agreement at each level needs at most {MAX_LEVELS} "
+            "(majority or median gold keeps the raters' levels)"
         )
     return levels

@@ -1,6 +1,8 @@
-"""Weighted sums and comoments of columns, group by group, for many weightings at once.
+"""Measures of agreement between humans and a metric: rows of statistics first, then a pool of summed rows.
 
-Outputs lie group after group (group g is `starts[g]:starts[g + 1]`); weights are whole numbers (draws, outputs).
+Outputs lie group after group (group g is `starts[g]:starts[g + 1]`). Weights are whole numbers (draws, outputs); a
+weight of 2 means that the output occurs twice, and the weighted value equals (for correlations up to rounding) the
+value on the repeated data.
 """
 
 from __future__ import annotations
@@ -25,35 +27,35 @@ Marks = NDArray[np.bool_]
 _MANTISSA: Final = 53
 #: Weights may add up to this many bits more than one per output, and sums are still exact.
 _SPARE: Final = 6
-#: The exponent that columns are brought to before they are squared: squares and their sums stay finite, and values
-#: 300 orders of magnitude smaller keep theirs.
+#: Columns are scaled to this exponent before they are squared: squares and their sums stay finite, and values 300
+#: orders of magnitude smaller do not vanish.
 _EXPONENT: Final = 480
-#: Where this little of a second moment is left after the mean was taken off, too many digits went with it.
+#: If so little of a second moment is left after the mean was subtracted, too many digits were lost.
 _DOUBTFUL: Final = 1e-3
-#: A table of shared weights by groups may have this many times as many cells as there are outputs.
-_THINNEST: Final = 4
+#: A table of shared weights by groups may have this many times more cells than there are outputs.
+_MAX_SPARSITY: Final = 4
 
 
 def comoments(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
-    """Weighted squares and products about each group's weighted mean: (draws, groups, 3), in the order human squared,
-    metric squared, product. A column that is constant in a draw has exactly 0.
+    """Return weighted squares and products about each group's weighted mean: (draws, groups, 3), in the order human
+    squared, metric squared, product. A column that is constant in a draw gives exactly 0.
 
-    The unit of each column is some power of two, the same for all groups and draws of one call.
+    The unit of each column is a power of two, the same for all groups and draws of one call.
     """
     columns = _scaled(human)[0], _scaled(metric)[0]
     x, y = (_centred(values, starts) for values in columns)
     sums = group_sums(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1), weights, starts)
     count, sx, sy, xx, yy, xy = np.moveaxis(sums, -1, 0)
     count = np.maximum(count, 1.0)
-    found = np.stack([xx - sx * sx / count, yy - sy * sy / count, xy - sx * sy / count], axis=-1)
+    moments = np.stack([xx - sx * sx / count, yy - sy * sy / count, xy - sx * sy / count], axis=-1)
     squares = sums[..., 3:5]
-    doubtful = np.any((found[..., :2] <= _DOUBTFUL * squares) & (squares > 0), axis=-1)
-    found[doubtful] = _two_passes(columns, weights, starts, doubtful)
-    return found
+    doubtful = np.any((moments[..., :2] <= _DOUBTFUL * squares) & (squares > 0), axis=-1)
+    moments[doubtful] = _two_passes(columns, weights, starts, doubtful)
+    return moments
 
 
 def correlation(squares_and_product: Floats) -> Floats:
-    """Comoments (..., 3) to correlations (...); NaN where either side does not vary."""
+    """Turn comoments (..., 3) into correlations (...); NaN if either side does not vary."""
     xx, yy, xy = np.moveaxis(squares_and_product, -1, 0)
     varies = (xx > 0) & (yy > 0)
     size = np.sqrt(np.where(varies, xx, 1.0)) * np.sqrt(np.where(varies, yy, 1.0))
@@ -63,8 +65,8 @@ def correlation(squares_and_product: Floats) -> Floats:
 def group_means(
     columns: tuple[Floats, ...], weights: Floats, starts: Places, at: Places | None = None
 ) -> tuple[Floats, Floats]:
-    """Weighted means of columns (draws, groups, c), and the weights' sums (draws, groups); 0 where nothing was drawn.
-    Groups whose values are the same in another order have the same mean, to the last bit."""
+    """Return weighted means of columns (draws, groups, c) and sums of weights (draws, groups); 0 if nothing was drawn.
+    Groups with the same values in another order have the same mean, to the last bit."""
     scaled = [_scaled(values) for values in columns]
     sums = group_sums(np.stack([np.ones(len(columns[0])), *(s for s, _ in scaled)], axis=1), weights, starts, at)
     means = sums[..., 1:] / np.maximum(sums[..., :1], 1.0)
@@ -72,18 +74,18 @@ def group_means(
 
 
 def group_sums(columns: Floats, weights: Floats, starts: Places, at: Places | None = None) -> Floats:
-    """Weighted sums of columns (outputs, c): (draws, groups, c). Output i has the weight in column i, or in column
-    `at[i]` where outputs share weights.
+    """Return weighted sums of columns (outputs, c): (draws, groups, c). Output i has the weight in column i, or in
+    column `at[i]` if outputs share weights.
 
-    Each column is cut into a coarse and a fine part of whole numbers, so small that their sums are exact in any order;
-    so results do not depend on how draws are cut into chunks, nor on the BLAS.
+    Each column is split into a coarse and a fine part of whole numbers, so small that their sums are exact in any
+    order. Results therefore depend neither on the chunks of draws nor on the BLAS.
     """
     group = group_numbers(starts)
     room = _MANTISSA - _SPARE - np.frexp(np.diff(starts).astype(np.float64))[1][:, None]
     shift = room - np.frexp(_peaks(np.abs(columns), starts))[1]
     coarse = np.rint(np.ldexp(columns, shift[group]))
-    rest = columns - np.ldexp(coarse, -shift[group])
-    fine = np.rint(np.ldexp(rest, (shift + room)[group]))
+    remainder = columns - np.ldexp(coarse, -shift[group])
+    fine = np.rint(np.ldexp(remainder, (shift + room)[group]))
     sums = _whole_sums(np.concatenate([coarse, fine], axis=1), weights, starts, at)
     width = columns.shape[1]
     total: Floats = np.ldexp(sums[..., :width], -shift) + np.ldexp(sums[..., width:], -(shift + room))
@@ -91,9 +93,9 @@ def group_sums(columns: Floats, weights: Floats, starts: Places, at: Places | No
 
 
 def _whole_sums(columns: Floats, weights: Floats, starts: Places, at: Places | None) -> Floats:
-    # Sums of whole numbers are the same on every path: which one is taken is a matter of speed alone.
+    # Sums of whole numbers are exact on every path; the choice between them only affects speed.
     groups, width = len(starts) - 1, columns.shape[1]
-    if at is not None and weights.shape[1] * groups <= _THINNEST * len(columns):
+    if at is not None and weights.shape[1] * groups <= _MAX_SPARSITY * len(columns):
         table = np.zeros((weights.shape[1], groups, width))
         np.add.at(table, (at, group_numbers(starts)), columns)
         product: Floats = weights @ table.reshape(len(table), groups * width)
@@ -116,14 +118,14 @@ def _peaks(columns: Floats, starts: Places) -> Floats:
 
 
 def _scaled(values: Floats) -> tuple[Floats, int]:
-    """Values times a power of two that makes them large but safe to square, and the exponent of that power."""
+    """Scale values by a power of two that makes them large but safe to square; also return its exponent."""
     _, exponent = np.frexp(np.abs(values).max(initial=0.0))
     shift = _EXPONENT - int(exponent)
     return np.ldexp(values, shift), shift
 
 
 def _centred(values: Floats, starts: Places) -> Floats:
-    """Moved by about each group's mean, such that a constant group becomes exactly 0."""
+    """Shift values by about each group's mean, such that a constant group becomes exactly 0."""
     group = group_numbers(starts)
     moved = values - values[starts[group]]
     centred: Floats = moved - (segment_sums(moved, starts) / np.maximum(np.diff(starts), 1))[group]
@@ -131,7 +133,7 @@ def _centred(values: Floats, starts: Places) -> Floats:
 
 
 def _two_passes(columns: tuple[Floats, Floats], weights: Floats, starts: Places, chosen: Marks) -> Floats:
-    """Comoments (chosen, 3) of some draws of some groups, each about its own mean."""
+    """Return comoments (chosen, 3) of some draws of some groups, each about its own mean."""
     draw, group = np.nonzero(chosen)
     sizes = np.diff(starts)[group]
     at = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - starts[group], sizes)
@@ -150,25 +152,24 @@ def _two_passes(columns: tuple[Floats, Floats], weights: Floats, starts: Places,
     return np.stack([segment_sums(weight * a * b, ends) for a, b in ((dx, dx), (dy, dy), (dx, dy))], axis=-1)
 
 
-# Measures that look at outputs two by two: does the metric order them as humans do?
+# ---- Pairwise measures
 #
 # All of them pool one row of five counts: pairs ordered alike, ordered the other way round, tied by humans only, by the
-# metric only, by both. Rows add up, so a row may be one group's, a resample's, or that of preferences between two
-# outputs. Where a pool has nothing to divide by, its value is NaN.
+# metric only, by both. Rows add up, so a row may come from a group, a resample, or preferences between two outputs. The
+# value is NaN if there is nothing to divide by.
 #
-# An output that a resample holds several times is not paired with its copies: everyone ties those, so that a resample
-# would show more ties, and accuracies that are further up, than the data it was drawn from; the more so the smaller a
-# group is.
+# An output that occurs several times in a resample is not paired with its copies. Everyone ties those, so that
+# resamples would show more ties and higher accuracies than the data they were drawn from, especially in small groups.
 
 
 Pool = Callable[[Floats], Floats]
 
-#: Where a row has the pairs that both sides tie.
+#: The position of the pairs that both sides tie.
 _BOTH = 4
 
 
-def counted(epsilon: float = 0.0) -> Callable[[Floats, Floats, Floats, Places], Floats]:
-    """The function that makes rows, with the metric's values tied up to a difference of `epsilon`."""
+def count_pairs(epsilon: float = 0.0) -> Callable[[Floats, Floats, Floats, Places], Floats]:
+    """Return the function that makes rows, with metric values tied up to a difference of `epsilon`."""
 
     def rows(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
         counts = kernels.pair_counts_grouped(human, metric, weights, starts, epsilon).astype(np.float64)
@@ -179,7 +180,7 @@ def counted(epsilon: float = 0.0) -> Callable[[Floats, Floats, Floats, Places], 
 
 
 def kendall_a(counts: Floats) -> Floats:
-    """Ordered alike minus the other way round, of all pairs."""
+    """Concordant minus discordant, of all pairs."""
     alike, opposed, *_ = _columns(counts)
     return _share(alike - opposed, counts.sum(axis=-1))
 
@@ -192,66 +193,66 @@ def kendall_b(counts: Floats) -> Floats:
 
 
 def gamma(counts: Floats) -> Floats:
-    """Of the pairs that neither side ties (Goodman and Kruskal; WMT13's τ): ties of the metric cost nothing."""
+    """Concordant minus discordant, of the pairs that neither side ties (Goodman and Kruskal; WMT13's τ)."""
     alike, opposed, *_ = _columns(counts)
     return _share(alike - opposed, alike + opposed)
 
 
 def darr_wmt14(counts: Floats) -> Floats:
-    """Of the pairs that humans order, where a tie of the metric is neither right nor wrong."""
+    """Concordant minus discordant, of the pairs that humans order; a tie of the metric is neither right nor wrong."""
     alike, opposed, _, metric_tied, _ = _columns(counts)
     return _share(alike - opposed, alike + opposed + metric_tied)
 
 
 def darr_wmt17(counts: Floats) -> Floats:
-    """Of the pairs that humans order, where a tie of the metric is wrong."""
+    """Concordant minus discordant, of the pairs that humans order; a tie of the metric is wrong."""
     alike, opposed, _, metric_tied, _ = _columns(counts)
     return _share(alike - opposed - metric_tied, alike + opposed + metric_tied)
 
 
 def concordance(counts: Floats) -> Floats:
-    """The C-index: of the pairs that humans order, how many the metric orders alike, its ties counting half."""
+    """The C-index: the share of pairs ordered by humans that the metric orders alike, its ties counting half."""
     alike, opposed, _, metric_tied, _ = _columns(counts)
     return _share(alike + metric_tied / 2, alike + opposed + metric_tied)
 
 
 def pair_accuracy(counts: Floats) -> Floats:
-    """Of the pairs that humans order, how many the metric orders strictly alike."""
+    """The share of pairs ordered by humans that the metric orders alike; ties are wrong."""
     alike, opposed, _, metric_tied, _ = _columns(counts)
     return _share(alike, alike + opposed + metric_tied)
 
 
 def acc_eq(counts: Floats) -> Floats:
-    """Of all pairs, how many the metric orders, or ties, as humans do (Deutsch et al. 2023)."""
+    """The share of all pairs that the metric orders, or ties, as humans do (Deutsch et al. 2023)."""
     alike, *_, both = _columns(counts)
     return _share(alike + both, counts.sum(axis=-1))
 
 
 def at_random(counts: Floats) -> Floats:
-    """What to expect of the counts if the metric's order were drawn at random and never a tie."""
+    """Return the expected counts of a metric that orders at random and never ties."""
     alike, opposed, human_tied, metric_tied, both = _columns(counts)
     half, none = (alike + opposed + metric_tied) / 2, np.zeros_like(both)
     return np.stack([half, half, human_tied + both, none, none], axis=-1)
 
 
 def all_tied(counts: Floats) -> Floats:
-    """The counts of a metric that gives every output the same score."""
+    """Return the counts of a metric that gives every output the same score."""
     alike, opposed, human_tied, metric_tied, both = _columns(counts)
     none = np.zeros_like(both)
     return np.stack([none, none, none, alike + opposed + metric_tied, human_tied + both], axis=-1)
 
 
 def stuart_rows(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
-    """Rows for Kendall's τ-c (Stuart 1953): ordered alike minus the other way round, and the most that this could be
-    for as many levels as the coarser side has."""
+    """Return rows for Kendall's τ-c (Stuart 1953): concordant minus discordant, and the maximum of this for as many
+    levels as the coarser side has."""
     counts = kernels.pair_counts_grouped(human, metric, weights, starts)
     levels = kernels.rank_comoments_grouped(human, metric, weights, starts)[..., 3:].min(axis=-1)
     size = segment_sums(weights, starts)
-    # Of n outputs that are there once this is n^2 (levels - 1) / (2 levels).
+    # For n outputs that occur once this is n^2 (levels - 1) / (2 levels).
     distinct_pairs = (size * size - segment_sums(weights * weights, starts)) / 2
     most = distinct_pairs * size / np.maximum(size - 1, 1) * (levels - 1) / np.maximum(levels, 1)
     reached = (counts[..., 0] - counts[..., 1]).astype(np.float64)
-    # Without the pairs of copies a resample of few outputs may pass the bound that holds for outputs there once.
+    # Without pairs of copies, a resample of few outputs may exceed the bound, which holds for outputs that occur once.
     return np.stack([reached, np.maximum(most, np.abs(reached))], axis=-1)
 
 
@@ -268,10 +269,7 @@ def _share(part: Floats, whole: Floats) -> Floats:
     return shares
 
 
-# Measures of agreement between humans and a metric, by name: rows of statistics first, then a pool of summed rows.
-#
-# A row comes from outputs with whole weights, where a weight of 2 means that the output is there twice: the weighted
-# value equals, for correlations up to rounding, the plain one on the repeated data.
+# ---- Measures by name
 
 
 Rows = Callable[[Floats, Floats, Floats, Places], Floats]
@@ -282,9 +280,9 @@ class Measure:
     """How well a metric agrees with humans; its name is its identity.
 
     `grouped_rows(human (n,), metric (n,), weights (B, n), starts (G + 1,))` gives statistics (B, G, k) of outputs that
-    lie group after group; `pool` turns (..., k) into values (...), NaN where undefined. Measures with the same
-    `grouped_rows` can share its result. `chance` and `all_ties` pool the same rows into what a metric would reach that
-    orders at random without ties, and one that ties everything; None where the latter has no meaning.
+    lie group after group; `pool` turns (..., k) into values (...), NaN if undefined. Measures with the same
+    `grouped_rows` can share its result. `chance` and `all_ties` pool the same rows into the value of a metric that
+    orders at random without ties, and of one that ties everything; `all_ties` is None if that is meaningless.
     """
 
     name: str
@@ -296,36 +294,36 @@ class Measure:
     higher_is_better: bool = True
 
     def rows(self, human: ArrayLike, metric: ArrayLike, weights: ArrayLike) -> Floats:
-        """Statistics (B, k) of one group of outputs."""
+        """Return statistics (B, k) of one group of outputs."""
         human, metric = np.asarray(human, np.float64), np.asarray(metric, np.float64)
         starts = np.array([0, len(human)])
         return self.grouped_rows(human, metric, np.asarray(weights, np.float64), starts)[:, 0]
 
     def value(self, human: ArrayLike, metric: ArrayLike) -> float:
-        """The measure of one group of outputs, each there once."""
+        """Return the measure of one group of outputs, each occurring once."""
         return float(self.pool(self.rows(human, metric, np.ones((1, np.size(human)))))[0])
 
     def at_chance(self) -> Measure:
-        """A measure whose value is this one's chance level."""
+        """Return a measure whose value is this one's chance level."""
         return replace(self, name=f"{self.name} at chance", pool=self.chance)
 
     def at_all_ties(self) -> Measure:
-        """A measure whose value is what a metric that ties all outputs reaches in this one."""
+        """Return a measure whose value is what a metric that ties all outputs reaches in this one."""
         if self.all_ties is None:
-            raise SpecError(f"{self.name} says nothing of a metric that ties all outputs")
+            raise SpecError(f"{self.name} is undefined for a metric that ties all outputs")
         return replace(self, name=f"{self.name} of all ties", pool=self.all_ties)
 
 
-def acc_eq_measures(epsilon: float = 0.0) -> Measure:
-    """Pairwise accuracy with ties at a fixed threshold: the metric ties what differs by at most `epsilon`."""
+def accuracy_at(epsilon: float = 0.0) -> Measure:
+    """Return pairwise accuracy with ties at a fixed threshold: the metric ties what differs by at most `epsilon`."""
     if not (isinstance(epsilon, int | float) and 0 <= epsilon < np.inf):
         raise SpecError(f"acc_eq: epsilon must be a finite number, 0 or more, got {epsilon!r}")
     name = str(Spec("acc_eq", {"epsilon": float(epsilon)} if epsilon else {}))
-    return _pairwise(name, acc_eq, (0.0, 1.0), counted(float(epsilon)))
+    return _pairwise(name, acc_eq, (0.0, 1.0), count_pairs(float(epsilon)))
 
 
 def measure(text: str) -> Measure:
-    """The measure that a text such as `kendall_b` or `acc_eq(epsilon=0.1)` names."""
+    """Return the measure that a text such as `kendall_b` or `acc_eq(epsilon=0.1)` names."""
     spec = parse(text)
     if spec.name not in MEASURES:
         known = ", ".join(MEASURES)
@@ -333,7 +331,7 @@ def measure(text: str) -> Measure:
     takes = {"epsilon"} if spec.name == "acc_eq" else set()
     if unknown := spec.settings.keys() - takes:
         raise SpecError(f"{spec.name} has no setting {min(unknown)!r}")
-    return acc_eq_measures(**spec.settings) if spec.settings else MEASURES[spec.name]
+    return accuracy_at(**spec.settings) if spec.settings else MEASURES[spec.name]
 
 
 def _rank_comoments(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
@@ -352,7 +350,7 @@ def _pairwise(name: str, pool: Pool, bounds: tuple[float, float], rows: Rows) ->
 
 
 def _uncorrelated(pool: Pool) -> Pool:
-    """No correlation, wherever there is one to be had."""
+    """Return a pool that is 0 wherever the measure is defined."""
     return lambda stats: pool(stats) * 0.0
 
 
@@ -360,13 +358,13 @@ def _correlation(name: str, rows: Rows, pool: Pool) -> Measure:
     return Measure(name, rows, pool, (-1.0, 1.0), chance=_uncorrelated(pool))
 
 
-_COUNTED: Final = counted()
+_COUNTED: Final = count_pairs()
 
 #: Every measure that needs no setting, by name.
 MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
     {
-        made.name: made
-        for made in (
+        measure.name: measure
+        for measure in (
             _correlation("pearson", comoments, correlation),
             _correlation("spearman", _rank_comoments, correlation),
             _pairwise("kendall_a", kendall_a, (-1.0, 1.0), _COUNTED),

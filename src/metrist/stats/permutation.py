@@ -1,16 +1,16 @@
 """Does one metric agree with humans better than another? Paired permutation tests (Deutsch, Dror and Roth 2021).
 
-Were two metrics interchangeable, exchanging their values by the toss of a coin would change nothing but chance. Values
-are standardised first, for metrics live on different scales. What is exchanged together is what the finding shall hold
-for: "items" (PERM-INPUTS: all outputs of an item), "systems" (PERM-SYSTEMS: all of a system), or "both" (PERM-BOTH, as
-in mt-metrics-eval: each output by itself).
+If two metrics were interchangeable, exchanging their values at random would change nothing but chance. Values are
+standardised first, because metrics have different scales. Exchange together what the finding should generalise to:
+"items" (PERM-INPUTS: all outputs of an item), "systems" (PERM-SYSTEMS: all outputs of a system), or "both" (PERM-BOTH,
+as in mt-metrics-eval: each output by itself).
 
-Wherever an exchange moves rows that add up, all pairs of metrics share one matrix product: Pearson's correlation over
-all outputs, and macro averages over the very groups that are exchanged. Else the two metrics are laid side by side and
-an exchange is a weighting of that doubled sample, zeros and ones: nothing is copied, and each column is sorted once.
+Where an exchange moves rows that add up, all pairs of metrics share one matrix product: Pearson's correlation over all
+outputs, and macro averages over the very groups that are exchanged. Otherwise the two metrics are concatenated, and an
+exchange is a weighting of that doubled sample by zeros and ones: nothing is copied, and each column is sorted once.
 
-There, a test stops early (Besag and Clifford 1991) once it has seen so many draws as extreme as what was observed that
-it cannot become significant; p is then that number over the draws made, which is as valid as a p-value from all draws.
+There, a test stops early (Besag and Clifford 1991) once it has seen so many extreme draws that it cannot become
+significant; p is then that number over the draws made, which is as valid as a p-value from all draws.
 """
 
 from __future__ import annotations
@@ -34,25 +34,35 @@ from metrist.stats.resampling import (
     count_extreme,
     exchanged_differences,
     p_values,
-    pooled,
-    slack_of,
+    pool_rows,
+    rounding_slack,
 )
-from metrist.stats.samples import Average, Grouping, Pairs, Panel, Sample, batches, grouped, one_each
+from metrist.stats.samples import (
+    Average,
+    Grouping,
+    Pairs,
+    Panel,
+    Sample,
+    batch_by_outputs,
+    match_measures,
+    take_grouping,
+)
 from metrist.stats.significance import normal_tail
 
-Exchange = Literal["items", "systems", "both"]
-EXCHANGES: tuple[Exchange, ...] = ("items", "systems", "both")
-#: Draws looked at before a test is asked whether it may stop; where it stops does not depend on it.
+ExchangeUnit = Literal["items", "systems", "both"]
+EXCHANGES: tuple[ExchangeUnit, ...] = ("items", "systems", "both")
+#: Draws between checks whether a test may stop; where it stops does not depend on it.
 _BLOCK = 128
-#: How far beyond the bound of significance a test must be before it stops: leaves p with 10 % error at 1,000 draws.
+#: How far beyond the bound of significance a test must be before it stops; p then has 10 % error at 1,000 draws.
 _MARGIN = 2
 
 
 class PermutationTest(NamedTuple):
-    """The difference (first less second) on the `outputs` that both scored, its p-value, and the draws it took.
+    """The difference (first minus second) on the `outputs` that both scored, its p-value, and the number of draws.
 
     Where exchanged rows add up, `spread` is the standard deviation of the differences after an exchange, and
-    `differing` counts the rows by which the two metrics differ."""
+    `differing` counts the rows in which the two metrics differ.
+    """
 
     difference: float
     p: float
@@ -63,9 +73,9 @@ class PermutationTest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _TestPlan:
     average: Average
-    exchange: Exchange
+    exchange: ExchangeUnit
     draws: int
     alternative: Alternative
     enough: int
@@ -78,47 +88,47 @@ def permutation_tests(
     grouping: Grouping | Codes = "none",
     average: Average = "macro",
     *,
-    exchange: Exchange = "both",
+    exchange: ExchangeUnit = "both",
     draws: int = 1000,
     rng: np.random.Generator,
     alternative: Alternative = "two-sided",
     alpha: float | None = 0.05,
 ) -> list[PermutationTest]:
-    """Test each pair of metrics. The draws are common to all, so a pair's numbers do not depend on the others.
+    """Test each pair of metrics. All pairs share the draws, so that a pair's numbers do not depend on the others.
 
     A test that cannot reach `alpha` any more may stop early; None makes all draws for every pair. Whether p is at most
-    alpha is the same either way. Metrics may have measures of their own only where whole groups are exchanged.
+    alpha is the same either way. Metrics may have measures of their own only if whole groups are exchanged.
     """
     _check(exchange, draws)
     enough = draws + 1 if alpha is None else math.ceil(_MARGIN * alpha * (draws + 1))
-    plan = _Plan(average=average, exchange=exchange, draws=draws, alternative=alternative, enough=enough)
-    own = one_each(measures, panel)
+    plan = _TestPlan(average=average, exchange=exchange, draws=draws, alternative=alternative, enough=enough)
+    own = match_measures(measures, panel)
     (source,) = rng.spawn(1)
-    found: dict[int, PermutationTest] = {}
-    for batch in batches(panel, pairs):
-        groups, chosen = grouped(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
-        tests = _batch(plan, chosen, batch.panel, batch.pairs, groups, deepcopy(source))
-        found.update(zip(batch.positions, tests, strict=True))
-    return [found[position] for position in range(len(pairs))]
+    results: dict[int, PermutationTest] = {}
+    for batch in batch_by_outputs(panel, pairs):
+        groups, batch_measures = take_grouping(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
+        tests = _batch(plan, batch_measures, batch.panel, batch.pairs, groups, deepcopy(source))
+        results.update(zip(batch.positions, tests, strict=True))
+    return [results[position] for position in range(len(pairs))]
 
 
-def _check(exchange: Exchange, draws: int) -> None:
+def _check(exchange: ExchangeUnit, draws: int) -> None:
     if exchange not in EXCHANGES:
         known = ", ".join(EXCHANGES)
-        raise RunError(f"no exchange of {exchange!r}; known are {known}{did_you_mean(exchange, EXCHANGES)}")
+        raise RunError(f"unknown exchange {exchange!r}; known are {known}{did_you_mean(exchange, EXCHANGES)}")
     if draws < 1:
         raise RunError(f"draws must be at least 1, got {draws}")
 
 
 def _batch(
-    plan: _Plan,
+    plan: _TestPlan,
     own: Sequence[Measure],
     panel: Panel,
     pairs: Pairs,
     grouping: Grouping | Codes,
     rng: np.random.Generator,
 ) -> list[PermutationTest]:
-    """Pairs of metrics that have all scored every output of the panel."""
+    """Test pairs of metrics that all scored every output of the panel."""
     units, unit_of = _units(panel, plan.exchange)
     outputs = len(panel.human)
     if units < 2:
@@ -129,34 +139,34 @@ def _batch(
     measure, panel = _shared(own), _standardised(panel)
     if isinstance(grouping, str) and grouping == "none" and measure.name == "pearson":
         return _linear(plan, _pearson_rows(panel, unit_of, units), _pearson_pool(panel.human), pairs, outputs, rng)
-    return _sequential(plan, measure, panel, pairs, grouping, unit_of, units, rng)
+    return _test_sequentially(plan, measure, panel, pairs, grouping, unit_of, units, rng)
 
 
 def _linear(
-    plan: _Plan, rows: Floats, pool: resampling.Pool, pairs: Pairs, outputs: int, rng: np.random.Generator
+    plan: _TestPlan, rows: Floats, pool: resampling.Pool, pairs: Pairs, outputs: int, rng: np.random.Generator
 ) -> list[PermutationTest]:
     return exchange_rows(rows, pool, pairs, draws=plan.draws, rng=rng, alternative=plan.alternative, outputs=outputs)
 
 
-def _moves_whole_groups(plan: _Plan, grouping: Grouping | Codes) -> bool:
+def _moves_whole_groups(plan: _TestPlan, grouping: Grouping | Codes) -> bool:
     same = {"items": "item", "systems": "system"}.get(plan.exchange)
     return isinstance(grouping, str) and grouping == same and plan.average == "macro"
 
 
 def _shared(own: Sequence[Measure]) -> Measure:
-    """The measure of all metrics, of which nothing may depend on a metric's scale."""
+    """Return the measure of all metrics, which must not depend on a metric's scale."""
     for measure in own:
         if measure.name != own[0].name or "epsilon" in measure.name:
             raise RunError(
-                f"{measure.name}: a tie threshold in a metric's own units does not survive the exchange of "
-                "standardised values; exchange whole groups (items by item, systems by system, macro), or use the "
+                f"{measure.name}: a tie threshold in a metric's own units cannot be used with exchanged, standardised "
+                "values; exchange whole groups (items by item, systems by system, macro), or use the "
                 "sign test of pairs (--test sign)"
             )
     return own[0]
 
 
-def _units(panel: Panel, exchange: Exchange) -> tuple[int, Codes]:
-    """How many coins are tossed, and which one decides about each output."""
+def _units(panel: Panel, exchange: ExchangeUnit) -> tuple[int, Codes]:
+    """Return the number of coins to toss, and the coin that decides about each output."""
     if exchange == "both":
         return len(panel.human), np.arange(len(panel.human))
     present, unit_of = np.unique(panel.item if exchange == "items" else panel.system, return_inverse=True)
@@ -166,17 +176,17 @@ def _units(panel: Panel, exchange: Exchange) -> tuple[int, Codes]:
 def _standardised(panel: Panel) -> Panel:
     if not panel.metrics.size:
         return panel
-    # Brought to the size of 1 first: squares of very large or small values would not be finite, or not above 0.
+    # Scale to 1 first: squares of very large values would overflow, of very small ones vanish.
     scaled = panel.metrics / np.maximum(np.abs(panel.metrics).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     centred = scaled - scaled.mean(axis=1, keepdims=True)
     spread = np.sqrt((centred**2).mean(axis=1, keepdims=True))
     constant = (panel.metrics == panel.metrics[:, :1]).all(axis=1, keepdims=True)
-    # A constant metric stays constant: rounding must not make an order of it.
+    # A constant metric stays constant: rounding must not order it.
     metrics = np.where(constant, 0.0, centred / np.where(constant, 1.0, spread))
     return Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
 
 
-# Where exchanged rows add up
+# ---- Exchanged rows that add up
 
 
 def exchange_rows(
@@ -189,14 +199,14 @@ def exchange_rows(
     alternative: Alternative = "two-sided",
     outputs: int = 0,
 ) -> list[PermutationTest]:
-    """Rows (metrics, units, k) change hands between the two metrics of each pair, unit by unit."""
+    """Exchange rows (metrics, units, k) between the two metrics of each pair, unit by unit."""
     first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
-    values = pooled(rows, pool)
-    observed, slack = values[first] - values[second], slack_of(values[first], values[second])
+    values = pool_rows(rows, pool)
+    observed, slack = values[first] - values[second], rounding_slack(values[first], values[second])
     extreme, squares = np.zeros(len(pairs), dtype=np.intp), np.zeros(len(pairs))
     for null in exchanged_differences(rows, pairs, pool, draws, rng):
         extreme += count_extreme(null, observed, alternative, slack)
-        # One after the other: the last digit of a sum would tell the size of the chunk.
+        # Add one by one: otherwise the last digit of the sum depends on the size of the chunk.
         for square in np.nan_to_num(null) ** 2:
             squares += square
     p = p_values(extreme, draws, observed, rows.shape[1])
@@ -209,7 +219,7 @@ def exchange_rows(
 
 
 def _pearson_rows(panel: Panel, unit_of: Codes, units: int) -> Floats:
-    """(metrics, units, 3): sums of z, z squared and z times the human value."""
+    """Return sums (metrics, units, 3) of z, z squared and z times the human value."""
     human = panel.human - panel.human.mean()
     columns = np.stack([panel.metrics, panel.metrics**2, panel.metrics * human], axis=-1)
     order = np.argsort(unit_of, kind="stable")
@@ -225,7 +235,7 @@ def _pearson_pool(human: Floats) -> resampling.Pool:
     def pool(sums: Floats) -> Floats:
         z, squares, products = np.moveaxis(sums, -1, 0)
         spread = squares - z * z / outputs
-        # Standardised values have squares that sum to n: what is far below that is a constant, rounded.
+        # Squares of standardised values sum to n; far less means a constant with rounding errors.
         varies = (spread > 1e-9) & (not constant)
         product = products - z * human_sum / outputs
         return np.where(varies, product / np.sqrt(np.where(varies, spread, 1.0) * (human_squares or 1.0)), np.nan)
@@ -234,7 +244,7 @@ def _pearson_pool(human: Floats) -> resampling.Pool:
 
 
 def _group_rows(own: Sequence[Measure], panel: Panel, unit_of: Codes, units: int) -> Floats:
-    """(metrics, groups, 2): a group's value and 1, or twice 0 where the measure is not defined in it."""
+    """Return (metrics, groups, 2): a group's value and 1, or two zeros if the measure is undefined in it."""
     order = np.argsort(unit_of, kind="stable")
     starts = np.searchsorted(unit_of[order], np.arange(units + 1))
     once = np.ones((1, len(order)))
@@ -251,12 +261,12 @@ def _mean(sums: Floats) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
 
 
-# Where each exchange must be measured anew
+# ---- Exchanges that must be measured one by one
 
 
 @dataclass(slots=True)
-class _Race:
-    """One pair of metrics on its way through the draws."""
+class _SequentialTest:
+    """The state of one pair of metrics during the draws."""
 
     doubled: Sample
     observed: float
@@ -265,10 +275,10 @@ class _Race:
     made: int = 0
     stopped: bool = False
 
-    def watch(self, null: Floats, plan: _Plan) -> None:
+    def add_block(self, null: Floats, plan: _TestPlan) -> None:
         """Count a block of draws, up to the one that is enough."""
         observed, slack = np.array([self.observed]), np.array([self.slack])
-        reached = _reached(null, observed, plan.alternative, slack)
+        reached = _mark_extreme(null, observed, plan.alternative, slack)
         total = self.extreme + np.cumsum(reached)
         self.stopped = bool(len(total) and total[-1] >= plan.enough)
         used = int(np.argmax(total >= plan.enough)) + 1 if self.stopped else len(null)
@@ -281,13 +291,13 @@ class _Race:
         return self.extreme / self.made if self.stopped else (self.extreme + 1) / (self.made + 1)
 
 
-def _reached(null: Floats, observed: Floats, alternative: Alternative, slack: Floats) -> NDArray[np.intp]:
-    """1 for each draw at least as extreme as what was observed, else 0."""
+def _mark_extreme(null: Floats, observed: Floats, alternative: Alternative, slack: Floats) -> NDArray[np.intp]:
+    """Return 1 for each draw at least as extreme as what was observed, else 0."""
     return count_extreme(null[None, :], np.repeat(observed, len(null)), alternative, slack)
 
 
-def _sequential(
-    plan: _Plan,
+def _test_sequentially(
+    plan: _TestPlan,
     measure: Measure,
     panel: Panel,
     pairs: Pairs,
@@ -296,21 +306,23 @@ def _sequential(
     units: int,
     rng: np.random.Generator,
 ) -> list[PermutationTest]:
-    races = [_race(plan, measure, panel, pair, grouping) for pair in pairs]
+    tests = [_start_test(plan, measure, panel, pair, grouping) for pair in pairs]
     doubled = grouping if isinstance(grouping, str) else np.concatenate([grouping, grouping])
     rows = min(_BLOCK, max(1, resampling.CHUNK // (4 * len(panel.human))))
     for tosses in coin_tosses(units, plan.draws, rng, rows):
-        running = [race for race in races if not race.stopped and not math.isnan(race.observed)]
+        running = [test for test in tests if not test.stopped and not math.isnan(test.observed)]
         if not running:
             break
         weights = _exchanged(tosses.take(unit_of, axis=1))
-        for race in running:
-            values = estimate(measure, race.doubled, doubled, weights, plan.average).values
-            race.watch(values[: len(tosses)] - values[len(tosses) :], plan)
-    return [PermutationTest(race.observed, race.p(), race.made, len(panel.human)) for race in races]
+        for test in running:
+            values = estimate(measure, test.doubled, doubled, weights, plan.average).values
+            test.add_block(values[: len(tosses)] - values[len(tosses) :], plan)
+    return [PermutationTest(test.observed, test.p(), test.made, len(panel.human)) for test in tests]
 
 
-def _race(plan: _Plan, measure: Measure, panel: Panel, pair: tuple[int, int], grouping: Grouping | Codes) -> _Race:
+def _start_test(
+    plan: _TestPlan, measure: Measure, panel: Panel, pair: tuple[int, int], grouping: Grouping | Codes
+) -> _SequentialTest:
     first, second = (
         np.array([estimate(measure, panel.sample(metric), grouping, average=plan.average).values[0]]) for metric in pair
     )
@@ -320,26 +332,32 @@ def _race(plan: _Plan, measure: Measure, panel: Panel, pair: tuple[int, int], gr
         item=np.concatenate([panel.item, panel.item]),
         system=np.concatenate([panel.system, panel.system]),
     )
-    return _Race(twice, float(first[0] - second[0]), float(slack_of(first, second)[0]))
+    return _SequentialTest(twice, float(first[0] - second[0]), float(rounding_slack(first, second)[0]))
 
 
 def _exchanged(swapped: Floats) -> Floats:
-    """Weights (2 draws, 2 outputs) of the doubled sample: the first metric after the exchange, then the second."""
-    kept = 1.0 - swapped
-    return np.block([[kept, swapped], [swapped, kept]])
+    """Return weights (2 draws, 2 outputs) of the doubled sample for the first, then the second metric."""
+    unchanged = 1.0 - swapped
+    return np.block([[unchanged, swapped], [swapped, unchanged]])
 
 
-_FEW = 10
+#: With fewer extreme draws, counting them gives no useful p-value.
+_MIN_EXTREME = 10
 
 
 def exchange_p_values(tests: Sequence[PermutationTest]) -> Floats:
-    """Two-sided p-values of exchanges of rows that add up."""
+    """Return two-sided p-values of exchanges of rows that add up.
+
+    A correction for hundreds of pairs needs p-values that a thousand draws cannot give. If fewer than ten draws are as
+    extreme as what was observed, p is the tail of a normal distribution with the spread of the draws, which sums over
+    many units approach. It is never below what the number of exchanges could give, nor above what ten draws would.
+    """
     return np.array([_exchange_p_value(test) for test in tests], dtype=np.float64)
 
 
 def _exchange_p_value(test: PermutationTest) -> float:
-    most = _FEW / (test.draws + 1)
-    # What was not tested (NaN), or has no spread, stays as it was counted.
+    most = _MIN_EXTREME / (test.draws + 1)
+    # Keep the counted p if the pair was not tested (NaN) or has no spread.
     if not test.p <= most or not test.spread > 0:
         return test.p
     tail = 2 * normal_tail(abs(test.difference) / test.spread)

@@ -1,4 +1,4 @@
-"""Gold from preferences: how often each system, or each output, is the preferred one. A tie is half a win for both."""
+"""Preferences: win rates, confusion tables of choices, and Bradley-Terry strengths. A tie is half a win for both."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import divided
-from metrist.stats.resampling import CHUNK, bootstrap_scores, interval, pooled, resample_counts
+from metrist.stats.gold import divide
+from metrist.stats.resampling import CHUNK, bootstrap_scores, interval, pool_rows, resample_counts
 
 FIRST, SECOND, TIE = 1, -1, 0
 
@@ -22,7 +22,7 @@ FIRST, SECOND, TIE = 1, -1, 0
 class Preferences:
     """One entry per preference: the item, the codes of both systems, and the choice (1 first, -1 second, 0 tie).
 
-    Who chose does not matter here; each preference weighs the same.
+    Raters do not matter here; each preference has the same weight.
     """
 
     item: Codes
@@ -34,22 +34,22 @@ class Preferences:
 
     @staticmethod
     def of(item: ArrayLike, first: ArrayLike, second: ArrayLike, choice: ArrayLike, systems: int) -> Preferences:
-        """Preferences from long columns."""
-        items, one, two = (np.asarray(column, dtype=np.intp) for column in (item, first, second))
+        """Make preferences from long columns."""
+        items, firsts, seconds = (np.asarray(column, dtype=np.intp) for column in (item, first, second))
         choices = np.asarray(choice)
-        if not len(items) == len(one) == len(two) == len(choices):
-            raise RunError("preferences need one item, first system, second system and choice each")
-        strange = sorted(set(choices.tolist()) - {FIRST, SECOND, TIE})
-        if strange:
-            raise RunError(f"a choice is 1 (first), -1 (second) or 0 (tie), found {strange[0]!r}")
-        if np.any(one == two):
-            raise RunError(f"{np.count_nonzero(one == two):,} preferences compare a system with itself")
-        if len(one) and (min(one.min(), two.min()) < 0 or max(one.max(), two.max()) >= systems):
+        if not len(items) == len(firsts) == len(seconds) == len(choices):
+            raise RunError("preferences need firsts item, first system, second system and choice each")
+        invalid = sorted(set(choices.tolist()) - {FIRST, SECOND, TIE})
+        if invalid:
+            raise RunError(f"a choice is 1 (first), -1 (second) or 0 (tie), got {invalid[0]!r}")
+        if np.any(firsts == seconds):
+            raise RunError(f"{np.count_nonzero(firsts == seconds):,} preferences compare a system with itself")
+        if len(firsts) and (min(firsts.min(), seconds.min()) < 0 or max(firsts.max(), seconds.max()) >= systems):
             raise RunError(f"system codes of preferences must lie in 0 to {systems - 1}")
         return Preferences(
             item=items,
-            first=one,
-            second=two,
+            first=firsts,
+            second=seconds,
             choice=choices.astype(np.int8),
             items=int(items.max(initial=-1)) + 1,
             systems=systems,
@@ -68,8 +68,8 @@ class WinRates:
 
 
 def win_rows(preferences: Preferences) -> Floats:
-    """Rows (systems, items, 2): points won and preferences taken part in. Pooled by `win_rate`, per item they are the
-    gold of an output, summed over items that of a system."""
+    """Return rows (systems, items, 2): points won and number of preferences. Pooled by `win_rate`, they are per item
+    the gold of an output, summed over items that of a system."""
     cells = (preferences.systems, preferences.items)
     points = (1 + preferences.choice) / 2
     rows = np.zeros((*cells, 2))
@@ -79,60 +79,58 @@ def win_rows(preferences: Preferences) -> Floats:
 
 
 def win_rate(sums: Floats) -> Floats:
-    """Points over preferences, along the last axis; NaN where there was none."""
-    return divided(sums[..., 0], sums[..., 1])
+    """Divide points by preferences along the last axis; NaN without preferences."""
+    return divide(sums[..., 0], sums[..., 1])
 
 
 def shares_won(first: ArrayLike, second: ArrayLike, choice: ArrayLike, size: int) -> Floats:
-    """Each side's share of its preferences that it won, by code (of systems, or of outputs); NaN for one without."""
+    """Return the share of its preferences that each side won, by code (of systems, or of outputs); NaN without
+    preferences."""
     sides = np.concatenate([np.asarray(first, dtype=np.intp), np.asarray(second, dtype=np.intp)])
     points = (1 + np.asarray(choice, dtype=np.float64)) / 2
     won = np.bincount(sides, weights=np.concatenate([points, 1 - points]), minlength=size)
-    return divided(won, np.bincount(sides, minlength=size))
+    return divide(won, np.bincount(sides, minlength=size))
 
 
 def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, confidence: float = 0.95) -> WinRates:
-    """The systems' win rates, with intervals over resamples of the items."""
+    """Return the systems' win rates with intervals over resamples of the items."""
     rows = win_rows(preferences)
-    # Item codes that no preference has are not items that were asked about.
+    # Item codes without a preference do not count as items.
     rows = rows[:, rows[..., 1].any(axis=0)]
     resampled = bootstrap_scores(rows, win_rate, draws, rng)
     limits = [interval(resampled[:, s], confidence, rows.shape[1]) for s in range(preferences.systems)]
     low, high = np.array(limits, dtype=np.float64).reshape(-1, 2).T
     games: Codes = rows[..., 1].sum(axis=1).astype(np.intp)
-    return WinRates(value=pooled(rows, win_rate), low=low, high=high, games=games)
+    return WinRates(value=pool_rows(rows, win_rate), low=low, high=high, games=games)
 
 
-# Choices between two outputs, a metric's beside the humans': first, second or tie.
+# ---- Choices between two outputs: first, second or tie.
 #
-# The row that everything pools is a confusion table (3, 3) of counts: rows are what humans chose, columns what the
-# metric chose, both in the order of `CHOICES`. Tables add up, and a resample is a weighted table.
+# Everything pools a confusion table (3, 3) of counts: rows are what humans chose, columns what the metric chose, both
+# in the order of `CHOICES`. Tables add up, and a resample is a weighted table.
 
 
-FIRST_CHOICES, SECOND_CHOICES, TIE_CHOICES = 0, 1, 2
+FIRST_CODE, SECOND_CODE, TIE_CODE = 0, 1, 2
 CHOICES: Final = ("first", "second", "tie")
 
 
-def chosen(differences: Floats, threshold: float = 0.0) -> Codes:
-    """What a metric chooses, given its score of the first minus that of the second output: a tie where they differ by
-    at most the threshold."""
+def choose(differences: Floats, threshold: float = 0.0) -> Codes:
+    """Return what a metric chooses, given its score of the first minus that of the second output: a tie if they differ
+    by at most the threshold."""
     if not threshold >= 0:
         raise RunError(f"a tie threshold must be 0 or more, got {threshold}")
     if np.isnan(differences).any():
         raise RunError(
-            f"{np.isnan(differences).sum()} of {len(differences)} score differences are NaN: leave such pairs out, "
-            "and count them"
+            f"{np.isnan(differences).sum()} of {len(differences)} score differences are NaN: leave such pairs out"
         )
-    return np.where(
-        differences > threshold, FIRST_CHOICES, np.where(differences < -threshold, SECOND_CHOICES, TIE_CHOICES)
-    )
+    return np.where(differences > threshold, FIRST_CODE, np.where(differences < -threshold, SECOND_CODE, TIE_CODE))
 
 
 def confusion(human: Codes, metric: Codes, weights: Floats | None = None) -> Floats:
-    """Tables (draws, 3, 3), one where no weights (draws, pairs) are given."""
+    """Return tables (draws, 3, 3), one if no weights (draws, pairs) are given."""
     human, metric = np.asarray(human), np.asarray(metric)
     if human.shape != metric.shape:
-        raise RunError(f"as many human choices as the metric's, got {len(human)} and {len(metric)}")
+        raise RunError(f"expected as many human choices as the metric's, got {len(human)} and {len(metric)}")
     weights = np.ones((1, len(human))) if weights is None else weights
     cells = (human * 3 + metric)[:, None] == np.arange(9)
     counts: Floats = weights @ cells.astype(np.float64)
@@ -145,32 +143,32 @@ def accuracy(tables: Floats) -> Floats:
 
 
 def f1_by_choice(tables: Floats) -> Floats:
-    """F1 of each choice (..., 3); NaN for one that nobody made."""
+    """F1 of each choice (..., 3); NaN for a choice that nobody made."""
     right = np.diagonal(tables, axis1=-2, axis2=-1)
     return _share(2 * right, tables.sum(axis=-1) + tables.sum(axis=-2))
 
 
 def macro_f1(tables: Floats) -> Floats:
-    """The mean F1 of the choices that humans or metric made."""
+    """The mean F1 of the choices that humans or the metric occurring."""
     scores = f1_by_choice(tables)
-    made = ~np.isnan(scores)
-    return _share(np.where(made, scores, 0.0).sum(axis=-1), made.sum(axis=-1).astype(np.float64))
+    occurring = ~np.isnan(scores)
+    return _share(np.where(occurring, scores, 0.0).sum(axis=-1), occurring.sum(axis=-1).astype(np.float64))
 
 
 def chance_accuracy(tables: Floats) -> Floats:
-    """The accuracy of tossing a coin between first and second."""
+    """The accuracy of choosing first or second at random."""
     by_human = tables.sum(axis=-1)
-    return _share((by_human[..., FIRST_CHOICES] + by_human[..., SECOND_CHOICES]) / 2, by_human.sum(axis=-1))
+    return _share((by_human[..., FIRST_CODE] + by_human[..., SECOND_CODE]) / 2, by_human.sum(axis=-1))
 
 
 def pair_counts(tables: Floats) -> Floats:
-    """Rows (..., 5) for the pairwise measures: chosen alike, chosen the other way round, tied by humans only, by the
-    metric only, by both. With these, `darr_wmt17` and its kind apply to preferences."""
-    human_tied = tables[..., TIE_CHOICES, FIRST_CHOICES] + tables[..., TIE_CHOICES, SECOND_CHOICES]
-    metric_tied = tables[..., FIRST_CHOICES, TIE_CHOICES] + tables[..., SECOND_CHOICES, TIE_CHOICES]
-    alike = tables[..., FIRST_CHOICES, FIRST_CHOICES] + tables[..., SECOND_CHOICES, SECOND_CHOICES]
-    opposed = tables[..., FIRST_CHOICES, SECOND_CHOICES] + tables[..., SECOND_CHOICES, FIRST_CHOICES]
-    return np.stack([alike, opposed, human_tied, metric_tied, tables[..., TIE_CHOICES, TIE_CHOICES]], axis=-1)
+    """Return rows (..., 5) for the pairwise measures: chosen alike, chosen the other way round, tied by humans only, by
+    the metric only, by both. With these, `darr_wmt17` and its like apply to preferences."""
+    human_tied = tables[..., TIE_CODE, FIRST_CODE] + tables[..., TIE_CODE, SECOND_CODE]
+    metric_tied = tables[..., FIRST_CODE, TIE_CODE] + tables[..., SECOND_CODE, TIE_CODE]
+    alike = tables[..., FIRST_CODE, FIRST_CODE] + tables[..., SECOND_CODE, SECOND_CODE]
+    opposed = tables[..., FIRST_CODE, SECOND_CODE] + tables[..., SECOND_CODE, FIRST_CODE]
+    return np.stack([alike, opposed, human_tied, metric_tied, tables[..., TIE_CODE, TIE_CODE]], axis=-1)
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
@@ -178,34 +176,33 @@ def _share(part: Floats, whole: Floats) -> Floats:
     return shares
 
 
-# Strengths of systems from preferences with ties: the Bradley-Terry model as Davidson (1970) extends it.
+# ---- Strengths of systems from preferences with ties: the Bradley-Terry model as Davidson (1970) extends it.
 #
 # With strengths s (on the log scale) and a tie parameter v, a preference between i and j is won by i, tied, or won by j
-# in the ratio exp(s_i) : v exp((s_i + s_j) / 2) : exp(s_j). A tie thus counts as half a win for each side, as it
-# does in
-# a win rate; without ties v is 0 and the model is Bradley and Terry's own. The likelihood is concave in (s, log v), so
-# that Newton's method finds its one maximum, where there is one. There is none
+# in the ratio exp(s_i) : v exp((s_i + s_j) / 2) : exp(s_j). A tie thus counts as half a win for each side, as in a win
+# rate; without ties v is 0 and the model is that of Bradley and Terry. The likelihood is concave in (s, log v), so that
+# Newton's method finds its only maximum, if there is one. There is none
 #
-# * if systems fall into groups such that no member of the one ever won or tied against a member of the other, or were
-#   never compared: the strengths of the one may grow without end;
-# * if the ties can be told from the wins by strength alone (say, neighbours always tie and others never do): then all
+# * if systems fall into groups such that no member of one ever won or tied against a member of the other, or they were
+#   never compared: the strengths of one group may grow without limit;
+# * if strength alone separates ties from wins (for example, neighbours always tie and others never do): then all
 #   strengths and v may grow together;
 # * if every preference is a tie.
 #
-# All three are found before anything is fitted (the second by looking for a loop of preferences with more wins than
-# ties). `prior` is the way out: so many imagined preferences between each two systems, a third of them won by either
-# side and a third tied. It pulls strengths together, and its maximum always exists.
+# All three are detected before fitting (the second by searching for a loop of preferences with more wins than ties).
+# `prior` helps: so many imagined preferences between each two systems, a third of them won by either side and a third
+# tied. It pulls strengths together, and the maximum always exists.
 
 
-#: Newton's steps double the correct digits, so a fit that has not settled by then never will.
+#: Newton steps double the correct digits: a fit that has not converged by then never will.
 _STEPS = 100
-_SETTLED = 1e-10
+_CONVERGED = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BradleyTerry:
-    """Log strengths that average 0, their standard errors and covariance (from the information matrix), and the tie
-    parameter: 0 where nothing ties; between two systems of equal strength a tie has the chance tie / (2 + tie)."""
+    """Log strengths with mean 0, their standard errors and covariance (from the information matrix), and the tie
+    parameter: 0 if nothing ties; between two systems of equal strength a tie has probability tie / (2 + tie)."""
 
     strength: Floats
     error: Floats
@@ -214,16 +211,16 @@ class BradleyTerry:
 
 
 def bradley_terry(preferences: Preferences, prior: float = 0.0, names: Sequence[str] = ()) -> BradleyTerry:
-    """The strengths that make the preferences most likely; `names` of the systems are for messages only."""
+    """Return the maximum-likelihood strengths; `names` of the systems are used in messages only."""
     if prior < 0:
         raise RunError(f"a prior is a number of imagined preferences, at least 0, got {prior}")
     counts = _counts(preferences, np.ones((1, preferences.items)), prior)
-    problem = _problem(counts[0], names)
+    problem = _find_problem(counts[0], names)
     if problem:
         raise RunError(f"Bradley-Terry strengths are not determined: {problem}; drop these systems or set a prior")
-    strengths, log_tie = _fitted(counts)
+    strengths, log_tie = _fit(counts)
     if np.isnan(strengths).any():
-        raise RunError("Bradley-Terry strengths did not settle; set a prior")
+        raise RunError("Bradley-Terry strengths did not converge; set a prior")
     covariance = _covariance(counts, strengths, log_tie)[0]
     return BradleyTerry(
         strength=strengths[0],
@@ -234,23 +231,23 @@ def bradley_terry(preferences: Preferences, prior: float = 0.0, names: Sequence[
 
 
 def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator, prior: float = 0.0) -> Floats:
-    """Strengths (draws, systems) on resamples of the items; a row is NaN where a resample does not determine them."""
+    """Return strengths (draws, systems) on resamples of the items; a row is NaN if they are undetermined."""
     items, item = np.unique(preferences.item, return_inverse=True)
     preferences = replace(preferences, item=item.reshape(-1), items=len(items))
-    room = max(1, CHUNK // max(1, len(items), 6 * preferences.systems**2))
+    rows = max(1, CHUNK // max(1, len(items), 6 * preferences.systems**2))
     chunks = []
-    for weights in resample_counts(preferences.items, draws, rng, room):
+    for weights in resample_counts(preferences.items, draws, rng, rows):
         counts = _counts(preferences, weights, prior)
-        sound = np.array([not _problem(one, ()) for one in counts], dtype=np.bool_)
+        determined = np.array([not _find_problem(draw, ()) for draw in counts], dtype=np.bool_)
         strengths = np.full((len(weights), preferences.systems), np.nan)
-        if sound.any():
-            strengths[sound] = _fitted(counts[sound])[0]
+        if determined.any():
+            strengths[determined] = _fit(counts[determined])[0]
         chunks.append(strengths)
     return np.concatenate(chunks) if chunks else np.empty((0, preferences.systems))
 
 
 def _counts(preferences: Preferences, weights: Floats, prior: float) -> Floats:
-    """Counts (draws, 2, systems, systems): how often i beat j, and how often they tied (in both triangles)."""
+    """Return counts (draws, 2, systems, systems): how often i beat j, and how often they tied (in both triangles)."""
     systems = preferences.systems
     winner = np.where(preferences.choice >= TIE, preferences.first, preferences.second)
     loser = np.where(preferences.choice >= TIE, preferences.second, preferences.first)
@@ -265,22 +262,22 @@ def _counts(preferences: Preferences, weights: Floats, prior: float) -> Floats:
     return counts + prior / 3 * ~np.eye(systems, dtype=np.bool_)
 
 
-def _problem(counts: Floats, names: Sequence[str]) -> str:
-    """Why these counts have no finite maximum, or nothing."""
+def _find_problem(counts: Floats, names: Sequence[str]) -> str:
+    """Return why these counts have no finite maximum, or an empty text."""
     wins, ties = counts > 0
     if not wins.any():
         return "every preference is a tie" if ties.any() else "there are no preferences"
     groups = _groups(wins | ties)
     if len(groups) > 1:
-        named = ["{" + ", ".join(names[i] if names else str(i) for i in group) + "}" for group in groups]
-        return f"the systems fall into {len(groups)} groups without a win, or a tie, both ways: {' '.join(named)}"
-    if ties.any() and not _more_wins_than_ties_in_a_loop(wins, ties):
-        return "ties and wins are told apart by strength alone"
+        listed = ["{" + ", ".join(names[i] if names else str(i) for i in group) + "}" for group in groups]
+        return f"the systems fall into {len(groups)} groups without a win, or a tie, both ways: {' '.join(listed)}"
+    if ties.any() and not _has_loop_of_wins(wins, ties):
+        return "strength alone separates ties from wins"
     return ""
 
 
 def _groups(reaches: NDArray[np.bool_]) -> list[list[int]]:
-    """Sets of systems each of which reaches each other along the arrows."""
+    """Return the strongly connected components."""
     closure = reaches | np.eye(len(reaches), dtype=np.bool_)
     for _ in range(len(reaches).bit_length()):
         closure = (closure.astype(np.float32) @ closure.astype(np.float32)) > 0
@@ -288,8 +285,8 @@ def _groups(reaches: NDArray[np.bool_]) -> list[list[int]]:
     return [np.flatnonzero(row).tolist() for i, row in enumerate(mutual) if np.argmax(row) == i]
 
 
-def _more_wins_than_ties_in_a_loop(wins: NDArray[np.bool_], ties: NDArray[np.bool_]) -> bool:
-    """Bellman and Ford's search for a loop of negative length, where a win is a step of -1 and a tie one of +1."""
+def _has_loop_of_wins(wins: NDArray[np.bool_], ties: NDArray[np.bool_]) -> bool:
+    """Search by Bellman and Ford for a loop of negative length, where a win is a step of -1 and a tie one of +1."""
     step = np.where(wins, -1.0, np.where(ties, 1.0, np.inf))
     distance = np.zeros(len(step))
     for _ in range(len(step)):
@@ -300,30 +297,31 @@ def _more_wins_than_ties_in_a_loop(wins: NDArray[np.bool_], ties: NDArray[np.boo
     return True
 
 
-def _fitted(counts: Floats) -> tuple[Floats, Floats]:
-    """The maximum for each draw: strengths (draws, systems) and log tie parameters (draws,), -inf where nothing ties.
+def _fit(counts: Floats) -> tuple[Floats, Floats]:
+    """Return the maximum for each draw: strengths (draws, systems) and log tie parameters (draws,), -inf if nothing
+    ties.
 
-    A draw that has not settled by the last step is NaN.
+    A draw that has not converged is NaN.
     """
     with_ties = counts[:, 1].any(axis=(1, 2))
     strengths = np.zeros((len(counts), counts.shape[2]))
     log_tie = np.where(with_ties, 0.0, -np.inf)
     value = _likelihood(counts, strengths, log_tie)
     for _ in range(_STEPS):
-        gradient, information = _slopes(counts, strengths, log_tie)
+        gradient, information = _derivatives(counts, strengths, log_tie)
         step: Floats = np.linalg.solve(information, gradient[..., None])[..., 0].astype(np.float64)
-        moving = np.abs(step).max(axis=1) >= _SETTLED
+        moving = np.abs(step).max(axis=1) >= _CONVERGED
         if not moving.any():
             break
-        strengths, log_tie, value = _uphill(counts, strengths, log_tie, step, value)
+        strengths, log_tie, value = _step(counts, strengths, log_tie, step, value)
     centred = strengths - strengths.mean(axis=1, keepdims=True)
     return np.where(moving[:, None], np.nan, centred), log_tie
 
 
-def _uphill(
+def _step(
     counts: Floats, strengths: Floats, log_tie: Floats, step: Floats, value: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """One Newton step, halved for those draws where the whole step would lead downhill."""
+    """Take one Newton step, halved for those draws where the full step would reduce the likelihood."""
     size = np.ones(len(counts))
     for _ in range(_STEPS):
         moved = strengths + size[:, None] * step[:, :-1], log_tie + size * step[:, -1]
@@ -335,8 +333,8 @@ def _uphill(
     return *moved, reached
 
 
-def _chances(strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
-    """The chances (draws, systems, systems) that i beats j, and that they tie."""
+def _probabilities(strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
+    """Return the probabilities (draws, systems, systems) that i beats j, and that they tie."""
     half = (strengths[:, :, None] - strengths[:, None, :]) / 2
     top = np.maximum(np.abs(half), log_tie[:, None, None])
     win, lose, tie = np.exp(half - top), np.exp(-half - top), np.exp(log_tie[:, None, None] - top)
@@ -345,7 +343,7 @@ def _chances(strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
 
 
 def _likelihood(counts: Floats, strengths: Floats, log_tie: Floats) -> Floats:
-    win, tie = _chances(strengths, log_tie)
+    win, tie = _probabilities(strengths, log_tie)
     wins, ties = counts[:, 0], counts[:, 1] / 2
     logs = [_times_log(wins, win), _times_log(ties, tie)]
     total: Floats = np.sum(logs, axis=(0, 2, 3))
@@ -358,20 +356,20 @@ def _times_log(count: Floats, chance: Floats) -> Floats:
         return np.where(happened, count * np.log(np.where(happened, chance, 1.0)), 0.0)
 
 
-def _slopes(counts: Floats, strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
-    """The gradient (draws, systems + 1) and the information matrix of strengths and log tie parameter.
+def _derivatives(counts: Floats, strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
+    """Return the gradient (draws, systems + 1) and the information matrix of strengths and log tie parameter.
 
-    The model is an exponential family: the gradient is what was seen minus what is expected (points, and number of
-    ties), the information the covariance of these. Strengths are known up to a shift, which a constant added to their
-    block pins; where nothing ties, a 1 stands for the tie parameter, which then stays where it is.
+    The model is an exponential family: the gradient is observed minus expected (points, and number of ties), the
+    information the covariance of these. Strengths are determined up to a shift, which a constant added to their block
+    fixes; if nothing ties, a 1 keeps the tie parameter where it is.
     """
-    win, tie = _chances(strengths, log_tie)
+    win, tie = _probabilities(strengths, log_tie)
     wins, ties = counts[:, 0], counts[:, 1]
     games = wins + wins.swapaxes(1, 2) + ties
     expected = games * (win + tie / 2)
     points = (wins + ties / 2 - expected).sum(axis=2)
     tied = (ties - games * tie).sum(axis=(1, 2)) / 2
-    # For one preference, seen from i: the variance of its points, and their covariance with whether it is a tie.
+    # For one preference, from the side of i: the variance of its points, and their covariance with being a tie.
     mean = win + tie / 2
     spread = games * (win + tie / 4 - mean**2)
     joint = (games * tie * (0.5 - mean)).sum(axis=2)
@@ -386,9 +384,9 @@ def _slopes(counts: Floats, strengths: Floats, log_tie: Floats) -> tuple[Floats,
 
 
 def _covariance(counts: Floats, strengths: Floats, log_tie: Floats) -> Floats:
-    """The covariance of strengths that average 0, the tie parameter being estimated beside them."""
+    """Return the covariance of strengths with mean 0, the tie parameter being estimated too."""
     size = counts.shape[2]
-    inverse = np.linalg.inv(_slopes(counts, strengths, log_tie)[1])[:, :size, :size]
+    inverse = np.linalg.inv(_derivatives(counts, strengths, log_tie)[1])[:, :size, :size]
     centre = np.eye(size) - 1 / size
     covariance: Floats = centre @ inverse @ centre
     return covariance

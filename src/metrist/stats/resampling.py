@@ -1,16 +1,14 @@
-"""Certainty by resampling, for whatever is a function of summed rows: a system's score, or a measure of agreement.
+"""Bootstrap and permutation of anything that is a function of summed rows: a system's score, or a measure.
 
 A resample of the items is a row of counts, an exchange of two systems' items a row of zeros and ones; either way the
-sums that are pooled are one matrix product `draws @ stats`. Nothing is scored again and nothing is looped over.
-
-What holds everywhere here:
+sums that are pooled are one matrix product `draws @ stats`. Nothing is scored again.
 
 * `stats` are rows of numbers per item, `pool` turns sums of rows into scores along the last axis.
 * The same generator state gives the same bits, whatever the size of the chunks, the number of cores or the BLAS: rows
-  are cut into whole numbers small enough that their sums are exact in any order.
-* A draw that cannot be pooled (NaN) never speaks for a finding. It counts as a draw at least as extreme as what was
-  observed; an interval leaves it out as long as such draws are fewer than either tail, and is (NaN, NaN) otherwise.
-* Fewer than two items have no interval and no p-value, and neither has a score that is NaN: all are NaN.
+  are split into whole numbers small enough that their sums are exact in any order.
+* A draw that cannot be pooled (NaN) never supports a finding. It counts as at least as extreme as what was observed; an
+  interval ignores such draws as long as they are fewer than either tail, and is (NaN, NaN) otherwise.
+* With fewer than two items there is no interval and no p-value, and neither for a score that is NaN: all are NaN.
 """
 
 from __future__ import annotations
@@ -29,18 +27,18 @@ from metrist.stats import Floats
 Pool = Callable[[Floats], Floats]
 Alternative = Literal["two-sided", "greater", "less"]
 
-#: Numbers held at once by one chunk of draws (16 MiB); the draws do not depend on it.
+#: Numbers in one chunk of draws (16 MiB); the draws do not depend on it.
 CHUNK = 1 << 21
 #: What a resample draws: items, systems, or both independently.
 Over = Literal["items", "systems", "both"]
 OVER: tuple[Over, ...] = ("items", "systems", "both")
-#: Draws that tie with what was observed must count, though their sums were rounded on another path.
+#: Draws that equal what was observed must count, although their sums were rounded differently.
 _SLACK = 1e-12
 _MANTISSA = 53
 
 
 class Difference(NamedTuple):
-    """How far the first of two systems lies above the second, with the interval and the p-value of that difference."""
+    """The difference of two systems (first minus second), with its interval and p-value."""
 
     value: float
     low: float
@@ -51,7 +49,7 @@ class Difference(NamedTuple):
 def pooled_interval(
     stats: Floats, pool: Pool, draws: int, rng: np.random.Generator, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """The percentile bootstrap interval of the pooled score of rows (n, k), over resamples of the items."""
+    """Return the percentile bootstrap interval of the pooled score of rows (n, k), over resamples of the items."""
     return interval(bootstrap_scores(stats[None], pool, draws, rng)[:, 0], confidence, items=len(stats))
 
 
@@ -64,16 +62,16 @@ def paired_bootstrap(
     alternative: Alternative = "two-sided",
     confidence: float = 0.95,
 ) -> Difference:
-    """Two systems on the same items, rows (n, k) each: would the difference be as large if the truth were none?
+    """Compare two systems on the same items, rows (n, k) each.
 
-    Resampled differences, moved so that they centre on no difference, stand for the null hypothesis.
+    The resampled differences, centred on zero, represent the null hypothesis.
     """
     stats = np.stack([first, second])
-    scores = pooled(stats, pool)
+    scores = pool_rows(stats, pool)
     resampled = bootstrap_scores(stats, pool, draws, rng)
     differences, observed = resampled[:, :1] - resampled[:, 1:], scores[:1] - scores[1:]
     low, high = interval(differences[:, 0], confidence, items=len(first))
-    extreme = count_extreme(differences - observed, observed, alternative, slack_of(scores[:1], scores[1:]))
+    extreme = count_extreme(differences - observed, observed, alternative, rounding_slack(scores[:1], scores[1:]))
     return Difference(float(observed[0]), low, high, float(p_values(extreme, draws, observed, len(first))[0]))
 
 
@@ -85,25 +83,25 @@ def paired_randomisation(
     rng: np.random.Generator,
     alternative: Alternative = "two-sided",
 ) -> float:
-    """The p-value of approximate randomisation: were the two systems interchangeable, how often would outputs
-    exchanged by the toss of a coin, item by item, differ as much?"""
+    """Return the p-value of approximate randomisation: how often would outputs that are exchanged at random, item by
+    item, differ as much?"""
     stats = np.stack([first, second])
-    scores = pooled(stats, pool)
-    observed, slack = scores[:1] - scores[1:], slack_of(scores[:1], scores[1:])
+    scores = pool_rows(stats, pool)
+    observed, slack = scores[:1] - scores[1:], rounding_slack(scores[:1], scores[1:])
     chunks = exchanged_differences(stats, [(0, 1)], pool, draws, rng)
     extreme = np.sum([count_extreme(null, observed, alternative, slack) for null in chunks], axis=0)
     return float(p_values(extreme, draws, observed, len(first))[0])
 
 
-def pooled(stats: Floats, pool: Pool) -> Floats:
-    """The scores (s,) of rows (s, n, k), summed exactly as the draws are."""
+def pool_rows(stats: Floats, pool: Pool) -> Floats:
+    """Return the scores (s,) of rows (s, n, k), summed exactly as the draws are."""
     sums = ExactSums(stats)(np.ones((1, stats.shape[1])))
     scores: Floats = pool(sums)[0]
     return scores
 
 
 def bootstrap_scores(stats: Floats, pool: Pool, draws: int, rng: np.random.Generator) -> Floats:
-    """Scores (draws, s) of s systems on resamples of the n items that they share; rows are (s, n, k)."""
+    """Return scores (draws, s) of s systems on resamples of the n items that they share; rows are (s, n, k)."""
     sums = ExactSums(stats)
     chunks = [pool(sums(counts)) for counts in resample_counts(stats.shape[1], draws, rng, _chunk_rows(stats))]
     return np.concatenate(chunks) if chunks else np.empty((0, len(stats)))
@@ -112,7 +110,7 @@ def bootstrap_scores(stats: Floats, pool: Pool, draws: int, rng: np.random.Gener
 def exchanged_differences(
     stats: Floats, pairs: Sequence[tuple[int, int]], pool: Pool, draws: int, rng: np.random.Generator
 ) -> Iterator[Floats]:
-    """Differences (some draws, pairs) between two systems after their outputs were exchanged at random, item by item.
+    """Yield differences (some draws, pairs) between two systems whose outputs were exchanged at random, item by item.
 
     They come in chunks, because all draws of all pairs of many systems would not fit into memory.
     """
@@ -126,7 +124,7 @@ def exchanged_differences(
 
 
 def count_extreme(null: Floats, observed: Floats, alternative: Alternative, slack: Floats) -> NDArray[np.intp]:
-    """How many draws from the null (draws, pairs) are at least as extreme as what was observed (pairs)."""
+    """Count the draws from the null (draws, pairs) that are at least as extreme as the observed values (pairs)."""
     match alternative:
         case "two-sided":
             reached = np.abs(null) >= np.abs(observed) - slack
@@ -139,13 +137,13 @@ def count_extreme(null: Floats, observed: Floats, alternative: Alternative, slac
 
 
 def p_values(extreme: NDArray[np.intp], draws: int, observed: Floats, items: int) -> Floats:
-    """p = (c + 1) / (n + 1), where c of the n draws are at least as extreme as what was observed."""
+    """Return p = (c + 1) / (n + 1), where c of the n draws are at least as extreme as what was observed."""
     tested = ~np.isnan(observed) & (items >= 2)
     return np.where(tested, (extreme + 1) / (draws + 1), np.nan)
 
 
 def interval(resampled: Floats, confidence: float, items: int) -> tuple[float, float]:
-    """The percentile interval of resampled scores, under the policy for NaN that this module states."""
+    """Return the percentile interval of resampled scores, with the NaN policy of this module."""
     tail = (1 - confidence) / 2
     missing = np.isnan(resampled)
     if items < 2 or not len(resampled) or (missing.any() and missing.mean() >= tail):
@@ -154,13 +152,13 @@ def interval(resampled: Floats, confidence: float, items: int) -> tuple[float, f
     return float(low), float(high)
 
 
-def slack_of(first: Floats, second: Floats) -> Floats:
-    """How far rounding alone may move the difference of two scores."""
+def rounding_slack(first: Floats, second: Floats) -> Floats:
+    """Return by how much rounding alone may change the difference of two scores."""
     return _SLACK * np.maximum(np.abs(first), np.abs(second))
 
 
 def resample_counts(items: int, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
-    """Bootstrap weights: how often each item was picked, at most `rows` draws at a time."""
+    """Yield bootstrap weights: how often each item was picked, at most `rows` draws at a time."""
     for size in _sizes(draws, rows):
         picked = rng.integers(0, items, size=(size, items)) if items else np.empty((size, 0), np.int64)
         picked += np.arange(size)[:, None] * items
@@ -168,8 +166,8 @@ def resample_counts(items: int, draws: int, rng: np.random.Generator, rows: int)
 
 
 def coin_tosses(items: int, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
-    """Fair zeros and ones per item, at most `rows` draws at a time."""
-    # Each draw takes whole 64-bit words: narrower types buffer bits within a call, which would tie a draw to its chunk.
+    """Yield fair zeros and ones per item, at most `rows` draws at a time."""
+    # Each draw uses whole 64-bit words: narrower types buffer bits within a call, so that draws would depend on chunks.
     words = -(-items // 64)
     for size in _sizes(draws, rows):
         bits = rng.integers(0, 2**64 - 1, size=(size, words), dtype=np.uint64, endpoint=True)
@@ -178,16 +176,16 @@ def coin_tosses(items: int, draws: int, rng: np.random.Generator, rows: int) -> 
 
 
 class ExactSums:
-    """Weighted sums of rows (s, n, k), for whole weights that add up to n at most: `sums(weights)` is (draws, s, k).
+    """Weighted sums of rows (s, n, k), for whole weights that add up to at most n: `sums(weights)` is (draws, s, k).
 
-    Each column becomes one or two columns of whole numbers, so small that no sum of n of them leaves the 53 bits of a
-    double. Such sums are exact in whatever order they are added, and only their last step is rounded.
+    Each column becomes one or two columns of whole numbers, so small that no sum of n of them exceeds the 53 bits of a
+    double. Such sums are exact in any order, and only their last step is rounded.
     """
 
     def __init__(self, stats: Floats) -> None:
         systems, items, width = stats.shape
         if not np.isfinite(stats).all():
-            raise RunError("statistics to be pooled must be finite numbers, found NaN or infinity")
+            raise RunError("statistics to pool must be finite numbers, got NaN or infinity")
         rows = np.ascontiguousarray(stats.transpose(1, 0, 2), dtype=np.float64).reshape(items, systems * width)
         room = _MANTISSA - items.bit_length()
         _, exponent = np.frexp(np.abs(rows).max(axis=0, initial=0.0))
@@ -219,7 +217,7 @@ def _sizes(draws: int, rows: int) -> Iterator[int]:
         yield min(rows, draws - start)
 
 
-# Many systems on the same items, tested two by two with one set of draws.
+# ---- Many systems, tested pair by pair
 
 
 Test = Literal["bootstrap", "randomisation"]
@@ -227,7 +225,7 @@ Test = Literal["bootstrap", "randomisation"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTest:
-    """Two systems' scores, their difference (first minus second) with its interval, and a p-value per test made."""
+    """Two systems' scores, their difference (first minus second) with its interval, and a p-value per test."""
 
     first: float
     second: float
@@ -247,15 +245,15 @@ def pair_tests(
     alternative: Alternative = "two-sided",
     confidence: float = 0.95,
 ) -> list[PairTest]:
-    """Each pair of systems on the items that all share, rows (systems, items, k).
+    """Compare each pair of systems on the items that all share, rows (systems, items, k).
 
-    The draws are common to all pairs, so that a pair's numbers do not depend on which others are tested beside it.
+    All pairs share the draws, so that a pair's numbers do not depend on the other pairs.
     """
     for_resamples, for_tosses = rng.spawn(2)
     items = int(stats.shape[1])
     first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
-    scores = pooled(stats, pool)
-    observed, slack = scores[first] - scores[second], slack_of(scores[first], scores[second])
+    scores = pool_rows(stats, pool)
+    observed, slack = scores[first] - scores[second], rounding_slack(scores[first], scores[second])
 
     resampled = bootstrap_scores(stats, pool, draws, for_resamples)
     spreads = [interval(resampled[:, a] - resampled[:, b], confidence, items) for a, b in pairs]
@@ -275,7 +273,7 @@ def pair_tests(
             difference=float(observed[i]),
             low=spreads[i][0],
             high=spreads[i][1],
-            p={test: float(found[i]) for test, found in p.items()},
+            p={test: float(values[i]) for test, values in p.items()},
         )
         for i, (a, b) in enumerate(pairs)
     ]

@@ -1,4 +1,8 @@
-"""What a measure looks at: the outputs that humans and one scorer both judged, and resamples of them."""
+"""Samples: the outputs that humans and one or several metrics judged, and resamples of them.
+
+Two metrics are compared on the outputs that both scored, and on no others. Pairs of metrics with the same such outputs
+form a batch and share all work; usually there is one batch.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ GROUPINGS: tuple[Grouping, ...] = ("none", "item", "system", "system-level")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sample:
-    """One entry per output that has both a human and a metric value, larger being better for both. Items and systems
-    are numbers from 0 up; those of other outputs may lie between them."""
+    """One entry per output with a human and a metric value, larger being better for both. Items and systems are numbers
+    from 0; not all numbers need to occur."""
 
     human: Floats
     metric: Floats
@@ -44,7 +48,7 @@ class Sample:
 
     @staticmethod
     def of(human: ArrayLike, metric: ArrayLike, item: Sequence[Hashable], system: Sequence[Hashable]) -> Sample:
-        """A sample from names of items and systems."""
+        """Make a sample from names of items and systems."""
         return Sample(
             human=np.asarray(human, np.float64),
             metric=np.asarray(metric, np.float64),
@@ -52,42 +56,46 @@ class Sample:
             system=codes(system),
         )
 
-    def take(self, chosen: NDArray[np.intp] | NDArray[np.bool_]) -> Sample:
-        """Some of the outputs, by position or by mask; numbers of items and systems stay what they are."""
+    def take(self, selection: NDArray[np.intp] | NDArray[np.bool_]) -> Sample:
+        """Return some of the outputs, by position or mask; items and systems keep their numbers."""
         return Sample(
-            human=self.human[chosen], metric=self.metric[chosen], item=self.item[chosen], system=self.system[chosen]
+            human=self.human[selection],
+            metric=self.metric[selection],
+            item=self.item[selection],
+            system=self.system[selection],
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Draws:
-    """Resamples: how often each draw picked each item (draws, items), each system (draws, systems), or both. None
-    where that side was not resampled. Columns are the numbers that a sample's outputs carry."""
+    """Resamples: how often each draw picked each item (draws, items), each system (draws, systems), or both. None for a
+    side that was not resampled. Columns are the numbers of items and systems in a sample."""
 
     items: Floats | None = None
     systems: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.items is None and self.systems is None:
-            raise RunError("draws must resample items, systems or both")
+            raise RunError("draws need to resample items, systems or both")
         if self.items is not None and self.systems is not None and len(self.items) != len(self.systems):
-            raise RunError(f"as many draws of items as of systems, got {len(self.items)} and {len(self.systems)}")
+            raise RunError(f"draws need as many of items as of systems, got {len(self.items)} and {len(self.systems)}")
 
     def items_at(self, sample: Sample) -> Codes:
-        """The column of `items` that weighs each output."""
+        """Return the column of `items` that weights each output."""
         _check_reach(self.items, sample.item, "item")
         return sample.item
 
     def of_items(self, sample: Sample) -> Floats:
-        """How often each output's item was drawn, (draws, outputs); one row of ones where items were kept."""
+        """Return how often each output's item was drawn (draws, outputs); one row of ones if items are fixed."""
         return _picked(self.items, sample.item, "item")
 
     def of_systems(self, sample: Sample) -> Floats:
-        """How often each output's system was drawn, (draws, outputs); one row of ones where systems were kept."""
+        """Return how often each output's system was drawn (draws, outputs); one row of ones if systems were not
+        resampled."""
         return _picked(self.systems, sample.system, "system")
 
     def of_outputs(self, sample: Sample) -> Floats:
-        """How often each output was drawn, (draws, outputs)."""
+        """Return how often each output was drawn (draws, outputs)."""
         if self.items is None:
             return self.of_systems(sample)
         if self.systems is None:
@@ -96,39 +104,36 @@ class Draws:
 
 
 def codes(names: Sequence[Hashable]) -> Codes:
-    """Numbers for names, from 0 up in the order in which they first appear."""
+    """Number names from 0 in the order of their first appearance."""
     number_of = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.fromiter((number_of[name] for name in names), dtype=np.intp, count=len(names))
 
 
-def _picked(counts: Floats | None, numbers: Codes, what: str) -> Floats:
+def _picked(counts: Floats | None, numbers: Codes, kind: str) -> Floats:
     if counts is None:
         return np.ones((1, len(numbers)))
-    _check_reach(counts, numbers, what)
-    # A row of indices into each draw is several times faster through take than through counts[:, numbers].
+    _check_reach(counts, numbers, kind)
+    # Several times faster than counts[:, numbers].
     return counts.take(numbers, axis=1)
 
 
-def _check_reach(counts: Floats | None, numbers: Codes, what: str) -> None:
+def _check_reach(counts: Floats | None, numbers: Codes, kind: str) -> None:
     if counts is not None and len(numbers) and numbers.max() >= counts.shape[1]:
-        raise RunError(f"draws of {counts.shape[1]} {what}s do not reach {what} number {numbers.max()}")
+        raise RunError(f"draws of {counts.shape[1]} {kind}s do not reach {kind} number {numbers.max()}")
 
 
 def _check_finite(name: str, values: Floats) -> None:
     if values.ndim != 1:
-        raise RunError(f"a sample's {name} values are a plain column, got an array of {values.ndim} dimensions")
+        raise RunError(f"a sample's {name} values need one dimension, got {values.ndim} dimensions")
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise RunError(
-            f"output {bad[0]}: the {name} value is {values[bad[0]]}, wanted a finite number "
-            f"({len(bad)} such of {len(values)}); leave such outputs out, and count them"
+            f"output {bad[0]}: the {name} value is {values[bad[0]]}, expected a finite number "
+            f"({len(bad)} of {len(values)} are not); leave such outputs out"
         )
 
 
-# Several metrics beside the same human values: what tests between metrics look at.
-#
-# Two metrics are compared on the outputs that both have scored, and on no others. Pairs of metrics with the same such
-# outputs form a batch and share all work; usually there is one batch.
+# ---- Panels
 
 
 Pairs = Sequence[tuple[int, int]]
@@ -136,7 +141,7 @@ Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Panel:
-    """One entry per output with a human value: `metrics` (m, n) is NaN where a metric has none. Larger is better."""
+    """One entry per output with a human value; `metrics` (m, n) is NaN for missing scores. Larger is better."""
 
     human: Floats
     metrics: Floats
@@ -155,21 +160,21 @@ class Panel:
 
     @staticmethod
     def of(samples: Sequence[Sample]) -> Panel:
-        """Samples of the same outputs in the same order, one per metric."""
+        """Combine samples of the same outputs in the same order, one per metric."""
         first = samples[0]
         for number, sample in enumerate(samples):
             if not (np.array_equal(sample.item, first.item) and np.array_equal(sample.system, first.system)):
-                raise RunError(f"sample {number} holds other outputs than sample 0, or in another order")
+                raise RunError(f"sample {number} has other outputs than sample 0, or in another order")
         return Panel(
             human=first.human, metrics=np.stack([s.metric for s in samples]), item=first.item, system=first.system
         )
 
     def scored(self, metrics: Iterable[int]) -> Mask:
-        """The outputs that all these metrics have scored."""
+        """Return the outputs that all these metrics scored."""
         return np.logical_not(np.isnan(self.metrics[list(metrics)]).any(axis=0))
 
     def take(self, outputs: Mask, metrics: Sequence[int]) -> Panel:
-        """Some outputs, and some metrics in the order given."""
+        """Return some outputs, and some metrics in the given order."""
         return Panel(
             human=self.human[outputs],
             metrics=self.metrics[list(metrics)][:, outputs],
@@ -178,14 +183,14 @@ class Panel:
         )
 
     def sample(self, metric: int) -> Sample:
-        """One metric; it must have scored every output."""
+        """Return the sample of one metric, which must have scored every output."""
         return Sample(human=self.human, metric=self.metrics[metric], item=self.item, system=self.system)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Sets of metrics that have scored the same outputs: which outputs, which metrics, the panel of just these, the
-    sets' positions among all sets, and the sets by places in that panel."""
+    """Sets of metrics that scored the same outputs: these outputs, the metrics, their panel, the positions of the sets
+    among all sets, and the sets as positions in the panel."""
 
     outputs: Mask
     metrics: list[int]
@@ -198,8 +203,8 @@ class Batch:
         return [(first, second) for first, second in self.sets]
 
 
-def one_each(measures: Measure | Sequence[Measure], panel: Panel) -> Sequence[Measure]:
-    """A measure per metric: the same for all, or their own (accuracies with thresholds of their own)."""
+def match_measures(measures: Measure | Sequence[Measure], panel: Panel) -> Sequence[Measure]:
+    """Return a measure per metric: the same for all, or one each (accuracies with their own thresholds)."""
     if isinstance(measures, Measure):
         return [measures] * len(panel.metrics)
     if len(measures) != len(panel.metrics):
@@ -211,24 +216,24 @@ def all_pairs(panel: Panel) -> list[tuple[int, int]]:
     return list(combinations(range(len(panel.metrics)), 2))
 
 
-def batches(panel: Panel, sets: Sequence[tuple[int, ...]]) -> Iterator[Batch]:
-    """The sets of metrics, by the outputs that all metrics of a set have scored."""
-    found: dict[bytes, tuple[Mask, list[int]]] = {}
+def batch_by_outputs(panel: Panel, sets: Sequence[tuple[int, ...]]) -> Iterator[Batch]:
+    """Group sets of metrics by the outputs that all metrics of a set scored."""
+    positions_by_mask: dict[bytes, tuple[Mask, list[int]]] = {}
     for position, members in enumerate(sets):
         mask = panel.scored(members)
-        found.setdefault(mask.tobytes(), (mask, []))[1].append(position)
-    for mask, positions in found.values():
+        positions_by_mask.setdefault(mask.tobytes(), (mask, []))[1].append(position)
+    for mask, positions in positions_by_mask.values():
         metrics = sorted({metric for position in positions for metric in sets[position]})
-        place = {metric: number for number, metric in enumerate(metrics)}
+        index = {metric: number for number, metric in enumerate(metrics)}
         yield Batch(
             outputs=mask,
             metrics=metrics,
             panel=panel.take(mask, metrics),
             positions=positions,
-            sets=[tuple(place[metric] for metric in sets[position]) for position in positions],
+            sets=[tuple(index[metric] for metric in sets[position]) for position in positions],
         )
 
 
-def grouped(grouping: Grouping | Codes, outputs: Mask) -> Grouping | Codes:
-    """A grouping of some of the outputs: a column is cut with them, a name stays what it is."""
+def take_grouping(grouping: Grouping | Codes, outputs: Mask) -> Grouping | Codes:
+    """Return a grouping of some of the outputs: codes are selected, a name stays the same."""
     return grouping if isinstance(grouping, str) else grouping[outputs]

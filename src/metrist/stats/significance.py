@@ -1,9 +1,4 @@
-"""Upper tails of the three distributions that the exact tests need: Student's t, the fair coin and the normal.
-
-The first two are one function, the regularised incomplete beta. It keeps about twelve digits even for billions of
-tosses: its leading factor is a binomial probability written with Stirling's remainder (Loader, 2000), where the
-difference of three large log-gammas would leave none.
-"""
+"""Significance: tails of distributions, corrections for many tests, clusters of metrics, and power."""
 
 from __future__ import annotations
 
@@ -20,6 +15,12 @@ from metrist.errors import RunError, did_you_mean
 from metrist.stats import Floats
 from metrist.stats.resampling import Over
 
+# ---- Upper tails of Student's t, the fair coin and the normal
+#
+# The first two are one function, the regularised incomplete beta. It keeps about twelve digits even for billions of
+# tosses: its leading factor is a binomial probability written with Stirling's remainder (Loader, 2000), because the
+# difference of three large log-gammas would cancel all digits.
+
 _TINY = 1e-300
 _CLOSE = 1e-14
 #: Coefficients of Stirling's remainder, in odd powers of 1/z.
@@ -28,7 +29,7 @@ _SERIES_FROM = 16.0
 
 
 def student_t_tail(t: float, freedom: float) -> float:
-    """P(T >= t) for Student's t with so many degrees of freedom."""
+    """Return P(T >= t) for Student's t."""
     if math.isnan(t) or not freedom > 0:
         return math.nan
     if math.isinf(t):
@@ -39,7 +40,7 @@ def student_t_tail(t: float, freedom: float) -> float:
 
 
 def coin_tail(heads: int, tosses: int) -> float:
-    """P(at least so many heads in so many tosses of a fair coin)."""
+    """Return P(at least so many heads in so many tosses of a fair coin)."""
     if heads <= 0:
         return 1.0
     if heads > tosses:
@@ -48,45 +49,45 @@ def coin_tail(heads: int, tosses: int) -> float:
 
 
 def normal_tail(z: float) -> float:
-    """P(Z >= z) for the standard normal."""
+    """Return P(Z >= z) for the standard normal."""
     return math.erfc(z / math.sqrt(2)) / 2
 
 
 def normal_quantile(share: float) -> float:
-    """Below which value a standard normal lies with this probability, between 0 and 1."""
+    """Return the quantile of the standard normal for a probability between 0 and 1."""
     return NormalDist().inv_cdf(share)
 
 
 def beta_share(a: float, b: float, x: float, rest: float) -> float:
-    """The regularised incomplete beta function at x. `rest` is 1 - x, which the caller may know more digits of."""
+    """Return the regularised incomplete beta function at x. `rest` is 1 - x, given separately for its digits."""
     if x <= 0:
         return 0.0
     if rest <= 0:
         return 1.0
     factor = a * b / (a + b) * _binomial_density(a, b, x, rest)
-    # The fraction converges quickly below the mean only; above it, the other tail is the small one.
+    # The fraction converges quickly only below the mean; above it, use the other tail.
     if x * (a + b + 2) <= a + 1:
         return factor * _fraction(a, b, x) / a
     return 1 - factor * _fraction(b, a, rest) / b
 
 
 def _binomial_density(a: float, b: float, x: float, rest: float) -> float:
-    """Gamma(a + b + 1) / (Gamma(a + 1) Gamma(b + 1)) * x^a * rest^b."""
+    """Return Gamma(a + b + 1) / (Gamma(a + 1) Gamma(b + 1)) * x^a * rest^b."""
     n = a + b
     exponent = _remainder(n) - _remainder(a) - _remainder(b) - _deviance(a, n * x) - _deviance(b, n * rest)
     return math.sqrt(n / (2 * math.pi * a * b)) * math.exp(exponent)
 
 
 def _remainder(z: float) -> float:
-    """log Gamma(z + 1) less Stirling's formula."""
+    """Return log Gamma(z + 1) minus Stirling's formula."""
     if z < _SERIES_FROM:
         return math.lgamma(z + 1) - (z + 0.5) * math.log(z) + z - 0.5 * math.log(2 * math.pi)
     return sum(c / z ** (2 * i + 1) for i, c in enumerate(_REMAINDER))
 
 
 def _deviance(seen: float, expected: float) -> float:
-    """seen * log(seen / expected) - (seen - expected), with what would cancel left out: both such terms of a density
-    sum to its exponent, because what is seen and what is expected have the same total."""
+    """Return seen * log(seen / expected) - (seen - expected) without cancellation. Both such terms of a density sum to
+    its exponent, because seen and expected have the same total."""
     gap = (seen - expected) / expected
     if abs(gap) > 0.1:
         return seen * math.log(seen / expected) - (seen - expected)
@@ -101,7 +102,7 @@ def _deviance(seen: float, expected: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction of the incomplete beta function, by Lentz's method; about sqrt(a + b) steps."""
+    """Return the continued fraction of the incomplete beta function by Lentz's method, in about sqrt(a + b) steps."""
     above, below = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1))
     value, m = below, 0
     while True:
@@ -120,9 +121,7 @@ def _away_from_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
 
 
-# Many tests at once: p-values adjusted so that a family of tests is as hard to fool as a single one.
-#
-# A NaN is a test that was not made: it stays NaN and does not count into the family.
+# ---- Corrections for many tests. A NaN is a test that was not made: it stays NaN and does not count.
 
 
 Correction = Literal["holm", "benjamini-hochberg", "none"]
@@ -134,10 +133,10 @@ CORRECTIONS: Mapping[str, str] = {
 
 
 def adjust(p_values: Sequence[float] | NDArray[np.float64], correction: Correction) -> NDArray[np.float64]:
-    """The adjusted p-values, in the order given."""
+    """Adjust p-values of a family of tests by the named correction."""
     if correction not in CORRECTIONS:
         known = ", ".join(CORRECTIONS)
-        raise RunError(f"no correction {correction!r}; known are {known}{did_you_mean(correction, CORRECTIONS)}")
+        raise RunError(f"unknown correction {correction!r}; known are {known}{did_you_mean(correction, CORRECTIONS)}")
     match correction:
         case "holm":
             return holm(p_values)
@@ -175,50 +174,51 @@ def benjamini_hochberg(p_values: Sequence[float] | NDArray[np.float64]) -> NDArr
     return adjusted
 
 
-# From values and p-values to places: significance clusters, average ranks, and the marks † and ‡ of a table.
+# ---- Clusters and ranks
 #
-# Everywhere a larger value is the better one, and `p[i, j]` is the p-value of the difference between i and j, two-sided
-# and already adjusted for many tests if it should be. A NaN is a test that was not made: nothing is claimed from it.
+# A larger value is better, and `p[i, j]` is the two-sided p-value of the difference between i and j, already adjusted
+# for many tests if necessary. NaN marks a test that was not made and supports no conclusion.
 
 
 Mark = Literal["", "†", "‡"]
 
 
 def wins(values: Floats, p: Floats, alpha: float = 0.05, differences: Floats | None = None) -> NDArray[np.bool_]:
-    """wins[i, j]: i is significantly better than j, that is, lies above it at a p of at most alpha.
+    """Return wins[i, j]: i is significantly better than j, that is, larger with p of at most alpha.
 
-    `differences[i, j]` (i less j) are those that were tested, where each pair was compared on outputs of its own;
-    without them, the differences of the values."""
+    `differences[i, j]` (i minus j) are those that were tested, if each pair was compared on outputs of its own; by
+    default the differences of the values.
+    """
     with np.errstate(invalid="ignore"):
         lead = values[:, None] - values[None, :] if differences is None else differences
         return (lead > 0) & (p <= alpha)
 
 
 def clusters(values: Floats, p: Floats, alpha: float = 0.05, differences: Floats | None = None) -> NDArray[np.intp]:
-    """The cluster of each metric, 1 for the best; 0 where a metric has no value.
+    """Return the cluster of each metric, 1 for the best; 0 for a metric without a value.
 
-    The rule of the WMT metrics tasks and of mt-metrics-eval: walk down from the best value; whoever is significantly
-    worse than *any* member of the cluster so far opens the next one. So nobody in a cluster is beaten by another
-    member of it, but two metrics in different clusters need not differ significantly from each other.
+    The rule of the WMT metrics tasks and of mt-metrics-eval: from the best value down, a metric that is significantly
+    worse than *any* member of the current cluster starts the next one. So no member of a cluster beats another member
+    of it, but two metrics in different clusters need not differ significantly.
 
-    Values on different outputs may stand in another order than the tests found. The walk then leaves a metric for
-    later until whoever beats it has come.
+    If values are on different outputs, their order may contradict the tests. A metric then waits until those that beat
+    it are placed.
     """
     beaten = wins(values, p, alpha, differences)
-    found = np.zeros(len(values), dtype=np.intp)
+    numbers = np.zeros(len(values), dtype=np.intp)
     members: list[int] = []
     current = 1
     for metric in _walk(values, beaten):
         if beaten[members, metric].any():
             current, members = current + 1, []
         members.append(metric)
-        found[metric] = current
-    return found
+        numbers[metric] = current
+    return numbers
 
 
 def _walk(values: Floats, beaten: NDArray[np.bool_]) -> Iterator[int]:
-    """From the best value down, but never past someone who is beaten by one still to come. Three metrics may beat each
-    other in a circle, when each pair shares other outputs: there the best value goes first."""
+    """Yield metrics from the best value down, but none before those that beat it. Three metrics may beat each other in
+    a circle, if each pair shares other outputs: there the best value goes first."""
     waiting = best_first(values)
     while waiting:
         free = (metric for metric in waiting if not beaten[waiting, metric].any())
@@ -228,14 +228,14 @@ def _walk(values: Floats, beaten: NDArray[np.bool_]) -> Iterator[int]:
 
 
 def best_first(values: Floats) -> list[int]:
-    """Positions from the best value to the worst; equals keep their order, NaN is left out."""
+    """Return positions from the best value to the worst; equals keep their order, NaN is left out."""
     defined = np.flatnonzero(~np.isnan(values))
     order: list[int] = defined[np.argsort(-values[defined], kind="stable")].tolist()
     return order
 
 
 def ranks(values: Floats) -> Floats:
-    """Ranks along the last axis, 1 for the largest; equals share the mean of their places, NaN stays NaN."""
+    """Return ranks along the last axis, 1 for the largest; equals share their mean rank, NaN stays NaN."""
     with np.errstate(invalid="ignore"):
         larger = (values[..., None, :] > values[..., :, None]).sum(axis=-1)
         equal = (values[..., None, :] == values[..., :, None]).sum(axis=-1)
@@ -243,11 +243,11 @@ def ranks(values: Floats) -> Floats:
 
 
 def average_ranks(values: Floats) -> Floats:
-    """The mean rank of each metric (columns) over the slices (rows) where it has a value; NaN where it has none."""
+    """Return the mean rank of each metric (columns) over the slices (rows) where it has a value; NaN without any."""
     per_slice = ranks(values)
-    judged = ~np.isnan(per_slice)
+    ranked = ~np.isnan(per_slice)
     with np.errstate(invalid="ignore"):
-        means: Floats = np.where(judged, per_slice, 0.0).sum(axis=0) / judged.sum(axis=0)
+        means: Floats = np.where(ranked, per_slice, 0.0).sum(axis=0) / ranked.sum(axis=0)
     return means
 
 
@@ -259,11 +259,12 @@ def marks(
     alpha: float = 0.05,
     differences: Floats | None = None,
 ) -> list[Mark]:
-    """The marks of the BARTScore paper (002, "Significance Tests"), for the metrics of the marked families.
+    """Return the marks of the BARTScore paper (002, "Significance Tests") for the metrics of the marked families.
 
-    † : significantly better than every metric outside its own family;
-    ‡ : than every other metric, its own family's variants included.
-    The paper lists unsupervised metrics only, and so should the caller. Who has no one to beat gets no mark.
+    † : significantly better than every metric outside its own family; ‡ : than every other metric, including its own
+    family's variants.
+
+    The paper lists unsupervised metrics only, and so should the caller. Without competitors there is no mark.
     """
     better = wins(values, p, alpha, differences)
     kin = np.array([[a == b for b in families] for a in families], dtype=np.bool_).reshape(len(values), len(values))
@@ -278,22 +279,22 @@ def _mark(better: NDArray[np.bool_], kin: NDArray[np.bool_], metric: int) -> Mar
     return "†" if strangers.any() and better[strangers].all() else ""
 
 
-# How many more items (or systems) would separate two metrics: the power of a paired comparison.
+# ---- Power: how many more items (or systems) would separate two metrics.
 #
-# A normal approximation. The standard error of a difference shrinks with the square root of what is resampled; a
-# two-sided test at alpha finds a true difference d with probability `power` once d is (z[1 - alpha/2] + z[power])
-# standard errors. What was observed is taken for the truth, so the number is a guide to the next study and no part of a
-# test: an observed difference that is too large by luck asks for too few items.
+# A normal approximation. The standard error of a difference shrinks with the square root of the number of units; a
+# two-sided test at alpha detects a true difference d with probability `power` once d is (z[1 - alpha/2] + z[power])
+# standard errors. The observed difference is taken as the true one, so the number is a guide to the next study and not
+# part of a test: an observed difference that is too large by chance suggests too few items.
 
 
-#: A difference this many times smaller than its standard error would take a million times the units.
-_HOPELESS = 1000.0
+#: A difference this many times smaller than its standard error would need a million times the units.
+_MAX_RATIO = 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """`needed` units in all would separate the two; None: no number of them would, or nothing is known. Units are what
-    the standard error is over; of both items and systems, as many times more of either as of the fewer."""
+    """`needed` units in total would separate the two; None if no number of them would, or too little is known. Units
+    are what the standard error is over; for both items and systems, the factor applies to each."""
 
     difference: float
     standard_error: float
@@ -306,7 +307,7 @@ class Power:
 
     @property
     def more(self) -> int | None:
-        """How many units beyond those at hand; 0 where they should be enough."""
+        """How many units beyond those available; 0 if they should be enough."""
         return None if self.needed is None else max(0, self.needed - self.units)
 
     def __str__(self) -> str:
@@ -321,7 +322,7 @@ class Power:
         return f"about {_round(self.more):,} more {self.over} would separate these two"
 
 
-def power_of(
+def estimate_power(
     difference: float,
     standard_error: float,
     units: int,
@@ -330,7 +331,7 @@ def power_of(
     *,
     over: Over = "items",
 ) -> Power:
-    """From a difference and its standard error over so many items, systems, or (the fewer of) both."""
+    """Estimate power from a difference and its standard error over so many items, systems, or (the fewer of) both."""
     if not (0 < alpha < 1 and 0 < power < 1):
         raise RunError(f"alpha and power must lie between 0 and 1, got {alpha} and {power}")
     needed, reason = _needed(difference, standard_error, units, alpha, power, _NAMES[over])
@@ -347,8 +348,8 @@ def power_of(
 
 
 def strictest_level(alpha: float, tests: int, correction: Correction) -> float:
-    """The level that one of so many tests must reach at worst to be significant at alpha after the correction: the
-    first step of Holm's and of Benjamini and Hochberg's ladder."""
+    """Return the level that one of so many tests must reach in the worst case to be significant at alpha after the
+    correction: the first step of Holm, and of Benjamini and Hochberg."""
     return alpha if correction == "none" else alpha / max(1, tests)
 
 
@@ -359,18 +360,18 @@ def _needed(
     difference: float, standard_error: float, units: int, alpha: float, power: float, name: str
 ) -> tuple[int | None, str]:
     if math.isnan(difference) or math.isnan(standard_error):
-        return None, f"too little is known of the difference to say how many {name} would separate these two"
+        return None, "unknown: the difference or its standard error is undefined"
     if difference == 0:
-        return None, f"no number of {name} would separate these two: the difference seen is 0"
+        return None, f"no number of {name} would separate these two: the observed difference is 0"
     reach = normal_quantile(1 - alpha / 2) + normal_quantile(power)
     ratio = reach * standard_error / abs(difference)
-    if ratio > _HOPELESS:
-        return None, f"no number of {name} within reach would separate these two: the difference seen is too near 0"
-    # Below two units there is no test at all.
+    if ratio > _MAX_RATIO:
+        return None, f"no feasible number of {name} would separate these two: the observed difference is too close to 0"
+    # There is no test with fewer than two units.
     return max(2, math.ceil(units * ratio**2)), ""
 
 
 def _round(count: int) -> int:
-    """Two digits: more would promise what an approximation cannot keep."""
+    """Round up to two digits; more would suggest a precision that the approximation does not have."""
     size = int("1".ljust(len(str(count)) - 1, "0"))
     return math.ceil(count / size) * size

@@ -1,10 +1,10 @@
-"""The exact best tie threshold: of all gaps between two scores, and 0, the smallest that makes most pairs right.
+"""Find the exact best tie threshold: of 0 and all gaps between two scores, the smallest that makes most pairs right.
 
 Raising ε over a gap ties its pairs: those that humans tie become right, concordant ones become wrong. Few pairs are
-sorted and tried one by one. Of many, the number right at any one threshold is still known in O(n log n), and with
-it a bound for all thresholds between two known ones: from the lower one they cannot gain more than what humans tie in
-between. Intervals that cannot reach the best are dropped and the others halved, at random gaps, until the pairs left
-are few enough to be counted in narrow buckets; only those in buckets that can still hold the best are sorted.
+sorted and tried one by one. For many pairs, the number right at a single threshold takes O(n log n), and gives a bound
+for all thresholds between two known ones: compared with the lower one they gain at most what humans tie in between.
+Intervals that cannot contain the best are dropped and the others split at random gaps, until the remaining pairs are
+few enough to be counted in narrow buckets; only those in buckets that may hold the best are sorted.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from metrist.errors import RunError
 from metrist.stats import Counts, Floats
 from metrist.stats.ties import Pairing, count_gaps, greatest_gap, some_gaps
 
-#: Pairs that are sorted at once; fewer than this are sorted without further thought.
+#: Up to _FEW pairs are sorted directly; at most _SORTED are sorted at once.
 _FEW = 1 << 12
 _SORTED = 1 << 20
 #: Buckets in a stretch of many pairs, and of few.
-_BUCKETS, _FEWEST = 1 << 15, 1 << 10
-#: Random gaps at which intervals may be halved.
+_MAX_BUCKETS, _MIN_BUCKETS = 1 << 15, 1 << 10
+#: Random gaps at which intervals may be split.
 _RUNGS = 1 << 16
 _FIRST_RUNGS = 17
-#: An interval is worth halving, which takes a walk over all outputs, if it holds so many pairs per output.
-_TRIAL = 25
+#: An interval is split, which takes a pass over all outputs, if it holds so many pairs per output.
+_MIN_DENSITY = 25
 
 
 class Threshold(NamedTuple):
@@ -42,7 +42,7 @@ class Threshold(NamedTuple):
 
 
 def best_threshold(pairing: Pairing) -> Threshold:
-    """The threshold of the greatest accuracy, the smallest of equals. NaN where there is no pair."""
+    """Return the threshold with the highest accuracy, the smallest of equals; NaN without any pair."""
     if not pairing.whole:
         return Threshold(math.nan, 0)
     search = _Search(pairing)
@@ -51,7 +51,7 @@ def best_threshold(pairing: Pairing) -> Threshold:
 
 
 class _Known(NamedTuple):
-    """Thresholds that were tried, ascending: their place on the ladder, units won and lost up to there, and pairs."""
+    """Thresholds that were tried, ascending: position on the ladder, units won and lost up to there, and pairs."""
 
     at: NDArray[np.intp]
     epsilons: Floats
@@ -59,7 +59,7 @@ class _Known(NamedTuple):
     lost: Counts
     pairs: Counts
 
-    def merged(self, other: _Known) -> _Known:
+    def merge(self, other: _Known) -> _Known:
         order = np.argsort(np.concatenate([self.at, other.at]), kind="stable")
         return _Known(*(np.concatenate([a, b])[order] for a, b in zip(self, other, strict=True)))
 
@@ -85,35 +85,35 @@ class _Search:
     def run(self) -> None:
         pairs = count_gaps(self._pairing)
         everything = _Stretch(0.0, math.inf, self.best.right, pairs)
-        for stretch in [everything] if pairs <= _FEW else self._narrowed():
+        for stretch in [everything] if pairs <= _FEW else self._narrow():
             self._exhaust(stretch)
 
     def _offer(self, epsilons: Floats, right: Counts) -> None:
-        """Thresholds in ascending order: the first of the best is taken if it beats what is known."""
+        """Update the best with the first of the best of these ascending thresholds."""
         first = int(right.argmax())
-        found = Threshold(float(epsilons[first]), int(right[first]))
-        self.best = min(self.best, found, key=lambda threshold: (-threshold.right, threshold.epsilon))
+        candidate = Threshold(float(epsilons[first]), int(right[first]))
+        self.best = min(self.best, candidate, key=lambda threshold: (-threshold.right, threshold.epsilon))
 
     def _hopeful(self, bounds: Counts, lows: Floats | float) -> NDArray[np.bool_]:
-        """Whether thresholds above `lows` can be better than the best, or as good and smaller."""
+        """Return whether thresholds above `lows` can be better than the best, or as good and smaller."""
         return bounds >= np.where(lows >= self.best.epsilon, self.best.right + 1, self.best.right)
 
-    # ---- few intervals out of many ----
+    # ---- Narrowing down
 
-    def _narrowed(self) -> Iterator[_Stretch]:
+    def _narrow(self) -> Iterator[_Stretch]:
         ladder = _ladder(self._pairing)
-        known = self._tried(ladder, np.unique(np.linspace(0, len(ladder) - 1, _FIRST_RUNGS).astype(np.intp)))
+        known = self._try(ladder, np.unique(np.linspace(0, len(ladder) - 1, _FIRST_RUNGS).astype(np.intp)))
         while True:
             hopeful = self._hopeful_intervals(known)
             below = known.at[:-1][hopeful]
             middles = (below + known.at[1:][hopeful]) // 2
             middles = middles[middles > below]
             left = int(np.diff(known.pairs)[hopeful].sum())
-            if not len(middles) or left <= _TRIAL * len(middles) * len(self._pairing.ranked.scores):
+            if not len(middles) or left <= _MIN_DENSITY * len(middles) * len(self._pairing.ranked.scores):
                 return self._stretches(known, hopeful)
-            known = known.merged(self._tried(ladder, middles))
+            known = known.merge(self._try(ladder, middles))
 
-    def _tried(self, ladder: Floats, at: NDArray[np.intp]) -> _Known:
+    def _try(self, ladder: Floats, at: NDArray[np.intp]) -> _Known:
         counts = self._pairing.windows(ladder[at])
         won, lost = counts[:, :, 0] @ self._pairing.units, counts[:, :, 1] @ self._pairing.units
         self._offer(ladder[at], self._untied + won - lost)
@@ -122,54 +122,54 @@ class _Search:
     def _hopeful_intervals(self, known: _Known) -> NDArray[np.bool_]:
         right = self._untied + known.won - known.lost
         bounds = right[:-1] + np.diff(known.won)
-        # Between two neighbouring numbers lies no third threshold.
+        # There is no threshold between two adjacent numbers.
         roomy = known.epsilons[1:] > np.nextafter(known.epsilons[:-1], math.inf)
         return self._hopeful(bounds, known.epsilons[:-1]) & roomy
 
     def _stretches(self, known: _Known, hopeful: NDArray[np.bool_]) -> Iterator[_Stretch]:
-        """Hopeful intervals as few stretches: those side by side as one, and what parts them too where it is small."""
-        small = np.diff(known.pairs) <= _TRIAL * len(self._pairing.ranked.scores)
+        """Yield hopeful intervals as few stretches: neighbours are joined, and also those separated by little."""
+        small = np.diff(known.pairs) <= _MIN_DENSITY * len(self._pairing.ranked.scores)
         ahead, behind = np.logical_or.accumulate(hopeful), np.logical_or.accumulate(hopeful[::-1])[::-1]
-        taken = hopeful | (small & ahead & behind)
-        edges = np.diff(taken.astype(np.int8), prepend=0, append=0)
+        joined = hopeful | (small & ahead & behind)
+        edges = np.diff(joined.astype(np.int8), prepend=0, append=0)
         for first, last in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
             if hopeful[first:last].any():
                 right = self._untied + int(known.won[first]) - int(known.lost[first])
                 pairs = int(known.pairs[last] - known.pairs[first])
                 yield _Stretch(float(known.epsilons[first]), float(known.epsilons[last]), right, pairs)
 
-    # ---- every threshold of a stretch ----
+    # ---- Every threshold of a stretch
 
     def _exhaust(self, stretch: _Stretch) -> None:
-        buckets = 1 if stretch.pairs <= _FEW else min(_BUCKETS, max(_FEWEST, stretch.pairs // 4))
+        buckets = 1 if stretch.pairs <= _FEW else min(_MAX_BUCKETS, max(_MIN_BUCKETS, stretch.pairs // 4))
         scale = buckets / (stretch.high - stretch.low)
         cut = kernels.Stretch(stretch.low, stretch.high, stretch.low, scale)
         won, lost, _ = kernels.gap_histogram(*self._columns, cut, buckets).T
-        found = _Buckets(cut, stretch.right, won, lost)
-        hopeful = self._hopeful(found.bounds(), stretch.low) & (found.bounds() >= found.after().max())
+        histogram = _Buckets(cut, stretch.right, won, lost)
+        hopeful = self._hopeful(histogram.bounds(), stretch.low) & (histogram.bounds() >= histogram.after().max())
         kept = np.flatnonzero(hopeful & (won + lost > 0))
         if len(kept):
-            self._refine(found, stretch.pairs, kept)
+            self._refine(histogram, stretch.pairs, kept)
 
-    def _refine(self, found: _Buckets, pairs: int, kept: NDArray[np.intp]) -> None:
-        """The gaps of kept buckets are sorted where they are few. Else the buckets are cut anew, into finer ones: all
-        at once where they lie close together, in two parts where they do not."""
-        inner = found.inner(int(kept[0]), int(kept[-1]), pairs)
-        # Very many pairs may still have few gaps, if scores have few digits: that shows soon.
-        room = _SORTED if found.pairs_in(kept, pairs) <= _SORTED else _SORTED >> 4
-        if self._sort(found, kept, inner, room):
+    def _refine(self, histogram: _Buckets, pairs: int, kept: NDArray[np.intp]) -> None:
+        """Sort the gaps of the kept buckets if they are few. Otherwise cut the buckets into finer ones: all at once if
+        they lie close together, else in two parts."""
+        inner = histogram.inner(int(kept[0]), int(kept[-1]), pairs)
+        # Very many pairs may have few distinct gaps, if scores have few digits.
+        limit = _SORTED if histogram.pairs_in(kept, pairs) <= _SORTED else _SORTED >> 4
+        if self._sort(histogram, kept, inner, limit):
             return
-        if inner.high - inner.low <= (found.cut.high - found.cut.low) / 2:
+        if inner.high - inner.low <= (histogram.cut.high - histogram.cut.low) / 2:
             self._exhaust(inner)
         elif len(kept) > 1:
-            for part in _parted(kept):
-                self._refine(found, pairs, part)
+            for part in _split(kept):
+                self._refine(histogram, pairs, part)
         else:
             self._halve(inner)
 
     def _halve(self, stretch: _Stretch) -> None:
-        """A stretch so narrow that buckets cannot cut it is cut between the numbers that it has."""
-        # Rounded up, so that the last number of all is tried too.
+        """Split a stretch that is too narrow for buckets between its floating-point numbers."""
+        # Round up, so that the last number is tried too.
         middle = _from_bits((_as_bits(stretch.low) + _as_bits(stretch.high) + 1) // 2)
         right = int(self._pairing.at(middle).right[0] @ self._pairing.units)
         self._offer(np.array([middle]), np.array([right]))
@@ -177,20 +177,20 @@ class _Search:
             self._exhaust(replace(stretch, high=middle))
             self._exhaust(replace(stretch, low=middle, right=right))
 
-    def _sort(self, found: _Buckets, kept: NDArray[np.intp], inner: _Stretch, room: int) -> bool:
-        """Whether the gaps of these buckets were few enough; all of them have been tried then."""
-        keep = np.zeros(len(found.won), np.bool_)
+    def _sort(self, histogram: _Buckets, kept: NDArray[np.intp], inner: _Stretch, limit: int) -> bool:
+        """Return whether the gaps of these buckets were few enough; all of them have then been tried."""
+        keep = np.zeros(len(histogram.won), np.bool_)
         keep[kept] = True
-        part = found.cut._replace(low=inner.low, high=inner.high)
-        listed = kernels.gaps_kept(*self._columns, part, keep, room)
+        part = histogram.cut._replace(low=inner.low, high=inner.high)
+        listed = kernels.gaps_kept(*self._columns, part, keep, limit)
         if listed is None:
             return False
         order = np.argsort(listed[0])
         gaps, right = listed[0][order], np.cumsum(listed[1][order])
-        # What the buckets that were left out win and lose is missing from these sums.
-        missing = found.after() - np.cumsum(np.where(keep, found.won - found.lost, 0))
-        right += missing[found.cut.buckets_of(gaps, len(keep))]
-        # A threshold ties all pairs of one gap at once, so only the last of equal gaps counts.
+        # Add what the omitted buckets win and lose.
+        missing = histogram.after() - np.cumsum(np.where(keep, histogram.won - histogram.lost, 0))
+        right += missing[histogram.cut.buckets_of(gaps, len(keep))]
+        # A threshold ties all pairs of a gap at once, so only the last of equal gaps counts.
         last = np.append(gaps[1:] != gaps[:-1], True)
         self._offer(gaps[last], right[last])
         return True
@@ -198,7 +198,7 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Buckets:
-    """The pairs of a stretch by their gap: units won and lost in each bucket, and the units right before the first."""
+    """The pairs of a stretch by gap: units won and lost in each bucket, and the units right before the first."""
 
     cut: kernels.Stretch
     right: int
@@ -212,18 +212,18 @@ class _Buckets:
         return self.after() + self.lost
 
     def pairs_in(self, kept: NDArray[np.intp], pairs: int) -> float:
-        """About how many of the stretch's pairs these buckets hold: their part of all units won or lost."""
+        """Estimate how many of the stretch's pairs these buckets hold, by their share of all units won or lost."""
         units = self.won + self.lost
         return pairs * float(units[kept].sum() / units.sum())
 
     def inner(self, first: int, last: int, pairs: int) -> _Stretch:
-        """From the first of some buckets to the last."""
+        """Return the stretch from the first of some buckets to the last."""
         right = int(self.after()[first] - self.won[first] + self.lost[first])
         inside = self.pairs_in(np.arange(first, last + 1), pairs)
         return _Stretch(self._edge(first), self._edge(last + 1), right, math.ceil(inside))
 
     def _edge(self, bucket: int) -> float:
-        """The greatest number below the bucket, found by halving among all numbers that the machine has."""
+        """Return the greatest number below the bucket, by bisection over the floating-point numbers."""
         low, high = _as_bits(self.cut.low), _as_bits(self.cut.high)
         if bucket in (0, len(self.won)):
             return _from_bits(low if bucket == 0 else high)
@@ -236,8 +236,8 @@ class _Buckets:
         return _from_bits(low)
 
 
-def _parted(kept: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Buckets in two parts, with the widest gap between them."""
+def _split(kept: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Split buckets into two parts at the widest gap."""
     middle = int(np.diff(kept).argmax()) + 1
     return kept[:middle], kept[middle:]
 
@@ -251,25 +251,26 @@ def _from_bits(bits: int) -> float:
 
 
 def _ladder(pairing: Pairing) -> Floats:
-    """Gaps to try: 0, the greatest, and those of random pairs. They steer the search and do not change what it finds.
+    """Return gaps to try: 0, the greatest, and those of random pairs. They guide the search and do not change its
+    result.
 
-    A gap that came up twice may be that of very many pairs, so the number just below it is a rung too.
+    A gap that occurs twice may be that of very many pairs, so the number just below it is included too.
     """
     gaps, times = np.unique(some_gaps(pairing, min(_RUNGS, count_gaps(pairing) // 64)), return_counts=True)
     repeated = gaps[(times > 1) & (gaps > 0)]
     return np.unique(np.concatenate([[0.0, greatest_gap(pairing)], gaps, np.nextafter(repeated, 0.0)]))
 
 
-# Pairwise accuracy as a function of ε: how much depends on the threshold.
+# ---- Accuracy as a function of ε
 
 
-#: Pairs whose gaps the points are taken from.
-_SAMPLE = 1 << 16
+#: Pairs from whose gaps the points are taken.
+_CURVE_PAIRS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TieCurve:
-    """Thresholds, ascending, and at each the accuracy and the share of pairs that the metric ties."""
+    """Ascending thresholds, with the accuracy and the share of tied pairs at each."""
 
     epsilons: Floats
     accuracies: Floats
@@ -277,20 +278,21 @@ class TieCurve:
 
 
 def tie_curve(paired: Pairing, points: int = 200) -> TieCurve:
-    """At most `points` thresholds: 0, the best, the greatest gap, and gaps spread evenly over the pairs between them.
+    """Return at most `points` thresholds: 0, the best, the greatest gap, and gaps spread evenly over the pairs between
+    them.
 
-    Values are exact at each point. Where there are few pairs and no more distinct gaps than that, all are there.
+    Values are exact at each point. If there are few pairs and no more distinct gaps than that, all are included.
     """
     if points < 3:
         raise RunError(f"a curve of accuracies needs at least 3 points, got {points}")
     if not paired.whole:
         return TieCurve(epsilons=np.empty(0), accuracies=np.empty(0), tie_shares=np.empty(0))
-    gaps = some_gaps(paired, _SAMPLE)
-    wanted = np.unique([0.0, best_threshold(paired).epsilon, greatest_gap(paired)])
-    room, others = points - len(wanted), np.setdiff1d(gaps, wanted)
+    gaps = some_gaps(paired, _CURVE_PAIRS)
+    fixed = np.unique([0.0, best_threshold(paired).epsilon, greatest_gap(paired)])
+    room, others = points - len(fixed), np.setdiff1d(gaps, fixed)
     if len(others) > room:
         others = gaps[np.linspace(0, len(gaps) - 1, room).round().astype(np.intp)]
-    epsilons = np.union1d(wanted, others)
-    found = paired.at(epsilons)
-    right, tied = (counts @ paired.units / paired.whole for counts in found)
+    epsilons = np.union1d(fixed, others)
+    counted = paired.at(epsilons)
+    right, tied = (counts @ paired.units / paired.whole for counts in counted)
     return TieCurve(epsilons=epsilons, accuracies=right, tie_shares=tied)

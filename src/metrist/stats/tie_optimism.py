@@ -1,16 +1,16 @@
-"""How much a tie threshold flatters the accuracy it was chosen for, and intervals that allow for it.
+"""By how much a tie threshold overstates the accuracy it was chosen for, and intervals that account for it.
 
-The best of many thresholds is the best for the luck of the sample too: the accuracy at it lies above the one that the
-same metric has, at its best threshold, on data without end. The bootstrap shows by how much (Efron 1983): in each
-resample ε is chosen anew, and the accuracy there compared with that of all data at the same ε. The mean of these
-differences, `optimism`, is what `calibrated_interval` takes off. It is a rough number, for resamples share the sample's
-luck: in simulations of 3 to 16 systems and 30 to 150 items the truth was a half of it to all of it. The interval is
-therefore a little wider too.
+The best of many thresholds also fits the noise of the sample: the accuracy at it is higher than that of the same
+metric, at its best threshold, on unlimited data. The bootstrap estimates by how much (Efron 1983): in each resample ε
+is chosen again, and the accuracy there compared with that of all data at the same ε. The mean of these differences,
+`optimism`, is what `calibrated_interval` subtracts. It is a rough number, because resamples share the sample's noise:
+in simulations of 3 to 16 systems and 30 to 150 items the true value was between half of it and all of it. The interval
+is therefore a little wider too.
 
-Where a draw takes or leaves whole groups (items under a grouping by item), the gaps of all pairs are sorted once and a
-draw is one pass of weighted sums over them. Where it cuts across groups, the exact search is made anew for each draw.
-Beyond `MOST_PAIRS` sorted pairs, or `MOST_OUTPUTS` searched, the optimism is taken as 0: of so many pairs it is a small
-part of the interval's width. That depends on the data's size alone, so that a seed always means the same.
+If a draw takes or leaves whole groups (items under a grouping by item), the gaps of all pairs are sorted once and a
+draw is one pass of weighted sums over them. If it cuts across groups, the exact search is repeated for each draw.
+Beyond `MAX_PAIRS` sorted pairs, or `MAX_OUTPUTS` searched, the optimism is taken as 0: with so many pairs it is a small
+part of the interval's width. This depends only on the size of the data, so that a seed always gives the same result.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from numpy.typing import NDArray
 from metrist.kernels import best_prefixes
 from metrist.stats import Codes, Floats
 from metrist.stats.grouping import draws_whole_groups, estimate
-from metrist.stats.measures import acc_eq_measures
+from metrist.stats.measures import accuracy_at
 from metrist.stats.samples import Draws, Grouping, Sample
 from metrist.stats.significance import normal_quantile, student_t_tail
 from metrist.stats.threshold_search import best_threshold
 from metrist.stats.ties import Average, Pairing, pairing
 
-MOST_PAIRS = 1 << 22
-MOST_OUTPUTS = 600
+MAX_PAIRS = 1 << 22
+MAX_OUTPUTS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
-    """What a threshold is chosen on: outputs, which of them are paired (those of one group and slice), and how the
-    accuracy is averaged over groups and slices (see `pairing`)."""
+    """The data that a threshold is chosen on: outputs, which of them are paired (those of one group and slice), and how
+    the accuracy is averaged over groups and slices (see `pairing`)."""
 
     sample: Sample
     groups: Codes
@@ -58,12 +58,12 @@ class Choice:
         )
 
     def best(self) -> float:
-        """The threshold; NaN where there is no pair."""
+        """Return the threshold; NaN without any pair."""
         return best_threshold(self.pairing()).epsilon
 
-    def anew(self, draws: Draws) -> Floats | None:
-        """The threshold chosen in each draw, NaN where it has no pair; None where that would take too long. Slices keep
-        the share in the average that they have in the data."""
+    def choose_again(self, draws: Draws) -> Floats | None:
+        """Return the threshold chosen in each draw, NaN if it has no pair; None if that would take too long. Slices
+        keep the share in the average that they have in the data."""
         paired = self.pairing()
         starts, order = paired.ranked.starts, paired.order
         within, between = None, np.ones((1, len(starts) - 1))
@@ -75,12 +75,12 @@ class Choice:
                 else:
                     within = drawn.take(codes, axis=1) * (1.0 if within is None else within)
         if within is None:
-            return _sorted_once(paired, between) if paired.pairs.sum() <= MOST_PAIRS else None
-        return self._searched(within, between, paired) if len(self.sample) <= MOST_OUTPUTS else None
+            return _choose_by_sorting(paired, between) if paired.pairs.sum() <= MAX_PAIRS else None
+        return self._search(within, between, paired) if len(self.sample) <= MAX_OUTPUTS else None
 
-    def _searched(self, within: Floats, between: Floats, whole: Pairing) -> Floats:
+    def _search(self, within: Floats, between: Floats, whole: Pairing) -> Floats:
         times = np.broadcast_to(between, (len(within), between.shape[1])).astype(np.int64)
-        # A draw may leave a group without a pair, so groups are found again by one of their outputs.
+        # A draw may leave a group without a pair, so groups are identified by one of their outputs.
         group_of = np.zeros(len(self.sample), np.intp)
         group_of[whole.order] = np.repeat(np.arange(len(whole.pairs)), np.diff(whole.ranked.starts))
         epsilons = np.empty(len(within))
@@ -92,21 +92,21 @@ class Choice:
 
 
 def optimism(
-    choice: Choice, judged: Sample, grouping: Grouping | Codes, draws: Draws, average: Average = "macro"
+    choice: Choice, evaluated: Sample, grouping: Grouping | Codes, draws: Draws, average: Average = "macro"
 ) -> float:
-    """How far the accuracy of `judged` at the threshold of `choice` lies, on average, above what that threshold reaches
-    on other data. The outputs judged are some, or all, of those chosen on."""
-    epsilons, held = choice.anew(draws), choice.best()
-    if epsilons is None or math.isnan(held) or not len(judged):
+    """Return by how much the accuracy of `evaluated` at the threshold of `choice` exceeds, on average, what that
+    threshold reaches on other data. The evaluated outputs are some, or all, of those it was chosen on."""
+    epsilons, fixed = choice.choose_again(draws), choice.best()
+    if epsilons is None or math.isnan(fixed) or not len(evaluated):
         return 0.0
 
     def above_all_data(epsilon: float, rows: NDArray[np.intp]) -> Floats:
-        found = estimate(acc_eq_measures(epsilon), judged, grouping, _some(draws, rows), average).values
-        above: Floats = found[:-1] - found[-1]
+        values = estimate(accuracy_at(epsilon), evaluated, grouping, _select_draws(draws, rows), average).values
+        above: Floats = values[:-1] - values[-1]
         return above
 
-    # At one threshold for all draws there is nothing to gain: what differs there is chance, and would only blur.
-    differences = -above_all_data(held, np.arange(len(epsilons)))
+    # At a fixed threshold the difference is pure chance: subtract it to reduce the noise.
+    differences = -above_all_data(fixed, np.arange(len(epsilons)))
     differences[np.isnan(epsilons)] = np.nan
     for epsilon in np.unique(epsilons[~np.isnan(epsilons)]):
         rows = np.flatnonzero(epsilons == epsilon)
@@ -118,11 +118,11 @@ def optimism(
 def calibrated_interval(
     value: float, low: float, high: float, *, optimism: float, units: int, confidence: float
 ) -> tuple[float, float]:
-    """A percentile interval of resamples at a fixed threshold, moved by the optimism of choosing that threshold.
+    """Shift a percentile interval of resamples at a fixed threshold by the optimism of choosing that threshold.
 
-    It is widened twice: from the normal distribution's quantile to Student's, for resamples of few units (items, or
-    whatever was resampled) spread less than samples of them do; and because the optimism is known to a half of itself
-    only, which is taken for its standard error. The interval may lie below the value; it stays in 0 to 1.
+    It is widened twice: from the normal distribution's quantile to Student's, because resamples of few units vary less
+    than samples do; and because the optimism is only known to half of itself, which is taken as its standard error. The
+    interval may lie below the value; it stays within 0 to 1.
     """
     if units < 2 or math.isnan(low):
         return math.nan, math.nan
@@ -135,7 +135,7 @@ def calibrated_interval(
 
 
 def _student_t_quantile(tail: float, freedom: int) -> float:
-    """Above which value Student's t lies with this probability, less than a half: found by halving."""
+    """Return the value that Student's t exceeds with this probability, less than a half, by bisection."""
     low, high = 0.0, 1.0
     while student_t_tail(high, freedom) > tail:
         low, high = high, high * 2
@@ -145,19 +145,19 @@ def _student_t_quantile(tail: float, freedom: int) -> float:
 
 
 class _Gains(NamedTuple):
-    """Pairs whose gap can be tied to some effect, by ascending gap: what this wins or loses, and their group."""
+    """Pairs that a tie makes right or wrong, by ascending gap: the gain or loss, and their group."""
 
     gaps: Floats
     gains: Floats
     groups: NDArray[np.int32]
 
 
-def _sorted_once(paired: Pairing, weights: Floats) -> Floats:
-    """The threshold of each row of group weights (draws, groups)."""
+def _choose_by_sorting(paired: Pairing, weights: Floats) -> Floats:
+    """Return the threshold of each row of group weights (draws, groups)."""
     gaps, gains, groups = _gains(paired)
     lasts = np.flatnonzero(np.append(gaps[1:] != gaps[:-1], True)) if len(gaps) else np.zeros(0, np.int64)
     _, at = best_prefixes(gains, groups, lasts.astype(np.int64), np.ascontiguousarray(weights))
-    # Place -1, where no tie helps, is the 0 at the end.
+    # Index -1, if no tie helps, is the 0 at the end.
     epsilons = np.append(gaps[lasts], 0.0)[at]
     return np.where(weights.any(axis=1), epsilons, np.nan)
 
@@ -177,8 +177,8 @@ def _gains(paired: Pairing) -> _Gains:
     return _Gains(gaps[moving], gains.astype(np.float64), groups)
 
 
-def _some(draws: Draws, rows: NDArray[np.intp]) -> Draws:
-    """Some of the draws, and then one that has everything once."""
+def _select_draws(draws: Draws, rows: NDArray[np.intp]) -> Draws:
+    """Return some of the draws, followed by one that has everything once."""
 
     def with_all(counts: Floats | None) -> Floats | None:
         return None if counts is None else np.concatenate([counts[rows], np.ones((1, counts.shape[1]))])

@@ -1,9 +1,9 @@
 """Pairwise accuracy with ties (Deutsch, Foster and Freitag 2023): the share of pairs of outputs that a metric orders as
-humans do. The metric ties a pair whose scores differ by ε at most, so that equal scores are tied even at ε = 0; such a
-pair is right when humans tie it too.
+humans do.
 
-A `Pairing` says which outputs are paired and what each pair counts. All is counted in whole units, so that two
-thresholds are equally good exactly when their accuracies are equal on paper.
+The metric ties a pair whose scores differ by at most ε, so that equal scores are tied even at ε = 0; such a pair is
+right if humans tie it too. A `Pairing` defines which outputs are paired and how much each pair counts. Everything is
+counted in whole units, so that two thresholds are equally good exactly if their accuracies are mathematically equal.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 from metrist.errors import RunError, did_you_mean
 from metrist.kernels import Ranked, beyond_counts
 from metrist.stats import Codes, Counts, Floats
-from metrist.stats.gold import divided
+from metrist.stats.gold import divide
 from metrist.stats.samples import GROUPINGS, Grouping, Sample
 
 #: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
 Average = Literal["macro", "micro"]
 
-#: Units that all pairs together may be worth: far enough from 2^63 for groups that are drawn more than once.
-_WHOLE = 1 << 59
+#: Maximum worth of all pairs together: far enough from 2^63 for groups that are drawn more than once.
+_MAX_UNITS = 1 << 59
 
 
 class Tied(NamedTuple):
-    """What a threshold makes of each group's pairs, in (weighted) pairs."""
+    """Right and tied pairs of each group at a threshold, in (weighted) pairs."""
 
     right: Counts
     tied: Counts
@@ -37,11 +37,11 @@ class Tied(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairing:
-    """Outputs laid out group by group and by score, in groups that have at least one pair.
+    """Outputs arranged by group and score, in groups that have at least one pair.
 
     `order` are the outputs' positions in the columns that the pairing was made of; a pair of group g is worth
-    `units[g]`, and all pairs together `whole`. An output of weight w stands for w copies of itself, each of them paired
-    with all other outputs but not with each other (see `pair_measures`).
+    `units[g]`, and all pairs together `whole`. An output of weight w stands for w copies of itself, each paired with
+    all other outputs but not with each other (see `measures`).
     """
 
     order: NDArray[np.intp]
@@ -56,24 +56,25 @@ class Pairing:
         return int(self.units @ self.pairs)
 
     def at(self, epsilons: ArrayLike) -> Tied:
-        """Right and tied pairs at each threshold: arrays (thresholds, groups)."""
-        wanted = np.atleast_1d(np.asarray(epsilons, np.float64))
-        ties, concordant, all_pairs = np.moveaxis(self.windows(wanted), 2, 0)
+        """Return right and tied pairs at each threshold: arrays (thresholds, groups)."""
+        thresholds = np.atleast_1d(np.asarray(epsilons, np.float64))
+        ties, concordant, all_pairs = np.moveaxis(self.windows(thresholds), 2, 0)
         return Tied(ties - concordant + self._all[:, 1], all_pairs)
 
     def windows(self, epsilons: Floats) -> Counts:
-        """Per threshold and group: pairs up to that gap that humans tie, that are concordant, and all of them."""
+        """Return, per threshold and group, the pairs up to that gap that humans tie, that are concordant, and all of
+        them."""
         return self._all - beyond_counts(self.ranked, epsilons)
 
     def accuracy(self, epsilon: float) -> float:
         return self.share(int(self.at(epsilon).right[0] @ self.units))
 
     def tie_share(self, epsilon: float) -> float:
-        """How much of all pairs the metric ties, averaged as the accuracy is."""
+        """Return the share of pairs that the metric ties, averaged like the accuracy."""
         return self.share(int(self.at(epsilon).tied[0] @ self.units))
 
     def human_tie_share(self) -> float:
-        """How much of all pairs humans tie: the accuracy of calling everything a tie."""
+        """Return the share of pairs that humans tie: the accuracy of calling everything a tie."""
         return self.accuracy(math.inf)
 
     def share(self, right: float) -> float:
@@ -90,10 +91,10 @@ def pairing(
     slice_average: Average = "macro",
     weights: ArrayLike | None = None,
 ) -> Pairing:
-    """The pairs of outputs that share group and slice. Groups with fewer than two outputs have no pair: they are left
-    out of every average and counted in `skipped`.
+    """Pair the outputs that share group and slice. Groups with fewer than two outputs have no pair: they are left out
+    of every average and counted in `skipped`.
 
-    With slices, the accuracies of each slice's groups are averaged first (`average`), those of the slices then
+    With slices, the accuracies of each slice's groups are averaged first (`average`), then those of the slices
     (`slice_average`); micro over slices averages over all groups or pairs as if there were no slices.
     """
     ratings, scores = _column(human, "human"), _column(metric, "metric")
@@ -102,8 +103,8 @@ def pairing(
     _same_length(ratings, scores, group, slice_of, weight)
 
     block = slice_of * (group.max(initial=0) + 1) + group
-    present = np.flatnonzero(weight > 0)
-    order = present[np.lexsort((-ratings[present], scores[present], block[present]))]
+    picked = np.flatnonzero(weight > 0)
+    order = picked[np.lexsort((-ratings[picked], scores[picked], block[picked]))]
     starts = _starts(block[order])
     paired = np.repeat(np.diff(starts) >= 2, np.diff(starts))
     skipped = int(np.count_nonzero(np.diff(starts) < 2))
@@ -119,13 +120,13 @@ def pairing(
         pairs=pairs,
         units=units,
         skipped=skipped,
-        # No gap is below 0: above -1 are all.
+        # All gaps are above -1.
         _all=beyond_counts(ranked, np.array([-1.0]))[0],
     )
 
 
-def groups_of(sample: Sample, grouping: Grouping | Codes) -> Codes:
-    """The group of each output, whose outputs are paired with each other."""
+def group_codes(sample: Sample, grouping: Grouping | Codes) -> Codes:
+    """Return the group of each output; outputs of one group are paired."""
     if not isinstance(grouping, str):
         if len(grouping) != len(sample):
             raise RunError(f"a column to group by needs one entry per output, got {len(grouping)} for {len(sample)}")
@@ -138,8 +139,8 @@ def groups_of(sample: Sample, grouping: Grouping | Codes) -> Codes:
         case "system":
             return sample.system
         case "system-level":
-            raise RunError("ties among outputs cannot be calibrated at system level, which has one value per system")
-    raise RunError(f"no grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}")
+            raise RunError("tie thresholds cannot be calibrated at system level, which has one value per system")
+    raise RunError(f"unknown grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}")
 
 
 def _column(values: ArrayLike, name: str) -> Floats:
@@ -147,8 +148,8 @@ def _column(values: ArrayLike, name: str) -> Floats:
     if not np.isfinite(column).all():
         at = int(np.flatnonzero(~np.isfinite(column))[0])
         raise RunError(
-            f"pairwise accuracy needs finite numbers, but the {name} value of output {at} is {column[at]}: "
-            "leave out outputs without a value"
+            f"pairwise accuracy needs finite numbers, but the {name} value of output {at} is {column[at]}: leave "
+            "such outputs out"
         )
     return column
 
@@ -156,7 +157,7 @@ def _column(values: ArrayLike, name: str) -> Floats:
 def _codes(codes: ArrayLike | None, count: int) -> Codes:
     if codes is None:
         return np.zeros(count, np.intp)
-    # Any codes will do: they are made dense, so that two of them fit into one number.
+    # Codes are made dense, so that two of them fit into one number.
     return np.unique(np.asarray(codes), return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
@@ -164,7 +165,7 @@ def _same_length(*columns: NDArray[np.generic]) -> None:
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
         raise RunError(
-            "human, metric, groups, slices and weights must have one entry per output, "
+            "human, metric, groups, slices and weights need one entry per output, "
             f"got {', '.join(map(str, lengths))} entries"
         )
 
@@ -179,7 +180,7 @@ def _sums(values: Counts, starts: Counts) -> Counts:
 
 
 def _levels(ratings: Floats, group: Codes) -> NDArray[np.int32]:
-    """Ranks of the ratings among the distinct ones of their group."""
+    """Rank the ratings among the distinct ones of their group."""
     order = np.lexsort((ratings, group))
     new_group = np.diff(group[order], prepend=-1) != 0
     climbs = (np.diff(ratings[order], prepend=np.nan) != 0) & ~new_group
@@ -190,8 +191,8 @@ def _levels(ratings: Floats, group: Codes) -> NDArray[np.int32]:
 
 
 def _units(pairs: Counts, slice_of: Codes, average: Average, slice_average: Average) -> Counts:
-    """What a pair of each group is worth: shares 1/d of the average as whole numbers, by a common multiple of all d
-    where that is small enough, else rounded, to nine digits even among a thousand million pairs."""
+    """Return the worth of a pair of each group: shares 1/d of the average as whole numbers, by a common multiple of all
+    d if that is small enough, else rounded, to nine digits even among a billion pairs."""
     slices = slice_of if slice_average == "macro" else np.zeros_like(slice_of)
     sharing = np.bincount(slices)[slices] if average == "macro" else np.ones_like(pairs)
     in_slice = np.zeros(slices.max(initial=0) + 1, np.int64)
@@ -199,21 +200,21 @@ def _units(pairs: Counts, slice_of: Codes, average: Average, slice_average: Aver
     divisors = sharing * (pairs if average == "macro" else in_slice[slices])
     multiple = math.lcm(*np.unique(divisors).tolist())
     shares = float(np.sum(pairs / divisors))
-    if multiple * shares <= _WHOLE:
+    if multiple * shares <= _MAX_UNITS:
         return np.int64(multiple) // divisors
-    return np.maximum(1, np.rint(_WHOLE / shares / divisors)).astype(np.int64)
+    return np.maximum(1, np.rint(_MAX_UNITS / shares / divisors)).astype(np.int64)
 
 
-# Gaps between the scores of paired outputs, all of them or a random sample.
+# ---- Gaps between the scores of paired outputs
 
 
 def count_gaps(paired: Pairing) -> int:
-    """How many pairs of different outputs there are."""
+    """Count the pairs of different outputs."""
     return int(_before(paired).sum())
 
 
 def some_gaps(paired: Pairing, most: int) -> Floats:
-    """The gaps of all pairs, ascending; those of `most` random pairs where there are more. The same every time."""
+    """Return the gaps of all pairs, ascending, or of `most` random pairs if there are more. Deterministic."""
     scores, before = paired.ranked.scores, _before(paired)
     upto = np.cumsum(before)
     count = int(before.sum())
@@ -229,70 +230,68 @@ def greatest_gap(paired: Pairing) -> float:
 
 
 def _before(paired: Pairing) -> Counts:
-    """For each output, how many of its group come before it."""
+    """Return, for each output, how many of its group come before it."""
     starts = paired.ranked.starts
     return np.arange(len(paired.ranked.scores)) - np.repeat(starts[:-1], np.diff(starts))
 
 
-# How often values tie: the share of all pairs of outputs whose values differ by no more than a threshold.
+# ---- How often values tie: the share of all pairs of outputs whose values differ by at most a threshold
 
 
 def tie_share(values: Floats, epsilon: float = 0.0) -> float:
-    """The share of pairs of outputs that tie; NaN values take no part, and fewer than two outputs have no pair."""
-    given = values[~np.isnan(values)]
-    return float(tie_shares(given, np.ones((1, len(given))), epsilon)[0])
+    """Return the share of pairs of outputs that tie; NaN values take no part, fewer than two outputs have no pair."""
+    known = values[~np.isnan(values)]
+    return float(tie_shares(known, np.ones((1, len(known))), epsilon)[0])
 
 
 def tie_shares(values: Floats, weights: Floats, epsilon: float = 0.0) -> Floats:
-    """Shares (draws,) under weights (draws, n), how often each output was picked.
+    """Return shares (draws,) under weights (draws, n), how often each output was picked.
 
     An output that was picked twice is not paired with itself: such pairs would all tie, and resamples would show more
     ties than the data they are drawn from.
     """
     if epsilon < 0:
-        raise RunError(f"a tie's threshold must be at least 0, got {epsilon}")
+        raise RunError(f"a tie threshold must be at least 0, got {epsilon}")
     order = np.argsort(values, kind="stable")
     sorted_values, picked = values[order], weights[:, order]
     below = np.concatenate([np.zeros((len(weights), 1)), np.cumsum(picked, axis=1)], axis=1)
     within = below[:, last_ties(sorted_values, epsilon)] - below[:, 1:]
     pairs = (picked.sum(axis=1) ** 2 - (picked**2).sum(axis=1)) / 2
-    return divided((picked * within).sum(axis=1), pairs)
+    return divide((picked * within).sum(axis=1), pairs)
 
 
 def last_ties(values: Floats, epsilon: float) -> Codes:
-    """For each of the ascending values, where those end that differ from it by epsilon at most.
+    """Return, for each of the ascending values, the end of those that differ from it by at most epsilon.
 
-    Differences are what is compared, as they are elsewhere: value + epsilon would round otherwise.
+    Differences are compared, as elsewhere: value + epsilon would round differently.
     """
     low, high = np.arange(1, len(values) + 1), np.full(len(values), len(values))
-    while np.any(open_ := low < high):
+    while np.any(unfinished := low < high):
         middle = np.minimum((low + high) // 2, len(values) - 1)
         near = values[middle] - values <= epsilon
-        low = np.where(open_ & near, middle + 1, low)
-        high = np.where(open_ & ~near, middle, high)
+        low = np.where(unfinished & near, middle + 1, low)
+        high = np.where(unfinished & ~near, middle, high)
     return low
 
 
-# Scores as whole numbers that tie at one common threshold, exactly where the scores tie at a threshold of their own.
+# ---- Scores as whole numbers that tie at one common threshold
 #
-# Several parts of the data may each have their own ε. Scores divided by ε would round, and a gap that is ε itself would
-# tie or not by luck. Instead each score becomes a whole number: scores tie where their numbers differ by at most `TIE`,
-# and are ordered alike.
+# Parts of the data may each have their own ε. Scores divided by ε would round, and a gap of exactly ε would tie or not
+# by chance. Instead each score becomes a whole number: two scores tie if their numbers differ by at most `TIE`, and the
+# order stays the same.
 #
-# Sorted scores fall into steps: a step holds the scores that tie with its lowest one. Two scores of one step tie, of
-# steps further apart than neighbours never. For neighbouring steps it is enough to put all scores into one row, in
-# which
-# a score comes after exactly those of the next step that it ties with: step times `TIE + 1`, plus the place in that
-# row,
-# is the number wanted.
+# Sorted scores fall into steps: a step holds the scores that tie with its lowest one. Two scores of one step tie,
+# scores of steps further apart than neighbours never do. For neighbouring steps it is enough to arrange all scores in
+# one row, in which a score comes after exactly those of the next step that it ties with: the number is the step times
+# `TIE + 1` plus the position in that row.
 
 
-#: Any number that is larger than how many different scores there are; its products must stay exact in a double.
+#: Larger than any number of distinct scores; its products must stay exact in a double.
 TIE = float((1 << 26) - 1)
 
 
-def in_steps(scores: Floats, epsilon: float) -> Floats:
-    """The scores as whole numbers that tie up to `TIE` where the scores tie up to epsilon; NaN stays NaN."""
+def quantise_ties(scores: Floats, epsilon: float) -> Floats:
+    """Return the scores as whole numbers that tie up to `TIE` exactly if the scores tie up to epsilon; NaN stays."""
     known = ~np.isnan(scores)
     if not known.any():
         return scores.copy()
@@ -303,20 +302,20 @@ def in_steps(scores: Floats, epsilon: float) -> Floats:
         firsts.append(ends[firsts[-1]])
     step = np.zeros(len(values))
     step[firsts[1:]] = 1
-    numbers = np.cumsum(step) * (TIE + 1) + _places(ends, firsts)
-    found = np.full(len(scores), np.nan)
-    found[known] = numbers[which.reshape(-1)]
-    return found
+    numbers = np.cumsum(step) * (TIE + 1) + _positions(ends, firsts)
+    quantised = np.full(len(scores), np.nan)
+    quantised[known] = numbers[which.reshape(-1)]
+    return quantised
 
 
-def _places(ends: list[int], firsts: list[int]) -> Floats:
-    """Each score's place in the row: step by step from the last, a score is put in right after the highest of the next
-    step that it ties with, or in front where there is none."""
+def _positions(ends: list[int], firsts: list[int]) -> Floats:
+    """Return each score's position in the row: step by step from the last, a score is inserted right after the highest
+    of the next step that it ties with, or at the front if there is none."""
     count = len(ends)
     follower = [count] * (count + 1)  # follower[count] is the front, and marks the end too
-    for first, beyond in zip(reversed(firsts), reversed([*firsts[1:], count]), strict=True):
-        for score in range(beyond - 1, first - 1, -1):
-            before = ends[score] - 1 if ends[score] > beyond else count
+    for first, end in zip(reversed(firsts), reversed([*firsts[1:], count]), strict=True):
+        for score in range(end - 1, first - 1, -1):
+            before = ends[score] - 1 if ends[score] > end else count
             follower[score], follower[before] = follower[before], score
     places, at = np.empty(count), follower[count]
     for place in range(count):

@@ -71,7 +71,7 @@ def test_an_output_without_a_rating_or_a_score_is_left_out_and_counted() -> None
     assert (near.n, far.n) == (91, 95)
     assert near.coverage == pytest.approx(91 / 95)
     assert far.coverage == 1
-    assert "1 of 96 outputs have no quality rating: they are left out." in found.notes
+    assert "1 of 96 outputs have no quality rating and are left out." in found.notes
     assert "Rated outputs without a score, left out for that metric: near 4." in found.notes
     rest = [row for number, row in enumerate(rows) if number >= 4 and number != 10]
     assert near.value == pytest.approx(brute_force_accuracy(rest, "near", near.epsilon))
@@ -165,7 +165,7 @@ def test_gold_may_be_one_raters_word() -> None:
     assert found.value == pytest.approx(np.corrcoef(human, scores)[0, 1])
     with pytest.raises(RunError, match=r"no gold or rater 'meen' in the data.*did you mean 'mean'"):
         quick(gold="meen")
-    with pytest.raises(RunError, match="z-normalised gold needs to know who gave each rating"):
+    with pytest.raises(RunError, match="z-normalised gold needs named raters"):
         quick(without(ROWS, "raters"), gold="z")
 
 
@@ -184,7 +184,7 @@ def test_a_metric_that_orders_against_humans_is_pointed_out() -> None:
     rows = made_rows()
     for row in rows:
         row["scores"] = {"mine": -row["scores"]["near"]}
-    assert any("ungrouped, scores fall where ratings rise: mine." in note for note in quick(rows).notes)
+    assert any("--lower-is-better mine" in note for note in quick(rows).notes)
 
 
 def test_nearly_constant_ratings_raise_a_warning() -> None:
@@ -196,7 +196,7 @@ def test_nearly_constant_ratings_raise_a_warning() -> None:
     assert any(
         note.startswith("Warning: quality is nearly constant: 96% of the outputs have 5") for note in found.notes
     )
-    assert any("calling every pair a tie is right in" in note for note in found.notes)
+    assert any("calling every pair a tie is right" in note for note in found.notes)
 
 
 def test_a_constant_vector_is_undefined_and_said_to_be() -> None:
@@ -208,7 +208,7 @@ def test_a_constant_vector_is_undefined_and_said_to_be() -> None:
     found = quick(rows, measures=["kendall_b", "acc_eq"])
     assert math.isnan(found.figure("near", measure="kendall_b").value)
     assert found.figure("flat", measure="acc_eq").value == 1
-    assert any(note.startswith("Warning: humans give all 96 outputs the same quality, 3.") for note in found.notes)
+    assert any(note.startswith("Warning: humans give all outputs the same quality, 3.") for note in found.notes)
     assert any("kendall_b is undefined in 24 of 24 groups" in note for note in found.notes)
 
 
@@ -224,8 +224,8 @@ def test_a_constant_vector_is_undefined_and_said_to_be() -> None:
         ({"average": "mikro"}, r"no average 'mikro'; known are macro, micro; did you mean 'micro'"),
         ({"test": "signs"}, r"no test 'signs'; .*did you mean 'sign'"),
         ({"confidence": 2}, "confidence and alpha between 0 and 1"),
-        ({"test": "sign", "measures": "pearson"}, "the sign test is of pairwise accuracy with ties"),
-        ({"test": "williams"}, "Williams' test is of Pearson correlations over all outputs"),
+        ({"test": "sign", "measures": "pearson"}, "sign test .*acc_eq"),
+        ({"test": "williams"}, "Williams' test .*pearson"),
     ],
 )
 def test_what_cannot_be_done_is_explained(settings: dict[str, Any], message: str) -> None:
@@ -239,14 +239,14 @@ def test_an_unknown_measure_is_answered_with_the_nearest() -> None:
 
 
 def test_data_that_lack_one_side_are_named() -> None:
-    with pytest.raises(RunError, match="the data hold no scores to judge"):
+    with pytest.raises(RunError, match="the data hold no scores"):
         quick(without(ROWS, "scores"))
     with pytest.raises(RunError, match="the data hold no ratings to agree with"):
         quick(without(ROWS, "ratings", "raters"))
     two = made_rows(items=2)
     for row in two:
         row["ratings"]["style"] = [1, 2, 3]
-    with pytest.raises(RunError, match="say which aspect to agree with: --aspect quality or --aspect style"):
+    with pytest.raises(RunError, match="--aspect quality or --aspect style"):
         quick(two)
 
 

@@ -123,18 +123,18 @@ def test_the_best_threshold_equals_a_search(pairs: list[tuple[float, float]]) ->
     ("settings", "error", "message"),
     [
         ({"measures": "acuracy"}, SpecError, r"no measure of preferences 'acuracy'; did you mean 'accuracy'"),
-        ({"epsilon_over": "crossfit"}, RunError, "over all or per slice, not over 'crossfit'"),
+        ({"epsilon_over": "crossfit"}, RunError, "tie threshold .*'crossfit'"),
         ({"aspects": "worse"}, RunError, "no aspect of preferences 'worse' in the data, which has 'better'"),
-        ({"systems": ["a"]}, RunError, "none of the pairs that were judged by 'better' is left"),
-        ({"group": "none"}, RunError, "--group none: on preferences the pairs that people saw are compared"),
+        ({"systems": ["a"]}, RunError, "'better' is left"),
+        ({"group": "none"}, RunError, "--group none: "),
         ({"group": "system-level"}, RunError, r"agree with win rates \(--gold win-rate --group system-level"),
-        ({"group_average": "micro"}, RunError, "--group-average: on preferences all pairs of a slice are counted"),
-        ({"resample": "systems"}, RunError, "--resample systems: on preferences items are resampled"),
-        ({"resample": "both"}, RunError, "--resample both: on preferences items are resampled"),
-        ({"test": "sign"}, RunError, "--test sign: on preferences metrics are tested by exchanging whole items"),
-        ({"test": "bootstrap"}, RunError, "wanted one of auto, permutation, none"),
+        ({"group_average": "micro"}, RunError, "--group-average: "),
+        ({"resample": "systems"}, RunError, "--resample systems: .*items"),
+        ({"resample": "both"}, RunError, "--resample both: .*items"),
+        ({"test": "sign"}, RunError, "--test sign: .*whole items"),
+        ({"test": "bootstrap"}, RunError, "one of auto, permutation, none"),
         ({"gold": "win-rate"}, RunError, "--gold win-rate gives outputs a value to agree with: leave --preferences"),
-        ({"top_k": 3}, RunError, "--top-k 3: people chose between 2 systems; wanted a number from 2 to 2"),
+        ({"top_k": 3}, RunError, "--top-k 3: 2 systems"),
     ],
 )
 def test_what_preferences_cannot_do_is_explained(
@@ -285,7 +285,7 @@ def test_raters_may_agree_on_choices() -> None:
     assert value["Fleiss' κ"] == pytest.approx((same - fleiss) / (1 - fleiss))
     (unnamed,) = analyse(meta_evaluate(without(rows, "raters"), preferences=True, draws=0), "agreement")
     assert [line[1] for line in unnamed.rows][-1] == "Fleiss' κ"
-    assert "better: agreement between raters needs to know who gave each rating" in unnamed.notes[0]
+    assert "better: agreement between raters needs named raters" in unnamed.notes[0]
     assert "Left out: Cohen's κ" in unnamed.notes[0]
 
 
@@ -295,9 +295,9 @@ def test_people_can_be_looked_at_without_any_metric() -> None:
     assert not found.figures
     assert analyse(found, "strengths")[0].rows
     assert analyse(found, "agreement")[0].rows
-    with pytest.raises(RunError, match="the data hold neither scores nor choices to judge"):
+    with pytest.raises(RunError, match="the data hold neither scores nor choices"):
         meta_evaluate(rows, preferences=True)
-    with pytest.raises(RunError, match="--resample systems: on preferences items are resampled"):
+    with pytest.raises(RunError, match=r"--resample systems: .*items"):
         meta_evaluate(rows, preferences=True, metrics=(), resample="systems")
     with pytest.raises(RunError, match=r"the data hold no ratings.*; they hold preferences: --preferences"):
         meta_evaluate(rows, metrics=())
@@ -355,7 +355,7 @@ def test_bradley_terry_strengths_may_be_the_gold_between_systems() -> None:
 
 
 def test_a_file_of_preferences_that_is_read_twice_is_pointed_out() -> None:
-    note = "better: 90 of 90 pairs are judged in more than one row by the same rater, or by raters who are not named"
+    note = "better: 90 of 90 pairs are judged in more than one row"
     rows = without(three_systems(), "raters")
     assert any(note in said for said in meta_evaluate([*rows, *rows], preferences=True, draws=0).notes)
     assert not any("more than one row" in said for said in meta_evaluate(rows, preferences=True, draws=0).notes)

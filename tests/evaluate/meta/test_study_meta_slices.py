@@ -7,21 +7,21 @@ import pytest
 from judged_rows import made_rows
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import gold_of
+from metrist.evaluate.meta.dataset import compute_gold
 from metrist.evaluate.meta.join import join
-from metrist.evaluate.meta.slices import chosen_outputs, slices_of, top_systems
+from metrist.evaluate.meta.slices import make_slices, select_outputs, select_top_systems
 
 JUDGED = join(made_rows(items=12))
 EVERYTHING = np.arange(len(JUDGED))
 
 
 def test_a_column_gives_a_slice_per_value_after_all_outputs() -> None:
-    found = slices_of(JUDGED, ["task"], EVERYTHING)
+    found = make_slices(JUDGED, ["task"], EVERYTHING)
     assert [(one.name, len(one.outputs)) for one in found] == [("all", 48), ("task=qa", 24), ("task=summary", 24)]
 
 
 def test_a_length_is_cut_at_its_median() -> None:
-    _, short, long = slices_of(JUDGED, ["output_length"], EVERYTHING)
+    _, short, long = make_slices(JUDGED, ["output_length"], EVERYTHING)
     lengths = JUDGED.lengths["output_length"]
     assert lengths[short.outputs].max() < lengths[long.outputs].min()
     assert short.name == f"output_length=≤{lengths[short.outputs].max():g}"
@@ -29,10 +29,10 @@ def test_a_length_is_cut_at_its_median() -> None:
 
 
 def test_classes_are_equally_large_or_end_at_given_limits() -> None:
-    quarters = slices_of(JUDGED, ["output_length:4"], EVERYTHING)[1:]
+    quarters = make_slices(JUDGED, ["output_length:4"], EVERYTHING)[1:]
     assert len(quarters) == 4
     assert max(len(one.outputs) for one in quarters) - min(len(one.outputs) for one in quarters) <= 4
-    limited = slices_of(JUDGED, ["reference_length@12,15"], EVERYTHING)[1:]
+    limited = make_slices(JUDGED, ["reference_length@12,15"], EVERYTHING)[1:]
     assert [one.value for one in limited] == ["≤12", ">12–15", ">15"]
     assert [len(one.outputs) for one in limited] == [12, 12, 24]
 
@@ -42,29 +42,29 @@ def test_classes_are_equally_large_or_end_at_given_limits() -> None:
     [
         ("langauge", r"no column 'langauge' in the data, which has 'system', 'item', .*; did you mean 'language'\?"),
         ("task:3", "column 'task' holds no numbers to cut into classes"),
-        ("output_length:1", "wanted at least 2 classes, got 1"),
-        ("output_length@1,-", r"wanted numbers after @, such as output_length@80,200"),
+        ("output_length:1", "at least 2 classes, got 1"),
+        ("output_length@1,-", r"numbers after @"),
     ],
 )
 def test_a_column_that_cannot_be_sliced_by_is_explained(column: str, message: str) -> None:
     with pytest.raises(RunError, match=message):
-        slices_of(JUDGED, [column], EVERYTHING)
+        make_slices(JUDGED, [column], EVERYTHING)
 
 
 def test_systems_are_chosen_and_left_out() -> None:
     names = np.array(JUDGED.systems.names)
-    kept = chosen_outputs(JUDGED, exclude_systems=["b"])
+    kept = select_outputs(JUDGED, exclude_systems=["b"])
     assert set(names[JUDGED.systems.codes[kept]]) == {"a", "c", "d"}
-    assert len(chosen_outputs(JUDGED, systems=["a", "b"])) == 24
+    assert len(select_outputs(JUDGED, systems=["a", "b"])) == 24
     with pytest.raises(RunError, match=r"no system 'bb' in the data"):
-        chosen_outputs(JUDGED, exclude_systems=["bb"])
+        select_outputs(JUDGED, exclude_systems=["bb"])
     with pytest.raises(RunError, match="no system is left of 'a', 'b', 'c', 'd'"):
-        chosen_outputs(JUDGED, systems=["a"], exclude_systems=["a"])
+        select_outputs(JUDGED, systems=["a"], exclude_systems=["a"])
 
 
 def test_the_best_systems_are_those_of_the_highest_human_mean() -> None:
-    gold = gold_of(JUDGED, "quality", "mean")
-    best = top_systems(JUDGED, gold, EVERYTHING, 2)
+    gold = compute_gold(JUDGED, "quality", "mean")
+    best = select_top_systems(JUDGED, gold, EVERYTHING, 2)
     assert set(np.array(JUDGED.systems.names)[JUDGED.systems.codes[best]]) == {"c", "d"}
-    with pytest.raises(RunError, match=r"--top-k 5: humans rated 4 systems; wanted a number from 1 to 4"):
-        top_systems(JUDGED, gold, EVERYTHING, 5)
+    with pytest.raises(RunError, match=r"--top-k 5: 4 systems have ratings"):
+        select_top_systems(JUDGED, gold, EVERYTHING, 5)

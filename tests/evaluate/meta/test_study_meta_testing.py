@@ -12,7 +12,7 @@ from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.meta.analyses import analyse
 from metrist.evaluate.meta.notes import advice
-from metrist.stats.measures import acc_eq_measures
+from metrist.stats.measures import accuracy_at
 
 ROWS = made_rows()
 
@@ -60,7 +60,7 @@ def test_the_winner_is_who_does_better_on_the_outputs_that_both_scored(settings:
     alone = quick([row for row in rows if "narrow" in row["scores"]], **settings)
     wanted = alone.figure("wide").value - alone.figure("narrow").value
     assert pair["difference"] == pytest.approx(wanted, abs=0.15 if "measures" not in settings else 1e-9)
-    assert any("the order is the reverse for wide over narrow (all)" in note for note in found.notes)
+    assert any("order is reversed for wide over narrow (all)" in note for note in found.notes)
 
 
 def test_advice_trusts_the_winner_on_shared_outputs() -> None:
@@ -100,7 +100,7 @@ def test_whole_items_are_exchanged_at_each_metrics_own_threshold() -> None:
     item = np.array([int(row["item"][1:]) for row in ROWS])
     by_item = []
     for name in ("near", "far"):
-        measure, scores = acc_eq_measures(found.figure(name).epsilon), np.array([row["scores"][name] for row in ROWS])
+        measure, scores = accuracy_at(found.figure(name).epsilon), np.array([row["scores"][name] for row in ROWS])
         by_item.append([measure.value(human[item == i], scores[item == i]) for i in range(24)])
     gaps = np.array(by_item[0]) - by_item[1]
     assert found.tests[0].differences[0, 1] == pytest.approx(gaps.mean())
@@ -113,10 +113,10 @@ def test_whole_items_are_exchanged_at_each_metrics_own_threshold() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"test": "sign", "measures": "pearson"}, "the sign test is of pairwise accuracy with ties"),
-        ({"test": "sign", "group": "system-level"}, "the sign test is of pairs of outputs, and --group system-level"),
-        ({"test": "sign", "group_average": "micro"}, "the sign test weighs groups alike, and --group-average micro"),
-        ({"test": "williams", "group": "item", "measures": "pearson"}, "Williams' test is of Pearson correlations"),
+        ({"test": "sign", "measures": "pearson"}, "sign test .*acc_eq"),
+        ({"test": "sign", "group": "system-level"}, "sign test .*--group system-level"),
+        ({"test": "sign", "group_average": "micro"}, "sign test .*--group-average micro"),
+        ({"test": "williams", "group": "item", "measures": "pearson"}, "Williams' test .*pearson"),
     ],
 )
 def test_a_test_that_does_not_fit_is_refused_before_anything_is_computed(
@@ -157,7 +157,7 @@ def test_few_systems_find_no_difference_between_metrics_that_are_alike() -> None
 def test_the_tails_of_a_permutation_are_disclosed() -> None:
     found = quick()
     assert found.tests[0].how == "permutation of whole items (normal tails)"
-    assert any(note.startswith("Normal tails: where fewer than 10 draws") for note in found.notes)
+    assert any(note.startswith("Normal tails: ") for note in found.notes)
     assert not any("resampled from only" in note for note in found.notes)
     assert any("resampled from only 12 items (task=qa)" in note for note in quick(slices="task").notes)
 
@@ -177,8 +177,8 @@ def test_cross_fitting_needs_another_item_to_choose_a_threshold_on() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon_over": "crossfitt"}, r"--epsilon-over crossfitt: wanted all, slice, crossfit .*mean 'crossfit'\?"),
-        ({"group": "system_level"}, r"--group system_level: wanted item, none, system, system-level .*'system-level'"),
+        ({"epsilon_over": "crossfitt"}, r"--epsilon-over crossfitt: .*all, slice, crossfit .*mean 'crossfit'\?"),
+        ({"group": "system_level"}, r"--group system_level: .*item, none, system, system-level .*'system-level'"),
         ({"epsilon_over": "langage"}, r"no column 'langage' in the data.*did you mean 'language'"),
     ],
 )

@@ -11,16 +11,16 @@ import pytest
 from made_material import write_data
 from scipy.stats import spearmanr
 
-from metrist.evaluate.meta.dataset import Judged
+from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.evaluate.meta.join import join
 from metrist.studies.reproduce.comparison import agreements
 
-Made = Callable[[list[dict[str, Any]]], Judged]
+Made = Callable[[list[dict[str, Any]]], JudgedDataset]
 
 
 @pytest.fixture
 def judged(tmp_path: Path) -> Made:
-    def made(rows: list[dict[str, Any]]) -> Judged:
+    def made(rows: list[dict[str, Any]]) -> JudgedDataset:
         write_data(tmp_path, "made", rows)
         return join(tmp_path / "made.jsonl.xz")
 

@@ -1,4 +1,4 @@
-"""Tasks whose answers come from a small closed set, such as "Plausible" and "Not plausible"."""
+"""Collect rows into columns while they are read: each output gets a number, and only the lengths of texts are kept."""
 
 from __future__ import annotations
 
@@ -10,43 +10,46 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import InputError
-from metrist.evaluate.meta.dataset import LENGTHS, Compared, Labels, Scored, Spans
+from metrist.evaluate.meta.dataset import LENGTHS, Choices, ErrorSpans, Labels, MetricScores
 from metrist.io import ParsedRow, StoredScore
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.stats import Codes, Floats
 from metrist.stats.gold import UNKNOWN, Ratings
 
-#: A task with more distinct references, or longer ones, is no choice from a set.
-MOST_LABELS = 20
-_LONGEST = 100
-#: How many items there must be, on average, with each label.
+#: A task with more distinct references, or longer ones, has no closed set of answers.
+MAX_LABELS = 20
+_MAX_LABEL_LENGTH = 100
+#: How many items each label needs on average.
 _ITEMS_PER_LABEL = 2
+_CHOICES: Mapping[str | None, float] = {"first": 1.0, "second": -1.0, "tie": 0.0, None: np.nan}
+#: A column with longer values holds texts, not names to slice by.
+_MAX_NAME_LENGTH = 200
 
 
 class LabelSets:
-    """Gathers the references of each task as long as they can still be a closed set."""
+    """Collects tasks whose answers come from a small closed set, such as "Plausible" and "Not plausible"."""
 
     def __init__(self) -> None:
         self._labels: dict[str, Counter[str] | None] = {}
         self._items: set[tuple[str, str]] = set()
 
     def add(self, record: Record) -> None:
-        """Count the record's reference, once for each item."""
+        """Count the record's reference, once per item."""
         task = record.task or ""
         labels = self._labels.setdefault(task, Counter())
         if labels is None or (task, record.item) in self._items:
             return
         self._items.add((task, record.item))
-        if len(record.references) != 1 or len(record.references[0]) > _LONGEST:
+        if len(record.references) != 1 or len(record.references[0]) > _MAX_LABEL_LENGTH:
             self._labels[task] = None
             return
         labels[record.references[0]] += 1
-        if len(labels) > MOST_LABELS:
+        if len(labels) > MAX_LABELS:
             self._labels[task] = None
 
     def closed(self) -> Mapping[str, Mapping[str, int]]:
-        """Per task with a closed set, its labels and how many items have each for an answer."""
+        """Return, per task with a closed set, its labels and the number of items with each as the answer."""
         return {
             task: dict(labels)
             for task, labels in self._labels.items()
@@ -54,16 +57,8 @@ class LabelSets:
         }
 
 
-# Rows become columns while they stream by: each output gets a number, each text only its length.
-
-
-_CHOICES: Mapping[str | None, float] = {"first": 1.0, "second": -1.0, "tie": 0.0, None: np.nan}
-#: A column whose values are longer holds texts, not names to slice by.
-_LONGEST_NAME = 200
-
-
 class _Names:
-    """Numbers names in the order they come."""
+    """Numbers names in the order of their first appearance."""
 
     def __init__(self) -> None:
         self.number: dict[str, int] = {}
@@ -73,7 +68,7 @@ class _Names:
 
 
 class _Column:
-    """A column of codes that grows with the outputs; those passed over have none."""
+    """A growing column of codes; -1 for outputs without a value."""
 
     def __init__(self) -> None:
         self.names = _Names()
@@ -90,21 +85,21 @@ class _Column:
 
 
 class _Values:
-    """A column of numbers that grows with the outputs; NaN where none was given."""
+    """A growing column of numbers; NaN for outputs without a value."""
 
     def __init__(self) -> None:
         self._values = array("d")
 
-    def replaced(self, output: int, value: float) -> float:
-        """Put a value in its place; what stood there before is given back."""
+    def replace(self, output: int, value: float) -> float:
+        """Set a value and return the previous one."""
         values = self._values
-        # Outputs mostly come in order, each once.
+        # Fast path: outputs mostly come in order, each once.
         if output == len(values):
             values.append(value)
             return np.nan
         values.extend([np.nan] * (output + 1 - len(values)))
-        before, values[output] = values[output], value
-        return before
+        previous, values[output] = values[output], value
+        return previous
 
     def column(self, outputs: int) -> Floats:
         values = np.full(outputs, np.nan)
@@ -112,8 +107,8 @@ class _Values:
         return values
 
 
-class _Long:
-    """Long-form rows of numbers, kept flat."""
+class _LongTable:
+    """Long-form rows of numbers, stored flat."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -128,27 +123,27 @@ class _Long:
 
 
 class ErrorColumns:
-    """Errors of one finder (people, or one metric) as they come."""
+    """Collects the errors that raters, or one metric, marked."""
 
     def __init__(self, raters: _Names) -> None:
-        self._rows = _Long(7)
+        self._rows = _LongTable(7)
         self._raters, self._severities, self._aspects = raters, _Names(), _Names()
 
     def add(self, output: int, error: Error) -> None:
-        placed = error.start is not None and error.end is not None
+        start, end = (-1, -1) if error.start is None or error.end is None else (error.start, error.end)
         self._rows.add(
             output,
-            error.start if error.start is not None and placed else -1,
-            error.end if error.end is not None and placed else -1,
+            start,
+            end,
             self._raters(error.rater),
             self._severities(error.severity),
             self._aspects(error.aspect),
             error.side == "output",
         )
 
-    def spans(self) -> Spans:
+    def spans(self) -> ErrorSpans:
         output, start, end, rater, severity, aspect, side = self._rows.columns()
-        return Spans(
+        return ErrorSpans(
             output=_codes(output),
             start=_codes(start),
             end=_codes(end),
@@ -159,8 +154,8 @@ class ErrorColumns:
         )
 
 
-class Gathering:
-    """All that was read so far. Rows of one output meet under its (item, system)."""
+class ColumnsBuilder:
+    """Everything read so far. Rows about the same output are joined by (item, system)."""
 
     def __init__(self) -> None:
         self.outputs: dict[tuple[str, str], int] = {}
@@ -169,73 +164,74 @@ class Gathering:
         self._names: dict[str, str] = {}
         self._columns: dict[str, _Column] = {}
         self._lengths = {name: _Values() for name in LENGTHS}
-        self._ratings: dict[str, _Long] = {}
+        self._ratings: dict[str, _LongTable] = {}
         self._scores: dict[str, _Values] = {}
         self._score_origins: dict[str, str] = {}
-        self._preferences: dict[str, _Long] = {}
-        self._choices: dict[str, _Long] = {}
+        self._preferences: dict[str, _LongTable] = {}
+        self._choices: dict[str, _LongTable] = {}
         self._errors: ErrorColumns | None = None
         self._row = 0
 
     def number(self, item: str, system: str) -> int:
-        """The output's number; an output not met before gets the next one."""
+        """Return the output's number; a new output gets the next one."""
         key = (self._names.setdefault(item, item), self._names.setdefault(system, system))
         return self.outputs.setdefault(key, len(self.outputs))
 
     def add(self, entry: ParsedRow) -> None:
-        """Take in all that one row says."""
+        """Add everything that one row holds."""
         self._row += 1
         for record in entry.new:
             self._describe(self.number(record.item, record.system), record)
         for key in entry.keys:
             self._put_columns(self.number(*key), entry.columns)
         for rating in entry.ratings:
-            rows = self._ratings.setdefault(rating.aspect, _Long(4))
+            rows = self._ratings.setdefault(rating.aspect, _LongTable(4))
             output = self.number(rating.item, rating.system)
             rows.add(output, self.raters(rating.rater), rating.value, self._row)
         if entry.scores:
-            self._score(entry)
-        for found in entry.errors:
+            self._add_scores(entry)
+        for located in entry.errors:
             self._errors = self._errors or ErrorColumns(self.raters)
-            self._errors.add(self.number(found.item, found.system), found.error)
-        self._compare(entry)
+            self._errors.add(self.number(located.item, located.system), located.error)
+        self._add_choices(entry)
 
     def _describe(self, output: int, record: Record) -> None:
         self.labels.add(record)
         self._put_columns(output, {"task": record.task, "language": record.language, **record.extra})
-        self._lengths["output_length"].replaced(output, len(record.output))
+        self._lengths["output_length"].replace(output, len(record.output))
         if record.references:
             mean = sum(map(len, record.references)) / len(record.references)
-            self._lengths["reference_length"].replaced(output, mean)
+            self._lengths["reference_length"].replace(output, mean)
         if record.source is not None:
-            self._lengths["source_length"].replaced(output, len(record.source))
+            self._lengths["source_length"].replace(output, len(record.source))
 
     def _put_columns(self, output: int, columns: Mapping[str, Any]) -> None:
         for column, value in columns.items():
-            name = _as_name(value)
+            name = _to_name(value)
             if name is not None:
                 self._columns.setdefault(column, _Column()).put(output, name)
 
-    def _score(self, entry: ParsedRow) -> None:
+    def _add_scores(self, entry: ParsedRow) -> None:
         output = self.number(*entry.keys[0])
         for score in entry.scores:
             column = self._scores.get(score.metric)
             if column is None:
                 column = self._scores[score.metric] = _Values()
                 self._score_origins[score.metric] = entry.location.file or "the data"
-            before = column.replaced(output, score.value)
-            if before == before and before != score.value:
-                raise InputError(_two_scores(entry, score, before))
+            previous = column.replace(output, score.value)
+            if previous == previous and previous != score.value:
+                raise InputError(_describe_conflict(entry, score, previous))
 
-    def _compare(self, entry: ParsedRow) -> None:
-        for one in entry.preferences:
-            rows = self._preferences.setdefault(one.aspect, _Long(5))
-            first, second = self.number(one.item, one.first), self.number(one.item, one.second)
-            rows.add(first, second, self.raters(one.rater), _CHOICES[one.choice], self._row)
-        for made in entry.choices:
-            rows = self._choices.setdefault(made.metric, _Long(4))
-            first, second = self.number(made.item, made.first), self.number(made.item, made.second)
-            rows.add(first, second, UNKNOWN, _CHOICES[made.choice])
+    def _add_choices(self, entry: ParsedRow) -> None:
+        for preference in entry.preferences:
+            rows = self._preferences.setdefault(preference.aspect, _LongTable(5))
+            first = self.number(preference.item, preference.first)
+            second = self.number(preference.item, preference.second)
+            rows.add(first, second, self.raters(preference.rater), _CHOICES[preference.choice], self._row)
+        for choice in entry.choices:
+            rows = self._choices.setdefault(choice.metric, _LongTable(4))
+            first, second = self.number(choice.item, choice.first), self.number(choice.item, choice.second)
+            rows.add(first, second, UNKNOWN, _CHOICES[choice.choice])
 
     def items(self) -> Labels:
         return Labels.of(item for item, _ in self.outputs)
@@ -247,85 +243,85 @@ class Gathering:
         return {name: column.labels(len(self.outputs)) for name, column in self._columns.items()}
 
     def lengths(self) -> dict[str, Floats]:
-        found = {name: values.column(len(self.outputs)) for name, values in self._lengths.items()}
-        return {name: column for name, column in found.items() if not np.isnan(column).all()}
+        columns = {name: values.column(len(self.outputs)) for name, values in self._lengths.items()}
+        return {name: column for name, column in columns.items() if not np.isnan(column).all()}
 
     def ratings(self) -> dict[str, Ratings]:
-        made = {}
+        ratings = {}
         for aspect, rows in self._ratings.items():
             output, rater, value, _ = rows.columns()
-            made[aspect] = Ratings.of(_codes(output), _codes(rater), value, len(self.outputs))
-        return made
+            ratings[aspect] = Ratings.of(_codes(output), _codes(rater), value, len(self.outputs))
+        return ratings
 
-    def scores(self) -> dict[str, Scored]:
+    def scores(self) -> dict[str, MetricScores]:
         size = len(self.outputs)
         return {
-            name: Scored(name=name, values=values.column(size), origin=self._score_origins[name])
+            name: MetricScores(name=name, values=values.column(size), origin=self._score_origins[name])
             for name, values in self._scores.items()
         }
 
-    def preferences(self) -> dict[str, Compared]:
-        return {aspect: _compared(rows.columns()[:4]) for aspect, rows in self._preferences.items()}
+    def preferences(self) -> dict[str, Choices]:
+        return {aspect: _make_choices(rows.columns()[:4]) for aspect, rows in self._preferences.items()}
 
-    def choices(self) -> dict[str, Compared]:
-        return {metric: _compared(rows.columns()) for metric, rows in self._choices.items()}
+    def choices(self) -> dict[str, Choices]:
+        return {metric: _make_choices(rows.columns()) for metric, rows in self._choices.items()}
 
     def repeats(self) -> list[str]:
-        """Notes on judgments that may have been read twice: by one rater, or by raters without a name, in two rows."""
+        """Return notes on judgments that may have been read twice: in two rows by one rater, or by unnamed raters."""
         aspects: dict[str, list[str]] = {}
         for aspect, rows in self._ratings.items():
             output, rater, _, row = rows.columns()
-            aspects.setdefault(_repeated("outputs are rated", output, rater, row), []).append(aspect)
+            aspects.setdefault(_describe_repeats("outputs are rated", output, rater, row), []).append(aspect)
         for aspect, rows in self._preferences.items():
             first, second, rater, _, row = rows.columns()
             pair = np.minimum(first, second) * len(self.outputs) + np.maximum(first, second)
-            aspects.setdefault(_repeated("pairs are judged", pair, rater, row), []).append(aspect)
-        return [f"{', '.join(listed)}: {what}" for what, listed in aspects.items() if what]
+            aspects.setdefault(_describe_repeats("pairs are judged", pair, rater, row), []).append(aspect)
+        return [f"{', '.join(listed)}: {note}" for note, listed in aspects.items() if note]
 
-    def errors(self) -> Spans | None:
+    def errors(self) -> ErrorSpans | None:
         return self._errors.spans() if self._errors else None
 
 
-def error_spans(found: Iterable[tuple[int, Error]]) -> Spans:
-    """Errors that a metric found, as columns."""
+def collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
+    """Return the errors that a metric reported as columns."""
     columns = ErrorColumns(_Names())
-    for output, error in found:
+    for output, error in errors:
         columns.add(output, error)
     return columns.spans()
 
 
-def _two_scores(entry: ParsedRow, score: StoredScore, before: float) -> str:
+def _describe_conflict(entry: ParsedRow, score: StoredScore, previous: float) -> str:
     return (
         f"{entry.location}: {score.metric} gives item {score.item!r} of system {score.system!r} {score.value:g}, "
-        f"an earlier row gives it {before:g}; keep one of the two, or give the metrics two names"
+        f"an earlier row gives it {previous:g}; keep one of the two, or give the metrics different names"
     )
 
 
-def _repeated(what: str, judged: Floats, rater: Floats, row: Floats) -> str:
-    """How many were judged again in another row; nothing where none was."""
-    # A list of unnamed ratings within one row is by several people.
-    by_row = np.unique(np.stack([judged, rater, row]), axis=1)
+def _describe_repeats(judgments: str, target: Floats, rater: Floats, row: Floats) -> str:
+    """Say how many were judged again in another row; empty if none."""
+    # Several unnamed ratings within one row come from different raters.
+    by_row = np.unique(np.stack([target, rater, row]), axis=1)
     by_rater, rows = np.unique(by_row[:2], axis=1, return_counts=True)
     again = len(np.unique(by_rater[0][rows > 1]))
     if not again:
         return ""
     return (
-        f"{again:,} of {len(np.unique(judged)):,} {what} in more than one row by the same rater, or by raters who are "
-        "not named: if a file was given twice, its ratings count twice."
+        f"{again:,} of {len(np.unique(target)):,} {judgments} in more than one row by the same rater, or by unnamed "
+        "raters: if a file was given twice, its ratings count twice."
     )
 
 
-def _compared(columns: Floats) -> Compared:
+def _make_choices(columns: Floats) -> Choices:
     first, second, rater, choice = columns
-    return Compared(first=_codes(first), second=_codes(second), rater=_codes(rater), choice=choice)
+    return Choices(first=_codes(first), second=_codes(second), rater=_codes(rater), choice=choice)
 
 
 def _codes(column: Floats) -> Codes:
     return column.astype(np.intp)
 
 
-def _as_name(value: Any) -> str | None:
-    """A cell as a name to slice by; None for a cell that is empty, holds a structure or a text."""
+def _to_name(value: Any) -> str | None:
+    """Return a cell as a name to slice by; None if it is empty, a structure or a long text."""
     if isinstance(value, bool | int | float):
         return str(value)
-    return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME else None
+    return value if isinstance(value, str) and 0 < len(value) <= _MAX_NAME_LENGTH else None

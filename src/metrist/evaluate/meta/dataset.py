@@ -1,4 +1,4 @@
-"""Outputs and all that was said of them, joined by item and system: numbers and names, no texts."""
+"""Outputs with their ratings, scores, choices and errors, joined by item and system: numbers and names, no texts."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import GOLDS, Ratings, gold, rater_gold
 from metrist.stats.samples import Sample
 
-#: Derived columns: how many characters a text has. `--slice` cuts them into classes.
+#: Derived columns: the number of characters of a text. `--slice` cuts them into classes.
 LENGTHS = ("output_length", "reference_length", "source_length")
-_LISTED = 12
+_MAX_LISTED = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Labels:
-    """A column of names, kept as codes into the distinct ones; -1 where an output has none."""
+    """A column of names, stored as codes into the distinct names; -1 if an output has no value."""
 
     codes: Codes
     names: tuple[str, ...]
 
     @staticmethod
     def of(values: Iterable[str]) -> Labels:
-        """The column of these names, numbered in the order in which they first appear."""
+        """Encode names in the order in which they first appear."""
         number: dict[str, int] = {}
         codes = np.fromiter((number.setdefault(value, len(number)) for value in values), dtype=np.intp)
         return Labels(codes=codes, names=tuple(number))
 
     def at(self, mask: Mask | Codes) -> Labels:
-        """The same names for some of the outputs."""
+        """Return the labels of some of the outputs."""
         return Labels(codes=self.codes[mask], names=self.names)
 
     def numbers(self) -> Floats:
-        """The names read as numbers, NaN for a name that is none."""
-        return np.append([_number(name) for name in self.names], np.nan)[self.codes]
+        """Parse the names as numbers; NaN for a name that is not a number."""
+        return np.append([_to_number(name) for name in self.names], np.nan)[self.codes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a metric took per output, as its run recorded it; NaN where it did not."""
+    """What a metric cost per output, as its run recorded it; NaN if it did not."""
 
     seconds: float = np.nan
     money: float = np.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Scored:
-    """One metric's scores of all outputs, NaN where it gave none. `higher_is_better` is None where nobody said."""
+class MetricScores:
+    """One metric's scores of all outputs, NaN where it gave none. `higher_is_better` is None if unknown."""
 
     name: str
     values: Floats
@@ -59,23 +59,29 @@ class Scored:
     cost: Cost = field(default_factory=Cost)
 
     def signed(self) -> Floats:
-        """The scores turned so that larger is better."""
+        """The scores, negated if lower is better, so that larger is better."""
         return -self.values if self.higher_is_better is False else self.values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Compared:
-    """Choices between two outputs each: 1 the first, -1 the second, 0 a tie, NaN none that could be read."""
+class Choices:
+    """Choices between two outputs each: 1 for the first, -1 for the second, 0 for a tie, NaN if unreadable."""
 
     first: Codes
     second: Codes
     rater: Codes
     choice: Floats
 
+    def take(self, mask: Mask) -> Choices:
+        """Return some of the choices."""
+        return Choices(
+            first=self.first[mask], second=self.second[mask], rater=self.rater[mask], choice=self.choice[mask]
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Spans:
-    """Errors found in outputs, one entry each; start and end are -1 where an error could not be placed."""
+class ErrorSpans:
+    """Errors in outputs, one entry each; start and end are -1 if an error has no position."""
 
     output: Codes
     start: Codes
@@ -87,8 +93,8 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Judged:
-    """One entry per output in `items`, `systems` and each column; ratings and errors point to outputs by number."""
+class JudgedDataset:
+    """One entry per output in `items`, `systems` and each column; ratings and errors refer to outputs by number."""
 
     items: Labels
     systems: Labels
@@ -96,11 +102,11 @@ class Judged:
     lengths: Mapping[str, Floats]
     raters: tuple[str, ...]
     ratings: Mapping[str, Ratings]
-    scores: Mapping[str, Scored]
-    preferences: Mapping[str, Compared] = field(default_factory=dict)
-    choices: Mapping[str, Compared] = field(default_factory=dict)
-    errors: Spans | None = None
-    metric_errors: Mapping[str, Spans] = field(default_factory=dict)
+    scores: Mapping[str, MetricScores]
+    preferences: Mapping[str, Choices] = field(default_factory=dict)
+    choices: Mapping[str, Choices] = field(default_factory=dict)
+    errors: ErrorSpans | None = None
+    metric_errors: Mapping[str, ErrorSpans] = field(default_factory=dict)
     label_sets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -109,81 +115,79 @@ class Judged:
 
     def __repr__(self) -> str:
         return (
-            f"Judged({len(self):,} outputs, {len(self.items.names):,} items, {len(self.systems.names)} systems, "
+            f"JudgedDataset({len(self):,} outputs, {len(self.items.names):,} items, {len(self.systems.names)} systems, "
             f"aspects: {', '.join({**self.ratings, **self.preferences}) or 'none'}, {len(self.scores)} metrics)"
         )
 
     def column(self, name: str) -> Labels:
-        """A column by name; `a+b` is the column of both names together."""
-        parts = [self._single_column(part) for part in name.split("+")] if name not in self.columns else []
-        return _crossed(parts) if len(parts) > 1 else self._single_column(name)
+        """Return a column by name; `a+b` combines two columns."""
+        if name in self.columns or "+" not in name:
+            return self._single_column(name)
+        return _cross([self._single_column(part) for part in name.split("+")])
 
     def numbers(self, name: str) -> Floats:
-        """A column read as numbers."""
+        """Return a column as numbers."""
         if name in self.lengths:
             return self.lengths[name]
-        found = self._single_column(name).numbers()
-        if np.isnan(found).all():
+        numbers = self._single_column(name).numbers()
+        if np.isnan(numbers).all():
             raise RunError(f"column {name!r} holds no numbers to cut into classes")
-        return found
+        return numbers
 
     def column_names(self) -> list[str]:
-        """What outputs can be sliced and grouped by."""
+        """The columns to slice and group by."""
         return ["system", "item", *self.columns, *(name for name in LENGTHS if name in self.lengths)]
 
     def _single_column(self, name: str) -> Labels:
         known = {"system": self.systems, "item": self.items, **self.columns}
         if name not in known:
-            raise RunError(unknown("column", name, self.column_names()))
+            raise RunError(describe_unknown("column", name, self.column_names()))
         return known[name]
 
 
-def unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """What to say of a name that is not there."""
-    listed = ", ".join(map(repr, known[:_LISTED])) + (f" and {len(known) - _LISTED} more" * (len(known) > _LISTED))
-    return f"no {what} {name!r} in the data, which has {listed or 'none'}{did_you_mean(name, known)}"
-
-
-def chosen(what: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The names asked for, each of which must be known."""
-    for name in wanted:
-        if name not in known:
-            raise RunError(unknown(what, name, known))
-    return list(dict.fromkeys(wanted))
-
-
-def _crossed(parts: Sequence[Labels]) -> Labels:
+def _cross(parts: Sequence[Labels]) -> Labels:
     rows = np.stack([part.codes for part in parts])
-    there = np.flatnonzero((rows >= 0).all(axis=0))
-    combined, found = np.unique(rows[:, there], axis=1, return_inverse=True)
+    complete = np.flatnonzero((rows >= 0).all(axis=0))
+    combined, inverse = np.unique(rows[:, complete], axis=1, return_inverse=True)
     codes = np.full(rows.shape[1], -1, dtype=np.intp)
-    codes[there] = found.reshape(-1)
+    codes[complete] = inverse.reshape(-1)
     names = tuple(" · ".join(p.names[c] for p, c in zip(parts, column, strict=True)) for column in combined.T)
     return Labels(codes=codes, names=names)
 
 
-def _number(name: str) -> float:
+def _to_number(name: str) -> float:
     try:
         return float(name)
     except ValueError:
         return np.nan
 
 
-# From joined data to what a measure looks at. The one policy for missing values is stated, and counted, here:
-#
-# an output takes part where it has both a gold value and a score; whatever lacks either is left out and counted. A NaN
-# never becomes a number.
+def describe_unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """Return the error message for a name that the data do not have."""
+    more = f" and {len(known) - _MAX_LISTED} more" * (len(known) > _MAX_LISTED)
+    listed = ", ".join(map(repr, known[:_MAX_LISTED])) + more
+    return f"no {kind} {name!r} in the data, which has {listed or 'none'}{did_you_mean(name, known)}"
+
+
+def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the distinct names; raise RunError for one that is not known."""
+    for name in names:
+        if name not in known:
+            raise RunError(describe_unknown(kind, name, known))
+    return list(dict.fromkeys(names))
+
+
+# ---- From columns to samples. The only policy for missing values is here: an output takes part if it has both a gold
+# value and a score; all others are left out and counted. A NaN never becomes a number.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Taken:
-    """The outputs of a slice that take part, as a sample, and what they are part of: `rated` outputs have a gold value,
-    `scored` ones a score."""
+class SelectedSample:
+    """The outputs that have both a gold value and a score, as a sample; `rated` counts those with a gold value."""
 
     sample: Sample
     outputs: Codes
     rated: int
-    scored: int
 
     @property
     def coverage(self) -> float:
@@ -191,23 +195,23 @@ class Taken:
         return len(self.outputs) / self.rated if self.rated else np.nan
 
 
-def taken(judged: Judged, human: Floats, metric: Floats, outputs: Codes) -> Taken:
-    """The sample of these outputs; both columns have one value per output of the data, larger being better."""
-    has_gold, has_score = np.isfinite(human[outputs]), np.isfinite(metric[outputs])
-    both = outputs[has_gold & has_score]
+def select_sample(dataset: JudgedDataset, human: Floats, metric: Floats, outputs: Codes) -> SelectedSample:
+    """Return the sample of these outputs; both columns hold one value per output of the data, larger being better."""
+    has_gold = np.isfinite(human[outputs])
+    both = outputs[has_gold & np.isfinite(metric[outputs])]
     sample = Sample(
-        human=human[both], metric=metric[both], item=judged.items.codes[both], system=judged.systems.codes[both]
+        human=human[both], metric=metric[both], item=dataset.items.codes[both], system=dataset.systems.codes[both]
     )
-    return Taken(sample=sample, outputs=both, rated=int(has_gold.sum()), scored=int(has_score.sum()))
+    return SelectedSample(sample=sample, outputs=both, rated=int(has_gold.sum()))
 
 
-def gold_of(judged: Judged, aspect: str, how: str) -> Floats:
-    """The gold value of each output under one aspect: `how` is one of mean, median, majority, z, or a rater's name."""
-    if aspect not in judged.ratings:
-        raise RunError(unknown("aspect", aspect, list(judged.ratings)))
-    ratings = judged.ratings[aspect]
-    if how in GOLDS:
-        return gold(ratings, how).value
-    if how in judged.raters:
-        return rater_gold(ratings, judged.raters.index(how)).value
-    raise RunError(unknown("gold or rater", how, [*GOLDS, *judged.raters]))
+def compute_gold(dataset: JudgedDataset, aspect: str, method: str) -> Floats:
+    """Return the gold value of each output; `method` is mean, median, majority, z, or a rater's name."""
+    if aspect not in dataset.ratings:
+        raise RunError(describe_unknown("aspect", aspect, list(dataset.ratings)))
+    ratings = dataset.ratings[aspect]
+    if method in GOLDS:
+        return gold(ratings, method).value
+    if method in dataset.raters:
+        return rater_gold(ratings, dataset.raters.index(method)).value
+    raise RunError(describe_unknown("gold or rater", method, [*GOLDS, *dataset.raters]))

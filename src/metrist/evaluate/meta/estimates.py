@@ -1,4 +1,4 @@
-"""One aspect's figures in the making: gold, outputs, metrics, and the measures that each metric is judged by."""
+"""Estimate one measure of one scorer, a metric or a rater, on one slice or several, and on resamples of them."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ import numpy as np
 
 from metrist.errors import RunError
 from metrist.evaluate.meta.calibration import (
-    Judging,
+    CalibratedScores,
     Thresholds,
-    flattery,
-    of_slices,
+    assign_parts,
+    choose_thresholds,
+    estimate_optimism,
+    join_thresholds,
     pair_average,
-    parts_of,
-    thresholds,
 )
-from metrist.evaluate.meta.dataset import Judged, Scored, Taken, taken
-from metrist.evaluate.meta.results import GROUPS, Average, Plan
-from metrist.evaluate.meta.slices import Slice, column_of, group_codes, grouping_of
-from metrist.stats import Codes, Floats, resampling
-from metrist.stats.bootstrap import drawn
+from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, SelectedSample, select_sample
+from metrist.evaluate.meta.results import GROUPS, Average, MetaPlan
+from metrist.evaluate.meta.slices import Slice, group_codes, resolve_column, resolve_grouping
+from metrist.stats import Codes, Floats, resampling, ties
+from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.gold import LeftOut, leave_one_out
 from metrist.stats.grouping import Estimated, estimate
 from metrist.stats.measures import Measure, measure
-from metrist.stats.resampling import OVER, interval
+from metrist.stats.resampling import interval
 from metrist.stats.samples import Grouping, Panel, Sample
 from metrist.stats.tie_optimism import calibrated_interval
-from metrist.stats.ties import groups_of
 
 CALIBRATED = "acc_eq"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Laid:
-    """A slice laid out for one measure: the metrics side by side, and the measure of each. `epsilons` are the tie
-    thresholds to show, in the metrics' own units; `ties` the same in the panel's units. `thresholds` are what they
-    were chosen on, empty for a measure that has none."""
+class SlicePanel:
+    """A slice laid out for one measure: the metrics side by side, each with its measure.
+
+    `epsilons` are the tie thresholds to show, in the metrics' own units, `ties` the same in the panel's units, and
+    `thresholds` how they were chosen (empty for a measure without thresholds).
+    """
 
     slice: Slice
     measure: str
@@ -53,163 +54,167 @@ class Laid:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Work:
-    """What all figures of one aspect share. `outputs` are those that take part."""
+class AspectData:
+    """What all figures of one rated aspect share. `outputs` are those that take part."""
 
-    judged: Judged
-    plan: Plan
+    dataset: JudgedDataset
+    plan: MetaPlan
     aspect: str
     gold: Floats
     outputs: Codes
-    metrics: tuple[Scored, ...]
+    metrics: tuple[MetricScores, ...]
 
     @cached_property
     def parts(self) -> Codes:
         """Which outputs share a tie threshold."""
-        return parts_of(self.judged, self.plan, self.outputs)[0]
+        return assign_parts(self.dataset, self.plan, self.outputs)
 
     @cached_property
     def left_out(self) -> list[LeftOut]:
-        """Each rater beside the gold of the others."""
-        judged = self.judged
-        ratings = judged.ratings[self.aspect]
-        return leave_one_out(ratings, judged.items.codes, judged.systems.codes, self.plan.gold)
+        """Each rater together with the gold of the others."""
+        dataset = self.dataset
+        ratings = dataset.ratings[self.aspect]
+        return leave_one_out(ratings, dataset.items.codes, dataset.systems.codes, self.plan.gold)
 
     @cached_property
-    def _used(self) -> dict[tuple[str, str], Thresholds]:
+    def _thresholds(self) -> dict[tuple[str, str], Thresholds]:
         return {}
 
     def is_calibrated(self, name: str) -> bool:
-        """Whether this measure, under the plan's grouping, has a tie threshold to be chosen."""
+        """Whether this measure, under the plan's grouping, needs a tie threshold."""
         return name == CALIBRATED and self.plan.group != "system-level"
 
-    def used(self, scorer: str, human: Floats, metric: Floats, one: Slice) -> Thresholds:
-        """The tie thresholds of a metric, or of a rater taken for one, at which a slice is judged. Chosen once for all
-        slices of a column, best for their average, unless each slice is to have its own."""
+    def thresholds(self, scorer: str, human: Floats, metric: Floats, part: Slice) -> Thresholds:
+        """Return the tie thresholds of a scorer on a slice.
+
+        They are chosen once for all slices of a column, best for their average, unless each slice has its own.
+        """
         own = self.plan.epsilon_over == "slice"
-        key = scorer, one.name if own else one.column
-        if key not in self._used:
-            slices = column_of(self.judged, one.column, self.outputs).codes if one.column and not own else None
-            outputs = one.outputs if own else self.outputs
-            self._used[key] = thresholds(self.judged, self.plan, human, metric, outputs, self.parts, slices)
-        return self._used[key]
+        key = scorer, part.name if own else part.column
+        if key not in self._thresholds:
+            slices = resolve_column(self.dataset, part.column, self.outputs).codes if part.column and not own else None
+            outputs = part.outputs if own else self.outputs
+            self._thresholds[key] = choose_thresholds(
+                self.dataset, self.plan, human, metric, outputs, self.parts, slices
+            )
+        return self._thresholds[key]
 
-    def laid(self, one: Slice, name: str) -> Laid:
-        """A slice made ready for one measure."""
-        rated = one.outputs[np.isfinite(self.gold[one.outputs])]
+    def panel(self, part: Slice, name: str) -> SlicePanel:
+        """Lay a slice out for one measure."""
+        rated = part.outputs[np.isfinite(self.gold[part.outputs])]
         columns = [metric.signed() for metric in self.metrics]
-        if not self.is_calibrated(name):
-            plain = [Judging(column, measure(name), math.nan, parted=False) for column in columns]
-            return self._laid(one, name, rated, plain, np.full(len(plain), np.nan), ())
-        used = [self.used(metric.name, self.gold, metric.signed(), one) for metric in self.metrics]
-        judging = [found.judging(column, rated) for found, column in zip(used, columns, strict=True)]
-        return self._laid(one, name, rated, judging, np.array([self._shown(found, rated) for found in used]), used)
-
-    def _shown(self, used: Thresholds, outputs: Codes) -> float:
-        """Of several folds' thresholds the median is shown; those of several languages have no common number."""
-        single = used.single(outputs)
-        if single is not None:
-            return single
-        return float(np.median(used.epsilon)) if self.plan.epsilon_over == "crossfit" else math.nan
-
-    def _laid(
-        self,
-        one: Slice,
-        name: str,
-        rated: Codes,
-        judging: Sequence[Judging],
-        epsilons: Floats,
-        used: Sequence[Thresholds],
-    ) -> Laid:
-        part = taken(self.judged, self.gold, self.gold, rated)
-        columns = [found.values[rated] for found in judging]
-        metrics = np.stack([np.where(np.isfinite(column), column, np.nan) for column in columns])
-        panel = Panel(human=self.gold[rated], metrics=metrics, item=part.sample.item, system=part.sample.system)
-        parted = any(found.parted for found in judging)
-        return Laid(
-            slice=one,
+        used: list[Thresholds] = []
+        if self.is_calibrated(name):
+            used = [self.thresholds(m.name, self.gold, c, part) for m, c in zip(self.metrics, columns, strict=True)]
+            calibrated = [own.apply(column, rated) for own, column in zip(used, columns, strict=True)]
+            epsilons = np.array([self._epsilon_to_show(own, rated) for own in used])
+        else:
+            calibrated = [CalibratedScores(column, measure(name), math.nan, parted=False) for column in columns]
+            epsilons = np.full(len(columns), np.nan)
+        values = np.stack([scores.values[rated] for scores in calibrated])
+        selected = select_sample(self.dataset, self.gold, self.gold, rated)
+        parted = any(scores.parted for scores in calibrated)
+        return SlicePanel(
+            slice=part,
             measure=name,
-            panel=panel,
-            measures=tuple(found.measure for found in judging),
-            grouping=self.grouping(part, self.parts if parted else self.plan.group),
+            panel=Panel(
+                human=self.gold[rated],
+                metrics=np.where(np.isfinite(values), values, np.nan),
+                item=selected.sample.item,
+                system=selected.sample.system,
+            ),
+            measures=tuple(scores.measure for scores in calibrated),
+            grouping=self.grouping(selected, self.parts if parted else self.plan.group),
             epsilons=epsilons,
-            ties=np.array([found.tie for found in judging]),
+            ties=np.array([scores.tie for scores in calibrated]),
             outputs=rated,
             thresholds=tuple(used),
         )
 
-    def grouping(self, part: Taken, group: str | Codes) -> Grouping | Codes:
-        """The plan's grouping of these outputs; codes refine it, so that outputs with different ones are not paired."""
+    def _epsilon_to_show(self, thresholds: Thresholds, outputs: Codes) -> float:
+        """Return the median of several folds' thresholds; those of several languages have no common number."""
+        single = thresholds.single(outputs)
+        if single is not None:
+            return single
+        return float(np.median(thresholds.epsilon)) if self.plan.epsilon_over == "crossfit" else math.nan
+
+    def grouping(self, selected: SelectedSample, group: str | Codes) -> Grouping | Codes:
+        """Return the grouping of these outputs; codes refine the plan's grouping and keep outputs apart."""
         if isinstance(group, str):
-            return grouping_of(self.judged, group, part)
-        own = group_codes(self.judged, self.plan.group, part)
-        both = np.stack([own, group[part.outputs]])
-        pairs, refined = np.unique(both, axis=1, return_inverse=True)
-        # Whole items are what is resampled: they must not be taken for mere codes where no threshold parts them.
+            return resolve_grouping(self.dataset, group, selected)
+        own = group_codes(self.dataset, self.plan.group, selected)
+        pairs, refined = np.unique(np.stack([own, group[selected.outputs]]), axis=1, return_inverse=True)
+        # Keep the built-in grouping where the codes split nothing, so that whole items can be resampled.
         if self.plan.group in GROUPS and pairs.shape[1] == len(np.unique(own)):
-            return grouping_of(self.judged, self.plan.group, part)
+            return resolve_grouping(self.dataset, self.plan.group, selected)
         codes: Codes = refined.reshape(-1)
         return codes
 
 
-def check_groups(work: Work) -> None:
-    """Refuse a grouping that leaves nothing to compare."""
-    part = taken(work.judged, work.gold, work.gold, work.outputs)
-    systems = len(np.unique(part.sample.system))
-    if not len(part.outputs):
-        raise RunError(f"none of the {len(work.outputs):,} outputs that take part has a rating of {work.aspect!r}")
-    if work.plan.group == "system-level" and systems < 2:
-        name = work.judged.systems.names[int(part.sample.system[0])]
+def check_groups(data: AspectData) -> None:
+    """Raise RunError if the grouping leaves nothing to compare."""
+    selected = select_sample(data.dataset, data.gold, data.gold, data.outputs)
+    systems = len(np.unique(selected.sample.system))
+    if not len(selected.outputs):
+        raise RunError(f"none of the {len(data.outputs):,} outputs that take part has a rating of {data.aspect!r}")
+    if data.plan.group == "system-level" and systems < 2:
+        name = data.dataset.systems.names[int(selected.sample.system[0])]
         raise RunError(f"system-level agreement needs at least two systems with ratings, found only {name!r}")
-    codes = group_codes(work.judged, work.plan.group, part)
+    codes = group_codes(data.dataset, data.plan.group, selected)
     if np.bincount(np.unique(codes, return_inverse=True)[1].reshape(-1)).max(initial=0) < 2:
         raise RunError(
-            f"grouped by {work.plan.group}, no group has two rated outputs to compare ({len(part.outputs):,} outputs, "
-            f"{systems} system{'s' * (systems != 1)}): try --group none"
+            f"grouped by {data.plan.group}, no group has two rated outputs to compare ({len(selected.outputs):,} "
+            f"outputs, {systems} system{'s' * (systems != 1)}): try --group none"
         )
 
 
-def check_crossfit(work: Work) -> None:
-    """Refuse to choose tie thresholds on held-out items where nothing can be held out: each fold needs a pair of
-    outputs in the others."""
-    plan = work.plan
+def check_crossfit(data: AspectData) -> None:
+    """Raise RunError if crossfit cannot hold items out: every fold needs a pair of outputs in the other folds."""
+    plan = data.plan
     if plan.epsilon_over != "crossfit" or CALIBRATED not in plan.measures or plan.group == "system-level":
         return
-    part = taken(work.judged, work.gold, work.gold, work.outputs)
-    codes, folds = group_codes(work.judged, plan.group, part), work.parts[part.outputs]
+    selected = select_sample(data.dataset, data.gold, data.gold, data.outputs)
+    codes, folds = group_codes(data.dataset, plan.group, selected), data.parts[selected.outputs]
     for fold in np.unique(folds):
         if np.unique(codes[folds != fold], return_counts=True)[1].max(initial=0) < 2:
-            items = len(np.unique(part.sample.item))
+            items = len(np.unique(selected.sample.item))
             raise RunError(
-                "--epsilon-over crossfit chooses a threshold on other items than those it judges, and "
+                "--epsilon-over crossfit chooses a threshold on other items than those it evaluates, and "
                 f"{items} item{'s' * (items != 1)} with ratings leave no pair of outputs to choose it on: "
                 "try --epsilon-over all"
             )
 
 
-# One scorer, a metric or a rater taken for one, on one slice or several: what is estimated, and on resamples too.
+# ---- Trials: a scorer under one measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scorer:
-    """A value per output of the data, beside the human values that it is judged by. Names are unique."""
+    """A value per output of the data, and the human values to compare it with. Names are unique."""
 
     name: str
     human: Floats
     values: Floats
 
 
+def make_scorer(data: AspectData, metric: MetricScores) -> Scorer:
+    return Scorer(name=metric.name, human=data.gold, values=metric.signed())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trial:
-    """One measure of one sample under one grouping. `sample` has the scores as the measure takes them, `part` as they
-    are; `used` are the tie thresholds, None for a measure without."""
+    """One measure of one sample under one grouping.
+
+    `sample` holds the scores as the measure takes them, `selected` the original scores; `thresholds` is None for a
+    measure without tie thresholds.
+    """
 
     measure: Measure
     sample: Sample
     grouping: Grouping | Codes
     average: Average
-    part: Taken
-    used: Thresholds | None = None
+    selected: SelectedSample
+    thresholds: Thresholds | None = None
 
     def estimate(self) -> Estimated | None:
         if not len(self.sample):
@@ -217,150 +222,141 @@ class Trial:
         return estimate(self.measure, self.sample, self.grouping, average=self.average)
 
     def value(self) -> float:
-        found = self.estimate()
-        return float(found.values[0]) if found else math.nan
+        estimated = self.estimate()
+        return float(estimated.values[0]) if estimated else math.nan
 
     def baselines(self) -> tuple[float, float]:
-        """What guessing, and calling every pair a tie, would reach; NaN where that has no meaning."""
-        made = (self.measure.at_chance(), self.measure.at_all_ties() if self.measure.all_ties else None)
-        chance, ties = (replace(self, measure=one).value() if one else math.nan for one in made)
-        return chance, ties
+        """Return what guessing, and calling every pair a tie, would reach; NaN if that is undefined."""
+        chance = replace(self, measure=self.measure.at_chance()).value()
+        if not self.measure.all_ties:
+            return chance, math.nan
+        return chance, replace(self, measure=self.measure.at_all_ties()).value()
 
-    def flattery(self, work: Work) -> float:
-        """How much too good the value is on average because tie thresholds were chosen for it."""
-        if self.used is None:
+    def optimism(self, plan: MetaPlan) -> float:
+        """Estimate by how much the value is too high because tie thresholds were chosen for it."""
+        if self.thresholds is None:
             return 0.0
-        groups = groups_of(self.part.sample, self.grouping)
-        return flattery(work.plan, self.used, self.part, groups, self.average)
+        groups = ties.group_codes(self.selected.sample, self.grouping)
+        return estimate_optimism(plan, self.thresholds, self.selected, groups, self.average)
 
 
-def scorer_of(work: Work, metric: Scored) -> Scorer:
-    return Scorer(name=metric.name, human=work.gold, values=metric.signed())
+def make_trial(data: AspectData, scorer: Scorer, part: Slice, name: str) -> Trial:
+    """Return the trial of a scorer on one slice."""
+    used = data.thresholds(scorer.name, scorer.human, scorer.values, part) if data.is_calibrated(name) else None
+    return _make_trial(data, scorer, part.outputs, name, used, apart=None, average=data.plan.group_average)
 
 
-def trial(work: Work, scorer: Scorer, one: Slice, name: str) -> Trial:
-    """A scorer on one slice under the measure of this name."""
-    used = work.used(scorer.name, scorer.human, scorer.values, one) if work.is_calibrated(name) else None
-    return _trial(work, scorer, one.outputs, name, used, apart=None, average=work.plan.group_average)
-
-
-def pooled_trial(work: Work, scorer: Scorer, slices: Sequence[Slice], name: str) -> Trial:
-    """A scorer on several slices as one pool of groups, or of pairs; outputs of different slices are not paired."""
-    size = len(work.judged)
+def make_pooled_trial(data: AspectData, scorer: Scorer, slices: Sequence[Slice], name: str) -> Trial:
+    """Return the trial of a scorer on several slices as one pool; outputs of different slices are not paired."""
+    size = len(data.dataset)
     apart = np.full(size, -1, dtype=np.intp)
-    for code, one in enumerate(slices):
-        apart[one.outputs] = code
+    for code, part in enumerate(slices):
+        apart[part.outputs] = code
     used = None
-    if work.is_calibrated(name):
-        found = [work.used(scorer.name, scorer.human, scorer.values, one) for one in slices]
-        own = work.plan.epsilon_over == "slice"
-        used = of_slices(found, [one.outputs for one in slices], size) if own else found[0]
+    if data.is_calibrated(name):
+        by_slice = [data.thresholds(scorer.name, scorer.human, scorer.values, part) for part in slices]
+        own = data.plan.epsilon_over == "slice"
+        used = join_thresholds(by_slice, [part.outputs for part in slices], size) if own else by_slice[0]
     outputs = np.flatnonzero(apart >= 0)
-    return _trial(work, scorer, outputs, name, used, apart=apart, average=pair_average(work.plan))
+    return _make_trial(data, scorer, outputs, name, used, apart=apart, average=pair_average(data.plan))
 
 
-def _trial(
-    work: Work,
+def _make_trial(
+    data: AspectData,
     scorer: Scorer,
     outputs: Codes,
     name: str,
-    used: Thresholds | None,
+    thresholds: Thresholds | None,
     *,
     apart: Codes | None,
     average: Average,
 ) -> Trial:
-    part = taken(work.judged, scorer.human, scorer.values, outputs)
-    if used is None:
+    if thresholds is None:
+        selected = select_sample(data.dataset, scorer.human, scorer.values, outputs)
+        grouping = data.grouping(selected, data.plan.group if apart is None else apart)
         return Trial(
-            measure=measure(name),
-            sample=part.sample,
-            grouping=work.grouping(part, work.plan.group if apart is None else apart),
-            average=average,
-            part=part,
+            measure=measure(name), sample=selected.sample, grouping=grouping, average=average, selected=selected
         )
-    part = taken(work.judged, scorer.human, np.where(used.part >= 0, scorer.values, np.nan), outputs)
-    judging = used.judging(scorer.values, part.outputs)
-    parts = [codes for codes in (apart, used.part if judging.parted else None) if codes is not None]
-    grouping = work.grouping(part, _together(parts) if parts else work.plan.group)
-    sample = replace(part.sample, metric=judging.values[part.outputs])
-    return Trial(measure=judging.measure, sample=sample, grouping=grouping, average=average, part=part, used=used)
-
-
-def _together(parts: Sequence[Codes]) -> Codes:
-    codes: Codes = np.unique(np.stack(parts), axis=1, return_inverse=True)[1].reshape(-1)
-    return codes
-
-
-def joint_draws(work: Work, trials: Sequence[Trial], outputs: Codes) -> Floats:
-    """Values (draws, trials) on resamples of these outputs' items or systems that all trials share."""
-    plan, judged = work.plan, work.judged
-    values = np.full((plan.draws, len(trials)), np.nan)
-    if not len(outputs) or not plan.draws:
-        return values
-    rows = max(1, resampling.CHUNK // len(outputs))
-    rng = np.random.default_rng(plan.seed)
-    items, systems = judged.items.codes[outputs], judged.systems.codes[outputs]
-    start = 0
-    for chunk in drawn(items, systems, plan.resample, plan.draws, rng, rows):
-        size = min(rows, plan.draws - start)
-        for column, one in enumerate(trials):
-            if len(one.sample):
-                found = estimate(one.measure, one.sample, one.grouping, chunk, one.average)
-                values[start : start + size, column] = found.values
-        start += size
-    return values
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Resampled:
-    """A value and its resamples, and how much too good it is because tie thresholds were chosen for it (NaN for a
-    measure without); the outputs that it rests on, those of several slices or raters counted one by one."""
-
-    value: float
-    draws: Floats
-    flattery: float
-    n: int
-
-    def interval(self, work: Work, outputs: Codes) -> tuple[float, float]:
-        """The interval, where these outputs were resampled."""
-        plan, units = work.plan, resampled_units(work, outputs)
-        if math.isnan(self.value):
-            return math.nan, math.nan
-        low, high = interval(self.draws, plan.confidence, units)
-        if math.isnan(self.flattery):
-            return low, high
-        return calibrated_interval(
-            self.value, low, high, optimism=self.flattery, units=units, confidence=plan.confidence
-        )
-
-
-def resampled(work: Work, trials: Sequence[Trial], outputs: Codes) -> list[Resampled]:
-    """Each trial on resamples of these outputs' items or systems."""
-    draws = joint_draws(work, trials, outputs)
-    return [
-        Resampled(
-            value=one.value(),
-            draws=draws[:, column],
-            flattery=one.flattery(work) if one.used is not None else math.nan,
-            n=len(one.sample),
-        )
-        for column, one in enumerate(trials)
-    ]
-
-
-def mean_of(found: Sequence[Resampled]) -> Resampled:
-    """The mean, draw by draw, of those that have a value there."""
-    defined = [one for one in found if not math.isnan(one.value)]
-    return Resampled(
-        value=known_mean(np.array([one.value for one in found])).item(),
-        draws=known_mean(np.stack([one.draws for one in found], axis=-1)),
-        flattery=known_mean(np.array([one.flattery for one in defined])).item(),
-        n=sum(one.n for one in found),
+    values = np.where(thresholds.part >= 0, scorer.values, np.nan)
+    selected = select_sample(data.dataset, scorer.human, values, outputs)
+    calibrated = thresholds.apply(scorer.values, selected.outputs)
+    keep_apart = [codes for codes in (apart, thresholds.part if calibrated.parted else None) if codes is not None]
+    group: str | Codes = data.plan.group
+    if keep_apart:
+        group = np.unique(np.stack(keep_apart), axis=1, return_inverse=True)[1].reshape(-1)
+    return Trial(
+        measure=calibrated.measure,
+        sample=replace(selected.sample, metric=calibrated.values[selected.outputs]),
+        grouping=data.grouping(selected, group),
+        average=average,
+        selected=selected,
+        thresholds=thresholds,
     )
 
 
-def known_mean(values: Floats) -> Floats:
-    """The mean over the last axis of the values that exist; NaN where none does."""
+# ---- Resampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResampledValue:
+    """A value with its resamples, its optimism (NaN for a measure without tie thresholds), and the number of outputs
+    that it rests on; outputs of several slices or raters count once each."""
+
+    value: float
+    draws: Floats
+    optimism: float
+    n: int
+
+    def interval(self, data: AspectData, outputs: Codes) -> tuple[float, float]:
+        """Return the interval, if these outputs were resampled."""
+        plan, units = data.plan, count_units(data, outputs)
+        if math.isnan(self.value):
+            return math.nan, math.nan
+        low, high = interval(self.draws, plan.confidence, units)
+        if math.isnan(self.optimism):
+            return low, high
+        return calibrated_interval(
+            self.value, low, high, optimism=self.optimism, units=units, confidence=plan.confidence
+        )
+
+
+def resample_trials(data: AspectData, trials: Sequence[Trial], outputs: Codes) -> list[ResampledValue]:
+    """Estimate each trial on common resamples of these outputs' items or systems."""
+    plan, dataset = data.plan, data.dataset
+    values = np.full((plan.draws, len(trials)), np.nan)
+    if len(outputs) and plan.draws:
+        rows = max(1, resampling.CHUNK // len(outputs))
+        items, systems = dataset.items.codes[outputs], dataset.systems.codes[outputs]
+        chunks = draw_resamples(items, systems, plan.resample, plan.draws, plan.rng(), rows)
+        for start, chunk in zip(range(0, plan.draws, rows), chunks, strict=True):
+            for column, trial in enumerate(trials):
+                if len(trial.sample):
+                    estimated = estimate(trial.measure, trial.sample, trial.grouping, chunk, trial.average)
+                    values[start : start + rows, column] = estimated.values
+    return [
+        ResampledValue(
+            value=trial.value(),
+            draws=values[:, column],
+            optimism=math.nan if trial.thresholds is None else trial.optimism(plan),
+            n=len(trial.sample),
+        )
+        for column, trial in enumerate(trials)
+    ]
+
+
+def average_values(values: Sequence[ResampledValue]) -> ResampledValue:
+    """Return the mean, draw by draw, of those that have a value."""
+    defined = [value for value in values if not math.isnan(value.value)]
+    return ResampledValue(
+        value=mean_of_known(np.array([value.value for value in values])).item(),
+        draws=mean_of_known(np.stack([value.draws for value in values], axis=-1)),
+        optimism=mean_of_known(np.array([value.optimism for value in defined])).item(),
+        n=sum(value.n for value in values),
+    )
+
+
+def mean_of_known(values: Floats) -> Floats:
+    """Return the mean over the last axis of the values that are not NaN; NaN if there are none."""
     known = ~np.isnan(values)
     count = known.sum(axis=-1)
     sums = np.where(known, values, 0.0).sum(axis=-1)
@@ -368,8 +364,8 @@ def known_mean(values: Floats) -> Floats:
     return means
 
 
-def resampled_units(work: Work, outputs: Codes) -> int:
-    """Of what is resampled, how many these outputs have; of both, the fewer."""
-    items = len(np.unique(work.judged.items.codes[outputs]))
-    systems = len(np.unique(work.judged.systems.codes[outputs]))
-    return dict(zip(OVER, (items, systems, min(items, systems)), strict=True))[work.plan.resample]
+def count_units(data: AspectData, outputs: Codes) -> int:
+    """Count the resampled units of these outputs; if both items and systems are resampled, the fewer."""
+    items = len(np.unique(data.dataset.items.codes[outputs]))
+    systems = len(np.unique(data.dataset.systems.codes[outputs]))
+    return {"items": items, "systems": systems, "both": min(items, systems)}[data.plan.resample]

@@ -1,4 +1,8 @@
-"""An evaluation without metrics: what can be said of the people alone, such as how far they agree."""
+"""`meta_evaluate`: how well each metric agrees with humans, on which slice, with what certainty.
+
+Ratings and preferences take the same path: an aspect gives slices, figures on each slice, means over slices and notes
+(`figures.RatingAspect`, `preferences.PreferenceAspect`); everything else is common.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,18 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import RunError, SpecError, did_you_mean
-from metrist.evaluate.meta.dataset import Judged, Scored, chosen, gold_of
-from metrist.evaluate.meta.estimates import Work, check_crossfit, check_groups
-from metrist.evaluate.meta.figures import SOFT, ceiling_figure, has_ceiling, mean_figures, slice_figures
+from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, check_names, compute_gold
+from metrist.evaluate.meta.estimates import AspectData, check_crossfit, check_groups
+from metrist.evaluate.meta.figures import SOFT, RatingAspect
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.metric_tests import check_test
-from metrist.evaluate.meta.notes import (
-    direction_notes,
-    few_notes,
-    missing_notes,
-    opposed_metrics,
-    plan_notes,
-    reversal_notes,
-    skew_notes,
-)
+from metrist.evaluate.meta.notes import direction_notes, opposed_metrics, plan_notes, reversal_notes
 from metrist.evaluate.meta.preferences import (
-    PREFERRED_GOLDS,
-    aspects_of_preferences,
+    PREFERENCE_GOLDS,
+    PreferenceAspect,
     check_preferences,
-    evaluate_preferences,
-    with_preferred_gold,
+    derive_ratings,
+    preference_aspects,
 )
 from metrist.evaluate.meta.results import (
     EPSILON_OVER,
@@ -37,44 +33,18 @@ from metrist.evaluate.meta.results import (
     Correction,
     Figure,
     MetaEvaluation,
-    Plan,
+    MetaPlan,
     Resample,
     Tests,
-    names,
+    as_names,
 )
-from metrist.evaluate.meta.slices import chosen_outputs, column_of, slices_of, top_systems, with_whole_groups
+from metrist.evaluate.meta.slices import resample_whole_groups, resolve_column, select_outputs, select_top_systems
 from metrist.spec import parse
+from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
 
-#: The analyses that look at no score.
+#: The analyses that need no scores.
 RATERS_ONLY = ("agreement", "strengths")
-
-
-def evaluate_people(judged: Judged, plan: Plan) -> MetaEvaluation:
-    """The evaluation without figures, for its analyses; all aspects where none is named."""
-    if plan.preferences:
-        check_preferences(plan)
-        aspects_of_preferences(judged, plan.aspects)
-        return MetaEvaluation(judged=judged, plan=plan, figures=(), notes=judged.notes)
-    if not judged.ratings:
-        hint = "; they hold preferences: --preferences" if judged.preferences else ""
-        raise RunError(f"the data hold no ratings: give the file that has them{hint}")
-    aspects = chosen("aspect", plan.aspects, list(judged.ratings)) if plan.aspects else list(judged.ratings)
-    outputs = chosen_outputs(judged, systems=plan.systems, exclude_systems=plan.exclude_systems)
-    golds = {aspect: gold_of(judged, aspect, plan.gold) for aspect in aspects}
-    kept = {
-        aspect: outputs if plan.top_k is None else top_systems(judged, gold, outputs, plan.top_k)
-        for aspect, gold in golds.items()
-    }
-    return MetaEvaluation(judged=judged, plan=plan, figures=(), golds=golds, outputs=kept, notes=judged.notes)
-
-
-def needs_no_metric(judged: Judged, show: Sequence[str]) -> bool:
-    """Whether the data hold nothing to judge, and nothing was asked for that would need it."""
-    return not judged.scores and not judged.choices and bool(show) and set(show) <= set(RATERS_ONLY)
-
-
-# `meta_evaluate`: how far each metric can be trusted, on which slice, with what certainty.
 
 
 def meta_evaluate(
@@ -108,28 +78,27 @@ def meta_evaluate(
     skip_bad: bool = False,
     system: str | None = None,
 ) -> MetaEvaluation:
-    """How well metrics agree with human judgments.
+    """Measure how well metrics agree with human judgments.
 
     `data` is a file of records with `ratings` and `scores`, a run folder, results, rows, or a list of such sources,
-    which are joined by item and system. `aspects` are the ratings to agree with (the only one, where there is one);
-    with `preferences` they are choices between two outputs. `measures` are acc_eq where none is named, on preferences
-    accuracy and f1. Without any metric (`metrics=()`) there are no figures, only analyses of the people. The other
-    settings are explained in docs/meta.md.
+    which are joined by item and system. `aspects` are the ratings to agree with (by default the only one); with
+    `preferences` they are choices between two outputs. `measures` default to acc_eq, for preferences to accuracy and
+    f1. With `metrics=()` there are no figures, only analyses of the raters. docs/meta.md explains the other settings.
     """
-    judged = join(
+    dataset = join(
         data,
         item_key=item_key,
         fields=fields,
         skip_bad=skip_bad,
         system=system,
-        parts=names(part),
-        lower_is_better=names(lower_is_better),
+        parts=as_names(part),
+        lower_is_better=as_names(lower_is_better),
     )
-    plan = Plan(
-        aspects=names(aspects),
-        measures=names(measures) or (("accuracy", "f1") if preferences else ("acc_eq",)),
+    plan = MetaPlan(
+        aspects=as_names(aspects),
+        measures=as_names(measures) or (("accuracy", "f1") if preferences else ("acc_eq",)),
         group=group,
-        slices=names(slices),
+        slices=as_names(slices),
         gold=gold,
         preferences=preferences,
         epsilon_over=epsilon_over,
@@ -142,141 +111,191 @@ def meta_evaluate(
         alpha=alpha,
         correction=correction,
         test=test,
-        metrics=None if metrics is None else names(metrics),
-        systems=None if systems is None else names(list(systems)),
-        exclude_systems=names(exclude_systems),
+        metrics=None if metrics is None else as_names(metrics),
+        systems=None if systems is None else as_names(list(systems)),
+        exclude_systems=as_names(exclude_systems),
         top_k=top_k,
-        marked=names(marked),
+        marked=as_names(marked),
     )
-    return evaluate(judged, plan)
+    return evaluate(dataset, plan)
 
 
-def evaluate(judged: Judged, plan: Plan) -> MetaEvaluation:
-    """The evaluation that the plan describes."""
+def evaluate(dataset: JudgedDataset, plan: MetaPlan) -> MetaEvaluation:
+    """Run the evaluation that the plan describes."""
     if plan.metrics == ():
-        return evaluate_people(judged, plan)
+        return _evaluate_raters(dataset, plan)
+    if not plan.preferences and plan.gold in PREFERENCE_GOLDS:
+        evaluation = evaluate(derive_ratings(dataset, plan), replace(plan, gold="mean"))
+        return replace(evaluation, plan=plan, notes=(PREFERENCE_GOLDS[plan.gold], *evaluation.notes))
+    golds: dict[str, Floats] = {}
+    outputs: dict[str, Codes] = {}
+    opposed: list[str] = []
+    metrics: Sequence[MetricScores] = tuple(dataset.scores.values())
+    aspects: Sequence[RatingAspect | PreferenceAspect]
     if plan.preferences:
-        return evaluate_preferences(judged, plan)
-    if plan.gold in PREFERRED_GOLDS:
-        found = evaluate(with_preferred_gold(judged, plan), replace(plan, gold="mean"))
-        return replace(found, plan=plan, notes=(PREFERRED_GOLDS[plan.gold], *found.notes))
-    _check(judged, plan)
-    metrics = chosen_metrics(judged, plan.metrics)
-    works = [_work(judged, plan, aspect, metrics) for aspect in _aspects(judged, plan)]
+        check_preferences(plan)
+        names = preference_aspects(dataset, plan.aspects)
+        aspects = [PreferenceAspect.of(dataset, plan, aspect) for aspect in names]
+    else:
+        _check_ratings(dataset, plan)
+        metrics = _select_metrics(dataset, plan.metrics)
+        rated = [_aspect_data(dataset, plan, aspect, metrics) for aspect in _rating_aspects(dataset, plan)]
+        golds, outputs = {data.aspect: data.gold for data in rated}, {data.aspect: data.outputs for data in rated}
+        opposed = [name for data in rated for name in opposed_metrics(data)]
+        aspects = [RatingAspect(data) for data in rated]
     figures: list[Figure] = []
     tests: list[Tests] = []
     notes: list[str] = []
-    for work in works:
-        check_groups(work)
-        check_crossfit(work)
-        made, tested = _aspect_figures(work)
-        figures, tests = figures + made, tests + tested
-        slices = slices_of(judged, plan.slices, work.outputs)
-        notes += [*missing_notes(work), *few_notes(work, slices), *skew_notes(work, made), *work.judged.notes]
-    _check_met(judged, figures)
-    opposed = [name for work in works for name in opposed_metrics(work)]
-    notes = [*plan_notes(plan, figures, tests), *reversal_notes(tests, plan.alpha), *notes]
-    about = [*notes, *direction_notes(metrics, opposed), *judged.notes]
+    for aspect in aspects:
+        aspect_figures, aspect_tests = _evaluate_aspect(aspect, plan)
+        figures, tests = figures + aspect_figures, tests + aspect_tests
+        notes += aspect.notes(aspect_figures)
+    if not plan.preferences:
+        _check_overlap(dataset, figures)
+    notes = [
+        *plan_notes(plan, figures, tests),
+        *reversal_notes(tests, plan.alpha),
+        *notes,
+        *direction_notes(metrics, opposed),
+        *dataset.notes,
+    ]
     return MetaEvaluation(
-        judged=judged,
+        dataset=dataset,
         plan=plan,
         figures=tuple(figures),
         tests=tuple(tests),
-        golds={work.aspect: work.gold for work in works},
-        outputs={work.aspect: work.outputs for work in works},
-        notes=tuple(dict.fromkeys(about)),
+        golds=golds,
+        outputs=outputs,
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _check_met(judged: Judged, figures: Sequence[Figure]) -> None:
-    if not any(figure.n for figure in figures):
-        items = " and ".join(repr(name) for name in judged.items.names[:: max(1, len(judged.items.names) - 1)][:2])
-        raise RunError(
-            "no output has both a rating and a score: do the files name their items and systems alike? "
-            f"Items are such as {items}; --item-key builds them from fields"
-        )
-
-
-def chosen_metrics(judged: Judged, wanted: Sequence[str] | None) -> tuple[Scored, ...]:
-    """The metrics to be judged: those asked for, by name, or all."""
-    known = list(judged.scores)
-    if not known:
-        hint = "; they hold preferences: --preferences" if judged.preferences else ""
-        raise RunError(
-            "the data hold no scores to judge: give records with 'scores', or the run folder that `metrist score` "
-            f"wrote (--agreement needs none){hint}"
-        )
-    return tuple(judged.scores[name] for name in (known if wanted is None else chosen("metric", wanted, known)))
-
-
-def _check(judged: Judged, plan: Plan) -> None:
-    """Refuse what could only fail later: unknown measures and columns, and tests that do not fit a measure."""
-    for name in plan.measures:
-        if name != SOFT:
-            _check_measure(name)
-            check_test(plan, name)
-    _check_column(judged, "--group", plan.group, GROUPS)
-    _check_column(judged, "--epsilon-over", plan.epsilon_over, EPSILON_OVER)
-    for column in plan.slices:
-        column_of(judged, column, np.arange(len(judged)))
-
-
-def _check_measure(text: str) -> None:
-    name, known = parse(text).name, (*MEASURES, SOFT)
-    if name not in known:
-        raise SpecError(f"no measure named {name!r}{did_you_mean(name, known)} (known are {', '.join(known)})")
-    measure(text)
-
-
-def _check_column(judged: Judged, option: str, name: str, words: tuple[str, ...]) -> None:
-    """A word that the option knows, or a column; whoever misspelt one is told of both."""
-    if name in words:
-        return
-    try:
-        column_of(judged, name, np.arange(len(judged)))
-    except RunError as error:
-        near = did_you_mean(name, words)
-        if not near:
-            raise
-        raise RunError(f"{option} {name}: wanted {', '.join(words)} or a column{near} ({error})") from None
-
-
-def _aspects(judged: Judged, plan: Plan) -> list[str]:
-    known = list(judged.ratings)
-    if known and plan.aspects:
-        return chosen("aspect", plan.aspects, known)
-    if len(known) == 1:
-        return known
-    if not known:
-        hint = "; they hold preferences: --preferences" if judged.preferences else ""
-        raise RunError(f"the data hold no ratings to agree with: give the file that has them too{hint}")
-    raise RunError(f"say which aspect to agree with: --aspect {' or --aspect '.join(known)}")
-
-
-def _work(judged: Judged, plan: Plan, aspect: str, metrics: tuple[Scored, ...]) -> Work:
-    gold = gold_of(judged, aspect, plan.gold)
-    outputs = chosen_outputs(judged, systems=plan.systems, exclude_systems=plan.exclude_systems)
-    if plan.top_k is not None:
-        outputs = top_systems(judged, gold, outputs, plan.top_k)
-    drawn = with_whole_groups(judged, plan.group, outputs)
-    return Work(judged=drawn, plan=plan, aspect=aspect, gold=gold, outputs=outputs, metrics=metrics)
-
-
-def _aspect_figures(work: Work) -> tuple[list[Figure], list[Tests]]:
+def _evaluate_aspect(aspect: RatingAspect | PreferenceAspect, plan: MetaPlan) -> tuple[list[Figure], list[Tests]]:
+    """Return the figures of each measure on each slice, then the means over the slices of each column."""
     figures: list[Figure] = []
     tests: list[Tests] = []
-    slices = slices_of(work.judged, work.plan.slices, work.outputs)
-    with_humans = has_ceiling(work)
-    for name in work.plan.measures:
+    slices = aspect.slices()
+    for name in plan.measures:
         by_column: dict[str, list[Figure]] = {}
-        for one in slices:
-            made, tested = slice_figures(work, one, name)
-            by_column.setdefault(one.column, []).extend(made)
-            human = ceiling_figure(work, one, name) if with_humans else None
-            figures += [*made, *([human] if human else [])]
-            tests += [tested] if tested else []
-        for column in work.plan.slices:
-            if name != SOFT:
-                parts = [one for one in slices if one.column == column]
-                figures += mean_figures(work, parts, name, by_column[column])
+        for part in slices:
+            slice_figures, slice_tests = aspect.evaluate_slice(part, name)
+            by_column.setdefault(part.column, []).extend(slice_figures)
+            figures += slice_figures
+            tests += [slice_tests] if slice_tests else []
+        for column in plan.slices:
+            members = [part for part in slices if part.column == column]
+            if members:
+                figures += aspect.average_slices(members, name, by_column[column])
     return figures, tests
+
+
+def _evaluate_raters(dataset: JudgedDataset, plan: MetaPlan) -> MetaEvaluation:
+    """Return the evaluation without figures, for its analyses of raters; of all aspects if none is named."""
+    if plan.preferences:
+        check_preferences(plan)
+        preference_aspects(dataset, plan.aspects)
+        return MetaEvaluation(dataset=dataset, plan=plan, figures=(), notes=dataset.notes)
+    known = _check_rated(dataset)
+    golds, outputs = {}, {}
+    for aspect in check_names("aspect", plan.aspects, known) if plan.aspects else known:
+        golds[aspect] = compute_gold(dataset, aspect, plan.gold)
+        outputs[aspect] = _participating_outputs(dataset, plan, golds[aspect])
+    return MetaEvaluation(dataset=dataset, plan=plan, figures=(), golds=golds, outputs=outputs, notes=dataset.notes)
+
+
+def needs_no_metric(dataset: JudgedDataset, analyses: Sequence[str]) -> bool:
+    """Whether the data hold nothing to evaluate, and no analysis needs it."""
+    return not dataset.scores and not dataset.choices and bool(analyses) and set(analyses) <= set(RATERS_ONLY)
+
+
+def _aspect_data(dataset: JudgedDataset, plan: MetaPlan, aspect: str, metrics: tuple[MetricScores, ...]) -> AspectData:
+    gold = compute_gold(dataset, aspect, plan.gold)
+    outputs = _participating_outputs(dataset, plan, gold)
+    data = AspectData(
+        dataset=resample_whole_groups(dataset, plan.group, outputs),
+        plan=plan,
+        aspect=aspect,
+        gold=gold,
+        outputs=outputs,
+        metrics=metrics,
+    )
+    check_groups(data)
+    check_crossfit(data)
+    return data
+
+
+def _participating_outputs(dataset: JudgedDataset, plan: MetaPlan, gold: Floats) -> Codes:
+    outputs = select_outputs(dataset, systems=plan.systems, exclude_systems=plan.exclude_systems)
+    return outputs if plan.top_k is None else select_top_systems(dataset, gold, outputs, plan.top_k)
+
+
+def _select_metrics(dataset: JudgedDataset, names: Sequence[str] | None) -> tuple[MetricScores, ...]:
+    """Return the named metrics, or all."""
+    known = list(dataset.scores)
+    if not known:
+        raise RunError(
+            "the data hold no scores to evaluate: give records with 'scores', or the run folder that `metrist score` "
+            f"wrote (--agreement needs none){_preferences_hint(dataset)}"
+        )
+    return tuple(dataset.scores[name] for name in (known if names is None else check_names("metric", names, known)))
+
+
+def _rating_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
+    known = _check_rated(dataset)
+    if plan.aspects:
+        return check_names("aspect", plan.aspects, known)
+    if len(known) > 1:
+        raise RunError(f"the data have several aspects, choose one: --aspect {' or --aspect '.join(known)}")
+    return known
+
+
+def _check_rated(dataset: JudgedDataset) -> list[str]:
+    """Return the rated aspects; raise RunError if there are none."""
+    if not dataset.ratings:
+        raise RunError(
+            f"the data hold no ratings to agree with: give the file that has them too{_preferences_hint(dataset)}"
+        )
+    return list(dataset.ratings)
+
+
+def _preferences_hint(dataset: JudgedDataset) -> str:
+    return "; they hold preferences: --preferences" if dataset.preferences else ""
+
+
+def _check_overlap(dataset: JudgedDataset, figures: Sequence[Figure]) -> None:
+    if not any(figure.n for figure in figures):
+        names = dataset.items.names
+        items = " and ".join(repr(name) for name in names[:: max(1, len(names) - 1)][:2])
+        raise RunError(
+            "no output has both a rating and a score: do the files use the same names for items and systems? "
+            f"Items are named like {items}; --item-key builds them from fields"
+        )
+
+
+def _check_ratings(dataset: JudgedDataset, plan: MetaPlan) -> None:
+    """Raise an error early for unknown measures and columns, and for tests that do not fit a measure."""
+    known = (*MEASURES, SOFT)
+    for text in plan.measures:
+        if text != SOFT:
+            name = parse(text).name
+            if name not in known:
+                raise SpecError(f"no measure named {name!r}{did_you_mean(name, known)} (known are {', '.join(known)})")
+            measure(text)
+            check_test(plan, text)
+    _check_column(dataset, "--group", plan.group, GROUPS)
+    _check_column(dataset, "--epsilon-over", plan.epsilon_over, EPSILON_OVER)
+    for column in plan.slices:
+        resolve_column(dataset, column, np.arange(len(dataset)))
+
+
+def _check_column(dataset: JudgedDataset, option: str, name: str, keywords: tuple[str, ...]) -> None:
+    """Check for one of the option's keywords or a column; for a misspelt name, suggest from both."""
+    if name in keywords:
+        return
+    try:
+        resolve_column(dataset, name, np.arange(len(dataset)))
+    except RunError as error:
+        hint = did_you_mean(name, keywords)
+        if not hint:
+            raise
+        raise RunError(f"{option} {name}: expected {', '.join(keywords)} or a column{hint} ({error})") from None

@@ -1,4 +1,4 @@
-"""Record files with judgments and scores, run folders and result files, in any mix, joined by item and system."""
+"""Join record files with judgments and scores, run folders and result files by item and system."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import InputError, RunError
-from metrist.evaluate.meta.columns_builder import Gathering, error_spans
-from metrist.evaluate.meta.dataset import Cost, Judged, Scored, Spans, chosen, unknown
-from metrist.io import Reader, read_records, read_rows
+from metrist.evaluate.meta.columns_builder import ColumnsBuilder, collect_error_spans
+from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
+from metrist.io import Reader, read_rows, read_records
 from metrist.io.compression import uncompressed_name
 from metrist.run import Results, load
 from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.stats import Floats
 
 _RESULT_FIELDS = {"item", "system", "metric", "value", "signature"}
-#: Words in a metric's name that say "fewer is better" to a reader; they only ever cause a note.
+#: Words in a metric's name that suggest "lower is better"; they only cause a note.
 _LOWER_WORDS = frozenset(
     {"ter", "wer", "cer", "hter", "perplexity", "ppl", "loss", "error", "errors", "distance", "edits"}
 )
@@ -37,43 +37,49 @@ def join(
     system: str | None = None,
     parts: Sequence[str] = (),
     lower_is_better: Sequence[str] = (),
-) -> Judged:
-    """Everything that the sources say of each output. A source is a path (records with `ratings`, `scores`, `errors`;
+) -> JudgedDataset:
+    """Return everything that the sources hold about each output.
+
+    A source is a path (records with `ratings`, `scores`, `errors`;
     a run folder; a .jsonl file that `metrist score` wrote), a `Results`, or whatever `read_records` takes.
 
-    `parts` takes these parts of the runs' scores (`recall`) in place of their values. `lower_is_better` names the
-    aspects and metrics whose larger values are worse, where the data do not say so themselves.
+    `parts` uses these parts of the runs' scores (`recall`) instead of their values. `lower_is_better` names the
+    aspects and metrics whose larger values are worse, if the data do not say so.
     """
-    if isinstance(data, Judged):
-        return _turned(data, lower_is_better)
-    records, runs = _sorted_out(data)
-    gathering, notes = Gathering(), []
+    if isinstance(data, JudgedDataset):
+        return _apply_directions(data, lower_is_better)
+    records, runs = _split_sources(data)
+    builder, notes = ColumnsBuilder(), []
     for reader in _readers(records, item_key=item_key, fields=fields, skip_bad=skip_bad, system=system):
         for entry in reader.entries():
-            gathering.add(entry)
-        notes += _skipped(reader)
-    scores, errors = _from_runs(gathering, runs, parts)
-    judged = Judged(
-        items=gathering.items(),
-        systems=gathering.systems(),
-        columns=gathering.columns(),
-        lengths=gathering.lengths(),
-        raters=tuple(gathering.raters.number),
-        ratings=gathering.ratings(),
-        scores=_merged(_padded(gathering.scores().values(), len(gathering.outputs)), scores, gathering),
-        preferences=gathering.preferences(),
-        choices=gathering.choices(),
-        errors=gathering.errors(),
+            builder.add(entry)
+        notes += _describe_skipped(reader)
+    scores, errors = _read_runs(builder, runs, parts)
+    dataset = JudgedDataset(
+        items=builder.items(),
+        systems=builder.systems(),
+        columns=builder.columns(),
+        lengths=builder.lengths(),
+        raters=tuple(builder.raters.number),
+        ratings=builder.ratings(),
+        scores=_merge(_pad(builder.scores().values(), len(builder.outputs)), scores, builder),
+        preferences=builder.preferences(),
+        choices=builder.choices(),
+        errors=builder.errors(),
         metric_errors=errors,
-        label_sets=gathering.labels.closed(),
-        notes=(*notes, *gathering.repeats(), *(note for _, results in runs for note in results.notes)),
+        label_sets=builder.labels.closed(),
+        notes=(*notes, *builder.repeats(), *(note for _, results in runs for note in results.notes)),
     )
-    return _turned(judged, lower_is_better)
+    return _apply_directions(dataset, lower_is_better)
 
 
-def _sorted_out(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:
-    """Sources of records, and results with the name that messages call them by."""
-    many = isinstance(data, list | tuple) and data and all(_is_source(one) for one in data)
+def _split_sources(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:
+    """Return the sources of records, and the results with their names for messages."""
+    many = (
+        isinstance(data, list | tuple)
+        and data
+        and all(isinstance(source, str | os.PathLike | Results | Reader) for source in data)
+    )
     records: list[Any] = []
     runs: list[tuple[str, Results]] = []
     for source in data if many else [data]:
@@ -86,10 +92,6 @@ def _sorted_out(data: Any) -> tuple[list[Any], list[tuple[str, Results]]]:
     return records, runs
 
 
-def _is_source(one: Any) -> bool:
-    return isinstance(one, str | os.PathLike | Results | Reader)
-
-
 def _holds_results(path: Path) -> bool:
     if path.is_dir():
         return True
@@ -100,7 +102,7 @@ def _holds_results(path: Path) -> bool:
 
 
 def _readers(sources: Sequence[Any], **options: Any) -> Iterator[Reader]:
-    """One reader for all files, so that a row that contradicts another file's is found; one each for the rest."""
+    """Yield one reader for all files, which checks rows across files, and one for each other source."""
     paths = [source for source in sources if isinstance(source, str | os.PathLike)]
     if paths:
         yield read_records([os.fspath(path) for path in paths] if len(paths) > 1 else paths[0], **options)
@@ -109,119 +111,124 @@ def _readers(sources: Sequence[Any], **options: Any) -> Iterator[Reader]:
             yield read_records(source, **options)
 
 
-def _skipped(reader: Reader) -> list[str]:
+def _describe_skipped(reader: Reader) -> list[str]:
     count = reader.skipped.count
     if not count:
         return []
     rows = "1 bad row was" if count == 1 else f"{count:,} bad rows were"
-    return [f"{rows} left out; the first: {reader.skipped.messages[0]}"]
+    return [f"{rows} skipped; the first: {reader.skipped.messages[0]}"]
 
 
-def _from_runs(
-    gathering: Gathering, runs: Sequence[tuple[str, Results]], parts: Sequence[str]
-) -> tuple[list[Scored], dict[str, Spans]]:
+def _read_runs(
+    builder: ColumnsBuilder, runs: Sequence[tuple[str, Results]], parts: Sequence[str]
+) -> tuple[list[MetricScores], dict[str, ErrorSpans]]:
     _check_parts(runs, parts)
-    scores: list[Scored] = []
-    errors: dict[str, Spans] = {}
+    scores: list[MetricScores] = []
+    errors: dict[str, ErrorSpans] = {}
     for name, results in runs:
-        at = np.fromiter((gathering.number(*key) for key in zip(results.items, results.systems, strict=True)), np.intp)
-        costs = _costs(Path(name), results)
+        at = np.fromiter((builder.number(*key) for key in zip(results.items, results.systems, strict=True)), np.intp)
+        costs = _read_costs(Path(name), results)
         for metric in results.metrics:
-            found = results.scores[metric.text]
-            for label, values in _columns(metric.text, found.values, found.parts, parts):
-                column = np.full(len(gathering.outputs), np.nan)
+            block = results.scores[metric.text]
+            for label, values in _select_parts(metric.text, block.values, block.parts, parts):
+                column = np.full(len(builder.outputs), np.nan)
                 column[at] = values
-                direction = metric.higher_is_better
-                made = Scored(
-                    name=label,
-                    values=column,
-                    higher_is_better=direction,
-                    origin=name,
-                    cost=costs.get(metric.text, Cost()),
+                scores.append(
+                    MetricScores(
+                        name=label,
+                        values=column,
+                        higher_is_better=metric.higher_is_better,
+                        origin=name,
+                        cost=costs.get(metric.text, Cost()),
+                    )
                 )
-                scores.append(made)
-            if found.errors:
-                pairs = ((int(at[row]), error) for row, listed in found.errors.items() for error in listed)
-                errors[metric.text] = error_spans(pairs)
-    return _padded(scores, len(gathering.outputs)), errors
+            if block.errors:
+                pairs = ((int(at[row]), error) for row, listed in block.errors.items() for error in listed)
+                errors[metric.text] = collect_error_spans(pairs)
+    return _pad(scores, len(builder.outputs)), errors
 
 
-def _columns(
-    text: str, values: Floats, parts: Mapping[str, Floats], wanted: Sequence[str]
+def _select_parts(
+    text: str, values: Floats, parts: Mapping[str, Floats], names: Sequence[str]
 ) -> Iterator[tuple[str, Floats]]:
-    there = [part for part in wanted if part in parts]
-    if not there:
+    selected = [part for part in names if part in parts]
+    if not selected:
         yield text, values
-    for part in there:
+    for part in selected:
         yield f"{text}:{part}", parts[part]
 
 
-def _check_parts(runs: Sequence[tuple[str, Results]], wanted: Sequence[str]) -> None:
+def _check_parts(runs: Sequence[tuple[str, Results]], names: Sequence[str]) -> None:
     known = list(dict.fromkeys(part for _, run in runs for scores in run.scores.values() for part in scores.parts))
-    if wanted and not runs:
-        raise RunError("parts are kept in runs: give a run folder, or a .jsonl file that `metrist score` wrote")
-    for part in wanted:
+    if names and not runs:
+        raise RunError("only runs have parts: give a run folder, or a .jsonl file that `metrist score` wrote")
+    for part in names:
         if part not in known:
-            raise RunError(unknown("part", part, known))
+            raise RunError(describe_unknown("part", part, known))
 
 
-def _padded(scores: Iterable[Scored], outputs: int) -> list[Scored]:
-    """The columns made as long as the last source made the list of outputs."""
-    return [replace(one, values=np.append(one.values, np.full(outputs - len(one.values), np.nan))) for one in scores]
+def _pad(scores: Iterable[MetricScores], outputs: int) -> list[MetricScores]:
+    """Extend the columns to the final number of outputs."""
+    return [
+        replace(column, values=np.append(column.values, np.full(outputs - len(column.values), np.nan)))
+        for column in scores
+    ]
 
 
-def _merged(stored: Sequence[Scored], from_runs: Sequence[Scored], gathering: Gathering) -> dict[str, Scored]:
-    """One column per metric. Two sources may both score an output only if they say the same."""
-    merged: dict[str, Scored] = {}
-    for one in [*stored, *from_runs]:
-        if one.name not in merged:
-            merged[one.name] = one
+def _merge(
+    stored: Sequence[MetricScores], from_runs: Sequence[MetricScores], builder: ColumnsBuilder
+) -> dict[str, MetricScores]:
+    """Return one column per metric. Two sources may score the same output only if the scores are equal."""
+    merged: dict[str, MetricScores] = {}
+    for column in [*stored, *from_runs]:
+        if column.name not in merged:
+            merged[column.name] = column
             continue
-        other = merged[one.name]
-        both = ~np.isnan(one.values) & ~np.isnan(other.values)
-        differ = np.flatnonzero(both & (one.values != other.values))
+        earlier = merged[column.name]
+        both = ~np.isnan(column.values) & ~np.isnan(earlier.values)
+        differ = np.flatnonzero(both & (column.values != earlier.values))
         if len(differ):
-            item, system = list(gathering.outputs)[differ[0]]
+            item, system = list(builder.outputs)[differ[0]]
             raise InputError(
-                f"{one.name} is in {other.origin} and in {one.origin} with different scores: item {item!r} of system "
-                f"{system!r} has {other.values[differ[0]]:g} and {one.values[differ[0]]:g}; leave one of the two out"
+                f"{column.name} is in {earlier.origin} and in {column.origin} with different scores: item {item!r} of "
+                f"system {system!r} has {earlier.values[differ[0]]:g} and {column.values[differ[0]]:g}; "
+                "leave one of the two out"
             )
-        direction = other.higher_is_better if one.higher_is_better is None else one.higher_is_better
-        values = np.where(np.isnan(other.values), one.values, other.values)
-        merged[one.name] = replace(one, values=values, higher_is_better=direction)
+        direction = earlier.higher_is_better if column.higher_is_better is None else column.higher_is_better
+        values = np.where(np.isnan(earlier.values), column.values, earlier.values)
+        merged[column.name] = replace(column, values=values, higher_is_better=direction)
     return merged
 
 
-def _turned(judged: Judged, lower_is_better: Sequence[str]) -> Judged:
-    """The data with the named metrics marked, and the named aspects negated: from here on larger is better."""
-    chosen("aspect or metric", lower_is_better, [*judged.ratings, *judged.scores])
+def _apply_directions(dataset: JudgedDataset, lower_is_better: Sequence[str]) -> JudgedDataset:
+    """Mark the named metrics and negate the named aspects, so that larger is better everywhere."""
+    check_names("aspect or metric", lower_is_better, [*dataset.ratings, *dataset.scores])
     ratings = {
-        aspect: replace(found, value=-found.value) if aspect in lower_is_better else found
-        for aspect, found in judged.ratings.items()
+        aspect: replace(column, value=-column.value) if aspect in lower_is_better else column
+        for aspect, column in dataset.ratings.items()
     }
     scores = {
-        name: replace(one, higher_is_better=False) if name in lower_is_better else one
-        for name, one in judged.scores.items()
+        name: replace(column, higher_is_better=False) if name in lower_is_better else column
+        for name, column in dataset.scores.items()
     }
-    return replace(judged, ratings=ratings, scores=scores)
+    return replace(dataset, ratings=ratings, scores=scores)
 
 
-def looks_lower(name: str) -> bool:
+def suggests_lower_is_better(name: str) -> bool:
     """Whether a metric's name suggests that lower is better (`TER`, `sentence-WER`, `perplexity`)."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
     return any(word.lower() in _LOWER_WORDS or word == "PER" for word in words)
 
 
-def _costs(path: Path, results: Results) -> dict[str, Cost]:
+def _read_costs(path: Path, results: Results) -> dict[str, Cost]:
     if not is_run_folder(path):
         return {}
     folder = RunFolder(path)
-    return {metric: _cost(folder.metric(metric).timings) for metric in results.scores}
+    return {metric: _sum_costs(folder.metric(metric).timings) for metric in results.scores}
 
 
-def _cost(timings: Path) -> Cost:
-    """Seconds and money per output over all shards of a metric. Timings are notes: one that is gone or torn is missed
-    by nobody."""
+def _sum_costs(timings: Path) -> Cost:
+    """Return seconds and money per output over all shards of a metric; missing or damaged timings are ignored."""
     seconds = money = 0.0
     records, paid = 0, False
     for path in sorted(timings.glob("*.json")):

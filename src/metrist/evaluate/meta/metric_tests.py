@@ -1,187 +1,185 @@
-"""Is one metric better than another, or is it luck? All pairs of metrics of one table.
+"""Test every pair of metrics of one table, and rank the metrics by the tests.
 
-auto          exchange what is resampled where the exchanged rows add up (macro averages over the very items or systems,
+auto          exchange what is resampled where exchanged rows add up (macro averages over the very items or systems,
               Pearson's correlation of all outputs), else the paired bootstrap
 permutation   paired permutation tests, by whole items, systems, or single outputs
 bootstrap     the paired bootstrap, by Student's t with the spread of the resamples
-sign          mt-metrics-eval's test of pairs of outputs as if they were independent, computed exactly
+sign          mt-metrics-eval's test, which treats pairs of outputs as independent, computed exactly
 williams      Williams' test of two Pearson correlations
 none          no tests
 
-Two metrics are compared on the outputs that both scored. Their difference there, which is what a p-value is about, may
-differ in size and even in sign from that of their figures, each of which is about all that its metric scored.
+Two metrics are compared on the outputs that both scored. The difference that is tested may therefore differ in size and
+even in sign from the difference of the metrics' figures, each of which uses all outputs that its metric scored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import taken
-from metrist.evaluate.meta.estimates import CALIBRATED, Laid, Work
-from metrist.evaluate.meta.results import Plan, Tests
+from metrist.evaluate.meta.dataset import select_sample
+from metrist.evaluate.meta.estimates import CALIBRATED, AspectData, SlicePanel
+from metrist.evaluate.meta.results import NO_TESTS, Figure, MetaPlan, Tests
 from metrist.evaluate.meta.slices import group_codes
 from metrist.stats import Floats
-from metrist.stats.analytic_tests import pair_wins, sign_test, williams_of
+from metrist.stats.analytic_tests import pair_wins, sign_test, williams_from_values
 from metrist.stats.bootstrap import bootstrap_gaps, bootstrap_p_values
 from metrist.stats.grouping import estimate
-from metrist.stats.permutation import PermutationTest, exchange_p_values, permutation_tests
-from metrist.stats.samples import Pairs, Panel, batches, grouped
-from metrist.stats.significance import adjust
+from metrist.stats.permutation import exchange_p_values, permutation_tests
+from metrist.stats.samples import Pairs, batch_by_outputs, take_grouping
+from metrist.stats.significance import adjust, clusters, marks
 
 _UNITS = {"items": "item", "systems": "system"}
 
 
-class _Found(NamedTuple):
-    """What the tests of some pairs of metrics say: by which test, the differences (first less second), and p."""
+class PairResults(NamedTuple):
+    """The tests of some pairs of metrics: the name of the test, differences (first minus second), and p-values."""
 
     how: str
     differences: Floats
     p: Floats
 
 
-def check_test(plan: Plan, name: str) -> None:
-    """Refuse a test that is not one of this measure under this grouping."""
+UNTESTED = PairResults(NO_TESTS, np.empty(0), np.empty(0))
+
+
+def check_test(plan: MetaPlan, name: str) -> None:
+    """Raise RunError for a test that does not fit the measure or the grouping."""
     if plan.test == "sign":
         if name != CALIBRATED:
-            raise RunError(f"the sign test is of pairwise accuracy with ties (acc_eq), not of {name}")
+            raise RunError(f"the sign test compares pairwise accuracies with ties (acc_eq), not {name}")
         if plan.group == "system-level":
             raise RunError(
-                "the sign test is of pairs of outputs, and --group system-level compares the means of systems: "
+                "the sign test uses pairs of outputs, and --group system-level compares the means of systems: "
                 "try --test bootstrap"
             )
         if plan.group_average == "micro":
             raise RunError(
-                "the sign test weighs groups alike, and --group-average micro weighs them by their pairs: "
+                "the sign test gives groups equal weight, and --group-average micro weights them by their pairs: "
                 "try --group-average macro, or --test bootstrap"
             )
     if plan.test == "williams" and (name != "pearson" or plan.group != "none"):
-        raise RunError("Williams' test is of Pearson correlations over all outputs: --measure pearson --group none")
+        raise RunError("Williams' test compares Pearson correlations over all outputs: --measure pearson --group none")
 
 
-def tests_between(work: Work, laid: Laid, values: Floats) -> Tests:
-    """p-values of all pairs of metrics, as computed and adjusted for their number."""
-    pairs = list(combinations(range(len(values)), 2))
-    known = [pair for pair in pairs if not np.isnan(values[list(pair)]).any()]
-    found = _found(work, laid, known) if known and work.plan.draws else _Found("no tests", *np.empty((2, 0)))
-    tested = known if len(found.p) else []
+def compare_metrics(data: AspectData, panel: SlicePanel, values: Floats) -> Tests:
+    """Test all pairs of metrics that have a value."""
+    pairs = [pair for pair in combinations(range(len(values)), 2) if not np.isnan(values[list(pair)]).any()]
+    results = _test_pairs(data, panel, pairs) if pairs and data.plan.draws else UNTESTED
+    names = [metric.name for metric in data.metrics]
+    return make_tests(data.plan, (data.aspect, panel.measure, panel.slice.name), names, values, pairs, results)
+
+
+def make_tests(
+    plan: MetaPlan,
+    key: tuple[str, str, str],
+    metrics: Sequence[str],
+    values: Floats,
+    pairs: Pairs,
+    results: PairResults,
+) -> Tests:
+    """Arrange the results of pairs as tables (metrics, metrics), and adjust p for their number; `key` is aspect,
+    measure and slice."""
+    first, second = np.array(pairs if len(results.p) else [], dtype=np.intp).reshape(-1, 2).T
+
+    def table(upper: Floats, lower: Floats) -> Floats:
+        cells = np.full((len(metrics), len(metrics)), np.nan)
+        cells[first, second], cells[second, first] = upper, lower
+        return cells
+
+    adjusted = adjust(results.p, plan.correction)
     return Tests(
-        aspect=work.aspect,
-        measure=laid.measure,
-        slice=laid.slice.name,
-        metrics=tuple(metric.name for metric in work.metrics),
+        aspect=key[0],
+        measure=key[1],
+        slice=key[2],
+        metrics=tuple(metrics),
         values=values,
-        differences=pair_table(len(values), tested, found.differences, -found.differences),
-        raw=pair_table(len(values), tested, found.p, found.p),
-        adjusted=pair_table(len(values), tested, *[adjust(found.p, work.plan.correction)] * 2),
-        how=found.how,
+        differences=table(results.differences, -results.differences),
+        raw=table(results.p, results.p),
+        adjusted=table(adjusted, adjusted),
+        how=results.how,
     )
 
 
-def pair_table(size: int, pairs: Pairs, there: Floats, back: Floats) -> Floats:
-    """(size, size): what each pair has, in its own order and in the other; NaN elsewhere."""
-    table = np.full((size, size), np.nan)
-    first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
-    table[first, second], table[second, first] = there, back
-    return table
+def rank_figures(plan: MetaPlan, figures: Sequence[Figure], tests: Tests) -> list[Figure]:
+    """Add significance clusters, and the marks † and ‡ for the families in the plan.
+
+    A family is all metrics whose names start alike.
+    """
+    tested = not np.isnan(tests.adjusted).all()
+    ranks = clusters(tests.values, tests.adjusted, plan.alpha, tests.differences) * tested
+    families = [next((family for family in plan.marked if name.startswith(family)), name) for name in tests.metrics]
+    signs = marks(tests.values, tests.adjusted, families, plan.marked, plan.alpha, tests.differences)
+    return [
+        replace(figure, rank=int(rank), mark=mark) for figure, rank, mark in zip(figures, ranks, signs, strict=True)
+    ]
 
 
-def _found(work: Work, laid: Laid, pairs: Pairs) -> _Found:
-    plan, rng = work.plan, np.random.default_rng(work.plan.seed)
-    match _kind(plan, laid):
+def _test_pairs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResults:
+    plan = data.plan
+    settings = (panel.measures, panel.panel, pairs, panel.grouping, plan.group_average)
+    match _test_kind(plan, panel):
         case "none":
-            return _Found("no tests", *np.empty((2, 0)))
+            return UNTESTED
         case "sign":
-            return _Found("exact sign test of pairs of outputs", *_signs(work, laid, pairs, rng))
+            return PairResults("exact sign test of pairs of outputs", *_test_signs(data, panel, pairs))
         case "williams":
-            p = np.array([_williams(laid.panel, a, b) for a, b in pairs])
-            return _Found("Williams' test", _shared_differences(plan, laid, pairs), p)
+            return PairResults("Williams' test", *_test_williams(plan, panel, pairs))
         case "bootstrap":
-            return _bootstrap(plan, laid, pairs, rng)
-        case "exchange":
-            tests = _permutation(plan, laid, pairs, rng)
-            how = f"permutation of whole {plan.resample} (normal tails)"
-            return _Found(how, _differences(tests), exchange_p_values(tests))
-    tests = _permutation(plan, laid, pairs, rng)
-    return _Found(f"permutation of {_drawn(plan.resample)}", _differences(tests), np.array([test.p for test in tests]))
+            gaps = bootstrap_gaps(*settings, over=plan.resample, draws=plan.draws, rng=plan.rng())
+            how = f"paired bootstrap of {plan.resample_name} (Student's t)"
+            return PairResults(how, np.array([gap.value for gap in gaps]), bootstrap_p_values(gaps, plan.draws))
+        case kind:
+            tests = permutation_tests(
+                *settings, exchange=plan.resample, draws=plan.draws, rng=plan.rng(), alpha=plan.alpha
+            )
+            differences = np.array([test.difference for test in tests])
+            if kind == "exchange":
+                how = f"permutation of whole {plan.resample} (normal tails)"
+                return PairResults(how, differences, exchange_p_values(tests))
+            return PairResults(f"permutation of {plan.resample_name}", differences, np.array([t.p for t in tests]))
 
 
-def _kind(plan: Plan, laid: Laid) -> str:
-    whole = isinstance(laid.grouping, str) and laid.grouping == _UNITS.get(plan.resample)
+def _test_kind(plan: MetaPlan, panel: SlicePanel) -> str:
+    whole = isinstance(panel.grouping, str) and panel.grouping == _UNITS.get(plan.resample)
     if plan.test in ("auto", "permutation") and whole and plan.group_average == "macro":
         return "exchange"
     if plan.test == "auto":
-        linear = laid.measure == "pearson" and isinstance(laid.grouping, str) and laid.grouping == "none"
+        linear = panel.measure == "pearson" and isinstance(panel.grouping, str) and panel.grouping == "none"
         return "permutation" if linear else "bootstrap"
     return plan.test
 
 
-def _bootstrap(plan: Plan, laid: Laid, pairs: Pairs, rng: np.random.Generator) -> _Found:
-    gaps = bootstrap_gaps(
-        laid.measures,
-        laid.panel,
-        pairs,
-        laid.grouping,
-        plan.group_average,
-        over=plan.resample,
-        draws=plan.draws,
-        rng=rng,
-    )
-    how = f"paired bootstrap of {_drawn(plan.resample)} (Student's t)"
-    return _Found(how, np.array([gap.value for gap in gaps]), bootstrap_p_values(gaps, plan.draws))
-
-
-def _permutation(plan: Plan, laid: Laid, pairs: Pairs, rng: np.random.Generator) -> list[PermutationTest]:
-    return permutation_tests(
-        laid.measures,
-        laid.panel,
-        pairs,
-        laid.grouping,
-        plan.group_average,
-        exchange=plan.resample,
-        draws=plan.draws,
-        rng=rng,
-        alpha=plan.alpha,
-    )
-
-
-def _differences(tests: list[PermutationTest]) -> Floats:
-    return np.array([test.difference for test in tests])
-
-
-def _shared_differences(plan: Plan, laid: Laid, pairs: Pairs) -> Floats:
-    """The difference of each pair's measures on the outputs that both scored."""
-    found = np.full(len(pairs), np.nan)
-    for batch in batches(laid.panel, pairs):
-        groups = grouped(laid.grouping, batch.outputs)
-        values = [
-            estimate(laid.measures[metric], batch.panel.sample(place), groups, average=plan.group_average).values[0]
-            for place, metric in enumerate(batch.metrics)
-        ]
-        found[batch.positions] = [values[first] - values[second] for first, second in batch.pairs]
-    return found
-
-
-def _signs(work: Work, laid: Laid, pairs: Pairs, rng: np.random.Generator) -> Floats:
-    """(2, pairs): differences and p-values."""
-    found = np.full((2, len(pairs)), np.nan)
-    part = taken(work.judged, work.gold, work.gold, laid.outputs)
-    groups = group_codes(work.judged, work.plan.group, part) if isinstance(laid.grouping, str) else laid.grouping
-    for batch in batches(laid.panel, pairs):
-        wins = pair_wins(batch.panel.human, batch.panel.metrics, laid.ties[batch.metrics], groups[batch.outputs])
+def _test_signs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> Floats:
+    """Return differences and p-values (2, pairs) of exact sign tests."""
+    results, rng = np.full((2, len(pairs)), np.nan), data.plan.rng()
+    selected = select_sample(data.dataset, data.gold, data.gold, panel.outputs)
+    groups = panel.grouping
+    if isinstance(groups, str):
+        groups = group_codes(data.dataset, data.plan.group, selected)
+    for batch in batch_by_outputs(panel.panel, pairs):
+        wins = pair_wins(batch.panel.human, batch.panel.metrics, panel.ties[batch.metrics], groups[batch.outputs])
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
             test = sign_test(wins, first, second, rng)
-            found[:, position] = test.difference, test.p
-    return found
+            results[:, position] = test.difference, test.p
+    return results
 
 
-def _williams(panel: Panel, first: int, second: int) -> float:
-    scored = panel.take(panel.scored((first, second)), [first, second])
-    return williams_of(scored.human, scored.metrics[0], scored.metrics[1]).p
-
-
-def _drawn(what: str) -> str:
-    return "items and systems" if what == "both" else what
+def _test_williams(plan: MetaPlan, panel: SlicePanel, pairs: Pairs) -> Floats:
+    """Return differences and p-values (2, pairs) of Williams' tests."""
+    results = np.full((2, len(pairs)), np.nan)
+    for batch in batch_by_outputs(panel.panel, pairs):
+        grouping = take_grouping(panel.grouping, batch.outputs)
+        values = [
+            estimate(panel.measures[metric], batch.panel.sample(i), grouping, average=plan.group_average).values[0]
+            for i, metric in enumerate(batch.metrics)
+        ]
+        for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
+            test = williams_from_values(batch.panel.human, batch.panel.metrics[first], batch.panel.metrics[second])
+            results[:, position] = values[first] - values[second], test.p
+    return results

@@ -1,4 +1,4 @@
-"""How a meta-evaluation is made: every choice that its numbers depend on."""
+"""The settings of a meta-evaluation, and its result: one figure per metric, aspect, measure and slice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from metrist.errors import RunError, did_you_mean
-from metrist.evaluate.meta.dataset import Judged
+from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.io.writer import atomic_write
 from metrist.report.cells import Count, Estimate, Number, Share, or_none
 from metrist.report.tables import Column, Table
@@ -26,11 +26,14 @@ Resample = Literal["items", "systems", "both"]
 GROUPS = ("item", "none", "system", "system-level")
 EPSILON_OVER = ("all", "slice", "crossfit")
 TESTS = ("auto", "permutation", "bootstrap", "sign", "williams", "none")
+#: The name of the row that shows how well a single rater agrees with the others.
+HUMANS = "(one rater)"
+NO_TESTS = "no tests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The settings of `meta_evaluate`, checked. `group` and `epsilon_over` may also name a column."""
+class MetaPlan:
+    """The settings of `meta_evaluate`, validated. `group` and `epsilon_over` may also name a column."""
 
     aspects: tuple[str, ...] = ()
     measures: tuple[str, ...] = ("acc_eq",)
@@ -55,48 +58,52 @@ class Plan:
     marked: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        one_of("average", self.average, get_args(Average))
-        one_of("average", self.group_average, get_args(Average))
-        one_of("resampling", self.resample, get_args(Resample))
-        one_of("correction", self.correction, get_args(Correction))
-        one_of("test", self.test, TESTS)
+        check_choice("average", self.average, get_args(Average))
+        check_choice("average", self.group_average, get_args(Average))
+        check_choice("resampling", self.resample, get_args(Resample))
+        check_choice("correction", self.correction, get_args(Correction))
+        check_choice("test", self.test, TESTS)
         if self.draws < 0 or not 0 < self.confidence < 1 or not 0 < self.alpha < 1:
             raise RunError(
-                "wanted draws of at least 0, and confidence and alpha between 0 and 1, got "
+                "expected draws of at least 0, and confidence and alpha between 0 and 1, got "
                 f"{self.draws}, {self.confidence} and {self.alpha}"
             )
         if not self.measures:
-            raise RunError("no measure was asked for: name at least one, such as acc_eq or kendall_b")
+            raise RunError("no measure given: name at least one, such as acc_eq or kendall_b")
+
+    @property
+    def resample_name(self) -> str:
+        """What is resampled, in words."""
+        return "items and systems" if self.resample == "both" else self.resample
+
+    def rng(self) -> np.random.Generator:
+        """A fresh generator: every figure starts from the same seed."""
+        return np.random.default_rng(self.seed)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
-def one_of(what: str, name: str, known: tuple[str, ...]) -> None:
-    """Refuse a name that is none of these."""
+def check_choice(kind: str, name: str, known: tuple[str, ...]) -> None:
+    """Raise RunError for a name that is not known."""
     if name not in known:
-        raise RunError(f"no {what} {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+        raise RunError(f"no {kind} {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
 
 
-def names(value: str | Iterable[str]) -> tuple[str, ...]:
-    """One name, or several, as several."""
+def as_names(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple of distinct names."""
     return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
-
-
-# What a meta-evaluation gives: a row of figures per metric, aspect, measure and slice.
-
-
-#: The name of the row that shows how well one rater does against the others.
-HUMANS = "(one rater)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """How well one metric agrees with humans. `rank` is its significance cluster, 1 for the best, 0 for none;
-    `n` counts outputs (for preferences, pairs of them) that both sides judged, `coverage` is their share of those that
-    humans judged. The value rests on `groups` (for a mean over slices, slices), and `undefined` ones were left out. NaN
-    where a number does not exist."""
+    """How well one metric agrees with humans.
+
+    `rank` is the significance cluster, 1 for the best, 0 if unranked. `n` counts the outputs (for preferences, the
+    pairs) that both sides judged, `coverage` is their share of those that humans judged. The value rests on `groups`
+    groups (for a mean over slices, slices); `undefined` counts those left out. A number that does not exist is NaN.
+    """
 
     metric: str
     aspect: str
@@ -116,36 +123,26 @@ class Figure:
     groups: int = 0
     undefined: int = 0
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The table that the figure belongs to: aspect, measure and slice."""
+        return self.aspect, self.measure, self.slice
+
     def row(self) -> dict[str, Any]:
         """The figure as plain data; a number that does not exist is None."""
-        numbers = ("value", "low", "high", "coverage", "epsilon", "chance", "all_ties")
-        plain = {name: or_none(getattr(self, name)) for name in numbers}
-        return {
-            "metric": self.metric,
-            "aspect": self.aspect,
-            "measure": self.measure,
-            "group": self.group,
-            "slice": self.slice,
-            "value": plain["value"],
-            "low": plain["low"],
-            "high": plain["high"],
-            "n": self.n,
-            "coverage": plain["coverage"],
-            "epsilon": plain["epsilon"],
-            "chance": plain["chance"],
-            "all_ties": plain["all_ties"],
-            "rank": self.rank or None,
-            "mark": self.mark,
-            "groups": self.groups,
-            "undefined_groups": self.undefined,
-        }
+        row = {name: or_none(value) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        row["rank"] = self.rank or None
+        row["undefined_groups"] = row.pop("undefined")
+        return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tests:
-    """p-values (m, m) of the differences between metrics of one table, two-sided: as computed, and adjusted for all
-    pairs. `values` are each metric's own figures; `differences` (m, m), row less column, are those that were tested, on
-    the outputs that both metrics scored. NaN where a pair was not tested."""
+    """Two-sided p-values (m, m) of the differences between the metrics of one table, raw and adjusted for all pairs.
+
+    `values` are the metrics' own figures. `differences` (m, m), row minus column, are measured on the outputs that both
+    metrics scored. NaN for a pair that was not tested.
+    """
 
     aspect: str
     measure: str
@@ -157,13 +154,34 @@ class Tests:
     adjusted: Floats
     how: str
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The table that the tests belong to: aspect, measure and slice."""
+        return self.aspect, self.measure, self.slice
+
+    def to_dict(self) -> dict[str, Any]:
+        """The tested pairs as plain data."""
+        pairs = [
+            {
+                "first": first,
+                "second": second,
+                "difference": or_none(float(self.differences[i, j])),
+                "p": or_none(float(self.raw[i, j])),
+                "p_adjusted": or_none(float(self.adjusted[i, j])),
+            }
+            for i, first in enumerate(self.metrics)
+            for j, second in enumerate(self.metrics)
+            if i < j and not np.isnan(self.raw[i, j])
+        ]
+        return {"aspect": self.aspect, "measure": self.measure, "slice": self.slice, "how": self.how, "pairs": pairs}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MetaEvaluation:
-    """Figures of all metrics, the tests between them, and the data they were computed from."""
+    """The figures of all metrics, the tests between them, and the data they were computed from."""
 
-    judged: Judged
-    plan: Plan
+    dataset: JudgedDataset
+    plan: MetaPlan
     figures: tuple[Figure, ...]
     tests: tuple[Tests, ...] = ()
     golds: Mapping[str, Floats] = field(default_factory=dict)
@@ -171,59 +189,47 @@ class MetaEvaluation:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"MetaEvaluation({len(self.figures)} figures of {len(self.judged.scores)} metrics)"
+        return f"MetaEvaluation({len(self.figures)} figures of {len(self.dataset.scores)} metrics)"
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain row per metric, aspect, measure and slice."""
         return [figure.row() for figure in self.figures]
 
     def figure(self, metric: str, *, aspect: str = "", measure: str = "", on: str = "all") -> Figure:
-        """The first figure that fits."""
-        for one in self.figures:
-            fits = one.metric == metric and one.slice == on
-            if fits and aspect in ("", one.aspect) and measure in ("", one.measure):
-                return one
+        """Return the first figure that matches."""
+        for figure in self.figures:
+            matches = figure.metric == metric and figure.slice == on
+            if matches and aspect in ("", figure.aspect) and measure in ("", figure.measure):
+                return figure
         raise RunError(f"no figure of {metric!r} on {on!r}; metrics are {', '.join(self.metrics())}")
 
     def metrics(self) -> list[str]:
         """The metrics that have figures, in the order of the data."""
-        return list(dict.fromkeys(one.metric for one in self.figures if one.metric != HUMANS))
+        return list(dict.fromkeys(figure.metric for figure in self.figures if figure.metric != HUMANS))
 
     def seconds_per_output(self, metric: str) -> float:
         """The seconds that a metric took per output; NaN if no run recorded them."""
-        scored = self.judged.scores.get(metric)
-        return scored.cost.seconds if scored else math.nan
+        scores = self.dataset.scores.get(metric)
+        return scores.cost.seconds if scores else math.nan
 
     def money_per_output(self, metric: str) -> float:
         """The money that a metric cost per output: 0 if its run was timed and paid for nothing."""
-        scored = self.judged.scores.get(metric)
-        if scored is None or math.isnan(scored.cost.seconds):
+        scores = self.dataset.scores.get(metric)
+        if scores is None or math.isnan(scores.cost.seconds):
             return math.nan
-        return 0.0 if math.isnan(scored.cost.money) else scored.cost.money
-
-    def table(self) -> Table:
-        """All figures, best first within each aspect, measure and slice."""
-        varying = [name for name in ("aspect", "measure", "slice") if len({getattr(f, name) for f in self.figures}) > 1]
-        columns = [*(Column(name) for name in varying), Column("rank", "right"), Column("metric"), *_COLUMNS]
-        columns += [Column(name, "right") for name in self._optional()]
-        return Table(
-            title=self._title(varying),
-            columns=columns,
-            rows=[self._table_row(figure, varying) for figure in _best_first(self.figures)],
-            notes=self.notes,
-        )
+        return 0.0 if math.isnan(scores.cost.money) else scores.cost.money
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         return {
             "plan": self.plan.to_dict(),
             "rows": self.rows(),
-            "tests": [_plain_tests(tests) for tests in self.tests],
+            "tests": [tests.to_dict() for tests in self.tests],
             "notes": list(self.notes),
         }
 
     def to_json(self, tables: Sequence[Table] = ()) -> str:
-        """The same as JSON, with the tables of some analyses."""
+        """Everything as JSON, together with the tables of some analyses."""
         return json.dumps({**self.to_dict(), "tables": [table.to_dict() for table in tables]}, indent=1)
 
     def to_pandas(self) -> Any:
@@ -235,75 +241,51 @@ class MetaEvaluation:
         return pandas.DataFrame(self.rows())
 
     def write(self, path: str | os.PathLike[str], tables: Sequence[Table] = ()) -> None:
-        """Write `to_json()`, whole or not at all."""
+        """Write `to_json()` atomically."""
         with atomic_write(Path(path)) as file:
             file.write(self.to_json(tables) + "\n")
+
+    def table(self) -> Table:
+        """Return all figures, best first within each aspect, measure and slice."""
+        varying = [name for name in ("aspect", "measure", "slice") if len({getattr(f, name) for f in self.figures}) > 1]
+        optional = [name for name in _OPTIONAL if any(not math.isnan(getattr(f, name)) for f in self.figures)]
+        order = {key: i for i, key in enumerate(dict.fromkeys(figure.key for figure in self.figures))}
+        figures = sorted(self.figures, key=lambda f: (order[f.key], math.inf if math.isnan(f.value) else -f.value))
+        rows = [
+            [
+                *(getattr(figure, name) for name in varying),
+                Count(figure.rank) if figure.rank else "",
+                figure.metric,
+                f"{Estimate(figure.value, figure.low, figure.high, 4)}{figure.mark}",
+                Count(figure.n),
+                Share(figure.coverage),
+                *(Number(getattr(figure, name), _OPTIONAL[name][1]) for name in optional),
+            ]
+            for figure in figures
+        ]
+        right = ["value", "n", "coverage", *(_OPTIONAL[name][0] for name in optional)]
+        columns = [*(Column(name) for name in varying), Column("rank", "right"), Column("metric")]
+        columns += [Column(name, "right") for name in right]
+        return Table(title=self._title(varying), columns=columns, rows=rows, notes=self.notes)
+
+    def _title(self, varying: Sequence[str]) -> str:
+        if not self.figures:
+            return "metrist meta: no figures"
+        first = self.figures[0]
+        measure = "agreement" if "measure" in varying else first.measure
+        aspect = "ratings" if "aspect" in varying else first.aspect
+        return f"{measure} with humans' {aspect}, {_GROUP_TITLES.get(first.group, f'grouped by {first.group}')}"
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
 
-    def _optional(self) -> list[str]:
-        """Columns that only some measures fill."""
-        names = ("epsilon", "chance", "all_ties")
-        return [_HEADS[name] for name in names if any(not math.isnan(getattr(f, name)) for f in self.figures)]
 
-    def _title(self, varying: Sequence[str]) -> str:
-        first = self.figures[0] if self.figures else None
-        if first is None:
-            return "metrist meta: nothing to show"
-        measure = first.measure if "measure" not in varying else "agreement"
-        aspect = first.aspect if "aspect" not in varying else "ratings"
-        return f"{measure} with humans' {aspect}, {_GROUPS.get(first.group, f'grouped by {first.group}')}"
-
-    def _table_row(self, figure: Figure, varying: Sequence[str]) -> list[Any]:
-        optional = {
-            "ε": Number(figure.epsilon, 4),
-            "chance": Number(figure.chance),
-            "all ties": Number(figure.all_ties),
-        }
-        return [
-            *(getattr(figure, name) for name in varying),
-            Count(figure.rank) if figure.rank else "",
-            figure.metric,
-            f"{Estimate(figure.value, figure.low, figure.high, 4)}{figure.mark}",
-            Count(figure.n),
-            Share(figure.coverage),
-            *(optional[name] for name in self._optional()),
-        ]
-
-
-_COLUMNS = (Column("value", "right"), Column("n", "right"), Column("coverage", "right"))
-_HEADS = {"epsilon": "ε", "chance": "chance", "all_ties": "all ties"}
-_GROUPS = {
+#: Columns that only some measures fill: heading and number of decimals.
+_OPTIONAL = {"epsilon": ("ε", 4), "chance": ("chance", 3), "all_ties": ("all ties", 3)}
+_GROUP_TITLES = {
     "none": "over all pairs of outputs",
     "item": "grouped by item",
     "system": "grouped by system",
     "system-level": "between systems' means",
     "pairs": "on pairs of outputs",
 }
-
-
-def _best_first(figures: Sequence[Figure]) -> list[Figure]:
-    tables = {key: i for i, key in enumerate(dict.fromkeys((f.aspect, f.measure, f.slice) for f in figures))}
-
-    def place(figure: Figure) -> tuple[int, float]:
-        key = tables[figure.aspect, figure.measure, figure.slice]
-        return key, math.inf if math.isnan(figure.value) else -figure.value
-
-    return sorted(figures, key=place)
-
-
-def _plain_tests(tests: Tests) -> dict[str, Any]:
-    rows = [
-        {
-            "first": first,
-            "second": second,
-            "difference": or_none(float(tests.differences[i, j])),
-            "p": or_none(float(tests.raw[i, j])),
-            "p_adjusted": or_none(float(tests.adjusted[i, j])),
-        }
-        for i, first in enumerate(tests.metrics)
-        for j, second in enumerate(tests.metrics)
-        if i < j and not np.isnan(tests.raw[i, j])
-    ]
-    return {"aspect": tests.aspect, "measure": tests.measure, "slice": tests.slice, "how": tests.how, "pairs": rows}

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import SpecError
-from metrist.evaluate.meta import Judged, MetaEvaluation, Plan, evaluate, join
-from metrist.evaluate.meta.dataset import Scored
-from metrist.evaluate.meta.results import names
+from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, MetaPlan, evaluate, join
+from metrist.evaluate.meta.dataset import MetricScores
+from metrist.evaluate.meta.results import as_names
 from metrist.evaluate.prompts.each_prompt import EachPrompt
 from metrist.evaluate.prompts.groups import aspect_groups
 from metrist.evaluate.prompts.result import ALL, PromptStudy, Tried
@@ -49,7 +49,7 @@ def search_prompts(
     """
     each = EachPrompt(metric=_prepared(metric, prompts))
     judged = join(data, **reading)
-    plan = Plan(aspects=names(aspects), measures=(measure,), group=group, gold=gold, draws=0, test="none")
+    plan = MetaPlan(aspects=as_names(aspects), measures=(measure,), group=group, gold=gold, draws=0, test="none")
     results = score(data, each, executor=executor, progress=progress, **(running or {}), **reading)
     found = evaluate(replace(judged, scores=_columns(judged, results)), plan)
     return PromptStudy(
@@ -78,7 +78,7 @@ def _suiting(metric: Likelihood) -> str:
     return "source-output" if metric.direction == "source->output" else "reference-output"
 
 
-def _columns(judged: Judged, results: Results) -> dict[str, Scored]:
+def _columns(judged: JudgedDataset, results: Results) -> dict[str, MetricScores]:
     """One column of scores per prompt, in the order of the judged outputs, and that of their mean."""
     (scores,) = results.scores.values()
     place = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
@@ -88,7 +88,7 @@ def _columns(judged: Judged, results: Results) -> dict[str, Scored]:
     by_prompt = {prompt: np.append(values, np.nan)[rows] for prompt, values in scores.parts.items()}
     mean = np.mean([values for prompt, values in by_prompt.items() if prompt != NO_PROMPT], axis=0)
     columns = {**by_prompt, ALL: mean}
-    return {name: Scored(name=name, values=values, higher_is_better=True) for name, values in columns.items()}
+    return {name: MetricScores(name=name, values=values, higher_is_better=True) for name, values in columns.items()}
 
 
 def _figures(found: MetaEvaluation) -> tuple[Tried, ...]:

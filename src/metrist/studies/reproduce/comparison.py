@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from metrist.evaluate.meta.dataset import Compared, Judged, Labels, Scored, gold_of, taken
+from metrist.evaluate.meta.dataset import Choices, JudgedDataset, Labels, MetricScores, compute_gold, select_sample
 from metrist.evaluate.meta.evaluate import meta_evaluate
-from metrist.evaluate.meta.preferences import voted
+from metrist.evaluate.meta.preferences import vote
 from metrist.evaluate.meta.results import Figure
-from metrist.evaluate.meta.slices import ALL, chosen_outputs
+from metrist.evaluate.meta.slices import ALL, select_outputs
 from metrist.stats import Floats
 from metrist.stats.grouping import estimate
 from metrist.stats.measures import measure
-from metrist.stats.preferences import chosen, confusion, pair_counts
+from metrist.stats.preferences import choose, confusion, pair_counts
 from metrist.studies.reproduce.dataset import Material
 from metrist.studies.reproduce.published import MEAN, Block
 
@@ -40,7 +40,7 @@ class Agreement:
 
 
 def agreements(
-    judged: Judged, aspect: str, measure: str, scores: Mapping[str, Floats], *, subsets: str = "", draws: int
+    judged: JudgedDataset, aspect: str, measure: str, scores: Mapping[str, Floats], *, subsets: str = "", draws: int
 ) -> list[Agreement]:
     """The whole data set, then its parts. The column `subsets` names them by paths (task/Adversarial/Manual); those
     of a family also stand together where it has several."""
@@ -62,21 +62,21 @@ def agreements(
     return list(_by_part(found.figures))
 
 
-def _on_the_same(scores: Mapping[str, Floats]) -> dict[str, Scored]:
+def _on_the_same(scores: Mapping[str, Floats]) -> dict[str, MetricScores]:
     """Scores of the outputs that every metric has one for."""
     shared = np.logical_and.reduce([np.isfinite(values) for values in scores.values()])
     return {
-        name: Scored(name=name, values=np.where(shared, values, np.nan), higher_is_better=True)
+        name: MetricScores(name=name, values=np.where(shared, values, np.nan), higher_is_better=True)
         for name, values in scores.items()
     }
 
 
-def _decided(judged: Judged, aspect: str) -> Judged:
+def _decided(judged: JudgedDataset, aspect: str) -> JudgedDataset:
     """The data with one choice for each pair, that of most raters; without pairs where they tie or are undecided."""
-    pairs = voted(judged.preferences[aspect])
+    pairs = vote(judged.preferences[aspect])
     kept = pairs.take(np.flatnonzero(pairs.human))
     raters = np.zeros(len(kept.human), dtype=np.intp)
-    choices = Compared(first=kept.first, second=kept.second, rater=raters, choice=kept.human)
+    choices = Choices(first=kept.first, second=kept.second, rater=raters, choice=kept.human)
     return replace(judged, preferences={aspect: choices}, choices={})
 
 
@@ -156,14 +156,14 @@ def _figure(block: Block, material: Material, data: str, aspect: str, name: str)
     return float(np.mean([value for value, _ in found])), min(n for _, n in found)
 
 
-def _of_outputs(judged: Judged, values: Floats, aspect: str, name: str, block: Block) -> tuple[float, int]:
-    outputs = chosen_outputs(judged, exclude_systems=block.exclude)
-    sample = taken(judged, gold_of(judged, aspect, "mean"), values, outputs).sample
+def _of_outputs(judged: JudgedDataset, values: Floats, aspect: str, name: str, block: Block) -> tuple[float, int]:
+    outputs = select_outputs(judged, exclude_systems=block.exclude)
+    sample = select_sample(judged, compute_gold(judged, aspect, "mean"), values, outputs).sample
     return float(estimate(measure(name), sample, block.group).values[0]), len(sample)
 
 
-def _of_pairs(judged: Judged, values: Floats, aspect: str, name: str) -> tuple[float, int]:
+def _of_pairs(judged: JudgedDataset, values: Floats, aspect: str, name: str) -> tuple[float, int]:
     compared = judged.preferences[aspect]
     gaps = values[compared.first] - values[compared.second]
-    counts = pair_counts(confusion(chosen(compared.choice), chosen(gaps)))
+    counts = pair_counts(confusion(choose(compared.choice), choose(gaps)))
     return float(measure(name).pool(counts)[0]), len(gaps)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import Judged, Labels
+from metrist.evaluate.meta.dataset import JudgedDataset, Labels
 from metrist.evaluate.meta.join import join
 from metrist.io import read_records
 from metrist.records import Record
@@ -50,7 +50,7 @@ class Material:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._judged: dict[str, Judged] = {}
+        self._judged: dict[str, JudgedDataset] = {}
         self._records: dict[tuple[str, References, Lines], list[Record]] = {}
         self._results: dict[tuple[str, References, Lines, str], Results] = {}
 
@@ -65,7 +65,7 @@ class Material:
     def path(self, data: str) -> Path:
         return self._folder / f"{data}.jsonl.xz"
 
-    def judged(self, data: str) -> Judged:
+    def judged(self, data: str) -> JudgedDataset:
         """What people, and others' metrics, said of the outputs."""
         if data not in self._judged:
             self._judged[data] = join(self.path(data))
@@ -112,7 +112,7 @@ def _compared_with(record: Record, references: References) -> tuple[str, ...]:
             return () if record.source is None else (record.source,)
 
 
-def _in_order(judged: Judged, results: Results, values: Floats) -> Floats:
+def _in_order(judged: JudgedDataset, results: Results, values: Floats) -> Floats:
     """Scores in the order of the judged outputs; NaN where there is none."""
     place = {key: number for number, key in enumerate(zip(results.items, results.systems, strict=True))}
     keys = zip(_written_out(judged.items), _written_out(judged.systems), strict=True)

@@ -1,39 +1,41 @@
-"""How far the raters agree with each other: what can be asked of a metric at most."""
+"""Analyses of human judgments: agreement among raters, preferences, and errors marked in outputs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import Compared, Judged, Spans
+from metrist.evaluate.meta.dataset import Choices, ErrorSpans, JudgedDataset
 from metrist.evaluate.meta.preferences import (
-    PREFERRED_GOLDS,
-    aspects_of_preferences,
-    between_systems,
+    PREFERENCE_GOLDS,
     choice_table,
-    choosers,
+    compare_systems,
+    compute_gold_pairs,
     distinct_pairs,
-    gold_pairs,
-    taken_choices,
-    voted,
+    make_choosers,
+    preference_aspects,
+    select_choices,
+    vote,
 )
-from metrist.evaluate.meta.results import MetaEvaluation, Plan
-from metrist.evaluate.meta.slices import chosen_outputs
+from metrist.evaluate.meta.results import MetaEvaluation, MetaPlan
+from metrist.evaluate.meta.slices import select_outputs
 from metrist.report.cells import Count, Estimate, Share
 from metrist.report.tables import Column, Table
 from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names
-from metrist.stats.error_spans import UNSTATED, ErrorAgreement, Errors, Figures, error_agreement, reduction_shares
+from metrist.stats.error_spans import UNSTATED, Errors, Figures, error_agreement, reduction_shares
 from metrist.stats.gold import UNKNOWN, Ratings
-from metrist.stats.preferences import Preferences, bootstrap_strengths, bradley_terry, win_rates
+from metrist.stats.preferences import CHOICES, Preferences, bootstrap_strengths, bradley_terry, win_rates
 from metrist.stats.resampling import interval
 
-_WORDS = {
+# ---- Agreement among raters
+
+_COEFFICIENT_NAMES = {
     "alpha_nominal": "Krippendorff's α, nominal",
     "alpha_ordinal": "Krippendorff's α, ordinal",
     "alpha_interval": "Krippendorff's α, interval",
@@ -44,289 +46,246 @@ _WORDS = {
     "cohen_kappa_quadratic": "Cohen's κ, quadratic weights",
     "ties": "share of pairs that a rater ties",
 }
-
-
-#: Coefficients of choices between two outputs, of which there are three: those that need a scale would say little.
-_OF_CHOICES = ("alpha_nominal", "alpha_ordinal", "fleiss_kappa", "cohen_kappa")
+#: Coefficients for choices between two outputs; those that need a scale say little about three values.
+_CHOICE_COEFFICIENTS = ("alpha_nominal", "alpha_ordinal", "fleiss_kappa", "cohen_kappa")
 
 
 def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Rater agreement per aspect, with intervals over items; on preferences, agreement on the choice."""
+    """Rater agreement per aspect, with intervals over items; for preferences, agreement on the choice."""
+    plan, on_choices = evaluation.plan, evaluation.plan.preferences
     rows: list[list[Any]] = []
-    # The main table tells of doubled ratings and the like; where there is none, this one has to.
-    notes = [] if evaluation.figures else list(evaluation.notes)
-    choices = evaluation.plan.preferences
     refusals: dict[str, list[str]] = {}
-    for one in _choices_of(evaluation) if choices else _ratings_of(evaluation):
-        wanted, refusal = _possible(one, _OF_CHOICES if choices else tuple(COEFFICIENTS))
-        refusals.setdefault(refusal, []).append(one.aspect)
-        rows += _rows(evaluation, one, wanted)
-    notes += [f"{', '.join(aspects)}: {refusal}" for refusal, aspects in refusals.items() if refusal]
+    for aspect, ratings, items in _choices_as_ratings(evaluation) if on_choices else _ratings(evaluation):
+        names, refusal = _possible_coefficients(ratings, _CHOICE_COEFFICIENTS if on_choices else tuple(COEFFICIENTS))
+        if refusal:
+            refusals.setdefault(refusal, []).append(aspect)
+        coefficients = agreement(ratings, names, plan.draws, plan.rng(), cluster=items, confidence=plan.confidence)
+        rows += [
+            [
+                aspect,
+                _COEFFICIENT_NAMES[coefficient.name],
+                coefficient.failure or Estimate(coefficient.value, coefficient.low, coefficient.high),
+                Count(coefficient.outputs),
+                Count(coefficient.raters) if coefficient.raters else "unnamed",
+            ]
+            for coefficient in coefficients
+        ]
     if not rows:
         raise RunError("rater agreement needs ratings by two or more raters; there are none")
-    judged = "pairs" if choices else "outputs"
-    head = [Column("aspect"), Column("agreement"), *(Column(name, "right") for name in ("value", judged, "raters"))]
+    # The main table shows the notes on doubled ratings and the like; without figures there is no main table.
+    notes = [] if evaluation.figures else list(evaluation.notes)
+    notes += [f"{', '.join(aspects)}: {refusal}" for refusal, aspects in refusals.items()]
+    unit = "pairs" if on_choices else "outputs"
+    head = [Column("aspect"), Column("agreement"), *(Column(name, "right") for name in ("value", unit, "raters"))]
     return [Table(title="agreement among raters", columns=head, rows=rows, notes=list(dict.fromkeys(notes)))]
 
 
-class _Given(NamedTuple):
-    """What raters said under one aspect, of outputs or of pairs, and the item that each of these belongs to."""
-
-    aspect: str
-    ratings: Ratings
-    item: Codes
-
-
-def _ratings_of(evaluation: MetaEvaluation) -> Iterator[_Given]:
-    judged = evaluation.judged
+def _ratings(evaluation: MetaEvaluation) -> Iterator[tuple[str, Ratings, Codes]]:
+    """Yield each aspect with its ratings of outputs and the outputs' items."""
+    dataset = evaluation.dataset
     for aspect, outputs in evaluation.outputs.items():
-        ratings = judged.ratings[aspect]
-        yield _Given(aspect, ratings.chosen(np.isin(ratings.output, outputs)), judged.items.codes)
+        ratings = dataset.ratings[aspect]
+        yield aspect, ratings.take(np.isin(ratings.output, outputs)), dataset.items.codes
 
 
-def _choices_of(evaluation: MetaEvaluation) -> Iterator[_Given]:
-    """Choices as ratings of pairs: second, tie and first are levels in this order. All raters', whatever the gold."""
-    judged, plan = evaluation.judged, replace(evaluation.plan, gold="majority")
-    for aspect in aspects_of_preferences(judged, plan.aspects):
-        compared = taken_choices(judged, plan, aspect)
-        pairs, at, choice = distinct_pairs(compared)
-        yield _Given(aspect, Ratings.of(at, compared.rater, choice, pairs.shape[1]), judged.items.codes[pairs[0]])
+def _choices_as_ratings(evaluation: MetaEvaluation) -> Iterator[tuple[str, Ratings, Codes]]:
+    """Yield each aspect with the choices of all raters as ratings of pairs, on the levels second, tie, first."""
+    dataset, plan = evaluation.dataset, replace(evaluation.plan, gold="majority")
+    for aspect in preference_aspects(dataset, plan.aspects):
+        choices = select_choices(dataset, plan, aspect)
+        pairs, pair_of, choice = distinct_pairs(choices)
+        ratings = Ratings.of(pair_of, choices.rater, choice, pairs.shape[1])
+        yield aspect, ratings, dataset.items.codes[pairs[0]]
 
 
-def _possible(given: _Given, wanted: Sequence[str]) -> tuple[list[str], str]:
-    """The coefficients that these ratings allow, and why not the rest."""
+def _possible_coefficients(ratings: Ratings, names: Sequence[str]) -> tuple[list[str], str]:
+    """Return the coefficients that these ratings allow, and the reason why others are left out."""
     try:
-        given.ratings.check_named("agreement between raters")
-    except RunError as refusal:
-        lost = "; ".join(_WORDS[name] for name in wanted if needs_names(name))
-        return [name for name in wanted if not needs_names(name)], f"{refusal}. Left out: {lost}."
-    return list(wanted), ""
+        ratings.check_named("agreement between raters")
+    except RunError as error:
+        omitted = "; ".join(_COEFFICIENT_NAMES[name] for name in names if needs_names(name))
+        return [name for name in names if not needs_names(name)], f"{error}. Left out: {omitted}."
+    return list(names), ""
 
 
-def _rows(evaluation: MetaEvaluation, given: _Given, names: Sequence[str]) -> list[list[Any]]:
-    found = agreement(
-        given.ratings,
-        names,
-        evaluation.plan.draws,
-        np.random.default_rng(evaluation.plan.seed),
-        cluster=given.item,
-        confidence=evaluation.plan.confidence,
-    )
-    return [
-        [
-            given.aspect,
-            _WORDS[one.name],
-            one.failure or Estimate(one.value, one.low, one.high),
-            Count(one.outputs),
-            Count(one.raters) if one.raters else "unnamed",
-        ]
-        for one in found
-    ]
-
-
-# Preferences, further: which choices a metric confuses, and how strong the systems are.
-
-
-_CHOICES = ("first", "second", "tie")
+# ---- Preferences
 
 
 def confusion_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect and metric: what humans chose, by what the metric chose."""
-    judged, plan = evaluation.judged, evaluation.plan
-    if not judged.preferences:
-        raise RunError("the data hold no preferences: a confusion table is of choices between two outputs")
+    dataset, plan = evaluation.dataset, evaluation.plan
+    if not dataset.preferences:
+        raise RunError("the data hold no preferences: a confusion table needs choices between two outputs")
     rows: list[list[Any]] = []
-    for aspect in aspects_of_preferences(judged, plan.aspects):
-        pairs = gold_pairs(judged, plan, aspect)
-        for chooser in choosers(judged, pairs, plan.metrics):
-            table = choice_table(pairs.human, chooser.leaning)
+    for aspect in preference_aspects(dataset, plan.aspects):
+        pairs = compute_gold_pairs(dataset, plan, aspect)
+        for chooser in make_choosers(dataset, pairs, plan.metrics):
+            counts = choice_table(pairs.human, chooser.leaning)
             rows += [
-                [aspect, chooser.name, name, *(Count(int(count)) for count in table[i])]
-                for i, name in enumerate(_CHOICES)
+                [aspect, chooser.name, name, *(Count(int(count)) for count in counts[i])]
+                for i, name in enumerate(CHOICES)
             ]
     head = [Column("aspect"), Column("metric"), Column("humans chose")]
-    head += [Column(f"metric {name}", "right") for name in _CHOICES]
+    head += [Column(f"metric {name}", "right") for name in CHOICES]
     return [Table(title="choices of humans and metrics", columns=head, rows=rows)]
 
 
 def strength_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect: each system's win rate, and its strength by Bradley and Terry's model with ties."""
-    judged, plan = evaluation.judged, evaluation.plan
-    if not judged.preferences:
-        raise RunError("the data hold no preferences: win rates are of choices between two outputs")
-    named = plan.aspects if plan.preferences or plan.gold in PREFERRED_GOLDS else ()
-    return [_strengths(judged, plan, aspect) for aspect in aspects_of_preferences(judged, named)]
+    """Per aspect: each system's win rate, and its strength by the Bradley-Terry model with ties."""
+    dataset, plan = evaluation.dataset, evaluation.plan
+    if not dataset.preferences:
+        raise RunError("the data hold no preferences: win rates need choices between two outputs")
+    names = plan.aspects if plan.preferences or plan.gold in PREFERENCE_GOLDS else ()
+    return [_strength_table(dataset, plan, aspect) for aspect in preference_aspects(dataset, names)]
 
 
-def _strengths(judged: Judged, plan: Plan, aspect: str) -> Table:
-    compared = taken_choices(judged, plan, aspect)
-    found, systems = between_systems(judged, _one_per_pair(compared) if plan.gold == "majority" else compared)
-    names = [judged.systems.names[code] for code in systems]
-    rates = win_rates(found, plan.draws, np.random.default_rng(plan.seed), plan.confidence)
-    strengths, why = _bradley_terry(found, names, plan)
+def _strength_table(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Table:
+    choices = select_choices(dataset, plan, aspect)
+    note = "Counted: every rater's choice; a tie is half a win for both."
+    if plan.gold in dataset.raters:
+        note = f"Counted: the choices of {plan.gold}."
+    elif plan.gold == "majority":
+        note = "Counted: one choice per pair, that of most raters, a tie if they are undecided."
+        pairs = vote(choices)
+        unnamed = np.full(len(pairs.human), UNKNOWN)
+        choices = Choices(first=pairs.first, second=pairs.second, rater=unnamed, choice=pairs.human)
+    preferences, systems = compare_systems(dataset, choices)
+    names = [dataset.systems.names[code] for code in systems]
+    rates = win_rates(preferences, plan.draws, plan.rng(), plan.confidence)
+    strengths, reasons = _estimate_strengths(preferences, names, plan)
     rows = [
         [
-            names[place],
-            Count(int(rates.games[place])),
-            Estimate(rates.value[place], rates.low[place], rates.high[place]),
-            strengths[place],
+            names[i],
+            Count(int(rates.games[i])),
+            Estimate(rates.value[i], rates.low[i], rates.high[i]),
+            strengths[i],
         ]
-        for place in np.argsort(-rates.value, kind="stable")
+        for i in np.argsort(-rates.value, kind="stable")
     ]
     head = [Column("system"), *(Column(name, "right") for name in ("preferences", "win rate", "log strength"))]
-    return Table(title=f"systems by {aspect}", columns=head, rows=rows, notes=[_whose(plan, judged), *why])
+    return Table(title=f"systems by {aspect}", columns=head, rows=rows, notes=[note, *reasons])
 
 
-def _whose(plan: Plan, judged: Judged) -> str:
-    if plan.gold in judged.raters:
-        return f"Counted: the choices of {plan.gold}."
-    if plan.gold == "majority":
-        return "Counted: one choice per pair, that of most raters, a tie where they are undecided."
-    return "Counted: every rater's choice; a tie is half a win for both."
-
-
-def _one_per_pair(compared: Compared) -> Compared:
-    pairs = voted(compared)
-    return Compared(
-        first=pairs.first, second=pairs.second, rater=np.full(len(pairs.human), UNKNOWN), choice=pairs.human
-    )
-
-
-def _bradley_terry(found: Preferences, names: Sequence[str], plan: Plan) -> tuple[list[Estimate], list[str]]:
-    """Each system's strength with its interval over items; a reason where the preferences do not determine them."""
+def _estimate_strengths(
+    preferences: Preferences, names: Sequence[str], plan: MetaPlan
+) -> tuple[list[Estimate], list[str]]:
+    """Return each system's strength with its interval over items, and a reason if strengths or intervals are
+    missing."""
     try:
-        fitted = bradley_terry(found, names=names)
-    except RunError as refusal:
-        return [Estimate(math.nan, math.nan, math.nan, 2)] * len(names), [str(refusal)]
-    drawn = bootstrap_strengths(found, plan.draws, np.random.default_rng(plan.seed))
-    items = len(np.unique(found.item))
-    lost = np.isnan(drawn).any(axis=1).mean() if len(drawn) else 0.0
+        fitted = bradley_terry(preferences, names=names)
+    except RunError as error:
+        return [Estimate(math.nan, math.nan, math.nan, 2)] * len(names), [str(error)]
+    resampled = bootstrap_strengths(preferences, plan.draws, plan.rng())
+    items = len(np.unique(preferences.item))
+    undetermined = np.isnan(resampled).any(axis=1).mean() if len(resampled) else 0.0
     estimates = [
-        Estimate(float(strength), *interval(drawn[:, place], plan.confidence, items), 2)
-        for place, strength in enumerate(fitted.strength)
+        Estimate(float(strength), *interval(resampled[:, i], plan.confidence, items), 2)
+        for i, strength in enumerate(fitted.strength)
     ]
-    why = f"{lost:.1%} of the resamples do not determine the strengths"
-    without = math.isnan(estimates[0].low) and plan.draws > 0
-    return estimates, [f"Log strengths have no interval: {why}."] if without and lost else []
+    if math.isnan(estimates[0].low) and plan.draws > 0 and undetermined:
+        reason = f"{undetermined:.1%} of the resamples do not determine the strengths"
+        return estimates, [f"Log strengths have no interval: {reason}."]
+    return estimates, []
 
 
-# Do a metric's errors lie where humans mark theirs? And what does it take off outputs that are right?
+# ---- Errors
 
-
-#: From mild to grave; a severity of another name counts as unstated.
+#: From mild to grave; a severity with another name counts as unstated.
 SEVERITIES = ("neutral", "minor", "major", "critical")
 
 
 def error_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Precision, recall and F1 by characters of each metric's errors against the humans', overall and by severity."""
-    judged = evaluation.judged
-    if judged.errors is None:
+    dataset, plan = evaluation.dataset, evaluation.plan
+    if dataset.errors is None:
         raise RunError("the data hold no human 'errors' to agree with")
-    if not judged.metric_errors:
+    if not dataset.metric_errors:
         raise RunError("no metric reports errors: give the run folder of a metric that does")
-    outputs = _taking_part(evaluation)
-    kept = {name: _looked_at(judged, name, outputs) for name in judged.metric_errors}
-    found = {name: _agreement(evaluation, spans, kept[name]) for name, spans in judged.metric_errors.items()}
-    rows = [row for name, one in found.items() for row in _rows_errors(name, one, len(kept[name]))]
+    examined = np.intersect1d(_examined_outputs(dataset), _participating_outputs(evaluation))
+    rows: list[list[Any]] = []
+    notes = [
+        "By characters of the output, over all outputs that the metric scored and humans examined (marked an error in, "
+        "or rated); a character with another severity counts half."
+    ]
+    for name, spans in dataset.metric_errors.items():
+        outputs = examined
+        if name in dataset.scores:
+            outputs = np.intersect1d(outputs, np.flatnonzero(np.isfinite(dataset.scores[name].values)))
+        result = error_agreement(
+            _errors_within(dataset.errors, outputs, len(dataset)),
+            _errors_within(spans, outputs, len(dataset)),
+            dataset.items.codes[outputs],
+            plan.draws,
+            plan.rng(),
+            confidence=plan.confidence,
+        )
+        figures = {"all": result.overall, **{SEVERITIES[code]: f for code, f in result.by_severity.items()}}
+        rows += [[name, severity, *_estimates(f), Count(len(outputs))] for severity, f in figures.items()]
+        if result.human_unplaced or result.predicted_unplaced:
+            notes.append(
+                f"{name}: errors without a position in the output, or with an empty one, are left out: "
+                f"{result.human_unplaced:,} of the humans', {result.predicted_unplaced:,} of the metric's."
+            )
     head = [
         Column("metric"),
         Column("severity"),
         *(Column(n, "right") for n in ("precision", "recall", "F1", "outputs")),
     ]
-    notes = [
-        "By characters of the output, over all outputs that the metric scored and humans looked at (they marked an "
-        "error in it or rated it); a character of another severity earns half.",
-        *(note for name, one in found.items() for note in _unplaced(name, one)),
-    ]
     return [Table(title="agreement on errors", columns=head, rows=rows, notes=notes)]
 
 
-def examined(judged: Judged) -> Codes:
-    """The outputs that humans looked at: those with an error, and those with a rating."""
-    seen = np.zeros(len(judged), dtype=np.bool_)
-    if judged.errors is not None:
-        seen[judged.errors.output] = True
-    for ratings in judged.ratings.values():
-        seen[ratings.output] = True
-    return np.flatnonzero(seen)
+def _estimates(figures: Figures) -> list[Estimate]:
+    return [Estimate(f.value, f.low, f.high) for f in (figures.precision, figures.recall, figures.f1)]
 
 
-def _taking_part(evaluation: MetaEvaluation) -> Codes:
-    """The outputs of any aspect, or, without aspects, those of the systems that take part."""
+def _examined_outputs(dataset: JudgedDataset) -> Codes:
+    """Return the outputs that humans examined: those with an error, and those with a rating."""
+    examined = np.zeros(len(dataset), dtype=np.bool_)
+    if dataset.errors is not None:
+        examined[dataset.errors.output] = True
+    for ratings in dataset.ratings.values():
+        examined[ratings.output] = True
+    return np.flatnonzero(examined)
+
+
+def _participating_outputs(evaluation: MetaEvaluation) -> Codes:
+    """Return the outputs of any aspect, or, without aspects, those of the systems that take part."""
     plan = evaluation.plan
     if evaluation.outputs:
         return np.unique(np.concatenate(list(evaluation.outputs.values())))
-    return chosen_outputs(evaluation.judged, systems=plan.systems, exclude_systems=plan.exclude_systems)
+    return select_outputs(evaluation.dataset, systems=plan.systems, exclude_systems=plan.exclude_systems)
 
 
-def _looked_at(judged: Judged, metric: str, outputs: Codes) -> Codes:
-    """The outputs that humans and the metric both looked at."""
-    scored = np.flatnonzero(np.isfinite(judged.scores[metric].values)) if metric in judged.scores else outputs
-    return np.intersect1d(np.intersect1d(examined(judged), outputs), scored)
-
-
-def _agreement(evaluation: MetaEvaluation, spans: Spans, kept: Codes) -> ErrorAgreement:
-    judged, plan = evaluation.judged, evaluation.plan
-    assert judged.errors is not None
-    return error_agreement(
-        _errors(judged.errors, kept, len(judged)),
-        _errors(spans, kept, len(judged)),
-        judged.items.codes[kept],
-        plan.draws,
-        np.random.default_rng(plan.seed),
-        confidence=plan.confidence,
-    )
-
-
-def _rows_errors(metric: str, found: ErrorAgreement, outputs: int) -> list[list[Any]]:
-    rows = [[metric, "all", *_cells(found.overall), Count(outputs)]]
-    rows += [[metric, SEVERITIES[code], *_cells(one), Count(outputs)] for code, one in found.by_severity.items()]
-    return rows
-
-
-def _unplaced(metric: str, found: ErrorAgreement) -> list[str]:
-    if not found.human_unplaced and not found.predicted_unplaced:
-        return []
-    return [
-        f"{metric}: errors that say not where in the output they lie, or cover nothing, are left out: "
-        f"{found.human_unplaced:,} of the humans', {found.predicted_unplaced:,} of the metric's."
-    ]
-
-
-def _cells(figures: Figures) -> list[Estimate]:
-    return [Estimate(one.value, one.low, one.high) for one in (figures.precision, figures.recall, figures.f1)]
-
-
-def _errors(spans: Spans, kept: Codes, outputs: int) -> Errors:
-    """The errors on the text of these outputs, numbered as they stand in `kept`."""
-    place = np.full(outputs, -1, dtype=np.intp)
-    place[kept] = np.arange(len(kept))
-    here = np.flatnonzero((place[spans.output] >= 0) & spans.on_output)
+def _errors_within(spans: ErrorSpans, outputs: Codes, size: int) -> Errors:
+    """Return the errors in the texts of these outputs, renumbered by position in `outputs`."""
+    position = np.full(size, -1, dtype=np.intp)
+    position[outputs] = np.arange(len(outputs))
+    inside = np.flatnonzero((position[spans.output] >= 0) & spans.on_output)
     code = np.array([SEVERITIES.index(n) if n in SEVERITIES else UNSTATED for n in spans.severity.names] + [UNSTATED])
     return Errors.of(
-        place[spans.output[here]],
-        spans.start[here],
-        spans.end[here],
-        code[spans.severity.codes[here]],
+        position[spans.output[inside]],
+        spans.start[inside],
+        spans.end[inside],
+        code[spans.severity.codes[inside]],
     )
 
 
 def reduction_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per metric and system: how often nothing, less than 2, or at most 1 was taken off. Meant for outputs that are the
+    """Per metric and system: how often nothing, less than 2, or at most 1 was deducted. Meant for outputs that are the
     references themselves (paper 001, Table 21)."""
-    judged, outputs = evaluation.judged, _taking_part(evaluation)
+    dataset, outputs = evaluation.dataset, _participating_outputs(evaluation)
     rows: list[list[Any]] = []
     for metric in evaluation.metrics():
-        for code in np.unique(judged.systems.codes[outputs]):
-            system = judged.systems.names[code]
-            values = judged.scores[metric].signed()[outputs[judged.systems.codes[outputs] == code]]
-            given = values[np.isfinite(values)]
-            if len(given) and given.max() <= 0:
-                found = reduction_shares(np.where(np.isfinite(values), values, np.nan))
-                shares = (found.unreduced, found.above_minus_two, found.at_most_one)
-                rows.append([metric, system, *map(Share, shares), Count(found.scored)])
+        for code in np.unique(dataset.systems.codes[outputs]):
+            values = dataset.scores[metric].signed()[outputs[dataset.systems.codes[outputs] == code]]
+            values = np.where(np.isfinite(values), values, np.nan)
+            if np.isnan(values).all() or np.nanmax(values) > 0:
+                continue
+            result = reduction_shares(values)
+            shares = (result.unreduced, result.above_minus_two, result.at_most_one)
+            rows.append([metric, dataset.systems.names[code], *map(Share, shares), Count(result.scored)])
     if not rows:
-        raise RunError("no metric takes points off (scores of 0 and below): there are no reductions to show")
+        raise RunError("no metric deducts points (scores of 0 and below): there are no reductions to show")
     head = [Column("metric"), Column("system")]
     head += [Column(name, "right") for name in ("nothing off", "above -2", "at most 1 off", "scored")]
     return [Table(title="score reductions", columns=head, rows=rows)]
