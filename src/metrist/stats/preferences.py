@@ -38,7 +38,7 @@ class Preferences:
         items, firsts, seconds = (np.asarray(column, dtype=np.intp) for column in (item, first, second))
         choices = np.asarray(choice)
         if not len(items) == len(firsts) == len(seconds) == len(choices):
-            raise RunError("preferences need firsts item, first system, second system and choice each")
+            raise RunError("preferences need one item, first system, second system and choice each")
         invalid = sorted(set(choices.tolist()) - {FIRST, SECOND, TIE})
         if invalid:
             raise RunError(f"a choice is 1 (first), -1 (second) or 0 (tie), got {invalid[0]!r}")
