@@ -15,7 +15,7 @@ import numpy as np
 from metrist.errors import InputError, RunError
 from metrist.evaluate.meta.columns_builder import ColumnsBuilder, collect_error_spans
 from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
-from metrist.io import Reader, read_rows, read_records
+from metrist.io import Reader, read_records, read_rows
 from metrist.io.compression import uncompressed_name
 from metrist.run import Results, load
 from metrist.run.run_folder import RunFolder, is_run_folder
