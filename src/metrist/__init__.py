@@ -5,7 +5,7 @@
     results = metrist.score("outputs.jsonl", ["rougeL(stem=True)", "chrf"])
     results.table()
 
-Names are imported when they are first used, so that `import metrist` costs next to nothing.
+Names are imported when they are first used, so that `import metrist` is cheap.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ __all__ = list(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'metrist' has no attribute {name!r}")
-    found = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

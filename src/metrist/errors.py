@@ -1,12 +1,12 @@
-"""What can go wrong, as a tree: catch `MetristError` for all of it, a branch for one kind.
+"""Exceptions. Catch `MetristError` for all of them.
 
 MetristError
-├── InputError      a file or row that cannot be read: where, which field, what was found, what was wanted
-├── SpecError       a metric's text that cannot be read, or that names no metric or setting
+├── InputError      a file or row that cannot be read: where, which field, what was found and expected
+├── SpecError       a metric's text that cannot be parsed, or that names an unknown metric or setting
 ├── NeedsError      a metric that needs a field which the records do not have
-├── ModelError      a model that cannot be had, loaded or run, with what to do about it
+├── ModelError      a model that cannot be found, loaded or run, with what to do about it
 ├── MissingExtra    a feature whose optional dependency is not installed, with the command that installs it
-└── RunError        a run, store or comparison that cannot go on
+└── RunError        a run, store or comparison that cannot continue
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from difflib import get_close_matches
 
 
 class MetristError(Exception):
-    """Anything that metrist itself reports; its text is written for the user."""
+    """Base of all errors that metrist reports; the message is written for the user."""
 
 
 class InputError(MetristError):
@@ -24,7 +24,7 @@ class InputError(MetristError):
 
 
 class SpecError(MetristError):
-    """A metric's text that cannot be read."""
+    """A metric's text that cannot be parsed."""
 
 
 class NeedsError(MetristError):
@@ -32,11 +32,11 @@ class NeedsError(MetristError):
 
 
 class ModelError(MetristError):
-    """A model that cannot be had, loaded or run."""
+    """A model that cannot be found, loaded or run."""
 
 
 class RunError(MetristError):
-    """A run, store or comparison that cannot go on."""
+    """A run, store or comparison that cannot continue."""
 
 
 class MissingExtra(MetristError):
@@ -48,12 +48,12 @@ class MissingExtra(MetristError):
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
-        # Exceptions cross process borders; the default would call __init__ with the message alone.
+        # Exceptions are pickled; the default would call __init__ with the message alone.
         return MissingExtra, (self.feature, self.extra)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest known ones, or nothing."""
-    by_small = {one.lower(): one for one in known}
-    near = [by_small[one] for one in get_close_matches(name.lower(), list(by_small), n=3, cutoff=0.6)]
+    """The end of a message about an unknown name: the nearest known ones, or an empty string."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    near = [by_lower[match] for match in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

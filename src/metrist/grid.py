@@ -1,4 +1,4 @@
-"""A grid lays scores out as system × item: the one place where rows are joined by key and signs are flipped."""
+"""Grids: scores as system × item. Only here are rows joined by key and signs flipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metrist.errors import RunError
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """One scorer's values, NaN where missing; `rows` tells which input row stands in a cell (-1: none)."""
+    """One scorer's values, NaN where missing; `rows` has the input row of each cell (-1: none)."""
 
     scorer: str
     systems: tuple[str, ...]
@@ -31,7 +31,7 @@ class Grid:
         higher_is_better: bool = True,
     ) -> Grid:
         """A grid from long columns. Values of a scorer where lower is better are negated, so that a larger cell is
-        always the better one."""
+        always better."""
         system_at = {name: i for i, name in enumerate(dict.fromkeys(systems))}
         item_at = {name: i for i, name in enumerate(dict.fromkeys(items))}
         rows = np.full((len(system_at), len(item_at)), -1, dtype=np.intp)

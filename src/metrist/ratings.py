@@ -1,4 +1,4 @@
-"""What people (or metrics) say of an output: ratings, preferences and errors."""
+"""Ratings, preferences and errors: what people or metrics say about outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Preference:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
     """One mistake in an output. `start` and `end` count characters, end exclusive, into `side`'s text;
-    None where the mistake could not be placed."""
+    None where its position is unknown."""
 
     aspect: str
     severity: str | None

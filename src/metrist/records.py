@@ -1,4 +1,4 @@
-"""A record is one output to be judged, with all that it can be judged against."""
+"""Records: outputs to be judged, with what they are judged against."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 Need = Literal["source", "references", "instruction"]
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One system's output for one item. `extra` holds the columns that metrist has no word for."""
+    """One system's output for one item. `extra` holds the columns that metrist does not know."""
 
     item: str
     system: str
@@ -24,15 +24,15 @@ class Record:
     instruction: str | None = None
     task: str | None = None
     language: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
+    extra: Mapping[str, Any] = field(default_factory=lambda: _EMPTY, hash=False)
 
     def lacks(self, need: Need) -> bool:
-        """Whether the record has nothing to offer a metric that needs this field."""
+        """Whether the record does not have this field."""
         return not self.references if need == "references" else getattr(self, need) is None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Records travel to worker processes by the thousand: a flat tuple pickles three times
-        # faster than the state dictionary of a slotted dataclass, and a mapping proxy not at all.
+        # Records are sent to worker processes by the thousand: a flat tuple pickles three times faster than the state
+        # of a slotted dataclass, and a mapping proxy cannot be pickled.
         return _record, (
             self.item,
             self.system,
@@ -66,7 +66,7 @@ def _record(
         instruction=instruction,
         task=task,
         language=language,
-        extra=extra or _NOTHING,
+        extra=extra or _EMPTY,
     )
 
 

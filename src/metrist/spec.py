@@ -1,7 +1,7 @@
-"""A metric's text is its identity: `chrf(word_order=2)` is read to a `Spec` and printed back.
+"""Specs: a metric's text, such as `chrf(word_order=2)`, is its identity; it is parsed to a `Spec` and printed back.
 
-Read are a name, dotted or not, and keyword settings whose values are literals or nested specs. Nothing is
-ever evaluated, so a text from a stranger can be parsed without fear.
+A spec is a name, dotted or not, and keyword settings whose values are literals or nested specs. Nothing is evaluated,
+so texts from untrusted sources can be parsed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from metrist.errors import SpecError
 
-_LONGEST = 10_000  # Longer texts are refused before Python's parser can run out of stack on them.
+_MAX_LENGTH = 10_000  # Longer texts are refused before Python's parser can run out of stack.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +32,21 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """Read a metric's text; whatever is no name with keyword settings is refused with its place."""
-    if len(text) > _LONGEST:
-        raise SpecError(f"a metric's text of {len(text):,} characters is too long (at most {_LONGEST:,})")
+    """Parse a metric's text. Anything but a name with keyword settings is refused."""
+    if len(text) > _MAX_LENGTH:
+        raise SpecError(f"a metric's text of {len(text):,} characters is too long (at most {_MAX_LENGTH:,})")
     try:
-        found = _value(_tree(text), text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
-        raise SpecError(f"cannot read the metric {text!r}: {_reason(fault)}") from None
-    if not isinstance(found, Spec):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns about odd escapes in strings.
+            tree = ast.parse(text.strip(), mode="eval").body
+        spec = _value(tree, text)
+    except SyntaxError as error:
+        raise SpecError(f"cannot read the metric {text!r}: {error.msg} at character {error.offset}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise SpecError(f"cannot read the metric {text!r}: {str(error) or 'it is nested too deeply'}") from None
+    if not isinstance(spec, Spec):
         raise SpecError(f"cannot read the metric {text!r}: wanted a name such as chrf(word_order=2)")
-    return found
-
-
-def _tree(text: str) -> ast.expr:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python's remarks on odd escapes in strings are not about us.
-        return ast.parse(text.strip(), mode="eval").body
-
-
-def _reason(fault: Exception) -> str:
-    if isinstance(fault, SyntaxError):
-        return f"{fault.msg} at character {fault.offset}"
-    return str(fault) or "it is nested too deeply"
+    return spec
 
 
 def _value(node: ast.expr, text: str) -> Any:

@@ -18,7 +18,7 @@ from metrist.llm.openai import OpenAI
 from metrist.llm.rate_limit import Bucket, RateLimiter
 from metrist.metrics.registry import build
 from metrist.run import executors, score
-from metrist.run.executors import Processes, Serial, choose
+from metrist.run.executors import Processes, Serial, choose_executor
 
 
 def sending_times(limit: int, amounts: list[int], pauses: list[float]) -> list[float]:
@@ -146,7 +146,7 @@ def test_processes_that_share_the_limits_keep_to_them_together(
 SEEN = """
 @dataclass(frozen=True)
 class Seen(Metric):
-    extra = {extra!r}
+    asks_llm = {asks!r}
     resident = True
     folder: str = ""
     workers: int = 0
@@ -155,32 +155,30 @@ class Seen(Metric):
         open(f"{{self.folder}}/{{os.getpid()}}.pid", "w").close()
         while len([name for name in os.listdir(self.folder) if name.endswith(".pid")]) < self.workers:
             time.sleep(0.01)  # Until each worker has begun a shard.
-        found = [os.environ.get(f"METRIST_LLM_{{name}}", "nan") for name in ("CONCURRENCY", "RPM", "TPM")]
+        runtime = shard.runtime
+        found = (runtime.concurrency, runtime.rpm or 0, runtime.tpm or 0)
         parts = dict(zip("crt", map(float, found)), process=float(os.getpid()))
         return Scores.of(Score(value=0.0, parts=parts) for _ in shard.records)
 """
 
 
 @pytest.mark.parametrize(
-    ("extra", "rpm", "workers", "seen"),
-    [("llm", 100, 3, (5, 33, 300)), ("llm", 2, 2, (8, 1, 450)), (None, 100, 3, (None, 100, 900))],
+    ("asks", "rpm", "workers", "seen"),
+    [(True, 100, 3, (5, 33, 300)), (True, 2, 2, (8, 1, 450)), (False, 100, 3, (16, 100, 900))],
 )
-def test_workers_of_a_run_get_their_part_of_the_limits(
-    module, monkeypatch, tmp_path, extra, rpm, workers, seen
-) -> None:
+def test_workers_of_a_run_get_their_part_of_the_limits(module, monkeypatch, tmp_path, asks, rpm, workers, seen) -> None:
     monkeypatch.delenv(rate_limit.CONCURRENCY, raising=False)
     rows = [{"item": str(n), "output": "a"} for n in range(12)]
-    metric = module(SEEN.format(extra=extra)).Seen(folder=str(tmp_path), workers=workers)
+    metric = module(SEEN.format(asks=asks)).Seen(folder=str(tmp_path), workers=workers)
     found = score(rows, [metric], executor=Processes(3), shard_size=2, rpm=rpm, tpm=900).scores[metric.text].parts
     assert len(set(found["process"])) == workers
-    expected = [float("nan") if part is None else part for part in seen]
-    for name, part in zip("crt", expected, strict=True):
+    for name, part in zip("crt", seen, strict=True):
         np.testing.assert_array_equal(found[name], np.full(12, part))
 
 
 def test_the_limits_are_divided_among_the_workers_that_there_are(module, tmp_path) -> None:
     rows = [{"item": str(n), "output": "a"} for n in range(4)]
-    metric = module(SEEN.format(extra="llm")).Seen(folder=str(tmp_path), workers=2)
+    metric = module(SEEN.format(asks=True)).Seen(folder=str(tmp_path), workers=2)
     found = score(rows, [metric], executor=Processes(8), shard_size=2, concurrency=16, rpm=80).scores[metric.text].parts
     assert len(set(found["process"])) == 2
     assert (set(found["c"]), set(found["r"])) == ({8}, {40})
@@ -205,8 +203,8 @@ def test_a_judge_in_several_processes_has_no_more_requests_in_flight_than_allowe
 
 
 def test_without_cards_a_judge_stays_in_this_process_whatever_word_is_said(monkeypatch) -> None:
-    monkeypatch.setattr(executors, "cards", lambda: ())
+    monkeypatch.setattr(executors, "list_cards", lambda _device: ())
     judge = build("judge(llm=openai(model='m'))")
     for word in (None, "processes", "serial"):
-        assert choose(word, [judge, build("chrf")]) == (Serial(), [])
-    assert choose("processes", [build("chrf")]) == (Processes(), [])
+        assert choose_executor(word, [judge, build("chrf")]) == (Serial(), [])
+    assert choose_executor("processes", [build("chrf")]) == (Processes(), [])

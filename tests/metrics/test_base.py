@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import metrist
-from metrist.errors import SpecError
-from metrist.metrics.base import Metric, check_choice, check_within
+from metrist.errors import RunError, SpecError
+from metrist.llm.base import LLM
+from metrist.metrics.base import Metric, calls_llm, check_choice, check_within, is_resident
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Record
-from metrist.scores import Scores
+from metrist.scores import Score, Scores
+
+RECORD = Record(item="1", system="s", output="o")
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,8 @@ def test_scores_are_pooled_to_their_mean_and_to_nan_when_nothing_was_scored():
 
 
 def test_a_metric_without_score_says_what_it_must_define():
-    with pytest.raises(NotImplementedError, match=r"Unfinished must define score\(self, shard\)"):
-        Unfinished().score(Shard([]))
+    with pytest.raises(NotImplementedError, match=r"Unfinished must define score_record"):
+        Unfinished().score(Shard([RECORD]))
 
 
 def test_a_choice_is_checked_with_the_nearest_name():
@@ -119,3 +122,79 @@ def test_an_edit_to_what_a_metric_inherits_makes_another_metric(tmp_path, monkey
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert signature("1.0") == signature("1.0")
     assert signature("1.0") != signature("22.0")
+
+
+class WordCount(Metric):
+    """A plain class without settings."""
+
+    def score_record(self, record):
+        return len(record.output.split())
+
+
+@dataclass(frozen=True)
+class Returning(Metric):
+    value: Any = None
+
+    def score_record(self, record):  # noqa: ARG002
+        return self.value
+
+
+def test_a_plain_class_with_score_record_is_a_metric():
+    rows = [{"item": "1", "output": "a b"}, {"item": "2", "output": "c"}]
+    results = metrist.score(rows, WordCount())
+    column = results["test_base.WordCount"]
+    assert column.values.tolist() == [2.0, 1.0]
+    assert (len(column), list(column.items), len(column.systems)) == (2, ["1", "2"], 2)
+    assert [score.value for score in column] == [2.0, 1.0]
+    assert build("test_base.WordCount").text == "test_base.WordCount"
+    with pytest.raises(RunError, match="rouge"):
+        results["rougeL"]
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), np.float32("nan"), Score(value=float("nan"))])
+def test_none_and_nan_mean_not_scored(value):
+    (score,) = Returning(value).score(Shard([RECORD]))
+    assert score.failure is not None
+    assert score.failure.kind == "not_scored"
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1, 1.0), (True, 1.0), (np.float32(0.5), 0.5), (np.bool_(True), 1.0)])
+def test_any_single_number_is_a_score(value, expected):
+    assert Returning(value).score(Shard([RECORD])).values.tolist() == [expected]
+    assert Returning(Score.failed("too odd")).score(Shard([RECORD])).failures == {0: "too odd"}
+
+
+@pytest.mark.parametrize("value", [[1.0], "good", (1.0, 2.0), {"value": 1.0}])
+def test_other_returns_are_refused_with_the_remedy(value):
+    with pytest.raises(RunError, match="one number, a Score, or None"):
+        Returning(value).score(Shard([RECORD]))
+
+
+@dataclass(frozen=True)
+class Holding(Metric):
+    llm: LLM | None = None
+    metric: Metric | None = None
+    metrics: tuple[Metric, ...] = ()
+    name_of_it: str = "chrf"
+
+
+def test_settings_that_are_llms_or_metrics_may_be_given_as_text():
+    held = Holding(llm="openai(model='m')", metric="chrf(word_order=2)", metrics=["rougeL", build("chrf")])
+    assert str(held.llm) == "openai(model='m')"
+    assert held.metric == build("chrf(word_order=2)")
+    assert held.metrics == (build("rougeL"), build("chrf"))
+    assert held.name_of_it == "chrf"
+    assert "llm=openai(model='m')" in held.text
+    with pytest.raises(SpecError, match="gtp"):
+        Holding(llm="gtp(model='m')")
+
+
+def test_what_a_metric_holds_counts_as_its_own():
+    judge = build("judge(llm=openai(model='m'))")
+    assert calls_llm(judge)
+    assert calls_llm(Holding(metric=judge))
+    assert calls_llm(Holding(llm=judge.llm))
+    assert calls_llm(Holding(metrics=(build("chrf"), judge)))
+    assert not calls_llm(Holding(metric=build("chrf")))
+    assert is_resident(Holding(metric=judge))
+    assert not is_resident(Holding())

@@ -224,7 +224,7 @@ def test_an_unknown_setting_is_refused(name):
         ("rougeL(reduce=1)", "rougeL: reduce must be one of 'native', 'max', 'mean', got 1"),
         ("no_such_module.Metric", "cannot import the metric 'no_such_module.Metric': no module named 'no_such_module'"),
         ("json.Metric", "cannot import the metric 'json.Metric': json has no 'Metric'"),
-        ("json.JSONDecoder", "'json.JSONDecoder' is not a metric: it must be a frozen dataclass derived from"),
+        ("json.JSONDecoder", "'json.JSONDecoder' is not a metric: it must be a class derived from"),
     ],
 )
 def test_what_cannot_be_built_is_refused_with_the_reason(text, message):

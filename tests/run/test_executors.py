@@ -13,7 +13,7 @@ from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.run import score
-from metrist.run.executors import Executor, Processes, Serial, Task, cards, choose
+from metrist.run.executors import Adaptive, Executor, Processes, Serial, Task, choose_executor, list_cards
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="puts shell scripts on the path")
 
@@ -65,13 +65,13 @@ def holding(module: Callable[[str], ModuleType]) -> Metric:
 def tasks(metric: Metric, count: int = 12) -> Iterator[Task]:
     for n in range(count):
         record = Record(item=str(n), system="s", output="")
-        yield Task(start=n, records=(record,), wanted={metric.text: None})
+        yield Task(start=n, units=(record,), wanted={metric.text: None})
 
 
 def said(executor: Executor, metric: Metric) -> set[tuple[str, ...]]:
     """(process, card, threads) of each worker that was used."""
     done = executor.map([metric], tasks(metric))
-    return {tuple(o.scores.explanations[0].split()) for d in done for o in d.outcomes.values()}
+    return {tuple(o.block.explanations[0].split()) for d in done for o in d.outcomes.values()}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_cards_are_those_that_cuda_would_show(
 ) -> None:
     smi(TWO_CARDS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert cards() == found
+    assert list_cards() == found
 
 
 @pytest.mark.parametrize(
@@ -106,47 +106,44 @@ def test_cards_are_those_that_cuda_would_show(
 def test_cards_are_counted_by_the_driver_s_own_program(
     script: str, found: tuple[str, ...], smi: Callable[[str], None]
 ) -> None:
-    assert cards() == ()
+    assert list_cards() == ()
     smi(script)
-    assert cards() == found
+    assert list_cards() == found
 
 
 def test_a_driver_that_hangs_is_not_waited_for(smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     smi("#!/bin/sh\necho 'GPU 0: x'\nwhile :; do :; done\n")
-    monkeypatch.setattr("metrist.run.executors._PATIENCE", 0.2)
-    assert cards() == ()
+    monkeypatch.setattr("metrist.run.executors.CARDS_TIMEOUT", 0.2)
+    assert list_cards() == ()
 
 
 @pytest.mark.parametrize(("device", "count"), [("auto", 2), ("cuda", 2), ("cpu", 0), ("cuda:1", 0), ("map", 0)])
-def test_a_device_that_is_named_is_not_shared_out(
-    device: str, count: int, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_is_named_is_not_shared_out(device: str, count: int, smi: Callable[[str], None]) -> None:
     smi(TWO_CARDS)
-    monkeypatch.setenv("METRIST_DEVICE", device)
-    assert len(cards()) == count
+    assert len(list_cards(device)) == count
 
 
 def test_without_cards_a_model_stays_in_this_process(holding: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.run.executors.cores", lambda: 8)
-    assert choose(None, [holding, build("chrf")]) == (Serial(), [])
-    assert choose("processes", [holding]) == (Serial(), [])
-    assert choose(Processes(workers=3), [holding]) == (Processes(workers=3), [])
-    assert choose(None, [build("chrf")])[0] == Processes()
+    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
+    assert choose_executor(None, [holding, build("chrf")]) == (Serial(), [])
+    assert choose_executor("processes", [holding]) == (Serial(), [])
+    assert choose_executor(Processes(workers=3), [holding]) == (Processes(workers=3), [])
+    assert choose_executor(None, [build("chrf")])[0] == Adaptive()
 
 
 def test_one_card_is_used_from_this_process_too(holding: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.run.executors.cores", lambda: 8)
+    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
-    assert choose(None, [holding]) == (Serial(), [])
+    assert choose_executor(None, [holding]) == (Serial(), [])
 
 
 def test_several_cards_have_a_worker_each(
     holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi(TWO_CARDS)
-    monkeypatch.setattr("metrist.run.executors.cores", lambda: 8)
-    monkeypatch.setattr("metrist.run.worker_pool.cores", lambda: 8)
-    chosen, _ = choose(None, [build("chrf"), holding])
+    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
+    monkeypatch.setattr("metrist.run.worker_pool.count_cores", lambda: 8)
+    chosen, _ = choose_executor(None, [build("chrf"), holding])
     assert chosen == Processes(workers=2, cards=("0", "1"))
     workers = said(chosen, holding)
     assert len({process for process, *_ in workers}) == 2
@@ -158,18 +155,18 @@ def test_more_workers_than_cards_share_them_and_share_the_cores(
     holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi(TWO_CARDS)
-    monkeypatch.setattr("metrist.run.worker_pool.cores", lambda: 2)
-    chosen, _ = choose(Processes(workers=4), [holding])
+    monkeypatch.setattr("metrist.run.worker_pool.count_cores", lambda: 2)
+    chosen, _ = choose_executor(Processes(workers=4), [holding])
     workers = said(chosen, holding)
     assert sorted(rest for _, *rest in workers) == [["0", "1"], ["0", "1"], ["1", "1"], ["1", "1"]]
     given = Processes(workers=2, cards=("7",))
-    assert choose(given, [holding]) == (given, [])
+    assert choose_executor(given, [holding]) == (given, [])
 
 
 def test_without_cards_workers_see_what_the_run_sees_and_share_the_cores(
     holding: Metric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.worker_pool.cores", lambda: 6)
+    monkeypatch.setattr("metrist.run.worker_pool.count_cores", lambda: 6)
     assert {tuple(rest) for _, *rest in said(Processes(workers=2), holding)} == {("None", "3")}
 
 
@@ -178,7 +175,7 @@ def test_a_worker_that_dies_is_replaced_on_its_card(
 ) -> None:
     smi(TWO_CARDS)
     metric = module(HOLDING).Holding(folder=str(tmp_path))
-    chosen, _ = choose(Processes(workers=2), [metric])
+    chosen, _ = choose_executor(Processes(workers=2), [metric])
     workers = said(chosen, metric)
     assert (tmp_path / "died").exists()
     assert {card for _, card, _ in workers} == {"0", "1"}
@@ -186,7 +183,7 @@ def test_a_worker_that_dies_is_replaced_on_its_card(
 
 def test_a_run_uses_the_cards(holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     smi(TWO_CARDS)
-    monkeypatch.setattr("metrist.run.executors.cores", lambda: 2)
+    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 2)
     rows = [{"item": str(n), "system": "s", "output": "a"} for n in range(12)]
     results = score(rows, [holding, "length"], shard_size=1)
     assert {line.split()[1] for line in results.scores[holding.text].explanations.values()} == {"0", "1"}

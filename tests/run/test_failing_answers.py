@@ -51,7 +51,7 @@ def test_what_a_server_did_not_answer_is_asked_again_when_the_run_is_completed(s
     acts.fails = "[123]"
     first = metrist.score(ROWS, spec, out=tmp_path / "run")
     assert sorted(first.scores[spec].failures) == [1, 2, 3]
-    assert first.scores[spec].failures[1].startswith("no answer came: given up after 1 attempt; the last one: ")
+    assert first.scores[spec].failures[1].startswith("no answer: given up after 1 attempt; the last one: ")
     acts.fails, before = "nothing", len(served.requests)
     second = metrist.score(ROWS, spec, out=tmp_path / "run")
     assert not second.scores[spec].failures
@@ -146,14 +146,14 @@ def test_a_score_in_spite_of_a_missing_answer_is_made_again_when_the_run_is_comp
     acts.fails = fails
     first = metrist.score(ROWS, spec, out=tmp_path / "run").scores
     text = next(iter(first))
-    wanting = [i for i, said in first[text].explanations.items() if "no answer came: given up after" in said]
+    wanting = [i for i, said in first[text].explanations.items() if "no answer: given up after" in said]
     assert wanting
     assert not first[text].failures
     acts.fails, before = lambda _said, _model: False, len(served.requests)
     second = metrist.score(ROWS, spec, out=tmp_path / "run").scores[text]
     asked = len(served.requests) - before
     assert asked >= len(wanting)
-    assert not any("no answer came" in said for said in second.explanations.values())
+    assert not any("no answer" in said for said in second.explanations.values())
     assert list(second.values) == list(metrist.score(ROWS, spec).scores[text].values)
     # Now all is work done, and what had been answered was not asked for again.
     metrist.score(ROWS, spec, out=tmp_path / "run")
@@ -177,7 +177,7 @@ def test_a_choice_in_spite_of_a_missing_answer_is_made_again_when_the_run_is_com
     metrist.prefer(rows, spec, out=tmp_path / "run")
     assert len(served.requests) == before
     told = [" ".join(one.explanation or "" for one in next(iter(run.judgments.values()))) for run in (first, second)]
-    assert ["no answer came:" in said for said in told] == [True, False]
+    assert ["no answer:" in said for said in told] == [True, False]
 
 
 def read_flat(path: Path) -> list[dict[str, Any]]:
@@ -237,11 +237,11 @@ def test_failures_of_several_kinds_end_the_run_as_those_of_one_kind_do(server) -
 
 
 def test_a_long_answer_is_shown_by_its_beginning() -> None:
-    from metrist.run.results import failed_on_all
+    from metrist.run.results import describe_failures
 
-    said = failed_on_all("judge", "records", ["unread", "unread"], ["word\n" * 100])
+    said = describe_failures("judge", "records", ["unread", "unread"], ["word\n" * 100])
     assert said.endswith(f"; the first answer: {('word ' * 40 + '…')!r}")
-    assert failed_on_all("m", "pairs", ["one", "two"], [""]) == "m failed on all 2 pairs, such as: one"
+    assert describe_failures("m", "pairs", ["one", "two"], [""]) == "m failed on all 2 pairs, such as: one"
 
 
 def test_the_closing_note_has_the_most_frequent_reason(server) -> None:

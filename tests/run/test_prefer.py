@@ -15,8 +15,7 @@ from metrist import Record
 from metrist.errors import NeedsError, RunError
 from metrist.io import read_records
 from metrist.metrics.comparator import Comparator, Judgment
-from metrist.run import prefer as prefer_module
-from metrist.run.prefer import pair_up
+from metrist.run.prefer import pair_records
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ def test_win_rates_count_a_tie_as_half_and_strengths_follow():
 
 
 def test_flips_and_ties_are_shares_of_the_judged_pairs():
-    (row,) = metrist.prefer(ROWS, Longer()).comparing(draws=200)
+    (row,) = metrist.prefer(ROWS, Longer()).summaries(draws=200)
     assert (row.pairs, row.judged) == (12, 12)
     assert (row.ties, row.flips) == (pytest.approx(1 / 6), pytest.approx(1 / 6))
     assert row.flips_low <= row.flips <= row.flips_high
@@ -173,7 +172,7 @@ def test_pairs_that_all_fail_are_written_with_their_reasons_before_the_run_ends(
     for out in (tmp_path / "prefs.jsonl", tmp_path / "folder"):
         with pytest.raises(RunError, match=rf"an output is empty \(all of it is in {re.escape(str(out))}"):
             metrist.prefer(rows, Longer(), out=out)
-    for file in (tmp_path / "prefs.jsonl", *(tmp_path / "folder").rglob("*.jsonl")):
+    for file in (tmp_path / "prefs.jsonl", *(tmp_path / "folder" / "preferences").glob("*.jsonl")):
         assert [json.loads(line)["failure"] for line in file.read_text().splitlines()] == ["an output is empty"] * 2
 
 
@@ -199,7 +198,7 @@ class Broken(Comparator):
 
 
 def test_a_comparator_that_breaks_is_named():
-    with pytest.raises(RunError, match=r"Broken failed on 12 pairs \(the first has item '0' of system 'a'\): ZeroDiv"):
+    with pytest.raises(RunError, match=r"Broken failed on 12 pairs \(the first is item '0' of system 'a'\): ZeroDiv"):
         metrist.prefer(ROWS, Broken())
     with pytest.raises(RunError, match="must return a list of 12 judgments, one per pair in order"):
         metrist.prefer(ROWS, Broken(how="too many"))
@@ -207,11 +206,10 @@ def test_a_comparator_that_breaks_is_named():
         metrist.prefer(ROWS, [])
 
 
-def test_chunks_keep_an_items_pairs_together_and_progress_is_told(monkeypatch):
-    monkeypatch.setattr(prefer_module, "CHUNK", 4)
+def test_shards_keep_an_items_pairs_together_and_progress_is_reported():
     CALLS.clear()
     told = []
-    metrist.prefer(ROWS, Longer(), progress=lambda done, total: told.append((done, total)))
+    metrist.prefer(ROWS, Longer(), shard_size=4, progress=lambda done, total: told.append((done, total)))
     assert CALLS == [6, 6]
     assert told == [(6, 12), (12, 12)]
 
@@ -246,7 +244,7 @@ def test_failed_pairs_are_written_and_read_as_no_choice(tmp_path):
     assert list(read_records(tmp_path / "p.jsonl").entries())[-1].choices == ()
 
 
-def test_a_folder_is_completed_and_nothing_is_asked_again_unless_it_failed_or_changed(tmp_path):
+def test_a_folder_is_resumed_and_nothing_is_judged_again_unless_it_changed(tmp_path):
     CALLS.clear()
     first = metrist.prefer(ROWS, [Longer(), "by_score(metric=length, better='higher')"], out=tmp_path / "run")
     again = metrist.prefer(ROWS, [Longer()], out=tmp_path / "run")
@@ -258,7 +256,16 @@ def test_a_folder_is_completed_and_nothing_is_asked_again_unless_it_failed_or_ch
     with_failure = [*ROWS, {"item": "9", "system": "a", "output": ""}, {"item": "9", "system": "b", "output": "x"}]
     for _ in range(2):
         metrist.prefer(with_failure, [Longer()], out=tmp_path / "run")
-    assert CALLS == [12, 10, 13, 13]
+    assert CALLS == [12, 10, 13]
+
+
+@dataclass(frozen=True)
+class ByExtra(Comparator):
+    """Prefers the output whose record has the larger `length` field."""
+
+    def prefer(self, pairs):
+        leads = [pair.first.extra["length"] - pair.second.extra["length"] for pair in pairs]
+        return [Judgment(preference="first" if lead > 0 else "second" if lead < 0 else "tie") for lead in leads]
 
 
 def test_a_torn_file_in_the_folder_is_made_anew(tmp_path):
@@ -268,8 +275,23 @@ def test_a_torn_file_in_the_folder_is_made_anew(tmp_path):
     file.write_bytes(whole[: len(whole) // 2])
     CALLS.clear()
     metrist.prefer(ROWS, [Longer()], out=tmp_path)
+    assert CALLS == []
+    assert file.read_bytes() == whole
+    (shard,) = (tmp_path / "preferences" / "shards").rglob("0*.jsonl")
+    shard.write_bytes(shard.read_bytes()[:-20])
+    assert any("set aside" in note for note in metrist.prefer(ROWS, [Longer()], out=tmp_path).notes)
     assert CALLS == [12]
     assert file.read_bytes() == whole
+
+
+def test_a_change_of_extra_fields_is_judged_again(tmp_path):
+    """The hash of pairs once left `extra` out, so that a comparator that reads it got stale choices."""
+    rows = [{**row, "length": len(row["output"])} for row in ROWS]
+    metrist.prefer(rows, ByExtra(), out=tmp_path)
+    turned = [{**row, "length": -len(row["output"])} for row in ROWS]
+    fresh = metrist.prefer(turned, ByExtra())
+    again = metrist.prefer(turned, ByExtra(), out=tmp_path)
+    assert again.judgments == fresh.judgments
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path):
@@ -297,7 +319,7 @@ def test_rows_of_two_without_outputs_find_their_texts_in_other_rows():
 def test_a_file_of_choices_alone_holds_nothing_to_compare(tmp_path):
     metrist.prefer(PAIRS, Longer(), out=tmp_path / "p.jsonl")
     with pytest.raises(RunError, match=r"p\.jsonl: no row has an output"):
-        pair_up(read_records(tmp_path / "p.jsonl"))
+        pair_records(read_records(tmp_path / "p.jsonl"))
 
 
 def test_on_pandalm_lengths_agree_with_people_as_often_as_brute_force_counts(data):
@@ -324,4 +346,4 @@ def test_records_can_be_given_as_objects():
     records = [Record(item="1", system=system, output=output) for system, output in (("a", "xx"), ("b", "x"))]
     found = metrist.prefer(records, Longer())
     assert [one.preference for one in found.judgments["test_prefer.Longer"]] == ["first"]
-    assert repr(found) == "Preferred(1 pairs, comparators: test_prefer.Longer)"
+    assert repr(found) == "PreferenceResults(1 pairs, comparators: test_prefer.Longer)"

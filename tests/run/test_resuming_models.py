@@ -26,8 +26,8 @@ source, model, folder = map(Path, sys.argv[1:])
 from metrist.metrics.registry import build
 from metrist.run import score
 metrics = [build(f"likelihood(model={str(model)!r})"), build("chrf")]
-from metrist.models.loading import seq2seq
-seq2seq(metrics[0].options)
+from metrist.models.loading import load_seq2seq
+load_seq2seq(metrics[0].options)
 
 def begin(name, pause=0.0):
     child = os.fork()

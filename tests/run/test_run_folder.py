@@ -79,7 +79,7 @@ def test_a_torn_shard_is_not_found_and_noted(run: RunFolder) -> None:
     assert part.find(0)
     path.write_bytes(path.read_bytes()[:-30])
     assert part.find(0) is None
-    assert part.set_aside == [f"{path} was set aside and scored again: it ends before its closing line"]
+    assert part.damaged == [f"{path} was set aside and scored again: it ends before its closing line"]
     with pytest.raises(RunError, match=r"is damaged \(it ends before its closing line\): run the same .* again"):
         run.read()
 
@@ -90,7 +90,7 @@ def test_a_whole_shard_under_another_s_name_is_foreign(run: RunFolder) -> None:
     (other,) = part.results.glob("000000002-*")
     (part.results / f"000000000-{digest}.jsonl").write_bytes(other.read_bytes())
     assert part.find(0) is None
-    assert "it is a shard of chrf at position 2 under another name" in part.set_aside[0]
+    assert "it is a shard of chrf at position 2 under another name" in part.damaged[0]
 
 
 def test_a_missing_shard_is_named_on_reading(run: RunFolder) -> None:
@@ -173,7 +173,7 @@ def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_said_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"cannot write .*file.x: .*; what was done before is kept"):
+    with pytest.raises(RunError, match=r"cannot write .*file.x: .*; earlier results are kept"):
         write_object(tmp_path / "file" / "x", b"data")
 
 
@@ -199,11 +199,11 @@ def small_disk() -> Iterator[None]:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_FSIZE as Linux has it")
 def test_a_full_disk_leaves_a_torn_shard_that_is_not_taken_for_whole(tmp_path: Path) -> None:
     part = RunFolder(tmp_path / "run").metric("chrf")
-    full = pytest.raises(RunError, match=r"cannot write .*: File too large; what was done before is kept")
+    full = pytest.raises(RunError, match=r"cannot write .*: File too large; earlier results are kept")
     with full, small_disk():
         put(part, 0, rows("a", "b"), [1.0, 2.0])
     assert part.find(0) is None
-    assert len(part.set_aside) == 1
+    assert len(part.damaged) == 1
 
 
 def test_longer_remains_of_an_older_object_are_cut_off(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_one_metric_item_and_system_can_be_asked_for(rows: list[dict[str, Any]],
         ({"item": "i20"}, "this run has no item 'i20'; did you mean"),
         ({"system": "secnd"}, "this run has no system 'secnd'; did you mean 'second'?"),
         ({"metric": "chr"}, "this run has no metric 'chr'"),
-        ({"metric": "chrf"}, "no readings of single tokens by chrf: score it again with `metrist score --tokens`"),
+        ({"metric": "chrf"}, "no scores of single tokens by chrf: score it again with `metrist score --tokens`"),
     ],
 )
 def test_what_is_not_there_is_told(rows: list[dict[str, Any]], own: ModuleType, asked: Any, message: str) -> None:
@@ -91,6 +91,6 @@ def test_readings_of_another_shape_are_refused_with_the_shape_that_is_wanted(
     rows: list[dict[str, Any]], own: ModuleType
 ) -> None:
     metric: Metric = own.Reading(odd=True)
-    message = "of item 'i0' of system 'first' cannot be drawn: wanted a list of readings, each with condition, target"
+    message = "for item 'i0' of system 'first' cannot be drawn: wanted a list of readings, each with condition, target"
     with pytest.raises(RunError, match=message):
         score(rows, [metric], tokens=True).heat(item="i0", system="first")

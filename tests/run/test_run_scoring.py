@@ -17,8 +17,8 @@ import metrist
 from metrist import Metric, Record, read_records
 from metrist.errors import InputError, NeedsError, RunError
 from metrist.run import export, load, score
-from metrist.run.executors import Done, Processes, Serial, Task
-from metrist.run.pipeline import cut, served
+from metrist.run.executors import Processes, Serial, Task, TaskResult
+from metrist.run.pipeline import check_needs, cut_shards
 from metrist.spec import parse
 
 METRICS = ["exact", "chrf", "length"]
@@ -69,7 +69,7 @@ def test_the_same_command_again_does_and_changes_nothing(
     rows: Rows, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, times = contents(run), written(run)
-    monkeypatch.setattr("metrist.run.tasks.score_one", None)
+    monkeypatch.setattr("metrist.run.tasks.score_shard", None)
     results = score(rows, METRICS, out=run, shard_size=8)
     assert contents(run) == before
     assert written(run) == times
@@ -158,7 +158,7 @@ class Interrupting:
 
     after: int
 
-    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[Done]:
+    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[TaskResult]:
         for number, task in enumerate(tasks):
             if number == self.after:
                 raise Interrupted
@@ -262,14 +262,14 @@ def test_no_more_records_are_held_than_tell_whether_needs_are_met(monkeypatch: p
             yield taken[-1]
 
     chrf, length = metrist.metric("chrf"), metrist.metric("length")
-    served([length], records((), ("a",)))
+    check_needs([length], records((), ("a",)))
     assert len(taken) == 0
-    found = served([length, chrf], records((), ("a",), (), ("b",)))
+    found = check_needs([length, chrf], records((), ("a",), (), ("b",)))
     assert len(taken) == 2
     assert list(found) == taken
-    monkeypatch.setattr("metrist.run.pipeline.MOST_TEXT", 25)
+    monkeypatch.setattr("metrist.run.pipeline.MAX_TEXT", 25)
     with pytest.raises(NeedsError, match="none of the first 3 records"):
-        served([chrf], records(*[()] * 9))
+        check_needs([chrf], records(*[()] * 9))
 
 
 def test_some_records_without_a_need_are_failed_scores(rows: Rows, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_without_pyarrow_a_parquet_run_ends_before_any_work(
     from metrist.errors import MissingExtra
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr("metrist.run.tasks.score_one", None)
+    monkeypatch.setattr("metrist.run.tasks.score_shard", None)
     with pytest.raises(MissingExtra, match="writing Parquet"):
         score(rows, ["chrf"], out=tmp_path / "x.parquet")
 
@@ -391,7 +391,10 @@ def test_shards_are_cut_by_number_and_by_text() -> None:
     def sized(size: int) -> Record:
         return Record(item="i", system="s", output="x" * size, references=("y" * size,))
 
-    lengths = [(start, len(shard)) for start, shard in cut(map(sized, [1] * 5), 2)]
+    lengths = [(start, len(shard)) for start, shard in cut_shards(map(sized, [1] * 5), 2)]
     assert lengths == [(0, 2), (2, 2), (4, 1)]
     long = 3 << 20
-    assert [(start, len(shard)) for start, shard in cut(map(sized, [1, long, long, 1, 1]), 10)] == [(0, 3), (3, 2)]
+    assert [(start, len(shard)) for start, shard in cut_shards(map(sized, [1, long, long, 1, 1]), 10)] == [
+        (0, 3),
+        (3, 2),
+    ]

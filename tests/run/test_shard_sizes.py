@@ -51,7 +51,7 @@ def test_a_folder_stays_cut_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
     score(ROWS, ["length"], out=run)
     score(ROWS, ["length", "own_metrics.Holding"], out=run)
     assert starts(run, "length") == starts(run, "own") == [0, 1024]
-    monkeypatch.setattr("metrist.run.tasks.score_one", None)
+    monkeypatch.setattr("metrist.run.tasks.score_shard", None)
     score(ROWS, ["length", "own_metrics.Holding"], out=run)
     monkeypatch.undo()
     score(ROWS, ["length"], out=run, shard_size=600)

@@ -13,7 +13,7 @@ from metrist.errors import MissingExtra, RunError
 from metrist.metrics.base import Metric
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
-from metrist.run.tasks import score_one
+from metrist.run.tasks import score_shard
 from metrist.scores import Failure, Score, Scores
 
 
@@ -56,7 +56,7 @@ def record(item: str, *references: str) -> Record:
 
 def test_a_record_that_lacks_a_need_is_a_failed_score_that_says_so() -> None:
     shard = Shard([record("6", "a b"), record("7"), record("8", "a b c")])
-    scores = score_one(Words(), shard)
+    scores = score_shard(Words(), shard)
     assert scores.values.tolist() == pytest.approx([2, np.nan, 3], nan_ok=True)
     assert scores.failures == {1: "words needs references, but item '7' of system 'nllb' has none"}
     assert scores.stats.tolist() == [[1, 2, 3], [0, 0, 0], [1, 2, 3]]
@@ -64,7 +64,7 @@ def test_a_record_that_lacks_a_need_is_a_failed_score_that_says_so() -> None:
 
 
 def test_a_shard_in_which_all_records_lack_a_need_fails_as_a_whole() -> None:
-    scores = score_one(Words(), Shard([record("7"), record("8")]))
+    scores = score_shard(Words(), Shard([record("7"), record("8")]))
     assert len(scores.failures) == 2
     assert not scores.stats.any()
 
@@ -78,8 +78,8 @@ def test_metrics_with_the_same_needs_share_the_smaller_shard() -> None:
             return super().score(shard)
 
     shard = Shard([record("6", "a"), record("7")])
-    score_one(Spy(), shard)
-    score_one(Spy(), shard)
+    score_shard(Spy(), shard)
+    score_shard(Spy(), shard)
     assert seen[0] is seen[1]
 
 
@@ -90,8 +90,8 @@ def test_metrics_with_the_same_needs_share_the_smaller_shard() -> None:
             Scores.of([1.0]),
             "returns returned 1 scores for 2 records (the first is item '6' of system 'nllb'): wanted",
         ),
-        ([1.0, 2.0], "returns must return Scores (see Scores.of), got list"),
-        (None, "returns must return Scores (see Scores.of), got NoneType"),
+        ([1.0, 2.0], "returns: score(shard) must return Scores, got list"),
+        (None, "returns: score(shard) must return Scores, got NoneType"),
         (
             ZeroDivisionError("oh"),
             "returns failed on 2 records (the first is item '6' of system 'nllb'): ZeroDivisionError: oh",
@@ -102,18 +102,18 @@ def test_metrics_with_the_same_needs_share_the_smaller_shard() -> None:
 )
 def test_a_faulty_metric_is_named_with_what_it_did(what: Any, message: str) -> None:
     with pytest.raises((RunError, MissingExtra), match=re.escape(message)):
-        score_one(Returns(what), Shard([record("6"), record("7")]))
+        score_shard(Returns(what), Shard([record("6"), record("7")]))
 
 
 def test_what_a_metric_raised_stays_the_cause() -> None:
     with pytest.raises(RunError) as caught:
-        score_one(Returns(KeyError("k")), Shard([record("6")]))
+        score_shard(Returns(KeyError("k")), Shard([record("6")]))
     assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_numbers_of_any_type_become_doubles() -> None:
     block = Scores(values=np.array([1, 2]), parts={"p": np.array([1, 0], np.float32)}, failures={})
-    scores = score_one(Returns(block), Shard([record("6"), record("7")]))
+    scores = score_shard(Returns(block), Shard([record("6"), record("7")]))
     assert {scores.values.dtype, scores.stats.dtype, scores.parts["p"].dtype} == {np.dtype(np.float64)}
 
 
@@ -128,10 +128,10 @@ def test_numbers_of_any_type_become_doubles() -> None:
 def test_a_score_that_cannot_be_pooled_is_refused_with_the_record(block: Scores, found: str) -> None:
     message = f"returns gave item '7' of system 'nllb' {found}: wanted finite numbers, or a failure that says why"
     with pytest.raises(RunError, match=re.escape(message)):
-        score_one(Returns(block), Shard([record("6"), record("7")]))
+        score_shard(Returns(block), Shard([record("6"), record("7")]))
 
 
 def test_statistics_of_a_failed_score_may_be_anything() -> None:
     failures = {1: Failure("other", "no answer")}
     block = Scores(values=np.array([1.0, np.nan]), stats=np.array([[1.0], [np.nan]]), failures=failures)
-    assert score_one(Returns(block), Shard([record("6"), record("7")])).failures == {1: "no answer"}
+    assert score_shard(Returns(block), Shard([record("6"), record("7")])).failures == {1: "no answer"}

@@ -21,9 +21,9 @@ from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.run import worker_pool
-from metrist.run.executors import Executor, Processes, Serial, Task, choose
+from metrist.run.executors import Adaptive, Executor, Processes, Serial, Task, choose_executor
 from metrist.run.shard_file import Header
-from metrist.run.worker_pool import cores
+from metrist.run.worker_pool import count_cores
 
 Module = Callable[[str], ModuleType]
 
@@ -43,12 +43,12 @@ def tasks(count: int, metric: Metric, size: int = 3) -> Iterator[Task]:
             Record(item=f"{n}-{k}\ud800", system="s", output="o" * (n + k), references=("o",)) for k in range(size)
         )
         header = Header(metric=metric.text, signature="mine", start=n * size, count=size, digest="d" * 32)
-        yield Task(start=n * size, records=records, wanted={metric.text: header})
+        yield Task(start=n * size, units=records, wanted={metric.text: header})
 
 
 def outcome(executor: Executor, metric: Metric, count: int) -> list[tuple[int, bytes | None, list[float]]]:
     done = executor.map([metric], tasks(count, metric))
-    return [(d.start, o.file, o.scores.values.tolist()) for d in done for o in d.outcomes.values()]
+    return [(d.start, o.file, o.block.values.tolist()) for d in done for o in d.outcomes.values()]
 
 
 def gone(pid: int) -> bool:
@@ -107,7 +107,7 @@ BUSY = """
 def test_another_worker_is_started_only_while_the_run_waits(
     module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.worker_pool._PATIENCE", 0.02)
+    monkeypatch.setattr("metrist.run.worker_pool.GROW_AFTER", 0.02)
     monkeypatch.setattr("metrist.run.worker_pool.FIRST_WORKERS", 1)
     metric = module(METRIC.format(body=BUSY.format(workers=3))).Mine(str(tmp_path))
     assert len(outcome(Processes(workers=3), metric, 12)) == 12
@@ -117,7 +117,7 @@ def test_another_worker_is_started_only_while_the_run_waits(
 def test_a_run_that_need_not_wait_keeps_to_its_first_workers(
     module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.worker_pool._PATIENCE", 600.0)
+    monkeypatch.setattr("metrist.run.worker_pool.GROW_AFTER", 600.0)
     monkeypatch.setattr("metrist.run.worker_pool.FIRST_WORKERS", 2)
     metric = module(METRIC.format(body=BUSY.format(workers=2))).Mine(str(tmp_path))
     assert len(outcome(Processes(workers=9), metric, 12)) == 12
@@ -216,7 +216,7 @@ import own_metrics
 from metrist.run.executors import Processes, Task
 from metrist.records import Record
 metric = own_metrics.Mine(folder={folder!r})
-tasks = (Task(start=n, records=(Record(item=str(n), system="s", output=""),), wanted={{metric.text: None}})
+tasks = (Task(start=n, units=(Record(item=str(n), system="s", output=""),), wanted={{metric.text: None}})
          for n in range(100))
 for done in Processes(workers=2).map([metric], tasks):
     pass
@@ -253,10 +253,8 @@ def test_a_worker_whose_run_has_gone_leaves_without_a_word(
     assert worker.stdout
     assert worker.stderr
     worker.stdout.close()
-    greeting = worker_pool.Greeting(
-        path=sys.path, python_path=None, folder=os.getcwd(), metrics=pickle.dumps((metric,))
-    )
-    for message in (greeting, next(tasks(1, metric))):
+    setup = worker_pool.Setup(path=sys.path, folder=os.getcwd(), metrics=pickle.dumps((metric,)))
+    for message in (setup, next(tasks(1, metric))):
         worker_pool.send(worker.stdin, pickle.dumps(message))
     assert worker.wait(timeout=60) == 0
     assert worker.stderr.read() == b""
@@ -280,16 +278,16 @@ print(results.notes[0])
     out = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert out.stdout.splitlines() == [
         "started",
-        "__main__.Mine cannot travel to worker processes and was scored in this one: define it in a module that can be "
-        "imported to use all cores",
+        "__main__.Mine cannot be sent to worker processes and was scored in this one: define it in a module that can "
+        "be imported to use all cores",
     ]
 
 
 def test_what_cannot_be_pickled_is_told(module: Module) -> None:
     metric = module(METRIC.format(body="")).Mine()
     stuck = Record(item="i", system="s", output="", extra={"f": lambda: 0})
-    both = [Task(start=n, records=(stuck,), wanted={metric.text: None}) for n in range(2)]
-    with pytest.raises(RunError, match=r"records 1 to 1 .* cannot travel to a worker process .*use executor='serial'"):
+    both = [Task(start=n, units=(stuck,), wanted={metric.text: None}) for n in range(2)]
+    with pytest.raises(RunError, match=r"records 1 to 1 .* cannot be sent to a worker process .*use executor='serial'"):
         list(Processes(workers=2).map([metric], both))
 
 
@@ -302,14 +300,14 @@ def test_a_module_that_workers_cannot_import_is_told(module: Module, tmp_path: P
 
 def test_the_executor_is_chosen_by_word_object_or_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     metric = build("length")
-    assert choose("serial", [metric]) == (Serial(), [])
-    assert choose("processes", [metric]) == (Processes(), [])
-    assert choose(Processes(workers=3), [metric]) == (Processes(workers=3), [])
-    monkeypatch.setattr("metrist.run.executors.cores", lambda: 8)
-    assert choose(None, [metric])[0] == Processes()
-    monkeypatch.setattr("metrist.run.executors.cores", lambda: 1)
-    assert choose(None, [metric])[0] == Serial()
-    assert cores() >= 1
+    assert choose_executor("serial", [metric]) == (Serial(), [])
+    assert choose_executor("processes", [metric]) == (Processes(), [])
+    assert choose_executor(Processes(workers=3), [metric]) == (Processes(workers=3), [])
+    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
+    assert choose_executor(None, [metric])[0] == Adaptive()
+    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 1)
+    assert choose_executor(None, [metric])[0] == Serial()
+    assert count_cores() >= 1
 
 
 @pytest.mark.parametrize(
@@ -324,7 +322,7 @@ def test_the_executor_is_chosen_by_word_object_or_cores(monkeypatch: pytest.Monk
 )
 def test_an_unknown_executor_is_refused(executor: Any, message: str) -> None:
     with pytest.raises(RunError, match=message):
-        choose(executor, [build("length")])
+        choose_executor(executor, [build("length")])
 
 
 def test_a_run_needs_a_worker() -> None:

@@ -32,7 +32,7 @@ from metrist.cli.options import (
 from metrist.errors import SpecError
 
 if TYPE_CHECKING:
-    from metrist.run.prefer import Which
+    from metrist.run.prefer import PairChoice
 
 
 class Pairs(StrEnum):
@@ -106,7 +106,7 @@ def prefer(
         skip_bad=skip_bad,
         system=system,
     )
-    which: Which | None = pairs.value if pairs else None
+    which: PairChoice | None = pairs.value if pairs else None
     if dry_run:
         asked = estimate_preferences(reader, comparators, pairs=which, baseline=baseline, limit_per_item=limit_per_item)
         show(estimate_table(asked), form)

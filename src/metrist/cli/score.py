@@ -112,9 +112,9 @@ def score(
 
 def _check_scored(results: Results, fault: RunError | None) -> None:
     """A single record is no run: that it failed is shown, and then told by the exit code as for many."""
-    from metrist.run.results import nothing_scored
+    from metrist.run.results import describe_total_failure
 
-    lost = (nothing_scored(text, block) for text, block in results.scores.items())
+    lost = (describe_total_failure(text, block) for text, block in results.scores.items())
     if fault or (fault := next((RunError(said) for said in lost if said), None)):
         raise fault
 

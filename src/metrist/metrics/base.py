@@ -1,5 +1,8 @@
-"""What a metric is: settings, what it needs, and two functions. `score` turns records into rows of numbers, `pool`
-turns summed rows into a system's score."""
+"""The base class of all metrics.
+
+A metric has settings, needs certain fields of a record, and defines two functions: `score` turns records into rows of
+numbers, and `pool` turns summed rows into a system's score. A simple metric defines `score_record` alone.
+"""
 
 from __future__ import annotations
 
@@ -7,90 +10,115 @@ import dataclasses
 import hashlib
 import inspect
 import marshal
+import math
+import numbers
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist._version import __version__
-from metrist.errors import SpecError, did_you_mean
-from metrist.llm.base import LLM
+from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.llm.base import LLM, build_llm
 from metrist.metrics.shard import Shard
-from metrist.records import Need
-from metrist.scores import Score, Scores
+from metrist.records import Need, Record
+from metrist.scores import FailureKind, Score, Scores
 from metrist.spec import Spec
 
 Reduce = Literal["native", "max", "mean"]
 
 
 class Metric:
-    """Base of all metrics. A subclass is a frozen dataclass: its fields are its settings."""
+    """Base of all metrics.
 
-    #: None: the metric describes and does not judge.
+    A subclass with settings is a frozen dataclass: its fields are its settings. One without settings is a plain class.
+    A setting that is an LLM or a metric may be given as text, such as `llm="openai(model='gpt-4o-mini')"`. A subclass
+    that defines `__post_init__` must call `super().__post_init__()` first.
+    """
+
+    #: None: the metric describes outputs and does not judge them.
     higher_is_better: ClassVar[bool | None] = True
     bounds: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
-    #: The optional dependency group that the metric needs, for the message that asks for it.
+    #: The optional dependency group that the metric needs, for the message that names it.
     extra: ClassVar[str | None] = None
-    #: How the metric is called in the catalog; None for metrics that are not in it.
+    #: The metric's name in the catalog; None for metrics that are not in it.
     catalog_name: ClassVar[str | None] = None
     #: Settings that the name itself carries, as rouge2 carries its order.
     in_name: ClassVar[tuple[str, ...]] = ()
     #: Whether the metric holds something large, such as a model: a run then uses one worker per device, not per core.
     resident: ClassVar[bool] = False
-    #: Whether the metric calls an LLM: worker processes then share the limits on requests, and failed calls are retried
-    #: when the run is resumed. A metric that holds such a metric or an LLM as a setting need not repeat it.
+    #: Whether the metric calls an LLM: worker processes then share the limits on requests. A metric that has an LLM, or
+    #: a metric that calls one, among its settings need not say so.
     asks_llm: ClassVar[bool] = False
-    #: Settings that name a program to run: like import paths, they are taken from Python and the command line alone.
+    #: Settings that name a program to run: like import paths, they are accepted from Python and the command line only.
     programs: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self) if dataclasses.is_dataclass(self) else ():
+            value = getattr(self, field.name)
+            parsed = _parse_setting(str(field.type), value)
+            if parsed is not value:
+                object.__setattr__(self, field.name, parsed)
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The fields of a record that the metric cannot do without. Most classes say it once, as a class variable;
-        where it depends on a setting, it is a property."""
+        """The fields of a record that the metric requires. Most classes declare a class variable; where it depends on a
+        setting, it is a property."""
         return ()
 
     @property
     def name(self) -> str:
-        """How the metric is called in a spec. Metrics from outside the catalog are called by their import path."""
+        """The metric's name in a spec. Metrics from outside the catalog are named by their import path."""
         return self.catalog_name or f"{type(self).__module__}.{type(self).__qualname__}"
 
     @property
     def text(self) -> str:
-        """The metric as text, with the settings that differ from their defaults: reads back to an equal metric."""
+        """The metric as text, with the settings that differ from their defaults: parses to an equal metric."""
         return str(self.spec)
 
     @property
     def spec(self) -> Spec:
-        """What the text says, as a name with settings."""
-        defaults = {f.name: f.default for f in _fields(self)}
-        return Spec(self.name, {k: _said(v) for k, v in self._settings().items() if v != defaults[k]})
+        """The metric's name with the settings that differ from their defaults."""
+        defaults = {f.name: f.default for f in _setting_fields(self)}
+        return Spec(self.name, {k: _to_spec(v) for k, v in self._settings().items() if v != defaults[k]})
 
     @property
     def signature(self) -> str:
-        """All that a reader needs to compute the same numbers again."""
+        """Everything that a reader needs to compute the same numbers again."""
         facts = {"metrist": __version__, **self._code(), **self.facts()}
         return " | ".join([str(self.full_spec()), *(f"{k} {v}" for k, v in facts.items())])
 
     def full_spec(self) -> Spec:
-        """The metric's name with all its settings, those of metrics and LLMs within it too."""
-        return Spec(self.name, {k: _said(v, in_full=True) for k, v in self._settings().items()})
+        """The metric's name with all its settings, including those of metrics and LLMs within it."""
+        return Spec(self.name, {k: _to_spec(v, in_full=True) for k, v in self._settings().items()})
 
     def facts(self) -> Mapping[str, str]:
-        """What else the numbers depend on: hashes of weights and prompts, versions of tables."""
+        """What else the numbers depend on, such as `{"weights": sha256, "prompt": sha256}`.
+
+        Override it where a metric reads weights, prompts or tables: the facts become part of the signature, so that
+        stored scores are computed again when one of them changes.
+        """
         return {}
 
+    def score_record(self, record: Record) -> float | Score | None:
+        """One record's score. None and NaN mean that the record cannot be scored; `Score.failed("…")` says why."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define score_record(self, record), or score(self, shard) for whole shards"
+        )
+
     def score(self, shard: Shard) -> Scores:
-        """One score per record of the shard, in order."""
-        raise NotImplementedError(f"{type(self).__name__} must define score(self, shard)")
+        """One score per record of the shard, in order. Override it to compute many records at once."""
+        return Scores.of(_as_score(self, record, self.score_record(record)) for record in shard.records)
 
     def remarks(self, scores: Scores) -> list[str]:  # noqa: ARG002
         """What a reader of all these scores should know: shown under every table of a run."""
         return []
 
     def against(self, first: Score, second: Score) -> str:
-        """Two scores set against each other, in the words of a comparator that explains its choice."""
+        """A comparison of two scores in words, as a comparator's explanation shows it."""
         return f"{first.value:.6g} against {second.value:.6g}"
 
     def pool(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -100,36 +128,39 @@ class Metric:
         return mean
 
     def _settings(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in _fields(self)}
+        return {f.name: getattr(self, f.name) for f in _setting_fields(self)}
 
     def _code(self) -> Mapping[str, str]:
-        """For metrics that metrist's version does not cover: a hash of the code; an edit makes another metric."""
+        """A hash of the code of metrics that metrist's version does not cover: an edit makes another metric."""
         if type(self).__module__.split(".")[0] == "metrist":
             return {}
-        return {"code": hashlib.sha256(_code_of(type(self))).hexdigest()[:12]}
+        outside = [cls for cls in type(self).__mro__ if cls.__module__.split(".")[0] not in ("metrist", "builtins")]
+        return {"code": hashlib.sha256(b"".join(map(_source_code, outside))).hexdigest()[:12]}
 
 
-def _code_of(cls: type) -> bytes:
-    """The code that a metric from outside runs: the modules of its class and of those it derives from."""
-    outside = [one for one in cls.__mro__ if one.__module__.split(".")[0] not in ("metrist", "builtins")]
-    return b"".join(map(_source_of, outside))
+def iterate_nested(metric: Metric) -> Iterator[Metric | LLM]:
+    """The metric, and the metrics and LLMs among its settings, theirs included."""
+    yield metric
+    for value in metric._settings().values():
+        for element in value if isinstance(value, tuple) else (value,):
+            if isinstance(element, Metric):
+                yield from iterate_nested(element)
+            elif isinstance(element, LLM):
+                yield element
 
 
-def _source_of(cls: type) -> bytes:
-    """The source of the class's module; of the class alone where the module is the script or prompt that runs; or what
-    Python made of it where there is no source to look up."""
-    module = sys.modules.get(cls.__module__)
-    whole = module is not None and cls.__module__ != "__main__"
-    try:
-        return inspect.getsource(module if whole and module else cls).encode("utf-8", "surrogatepass")
-    except (OSError, TypeError):
-        functions = sorted((name, f) for name, f in vars(cls).items() if inspect.isfunction(f))
-        # Version 2 writes nothing that depends on how often an object happens to be referred to.
-        return b"".join(marshal.dumps((name, f.__code__), 2) for name, f in functions)
+def calls_llm(metric: Metric) -> bool:
+    """Whether the metric, or a metric within it, calls an LLM."""
+    return any(isinstance(nested, LLM) or nested.asks_llm for nested in iterate_nested(metric))
+
+
+def is_resident(metric: Metric) -> bool:
+    """Whether the metric, or a metric within it, holds something large."""
+    return any(isinstance(nested, Metric) and nested.resident for nested in iterate_nested(metric))
 
 
 def check_choice(metric: Metric, setting: str, choices: Iterable[str]) -> None:
-    """Refuse a setting whose value is none of the choices, naming the nearest."""
+    """Refuse a setting whose value is not one of the choices, suggesting the nearest."""
     value, known = getattr(metric, setting), tuple(choices)
     if value not in known:
         listed = ", ".join(map(repr, known))
@@ -144,15 +175,64 @@ def check_within(metric: Metric, setting: str, low: float, high: float) -> None:
         raise SpecError(f"{metric.name}: {setting} must be {low:g} to {high:g}, got {value!r}")
 
 
-def _fields(metric: Any) -> list[dataclasses.Field[Any]]:
-    """The settings that make the metric what it is. One declared with `field(compare=False)` does not: a path of this
-    machine, a time limit."""
+_builders: dict[str, Callable[[str], Any]] = {"LLM": build_llm}
+
+
+def set_metric_builder(build: Callable[[str], Metric]) -> None:
+    """Set the function that turns a metric's text into a metric. The registry, which imports this module, calls it."""
+    _builders["Metric"] = _builders["Comparator"] = build
+
+
+def _parse_setting(annotation: str, value: Any) -> Any:
+    """A setting that is declared as an LLM or a metric, built where it is given as text."""
+    if isinstance(value, list | tuple) and any(isinstance(element, str) for element in value):
+        return tuple(_parse_setting(annotation, element) for element in value)
+    if not isinstance(value, str) or re.search(r"\bstr\b", annotation):
+        return value
+    kind = re.search(r"\b(LLM|Metric|Comparator)\b", annotation)
+    build = _builders.get(kind[1]) if kind else None
+    return build(value) if build else value
+
+
+def _as_score(metric: Metric, record: Record, value: Any) -> Score:
+    """What `score_record` returned, as a score."""
+    if isinstance(value, Score):
+        if not math.isnan(value.value) or value.failure is not None:
+            return value
+        value = value.value
+    if value is None or (isinstance(value, numbers.Real) and math.isnan(value)):
+        return Score.failed(f"{metric.text} returned {value} for this record", FailureKind.not_scored)
+    if isinstance(value, numbers.Real | np.bool_):
+        return Score(value=float(value))
+    raise RunError(
+        f"{metric.text}: score_record returned {type(value).__name__} for item {record.item!r} of system "
+        f"{record.system!r}; return one number, a Score, or None where there is no score (several numbers go into "
+        "Score(value=…, parts={…}))"
+    )
+
+
+def _source_code(cls: type) -> bytes:
+    """The source of the class's module; of the class alone where the module is the main program; or the compiled code
+    where there is no source."""
+    module = sys.modules.get(cls.__module__)
+    whole = module is not None and cls.__module__ != "__main__"
+    try:
+        return inspect.getsource(module if whole and module else cls).encode("utf-8", "surrogatepass")
+    except (OSError, TypeError):
+        functions = sorted((name, f) for name, f in vars(cls).items() if inspect.isfunction(f))
+        # Version 2 writes nothing that depends on how often an object happens to be referred to.
+        return b"".join(marshal.dumps((name, f.__code__), 2) for name, f in functions)
+
+
+def _setting_fields(metric: Any) -> list[dataclasses.Field[Any]]:
+    """The fields that are settings. One declared with `field(compare=False)`, such as a path of this machine or a time
+    limit, is not part of the metric's identity."""
     declared = dataclasses.fields(metric) if dataclasses.is_dataclass(metric) else ()
     return [f for f in declared if f.init and f.compare and f.name not in metric.in_name]
 
 
-def _said(value: Any, *, in_full: bool = False) -> Any:
-    """A setting as a spec says it: a metric or an LLM within a metric is a spec within a spec."""
+def _to_spec(value: Any, *, in_full: bool = False) -> Any:
+    """A setting as a spec holds it: a metric or an LLM within a metric is a spec within a spec."""
     if isinstance(value, Metric | LLM):
         return value.full_spec() if in_full else value.spec
-    return tuple(_said(one, in_full=in_full) for one in value) if isinstance(value, tuple) else value
+    return tuple(_to_spec(element, in_full=in_full) for element in value) if isinstance(value, tuple) else value

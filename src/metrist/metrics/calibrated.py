@@ -241,6 +241,7 @@ class Calibrated(Metric):
     show: Literal["raw", "percentile"] = "raw"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "show", (RAW, PERCENTILE))
         within = self.metric
         taken: dict[str, object] = {"extra": within.extra, "resident": within.resident, "bounds": within.bounds}

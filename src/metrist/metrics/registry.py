@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from metrist.errors import SpecError, did_you_mean
 from metrist.llm import base as llm_catalog
 from metrist.llm.base import LLM
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, set_metric_builder
 from metrist.models.devices import Dtype, dtype_problem
 from metrist.spec import Spec, parse
 
@@ -320,6 +320,9 @@ def _imported(name: str) -> type:
         raise SpecError(f"cannot import the metric {name!r}: {module} has no {attribute!r}") from None
     except Exception as fault:
         raise SpecError(f"cannot import the metric {name!r}: {type(fault).__name__}: {fault}") from fault
-    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
-        raise SpecError(f"{name!r} is not a metric: it must be a frozen dataclass derived from metrist.Metric")
+    if not (isinstance(found, type) and issubclass(found, Metric)):
+        raise SpecError(f"{name!r} is not a metric: it must be a class derived from metrist.Metric")
     return found
+
+
+set_metric_builder(build)

@@ -1,4 +1,4 @@
-"""A shard: the records that are scored together, and the work that their metrics share."""
+"""Shards: records that are scored together, and pairs that are judged together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.records import Record
+from metrist.records import Pair, Record
 from metrist.runtime import Runtime
 
 _T = TypeVar("_T")
@@ -35,10 +35,26 @@ class Shard:
         return len(self.records)
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """What `make` gives, made at most once per shard and key."""
+        """The value of `make()`, computed at most once per shard and key."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]  # type: ignore[no-any-return]
+
+
+class PairShard(Sequence[Pair]):
+    """Pairs that a comparator judges together, and the runtime to compute with."""
+
+    __slots__ = ("pairs", "runtime")
+
+    def __init__(self, pairs: Sequence[Pair], *, runtime: Runtime | None = None) -> None:
+        self.pairs = tuple(pairs)
+        self.runtime = runtime or Runtime.from_environment()
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.pairs[index]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

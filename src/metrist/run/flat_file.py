@@ -1,4 +1,4 @@
-"""A run as one flat file: a line per item, system and metric, as JSONL, CSV or Parquet."""
+"""Flat files: a row per item, system and metric, as JSONL, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ COLUMNS = (
     *("item", "system", "metric", "value", "parts", "stats", "errors"),
     *("explanation", "failure", "signature"),
 )
-#: Columns that are there only if a metric of the run has something for them: the answers that scores were read from, or
-#: that could not be read, and what was found at single tokens.
+#: Columns that exist only if a metric of the run fills them: the answers that scores were parsed from, or that could
+#: not be parsed, and the scores of single tokens.
 RAW = "raw"
 TOKENS = "tokens"
-#: Records laid out at a time. Part of the format: Parquet's row groups follow it.
+#: Records written at a time. Part of the format: Parquet's row groups follow it.
 CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flat:
-    """All that goes into a flat file; `scores` and `signatures` are by the metric's text."""
+    """The content of a flat file; `scores` and `signatures` are by the metric's text."""
 
     items: Sequence[str]
     systems: Sequence[str]
@@ -41,7 +41,7 @@ class Flat:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns' names."""
+        """The names of the columns."""
         blocks = self.scores.values()
         raw = (RAW,) if any(scores.raws for scores in blocks) else ()
         return (*COLUMNS, *raw, *((TOKENS,) if any(scores.tokens for scores in blocks) else ()))
@@ -62,23 +62,23 @@ class Flat:
                 }
 
     def unicode_rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
-        """The rows for tables that hold only real Unicode."""
+        """The rows for tables that hold only valid Unicode."""
         return map(_unicode_row, self.rows(start, stop))
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """The record ranges that are laid out together."""
+        """The ranges of records that are written together."""
         for start in range(0, len(self.items), CHUNK):
             yield start, min(start + CHUNK, len(self.items))
 
 
 def flat_suffix(path: Path) -> str | None:
-    """The suffix that says which flat format a path asks for, compression left aside; None for none of them."""
+    """The suffix of a flat format in a path, compression aside; None for any other."""
     suffix = Path(uncompressed_name(path)).suffix.lower()
     return suffix if suffix in _WRITERS else None
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a flat file that could not be written in the end, before any work is done for it."""
+    """Refuse a flat file that could not be written at the end, before any work is done."""
     suffix = flat_suffix(path)
     if suffix is None:
         raise RunError(f"cannot write {path}: wanted a name that ends in .jsonl, .csv or .parquet")
@@ -103,7 +103,7 @@ def _write_jsonl(file: IO[bytes], flat: Flat) -> None:
 
 
 def _json_lines(flat: Flat, metric: str, start: int, stop: int) -> list[str]:
-    """One metric's lines, put together from columns of text: an encoder called per line would take most of the time."""
+    """One metric's lines, joined from columns of text: calling an encoder per line would take most of the time."""
     scores, size = flat.scores[metric], stop - start
     names = [quoted(name) for name in scores.parts]
     parts = [number_texts(column[start:stop]) for column in scores.parts.values()]
@@ -117,7 +117,7 @@ def _json_lines(flat: Flat, metric: str, start: int, stop: int) -> list[str]:
         [_error_text(scores, i) for i in range(start, stop)] if scores.errors else ["[]"] * size,
         _texts(scores.explanations, start, stop),
         _texts(scores.failures, start, stop),
-        _last_texts(flat, scores, start, stop),
+        _optional_texts(flat, scores, start, stop),
         strict=True,
     )
     label, signature = quoted(metric), quoted(flat.signatures[metric])
@@ -129,17 +129,17 @@ def _json_lines(flat: Flat, metric: str, start: int, stop: int) -> list[str]:
     ]
 
 
-def _last_texts(flat: Flat, scores: Scores, start: int, stop: int) -> list[str]:
+def _optional_texts(flat: Flat, scores: Scores, start: int, stop: int) -> list[str]:
     """The end of each line: the columns that not every run has."""
-    sparse = [(name, found) for name, found in ((RAW, scores.raws), (TOKENS, scores.tokens)) if name in flat.columns]
-    return ["".join(f', "{name}": {_json(found.get(i))}' for name, found in sparse) for i in range(start, stop)]
+    sparse = [(name, values) for name, values in ((RAW, scores.raws), (TOKENS, scores.tokens)) if name in flat.columns]
+    return ["".join(f', "{name}": {_json(values.get(i))}' for name, values in sparse) for i in range(start, stop)]
 
 
 def _json(tokens: Any) -> str:
     try:
         return json.dumps(tokens)
-    except TypeError as fault:
-        raise RunError(f"a score cannot be written as JSON: {fault}") from None
+    except TypeError as error:
+        raise RunError(f"a score cannot be written as JSON: {error}") from None
 
 
 def _error_text(scores: Scores, position: int) -> str:
@@ -198,7 +198,7 @@ def _write_parquet(file: IO[bytes], flat: Flat) -> None:
 
 
 def _parquet_row(row: dict[str, Any]) -> dict[str, Any]:
-    # Readings of tokens may have any shape that JSON has, and a column has one: there they are JSON.
+    # Token scores may have any shape that JSON has, and a column has one type: there they are JSON.
     tokens = {TOKENS: _json(row[TOKENS])} if row.get(TOKENS) is not None else {}
     return {**row, "parts": list(row["parts"].items()), **tokens}
 
@@ -243,7 +243,7 @@ def _pyarrow() -> Any:
 
 
 def encodable(text: str) -> str:
-    """The text for formats that hold only real Unicode: a lone surrogate is shown as its escape."""
+    """The text for formats that hold only valid Unicode: a lone surrogate becomes its escape."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -1,4 +1,8 @@
-"""What a run has so far: names and columns of numbers, never the texts."""
+"""The pipeline that `score` and `prefer` share: read, shard, look up stored results, execute, store, collect.
+
+A run folder makes a run resumable: a shard whose content and metric have not changed is read back instead of computed,
+unless some of its scores failed for a reason that may have passed.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,150 +25,35 @@ from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.llm.budget import Estimate, estimate_calls
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
-from metrist.records import Record
-from metrist.run.executors import Done, Executor, Outcome, Task, choose
+from metrist.records import Pair, Record
+from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
-from metrist.run.results import NothingScored, Results, nothing_scored, remarks
+from metrist.run.results import NothingScored, Results, collect_remarks, describe_total_failure
 from metrist.run.run_folder import Listed, Manifest, RunFolder, folder_name
-from metrist.run.shard_file import Header, InputHash
+from metrist.run.shard_file import Header, InputHash, Unit
 from metrist.run.surroundings import surroundings
-from metrist.run.tasks import lack, score_one
+from metrist.run.tasks import Block, Executor, Outcome, Task, TaskResult, describe_missing, score_shard
+from metrist.runtime import Runtime
 from metrist.scores import Scores
 from metrist.spec import Spec
 
-
-class Collected:
-    """Gathers shards in whatever order they arrive, and puts them in order in the end."""
-
-    def __init__(self, metrics: Iterable[str]) -> None:
-        self.items: list[str] = []
-        self.systems: list[str] = []
-        self._names: dict[str, str] = {}
-        self._blocks: dict[str, dict[int, Scores]] = {metric: {} for metric in metrics}
-
-    def add_records(self, records: Sequence[Record]) -> None:
-        """Note the next records' names; equal names are kept once."""
-        keep = self._names.setdefault
-        items, systems = [record.item for record in records], [record.system for record in records]
-        self.items += map(keep, items, items)
-        self.systems += map(keep, systems, systems)
-
-    def add_scores(self, metric: str, start: int, scores: Scores) -> None:
-        """Keep one metric's scores of the shard at this position."""
-        self._blocks[metric][start] = scores
-
-    def joined(self) -> dict[str, Scores]:
-        """Each metric's scores in the input's order. Gives its blocks away: no number is held twice for long."""
-        whole = {}
-        for metric in list(self._blocks):
-            blocks = self._blocks.pop(metric)
-            whole[metric] = Scores.join([blocks[start] for start in sorted(blocks)])
-        return whole
-
-
-# Cutting records into shards by their position, the same way whenever the same input is read.
-
-
 SHARD_SIZE = 1024
-#: Where a metric holds a model: what is lost when a run is killed, and what a progress bar waits for, took longer.
+#: Where a metric holds a model: what is lost when a run is killed, and what a progress bar waits for, takes longer.
 SHARD_SIZE_WITH_MODEL = 256
-#: A shard is closed early when its texts pass this many characters, so that long texts do not fill the memory.
-MOST_TEXT = 8 << 20
+#: A shard is closed early when its texts exceed this many characters, so that long texts do not fill the memory.
+MAX_TEXT = 8 << 20
+#: Records whose characters are counted at once.
 _STEP = 64
-
-
-def cut(records: Iterable[Record], size: int) -> Iterator[tuple[int, tuple[Record, ...]]]:
-    """Consecutive records, each group with the position of its first."""
-    remaining = iter(records)
-    start, text = 0, 0
-    held: list[Record] = []
-    # Counting the characters of a few records at once is much faster than of one record at a time.
-    while block := list(islice(remaining, min(_STEP, size - len(held)))):
-        parts = [(block, characters(block))]
-        if text + parts[0][1] > MOST_TEXT:
-            parts = [([record], characters([record])) for record in block]
-        for part, count in parts:
-            held += part
-            text += count
-            if len(held) >= size or text > MOST_TEXT:
-                yield start, tuple(held)
-                start, text, held = start + len(held), 0, []
-    if held:
-        yield start, tuple(held)
-
-
-def characters(records: Sequence[Record]) -> int:
-    """How much text the records hold."""
-    total = sum(map(len, [record.output for record in records]))
-    total += sum(map(len, chain.from_iterable([record.references for record in records])))
-    total += sum(map(len, filter(None, [record.source for record in records])))
-    return total + sum(map(len, filter(None, [record.instruction for record in records])))
-
-
-# A metric that an input cannot serve is refused before anything is scored.
-
-
-#: Records that are looked at for one that serves a metric; fewer where their texts pass `MOST_TEXT` characters. Neither
-#: depends on the size of shards, so the same input is refused or scored whatever that is.
+#: Records that are searched for one that a metric can score; fewer where their texts exceed `MAX_TEXT` characters. Both
+#: are independent of the shard size, so that the same input is refused or scored whatever that is.
 LOOK_AHEAD = 10_000
 
 
-def served(metrics: Iterable[Metric], records: Iterable[Record]) -> Iterator[Record]:
-    """The same records. A metric that none of the first ones serves is refused; mostly a look at one record settles it,
-    and no more are held than were looked at."""
-    coming, looked_at, text = iter(records), list[Record](), 0
-    unserved = [metric for metric in metrics if metric.needs]
-    while unserved and len(looked_at) < LOOK_AHEAD and text <= MOST_TEXT and (record := next(coming, None)):
-        looked_at.append(record)
-        text += characters([record])
-        unserved = [metric for metric in unserved if lack(metric, record)]
-    if unserved and looked_at:
-        why = f"none of the first {len(looked_at):,} records can be scored by it"
-        raise NeedsError(f"{lack(unserved[0], looked_at[0])}; {why}")
-    return chain(looked_at, coming)
-
-
-# Where the scores of a run go: nowhere, into one flat file, or into a run folder.
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A flat file to write in the end, or a folder to write into all along; at most one of them."""
-
-    file: Path | None = None
-    folder: RunFolder | None = None
-
-    def check_apart_from(self, inputs: Iterable[str]) -> None:
-        """Refuse to write over the file that is being read."""
-        if self.file:
-            check_distinct(self.file, inputs)
-
-
-def target_of(out: str | os.PathLike[str] | None) -> Target:
-    """What a path asks for. What could not be written in the end is refused at once; nothing is touched yet."""
-    if out is None:
-        return Target()
-    path = Path(out)
-    if flat_suffix(path):
-        check_writable(path)
-        return Target(file=path)
-    named_as_folder = os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
-    if not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):
-        raise RunError(
-            f"cannot tell what to write to {path}: wanted a folder (end it with '/'), or a file that ends in "
-            ".jsonl, .csv or .parquet"
-        )
-    return Target(folder=RunFolder(path))
-
-
-# `score`: records and metrics in, results out; what a run folder holds already is not done again.
-
-
 class Progress(Protocol):
-    """Told after each shard how many records are done, and of how many where that is known."""
+    """Called after each shard with the number of records done, and of all records where that is known."""
 
     def __call__(self, done: int, total: int | None) -> None: ...
 
@@ -178,6 +67,7 @@ def score(
     progress: Progress | None = None,
     shard_size: int | None = None,
     tokens: bool = False,
+    runtime: Runtime | None = None,
     device: str | None = None,
     batch_tokens: int | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -189,152 +79,210 @@ def score(
 ) -> Results:
     """Score records with metrics.
 
-    `records` is whatever `read_records` takes, or a reader that it gave; `reading` are its options, such as
-    `fields={"output": "prediction"}`. `executor` is 'serial', 'processes' or an object; by default all cores are used,
-    or all cards by metrics with a model. `out` is a run folder, which a second call completes, or a .jsonl, .csv or
-    .parquet file, which appears whole or not at all. `tokens` asks metrics for what they found at single tokens.
-    Where models run (`device`), how many tokens they take at once (`batch_tokens`) and in which folder they keep what
-    they computed (`cache`) change no score, nor does what LLMs may cost in US dollars (`max_cost`) or how fast they are
-    asked (`concurrency` requests at once, `rpm` requests and `tpm` tokens a minute); see `surroundings`.
+    `records` is anything that `read_records` accepts, or a reader that it returned; `reading` are its options, such as
+    `fields={"output": "prediction"}`. `executor` is 'serial', 'processes' or an object; by default the faster of the
+    two is used. `out` is a run folder, which a second call resumes, or a .jsonl, .csv or .parquet file, which is
+    written whole or not at all. `tokens` asks metrics for scores of single tokens.
+
+    The remaining arguments change no score. `runtime` holds them all; each can also be given alone: where models run
+    (`device`), tokens per batch (`batch_tokens`), the folder in which models keep what they computed (`cache`), US
+    dollars that LLMs may cost (`max_cost`), LLM requests at once (`concurrency`), and requests and tokens per minute
+    (`rpm`, `tpm`).
     """
     check_keywords(score, reading)
-    limits = {"concurrency": concurrency, "rpm": rpm, "tpm": tpm}
-    with surroundings(device=device, batch_tokens=batch_tokens, cache=cache, max_cost=max_cost, **limits):
-        asked = _asked(metrics)
-        if shard_size is not None and shard_size < 1:
-            raise RunError(f"shard_size must be at least 1, got {shard_size}")
-        target = target_of(out)
-        size = shard_size or _usual_size(target, asked)
-        chosen, notes = choose(executor, asked)
+    options = {
+        "device": device,
+        "batch_tokens": batch_tokens,
+        "cache": cache,
+        "max_cost": max_cost,
+        "concurrency": concurrency,
+        "rpm": rpm,
+        "tpm": tpm,
+    }
+    runtime = (runtime or Runtime.from_environment()).override(**options)
+    with surroundings(**options):
+        several = (metrics,) if isinstance(metrics, str | Spec | Metric) else metrics
+        built = tuple({metric.text: metric for metric in map(build, several)}.values())
+        if not built:
+            raise RunError("no metric was asked for: name at least one, such as 'chrf'")
+        destination = resolve_destination(out)
         reader = read_records(records, **reading)
-        target.check_apart_from(reader.names)
-        run = _Run(asked, target, _Plan(size, tokens), _Bar(progress, reader, _count(records)))
-        with closing(_each(chosen.map(asked, run.tasks(reader, reader.names)))) as finished:
-            for done in finished:
-                run.keep(done)
-        return run.finish([*notes, *reader.remarks])
-
-
-class _Plan(NamedTuple):
-    """How the records of a run are cut, and whether metrics are asked about single tokens."""
-
-    shard_size: int
-    tokens: bool
-
-
-class _Bar:
-    """Counts what was read and what is done. How many records a file will give is told from the part of it read."""
-
-    def __init__(self, progress: Progress | None, reader: Reader, count: int | None) -> None:
-        self._progress = progress
-        self._reader = reader
-        self._count = count
-        self._read = self._done = 0
-
-    def read(self, count: int) -> None:
-        self._read += count
-
-    def advance(self, count: int) -> None:
-        self._done += count
-        if self._progress:
-            share = self._reader.share_read
-            self._progress(self._done, self._count or (round(self._read / share) if share else None))
-
-
-class _Run:
-    """One call of `score`, from the first shard to the last."""
-
-    def __init__(self, metrics: Sequence[Metric], target: Target, plan: _Plan, bar: _Bar) -> None:
-        self._metrics = metrics
-        self._signatures = {metric.text: metric.signature for metric in metrics}
-        self._target = target
-        self._plan = plan
-        self._bar = bar
-        self._collected = Collected(self._signatures)
-        self._folders = {text: target.folder.metric(text) for text in self._signatures} if target.folder else {}
-        self._began = datetime.now(UTC)
-        self._input = InputHash()
-        self._computed = 0
-
-    def tasks(self, records: Iterable[Record], note: tuple[str, ...]) -> Iterator[Task]:
-        """The shards that need work; what the folder holds already is collected on the way."""
-        for start, shard in cut(served(self._metrics, records), self._plan.shard_size):
-            if start == 0:
-                self._begin(note)
-            self._collected.add_records(shard)
-            self._bar.read(len(shard))
-            wanted = self._wanted(start, shard)
-            if wanted:
-                yield Task(start=start, records=shard, wanted=wanted, tokens=self._plan.tokens)
-            else:
-                self._bar.advance(len(shard))
-
-    def keep(self, done: Done) -> None:
-        """Collect what an executor has done, and store it."""
-        for text, outcome in done.outcomes.items():
-            self._collected.add_scores(text, done.start, outcome.scores)
-            if outcome.file is not None:
-                self._folders[text].write(done.start, outcome.file, _timing(outcome))
-        count = max(len(outcome.scores) for outcome in done.outcomes.values())
-        self._computed += count
-        self._bar.advance(count)
-
-    def finish(self, notes: Sequence[str]) -> Results:
-        """Put the shards together, and say in the folder that all are there."""
-        items, systems = self._collected.items, self._collected.systems
-        scores = self._collected.joined()
-        self._close_folder(len(items))
-        results = Results(
-            items=items,
-            systems=systems,
-            metrics=tuple(self._metrics),
-            scores=scores,
-            signatures=self._signatures,
-            notes=(*notes, *self._set_aside(), *remarks(self._metrics, scores)),
+        if destination.file:
+            check_distinct(destination.file, reader.names)
+        pipeline = Pipeline(
+            built,
+            runtime,
+            executor=executor,
+            folder=destination.folder,
+            inputs=reader.names,
+            shard_size=shard_size,
+            tokens=tokens,
+            progress=progress,
+            reader=reader,
+            total=_count(records),
         )
-        if self._target.file:
-            results.write(self._target.file)
-        self._check_failures(results)
+        blocks = pipeline.run(reader)
+        scores = {text: Scores.join(parts) for text, parts in blocks.items()}  # type: ignore[arg-type]
+        notes = (*pipeline.notes, *reader.remarks, *pipeline.damaged, *collect_remarks(built, scores))
+        results = Results(
+            items=pipeline.items,
+            systems=pipeline.systems,
+            metrics=built,
+            scores=scores,
+            signatures=pipeline.signatures,
+            notes=notes,
+        )
+        if destination.file:
+            results.write(destination.file)
+        # A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons.
+        for text, block in scores.items():
+            if len(block) > 1 and (message := describe_total_failure(text, block)):
+                written = destination.file or (destination.folder.path if destination.folder else None)
+                raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
         return results
 
-    def _set_aside(self) -> list[str]:
-        return [note for folder in self._folders.values() for note in folder.set_aside]
 
-    def _begin(self, note: tuple[str, ...]) -> None:
-        if self._target.folder:
-            listed = (Listed(text=t, signature=s, folder=folder_name(t)) for t, s in self._signatures.items())
-            self._target.folder.begin(Manifest(shard_size=self._plan.shard_size, metrics=tuple(listed), input=note))
+def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: Any) -> Estimate:
+    """The LLM requests that `score` with the same arguments would make. Nothing is sent and nothing written; metrics
+    that call no LLM are left out."""
+    built = [build(metric) for metric in metrics]
+    asking = [metric for metric in built if calls_llm(metric)]
+    with estimate_calls() as result:
+        for _, shard in cut_shards(check_needs(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL):
+            for metric in asking:
+                score_shard(metric, Shard(shard))  # type: ignore[arg-type]
+    return result
 
-    def _wanted(self, start: int, shard: Sequence[Record]) -> dict[str, Header | None]:
-        if not self._folders:
-            return dict.fromkeys(self._signatures)
-        content = self._input.add(shard)
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A flat file to write at the end, or a run folder to write into all along; at most one of them."""
+
+    file: Path | None = None
+    folder: RunFolder | None = None
+
+
+def resolve_destination(out: str | os.PathLike[str] | None) -> Destination:
+    """What a path asks for. What could not be written at the end is refused now; nothing is written yet."""
+    if out is None:
+        return Destination()
+    path = Path(out)
+    if flat_suffix(path):
+        check_writable(path)
+        return Destination(file=path)
+    named_as_folder = os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
+    if not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):
+        raise RunError(
+            f"cannot tell what to write to {path}: wanted a folder (end it with '/'), or a file that ends in "
+            ".jsonl, .csv or .parquet"
+        )
+    return Destination(folder=RunFolder(path))
+
+
+class Pipeline:
+    """One pass of metrics over records, or of comparators over pairs."""
+
+    def __init__(
+        self,
+        metrics: Sequence[Metric],
+        runtime: Runtime,
+        *,
+        executor: str | Executor | None = None,
+        folder: RunFolder | None = None,
+        inputs: tuple[str, ...] = (),
+        shard_size: int | None = None,
+        tokens: bool = False,
+        progress: Progress | None = None,
+        reader: Reader | None = None,
+        total: int | None = None,
+    ) -> None:
+        if shard_size is not None and shard_size < 1:
+            raise RunError(f"shard_size must be at least 1, got {shard_size}")
+        self.signatures = {metric.text: metric.signature for metric in metrics}
+        self.items: list[str] = []
+        self.systems: list[str] = []
+        self._executor, self.notes = choose_executor(executor, metrics, runtime)
+        self._metrics = metrics
+        self._runtime = runtime
+        self._folder = folder
+        self._parts = {text: folder.metric(text) for text in self.signatures} if folder else {}
+        self._inputs = inputs
+        self._shard_size = shard_size or _default_shard_size(folder, metrics)
+        self._tokens = tokens
+        self._progress = _Progress(progress, reader, total)
+        self._names: dict[str, str] = {}
+        self._blocks: dict[str, dict[int, Block]] = {text: {} for text in self.signatures}
+        self._hash = InputHash()
+        self._count = self._computed = 0
+        self._began = datetime.now(UTC)
+
+    @property
+    def damaged(self) -> list[str]:
+        """Notes on shard files that could not be read and were computed again."""
+        return [note for part in self._parts.values() for note in part.damaged]
+
+    def run(self, units: Iterable[Unit]) -> dict[str, list[Any]]:
+        """The blocks of each metric in the input's order, by the metric's text."""
+        with closing(_as_generator(self._executor.map(self._metrics, self._tasks(units)))) as results:
+            for result in results:
+                self._keep(result)
+        for metric in self._metrics if self._folder else ():
+            self._parts[metric.text].close(
+                metric.text,
+                self.signatures[metric.text],
+                metric.higher_is_better,
+                records=self._count,
+                content=self._hash.whole,
+            )
+        if self._folder and self._computed:
+            self._folder.write_machine(self._describe_machine())
+        return {text: [blocks[start] for start in sorted(blocks)] for text, blocks in self._blocks.items()}
+
+    def _tasks(self, units: Iterable[Unit]) -> Iterator[Task]:
+        """The shards that need work. What the folder holds already is collected on the way."""
+        for start, shard in cut_shards(check_needs(self._metrics, units), self._shard_size):
+            if start == 0 and self._folder:
+                listed = (Listed(text=t, signature=s, folder=folder_name(t)) for t, s in self.signatures.items())
+                self._folder.begin(Manifest(shard_size=self._shard_size, metrics=tuple(listed), input=self._inputs))
+            self._count += len(shard)
+            if isinstance(shard[0], Record):
+                intern = self._names.setdefault  # Names repeat: each is kept once.
+                items, systems = [record.item for record in shard], [record.system for record in shard]  # type: ignore[union-attr]
+                self.items += map(intern, items, items)
+                self.systems += map(intern, systems, systems)
+            self._progress.read(len(shard))
+            wanted = self._wanted(start, shard)
+            if wanted:
+                yield Task(start=start, units=shard, wanted=wanted, tokens=self._tokens, runtime=self._runtime)
+            else:
+                self._progress.advance(len(shard))
+
+    def _wanted(self, start: int, shard: Sequence[Unit]) -> dict[str, Header | None]:
+        """The metrics that must see the shard, each with the header of its shard file."""
+        if not self._folder:
+            return dict.fromkeys(self.signatures)
+        content = self._hash.add(shard)
         wanted: dict[str, Header | None] = {}
-        for text, folder in self._folders.items():
-            signature = self._signatures[text]
-            digest = folder.expect(start, content, signature, tokens=self._plan.tokens)
-            if (found := folder.find(start)) and _is_settled(found.scores):
-                self._collected.add_scores(text, start, found.scores)
+        for text, part in self._parts.items():
+            signature = self.signatures[text]
+            digest = part.expect(start, content, signature, tokens=self._tokens)
+            file = part.find(start)
+            if file and is_final(file.block):
+                self._blocks[text][start] = file.block
             else:
                 wanted[text] = Header(metric=text, signature=signature, start=start, count=len(shard), digest=digest)
         return wanted
 
-    def _check_failures(self, results: Results) -> None:
-        """A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons."""
-        written = self._target.file or (self._target.folder.path if self._target.folder else None)
-        for text, block in results.scores.items():
-            if len(block) > 1 and (said := nothing_scored(text, block)):
-                raise NothingScored(f"{said}{f' (all of it is in {written})' if written else ''}", results)
+    def _keep(self, result: TaskResult) -> None:
+        for text, outcome in result.outcomes.items():
+            self._blocks[text][result.start] = outcome.block
+            if outcome.file is not None:
+                self._parts[text].write(result.start, outcome.file, _timing(outcome))
+        count = max(len(outcome.block) for outcome in result.outcomes.values())
+        self._computed += count
+        self._progress.advance(count)
 
-    def _close_folder(self, records: int) -> None:
-        for metric in self._metrics if self._target.folder else ():
-            folder = self._folders[metric.text]
-            signature, content = self._signatures[metric.text], self._input.whole
-            folder.close(metric.text, signature, metric.higher_is_better, records=records, content=content)
-        if self._target.folder and self._computed:
-            self._target.folder.note_machine(self._machine())
-
-    def _machine(self) -> dict[str, Any]:
+    def _describe_machine(self) -> dict[str, Any]:
         return {
             "began": self._began.isoformat(timespec="seconds"),
             "seconds": round((datetime.now(UTC) - self._began).total_seconds(), 3),
@@ -346,62 +294,125 @@ class _Run:
         }
 
 
-def _asked(metrics: str | Spec | Metric | Iterable[str | Spec | Metric]) -> tuple[Metric, ...]:
-    several = (metrics,) if isinstance(metrics, str | Spec | Metric) else metrics
-    built = {metric.text: metric for metric in map(build, several)}
-    if not built:
-        raise RunError("no metric was asked for: name at least one, such as 'chrf'")
-    return tuple(built.values())
+def is_final(block: Block) -> bool:
+    """Whether a stored block can be used as it is.
 
-
-def _is_settled(scores: Scores) -> bool:
-    """Whether stored scores can be used as they are. Where a server did not answer, or where nothing at all was scored,
-    the cause may have gone; earlier answers are in the LLM cache, so only what is missing is asked again."""
-    if scores.incomplete or any(failure.kind.is_retryable for failure in scores.failures.values()):
+    Where a request failed for a reason that may have passed, or where nothing at all succeeded, it is computed again;
+    earlier answers are in the LLM cache, so only what is missing is asked again.
+    """
+    if isinstance(block, Scores):
+        failures, incomplete = list(block.failures.values()), bool(block.incomplete)
+    else:
+        failures = [judgment.failure for judgment in block if judgment.failure is not None]
+        incomplete = any(judgment.incomplete for judgment in block)
+    if incomplete or any(failure.kind.is_retryable for failure in failures):
         return False
-    return len(scores.failures) < len(scores) or not scores.failures
+    return len(failures) < len(block) or not failures
 
 
-def _usual_size(target: Target, metrics: Sequence[Metric]) -> int:
-    """As the folder was cut before, so that no metric in it is scored again for being cut otherwise."""
-    before = target.folder.shard_size if target.folder else None
-    # A program of its own reads its model anew for each shard, so it gets few.
-    holding = any(metric.resident for metric in metrics) and not any(metric.programs for metric in metrics)
-    return before or (SHARD_SIZE_WITH_MODEL if holding else SHARD_SIZE)
+def cut_shards(units: Iterable[Unit], size: int) -> Iterator[tuple[int, tuple[Unit, ...]]]:
+    """Consecutive records or pairs, each group with the position of its first, the same whenever the same input is
+    read. The pairs of an item stay together, since they share outputs."""
+    remaining = iter(units)
+    first = list(islice(remaining, 1))
+    remaining = chain(first, remaining)
+    by_item = groupby(remaining, key=_item) if first and isinstance(first[0], Pair) else None
+    start, text = 0, 0
+    held: list[Unit] = []
+    while True:
+        # Counting the characters of a few records at once is much faster than of one at a time.
+        few = next(by_item, ("", ()))[1] if by_item else islice(remaining, min(_STEP, size - len(held)))
+        block = list(few)
+        if not block:
+            break
+        parts = [(block, _count_characters(block))]
+        if text + parts[0][1] > MAX_TEXT and not by_item:
+            parts = [([record], _count_characters([record])) for record in block]
+        for part, count in parts:
+            held += part
+            text += count
+            if len(held) >= size or text > MAX_TEXT:
+                yield start, tuple(held)
+                start, text, held = start + len(held), 0, []
+    if held:
+        yield start, tuple(held)
+
+
+def _item(unit: Unit) -> str:
+    return unit.first.item if isinstance(unit, Pair) else unit.item
+
+
+def _count_characters(units: Sequence[Unit]) -> int:
+    records: Sequence[Any] = units
+    if units and isinstance(units[0], Pair):
+        records = [record for pair in units for record in (pair.first, pair.second)]  # type: ignore[union-attr]
+    total = sum(map(len, [record.output for record in records]))
+    total += sum(map(len, chain.from_iterable([record.references for record in records])))
+    total += sum(map(len, filter(None, [record.source for record in records])))
+    return total + sum(map(len, filter(None, [record.instruction for record in records])))
+
+
+def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Unit]:
+    """The same records or pairs. A metric that can score none of the first ones is refused; mostly a look at one
+    record decides, and no more are held than were looked at."""
+    remaining, seen, text = iter(units), list[Unit](), 0
+    unserved = [metric for metric in metrics if metric.needs]
+    while unserved and len(seen) < LOOK_AHEAD and text <= MAX_TEXT and (unit := next(remaining, None)):
+        seen.append(unit)
+        text += _count_characters([unit])
+        unserved = [metric for metric in unserved if describe_missing(metric, unit)]
+    if unserved and seen:
+        what = "pairs" if isinstance(seen[0], Pair) else "records"
+        raise NeedsError(
+            f"{describe_missing(unserved[0], seen[0])}; none of the first {len(seen):,} {what} can be scored by it"
+        )
+    return chain(seen, remaining)
+
+
+class _Progress:
+    """Counts what was read and what is done. How many records a file will give is estimated from the part read."""
+
+    def __init__(self, progress: Progress | None, reader: Reader | None, total: int | None) -> None:
+        self._progress = progress
+        self._reader = reader
+        self._total = total
+        self._read = self._done = 0
+
+    def read(self, count: int) -> None:
+        self._read += count
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        if self._progress:
+            share = self._reader.share_read if self._reader else None
+            self._progress(self._done, self._total or (round(self._read / share) if share else None))
+
+
+def _default_shard_size(folder: RunFolder | None, metrics: Sequence[Metric]) -> int:
+    """That of the folder's last run, so that no metric in it is scored again for being cut differently."""
+    # An external program loads its model anew for each shard, so it gets large ones.
+    small = any(map(is_resident, metrics)) and not any(metric.programs for metric in metrics)
+    return (folder.shard_size if folder else None) or (SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE)
 
 
 def _timing(outcome: Outcome) -> dict[str, Any]:
-    timing: dict[str, Any] = {"seconds": round(outcome.seconds, 6), "records": len(outcome.scores)}
-    return {**timing, "usage": dict(outcome.scores.usages)} if outcome.scores.usages else timing
+    timing: dict[str, Any] = {"seconds": round(outcome.seconds, 6), "records": len(outcome.block)}
+    usages: dict[int, Any] = (
+        dict(outcome.block.usages)
+        if isinstance(outcome.block, Scores)
+        else {i: judgment.usage for i, judgment in enumerate(outcome.block) if judgment.usage}
+    )
+    return {**timing, "usage": usages} if usages else timing
 
 
 def _count(records: Any) -> int | None:
-    """How many records there will be, for rows in memory; a file does not say."""
+    """The number of records for rows in memory; a file does not say."""
     paths = isinstance(records, str | os.PathLike) or (
         isinstance(records, list | tuple) and records and isinstance(records[0], str | os.PathLike)
     )
     return len(records) if isinstance(records, Sized) and not paths else None
 
 
-def _each(done: Iterator[Done]) -> Generator[Done, None, None]:
+def _as_generator(results: Iterator[TaskResult]) -> Generator[TaskResult, None, None]:
     """Any iterator as a generator: closing it closes the executor's own, and with it the workers."""
-    yield from done
-
-
-# What a run would ask of LLMs, before it asks.
-
-
-#: The dependency group that metrics which ask LLMs have in common.
-_ASKING = "llm"
-
-
-def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: Any) -> Estimate:
-    """The questions that a run of `score` with the same arguments would ask. Nothing is sent and nothing written;
-    metrics without an LLM are left out."""
-    built = [build(metric) for metric in metrics]
-    asking = [metric for metric in built if metric.extra == _ASKING]
-    with estimate_calls() as found:
-        for _, shard in cut(served(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL):
-            for metric in asking:
-                score_one(metric, Shard(shard))
-    return found
+    yield from results

@@ -1,4 +1,4 @@
-"""Systems' scores out of records' statistics, and the table that shows them."""
+"""Results of a run: each record's scores, and each system's with intervals and coverage."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from metrist.report.cells import Count, Estimate, Share, decimals_for
 from metrist.report.heat import Heat, Output, Reading
 from metrist.report.tables import Column, Table
 from metrist.run.flat_file import Flat, write_flat
-from metrist.scores import Scores
+from metrist.scores import Score, Scores
 from metrist.stats.resampling import CHUNK, ExactSums, interval, resample_counts
 
 DRAWS = 1000
 #: Characters of an answer that a message quotes.
-_SHOWN = 200
+_MAX_QUOTE = 200
+_READING_FIELDS = ("condition", "target", "pieces", "logprobs")
 
 
 class SystemScore(NamedTuple):
@@ -41,236 +42,39 @@ class SystemScore(NamedTuple):
     coverage: float
 
 
-def system_scores(
-    systems: Sequence[str],
-    metrics: Sequence[Metric],
-    scores: Mapping[str, Scores],
-    draws: int,
-    seed: int,
-    confidence: float,
-) -> list[SystemScore]:
-    """All systems by all metrics, in the order in which they appear."""
-    if draws < 0 or not 0 < confidence < 1:
-        raise RunError(f"wanted draws of at least 0 and a confidence between 0 and 1, got {draws} and {confidence}")
-    rows = []
-    for system, at in positions(systems).items():
-        found = _by_metric(at, metrics, scores, draws, seed, confidence)
-        rows += [SystemScore(system, metric.text, *found[metric.text]) for metric in metrics]
-    return rows
+@dataclass(frozen=True, slots=True, eq=False)
+class ResultColumn(Sequence[Score]):
+    """One metric's scores of all records, with the item and system of each; `results["rougeL"]` returns it."""
 
+    metric: Metric
+    items: Sequence[str]
+    systems: Sequence[str]
+    scores: Scores
 
-def positions(systems: Sequence[str]) -> dict[str, NDArray[np.intp]]:
-    """Where each system's records stand."""
-    number = {name: i for i, name in enumerate(dict.fromkeys(systems))}
-    numbers = np.fromiter((number[name] for name in systems), dtype=np.intp, count=len(systems))
-    order = np.argsort(numbers, kind="stable")
-    parts = np.split(order, np.searchsorted(numbers[order], np.arange(1, len(number))))
-    return dict(zip(number, parts, strict=True))
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The values as an array; NaN where an output could not be scored."""
+        return self.scores.values
 
+    def __len__(self) -> int:
+        return len(self.items)
 
-_Row = tuple[float, float, float, int, float]
+    def __getitem__(self, index: Any) -> Any:
+        return self.scores[index]
 
-
-def _by_metric(
-    at: NDArray[np.intp],
-    metrics: Sequence[Metric],
-    scores: Mapping[str, Scores],
-    draws: int,
-    seed: int,
-    confidence: float,
-) -> dict[str, _Row]:
-    """One system's value, interval, number and coverage, by the metric's text."""
-    alike: dict[bytes, list[Metric]] = {}
-    for metric in metrics:
-        alike.setdefault(np.isnan(scores[metric.text].values[at]).tobytes(), []).append(metric)
-    found: dict[str, _Row] = {}
-    for failed, group in alike.items():
-        scored = at[~np.frombuffer(failed, dtype=np.bool_)]
-        estimates = _estimates(scored, group, scores, draws, seed, confidence)
-        for metric, estimate in zip(group, estimates, strict=True):
-            found[metric.text] = (*estimate, len(scored), len(scored) / len(at))
-    return found
-
-
-def _estimates(
-    scored: NDArray[np.intp],
-    metrics: Sequence[Metric],
-    scores: Mapping[str, Scores],
-    draws: int,
-    seed: int,
-    confidence: float,
-) -> list[tuple[float, float, float]]:
-    """Value and interval by each of the metrics that have scored the same records. They share the resamples, the
-    costly part; the generator starts anew for each group, so no interval depends on what else is asked for."""
-    if not len(scored):
-        return [(np.nan, np.nan, np.nan)] * len(metrics)
-    sums = [ExactSums(scores[metric.text].stats[scored][None]) for metric in metrics]
-    once = np.ones((1, len(scored)))
-    values = [float(metric.pool(total(once))[0, 0]) for metric, total in zip(metrics, sums, strict=True)]
-    drawn: list[list[NDArray[np.float64]]] = [[np.empty(0)] for _ in metrics]
-    for counts in resample_counts(len(scored), draws, np.random.default_rng(seed), max(1, CHUNK // len(scored))):
-        for metric, total, resampled in zip(metrics, sums, drawn, strict=True):
-            resampled.append(metric.pool(total(counts))[:, 0])
-    intervals = [interval(np.concatenate(resampled), confidence, items=len(scored)) for resampled in drawn]
-    return [(value, low, high) for value, (low, high) in zip(values, intervals, strict=True)]
-
-
-def summary_table(
-    rows: Sequence[SystemScore], metrics: Sequence[Metric], scores: Mapping[str, Scores], notes: Sequence[str]
-) -> Table:
-    """One row a system, one column a metric. Coverage is the least of the system's metrics."""
-    decimals = {metric.text: _decimals(metric, rows) for metric in metrics}
-    by_system: dict[str, list[SystemScore]] = {}
-    for row in rows:
-        by_system.setdefault(row.system, []).append(row)
-    return Table(
-        title="System scores",
-        columns=[
-            Column("system"),
-            *(Column(text, "right") for text in decimals),
-            Column("scored", "right"),
-            Column("coverage", "right"),
-        ],
-        rows=[[system, *_cells(row_group, decimals)] for system, row_group in by_system.items()],
-        notes=(*_directions(metrics), *notes, *_failures(scores)),
-    )
-
-
-def _cells(rows: Sequence[SystemScore], decimals: Mapping[str, int]) -> list[object]:
-    estimates = [Estimate(row.value, row.low, row.high, decimals[row.metric]) for row in rows]
-    least = min(rows, key=lambda row: row.coverage)
-    return [*estimates, Count(least.n), Share(least.coverage)]
-
-
-def _decimals(metric: Metric, rows: Sequence[SystemScore]) -> int:
-    """By the metric's bounds, or by its scores where it declares none."""
-    if np.isfinite(metric.bounds).all():
-        return decimals_for(*metric.bounds)
-    values = [row.value for row in rows if row.metric == metric.text and np.isfinite(row.value)]
-    return decimals_for(min(values, default=0.0), max(values, default=0.0))
-
-
-def _directions(metrics: Sequence[Metric]) -> list[str]:
-    lower = [metric.text for metric in metrics if metric.higher_is_better is False]
-    return [f"Lower is better: {', '.join(lower)}"] if lower else []
-
-
-def _failures(scores: Mapping[str, Scores]) -> list[str]:
-    """Why coverage is not complete, by the most frequent reason of each metric."""
-    return [
-        f"{text}: {len(block.failures):,} of {len(block):,} outputs not scored, {usual_reason(_reasons(block))}"
-        for text, block in scores.items()
-        if block.failures
-    ]
-
-
-def nothing_scored(text: str, scores: Scores) -> str | None:
-    """What is to be said of a metric that scored none of its records; None where it scored some."""
-    if len(scores.failures) < len(scores) or not len(scores):
-        return None
-    return failed_on_all(text, "records", _reasons(scores), [scores.raws[i] for i in sorted(scores.raws)])
-
-
-def failed_on_all(text: str, what: str, reasons: Sequence[str], raws: Iterable[str]) -> str:
-    """That nothing came of anything, why, and the beginning of an answer of which nothing could be made."""
-    why = f": {reasons[0]}" if len(set(reasons)) == 1 else f", {usual_reason(reasons)}"
-    return f"{text} failed on all {len(reasons):,} {what}{why}{first_answer(raws)}"
-
-
-def _reasons(scores: Scores) -> list[str]:
-    return [scores.failures[i] for i in sorted(scores.failures)]
-
-
-def usual_reason(reasons: Sequence[str]) -> str:
-    """The most frequent of some failures' reasons."""
-    reason, times = Counter(reasons).most_common(1)[0]
-    return f"most often ({times:,}): {reason}" if times > 1 else f"such as: {reason}"
-
-
-def first_answer(raws: Iterable[str]) -> str:
-    """The beginning of the first answer that says anything, to end a message with; nothing where there is none."""
-    line = next((" ".join(raw.split()) for raw in raws if raw.strip()), "")
-    shown = line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
-    return f"; the first answer: {shown!r}" if line else ""
-
-
-# Which outputs of a run a heat map shows, and what its metrics said of their tokens.
-
-
-_FIELDS = ("condition", "target", "pieces", "logprobs")
-
-
-def heat(
-    items: Sequence[str],
-    systems: Sequence[str],
-    metrics: Sequence[tuple[Metric, Scores]],
-    *,
-    item: str | None,
-    system: str | None,
-    limit: int,
-) -> Heat:
-    """The outputs that have readings, the worst of each metric first."""
-    told = [(metric, scores) for metric, scores in metrics if scores.tokens]
-    if not told:
-        texts = ", ".join(metric.text for metric, _ in metrics)
-        raise RunError(
-            f"this run has no readings of single tokens by {texts}: score it again with `metrist score --tokens` (in "
-            "Python tokens=True), by a metric that gives them, such as likelihood or bartscore"
-        )
-    _check_known("item", item, items)
-    _check_known("system", system, systems)
-    outputs, notes = list[Output](), list[str]()
-    for metric, scores in told:
-        there = [n for n in scores.tokens if item in (None, items[n]) and system in (None, systems[n])]
-        places = _worst_first(there, metric, scores)
-        outputs += [_output(items[n], systems[n], metric, scores, n) for n in places[:limit]]
-        if len(places) > limit:
-            notes.append(f"{metric.text}: {limit:,} of {len(places):,} outputs, the worst first")
-    return Heat(outputs=outputs, notes=notes)
-
-
-def _worst_first(places: Sequence[int], metric: Metric, scores: Scores) -> list[int]:
-    sign = -1 if metric.higher_is_better is False else 1
-    # A failed output may have readings too, but no value to stand before others by.
-    return sorted(places, key=lambda n: (n in scores.failures, sign * scores.values[n]))
-
-
-def _check_known(what: str, name: str | None, known: Sequence[str]) -> None:
-    if name is not None and name not in known:
-        raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(known))}")
-
-
-def _output(item: str, system: str, metric: Metric, scores: Scores, place: int) -> Output:
-    try:
-        readings = tuple(map(_reading, scores.tokens[place]))
-    except (TypeError, KeyError, ValueError, AttributeError):
-        raise RunError(
-            f"what {metric.text} says of the tokens of item {item!r} of system {system!r} cannot be drawn: wanted a "
-            f"list of readings, each with {', '.join(_FIELDS)}"
-        ) from None
-    return Output(item=item, system=system, metric=metric.text, value=float(scores.values[place]), readings=readings)
-
-
-def _reading(row: Mapping[str, Any]) -> Reading:
-    logprobs = tuple(math.nan if number is None else float(number) for number in row["logprobs"])
-    pieces = tuple(map(str, row["pieces"]))
-    if len(pieces) != len(logprobs):
-        raise ValueError("as many pieces as numbers")
-    # What else a metric notes of a reading, such as the prompt, tells it from others.
-    more = [f"{key}: {value}" for key, value in row.items() if key not in _FIELDS and value is not None]
-    label = f"{row['target']}, given {row['condition']}" if row["condition"] else str(row["target"])
-    return Reading(label="; ".join([label, *more]), pieces=pieces, logprobs=logprobs)
-
-
-# What a run gives: each record's scores, and each system's.
+    def __repr__(self) -> str:
+        failed = len(self.scores.failures)
+        return f"ResultColumn({self.metric.text}, {len(self):,} scores, {failed:,} failed)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Results:
-    """Scores of a run. `items` and `systems` have one entry per record; `scores` and `signatures` are by the metric's
-    text. The signature is the one that the scores were made under. `notes` tell what the user should know, metrics'
-    own remarks on these scores among it; metrics that a run folder has begun and not finished are named in
-    `unfinished`."""
+    """Scores of a run.
+
+    `items` and `systems` have one entry per record; `scores` and `signatures` are by the metric's text, and
+    `results["rougeL"]` is one metric's column. `notes` are for the user, metrics' own remarks included. `unfinished`
+    names metrics that a run folder has begun and not finished.
+    """
 
     items: Sequence[str]
     systems: Sequence[str]
@@ -286,25 +90,29 @@ class Results:
     def __repr__(self) -> str:
         return f"Results({len(self):,} records, metrics: {', '.join(self.scores)})"
 
+    def __getitem__(self, metric: str | Metric) -> ResultColumn:
+        chosen = self.metric(metric)
+        return ResultColumn(chosen, self.items, self.systems, self.scores[chosen.text])
+
     def metric(self, metric: str | Metric) -> Metric:
         """The metric of this run with that text."""
         text = metric if isinstance(metric, str) else metric.text
-        for one in self.metrics:
-            if one.text == text:
-                return one
+        for known in self.metrics:
+            if known.text == text:
+                return known
         raise RunError(
             f"this run has no metric {text!r}; it has {', '.join(self.scores)}{did_you_mean(text, self.scores)}"
         )
 
     def grid(self, metric: str | Metric) -> Grid:
         """One metric's values as system × item, signed so that larger is better."""
-        found = self.metric(metric)
+        chosen = self.metric(metric)
         return Grid.of(
-            found.text,
+            chosen.text,
             self.systems,
             self.items,
-            self.scores[found.text].values,
-            higher_is_better=found.higher_is_better is not False,
+            self.scores[chosen.text].values,
+            higher_is_better=chosen.higher_is_better is not False,
         )
 
     def system_scores(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> list[SystemScore]:
@@ -313,10 +121,10 @@ class Results:
         return system_scores(self.systems, self.metrics, self.scores, draws, seed, confidence)
 
     def table(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Table:
-        """System scores, one row a system and one column a metric, with intervals and coverage."""
+        """System scores, one row per system and one column per metric, with intervals and coverage."""
         rows = self.system_scores(draws, seed, confidence)
         about = f"{confidence:.0%} intervals: {draws:,} bootstrap resamples of the items, seed {seed}"
-        return summary_table(rows, self.metrics, self.scores, (about, *self._item_sets(), *self.notes))
+        return summary_table(rows, self.metrics, self.scores, (about, *self._check_item_sets(), *self.notes))
 
     def heat(
         self,
@@ -326,20 +134,20 @@ class Results:
         system: str | None = None,
         limit: int = 20,
     ) -> Heat:
-        """Tokens coloured by how little a model expected them, for runs that asked for `tokens`: the worst outputs of
-        each metric, or of one, up to a limit."""
+        """Tokens coloured by how unlikely a model found them, for runs with `tokens=True`: the worst outputs of each
+        metric, or of one, up to a limit."""
         chosen = self.metrics if metric is None else (self.metric(metric),)
-        told = [(one, self.scores[one.text]) for one in chosen]
-        return heat(self.items, self.systems, told, item=item, system=system, limit=limit)
+        columns = [(metric, self.scores[metric.text]) for metric in chosen]
+        return build_heat(self.items, self.systems, columns, item=item, system=system, limit=limit)
 
-    def _item_sets(self) -> list[str]:
+    def _check_item_sets(self) -> list[str]:
         by_system: dict[str, set[str]] = {}
         for item, system in zip(self.items, self.systems, strict=True):
             by_system.setdefault(system, set()).add(item)
         first, *others = by_system.values()
         if all(other == first for other in others):
             return []
-        return ["The systems have outputs for different items: `metrist compare` sets them side by side on shared ones"]
+        return ["The systems have outputs for different items: `metrist compare` compares them on shared ones"]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain row per record and metric, in that order, as in a flat file."""
@@ -380,39 +188,232 @@ class NothingScored(RunError):
         self.results = results
 
 
-def remarks(metrics: Iterable[Metric], scores: Mapping[str, Scores]) -> list[str]:
-    """What the metrics themselves remark on these scores, such as how many texts were too long for a model."""
+def collect_remarks(metrics: Iterable[Metric], scores: Mapping[str, Scores]) -> list[str]:
+    """The metrics' own remarks on these scores, such as how many texts were too long for a model."""
     return [remark for metric in metrics for remark in metric.remarks(scores[metric.text])]
 
 
-# A metric that a file names but that cannot be built from there: its scores are at hand, its code is not.
+# ---- System scores ----
 
 
-def metric_of(text: str, signature: str, higher_is_better: bool | None, scores: Scores) -> Metric:
-    """The metric that a stored text names. Code is never imported because a file says so: in place of a metric from
-    outside the catalog stands one that knows only what the file tells."""
+def system_scores(
+    systems: Sequence[str],
+    metrics: Sequence[Metric],
+    scores: Mapping[str, Scores],
+    draws: int,
+    seed: int,
+    confidence: float,
+) -> list[SystemScore]:
+    """All systems by all metrics, in the order in which they appear."""
+    if draws < 0 or not 0 < confidence < 1:
+        raise RunError(f"wanted draws of at least 0 and a confidence between 0 and 1, got {draws} and {confidence}")
+    rows = []
+    for system, at in positions(systems).items():
+        # Metrics that have scored the same records share the resamples, the costly part.
+        groups: dict[bytes, list[Metric]] = {}
+        for metric in metrics:
+            groups.setdefault(np.isnan(scores[metric.text].values[at]).tobytes(), []).append(metric)
+        by_metric: dict[str, tuple[float, float, float, int, float]] = {}
+        for failed, group in groups.items():
+            scored = at[~np.frombuffer(failed, dtype=np.bool_)]
+            estimates = _estimates(scored, group, scores, draws, seed, confidence)
+            for metric, estimate in zip(group, estimates, strict=True):
+                by_metric[metric.text] = (*estimate, len(scored), len(scored) / len(at))
+        rows += [SystemScore(system, metric.text, *by_metric[metric.text]) for metric in metrics]
+    return rows
+
+
+def positions(systems: Sequence[str]) -> dict[str, NDArray[np.intp]]:
+    """The positions of each system's records."""
+    number = {name: i for i, name in enumerate(dict.fromkeys(systems))}
+    numbers = np.fromiter((number[name] for name in systems), dtype=np.intp, count=len(systems))
+    order = np.argsort(numbers, kind="stable")
+    parts = np.split(order, np.searchsorted(numbers[order], np.arange(1, len(number))))
+    return dict(zip(number, parts, strict=True))
+
+
+def _estimates(
+    scored: NDArray[np.intp],
+    metrics: Sequence[Metric],
+    scores: Mapping[str, Scores],
+    draws: int,
+    seed: int,
+    confidence: float,
+) -> list[tuple[float, float, float]]:
+    """Value and interval by each of the metrics that have scored the same records. The generator starts anew for each
+    group, so that no interval depends on which other metrics are in the run."""
+    if not len(scored):
+        return [(np.nan, np.nan, np.nan)] * len(metrics)
+    sums = [ExactSums(scores[metric.text].stats[scored][None]) for metric in metrics]
+    once = np.ones((1, len(scored)))
+    values = [float(metric.pool(total(once))[0, 0]) for metric, total in zip(metrics, sums, strict=True)]
+    drawn: list[list[NDArray[np.float64]]] = [[np.empty(0)] for _ in metrics]
+    for counts in resample_counts(len(scored), draws, np.random.default_rng(seed), max(1, CHUNK // len(scored))):
+        for metric, total, resampled in zip(metrics, sums, drawn, strict=True):
+            resampled.append(metric.pool(total(counts))[:, 0])
+    intervals = [interval(np.concatenate(resampled), confidence, items=len(scored)) for resampled in drawn]
+    return [(value, low, high) for value, (low, high) in zip(values, intervals, strict=True)]
+
+
+def summary_table(
+    rows: Sequence[SystemScore], metrics: Sequence[Metric], scores: Mapping[str, Scores], notes: Sequence[str]
+) -> Table:
+    """One row per system, one column per metric. Coverage is the least of the system's metrics."""
+    decimals = {metric.text: _decimals(metric, rows) for metric in metrics}
+    by_system: dict[str, list[SystemScore]] = {}
+    for row in rows:
+        by_system.setdefault(row.system, []).append(row)
+    lines: list[list[object]] = []
+    for system, group in by_system.items():
+        least = min(group, key=lambda row: row.coverage)
+        estimates = [Estimate(row.value, row.low, row.high, decimals[row.metric]) for row in group]
+        lines.append([system, *estimates, Count(least.n), Share(least.coverage)])
+    lower = [metric.text for metric in metrics if metric.higher_is_better is False]
+    return Table(
+        title="System scores",
+        columns=[
+            Column("system"),
+            *(Column(text, "right") for text in decimals),
+            Column("scored", "right"),
+            Column("coverage", "right"),
+        ],
+        rows=lines,
+        notes=(
+            *([f"Lower is better: {', '.join(lower)}"] if lower else []),
+            *notes,
+            *(
+                f"{text}: {len(block.failures):,} of {len(block):,} outputs not scored, "
+                f"{summarize_reasons(_reasons(block))}"
+                for text, block in scores.items()
+                if block.failures
+            ),
+        ),
+    )
+
+
+def _decimals(metric: Metric, rows: Sequence[SystemScore]) -> int:
+    """By the metric's bounds, or by its scores where it declares none."""
+    if np.isfinite(metric.bounds).all():
+        return decimals_for(*metric.bounds)
+    values = [row.value for row in rows if row.metric == metric.text and np.isfinite(row.value)]
+    return decimals_for(min(values, default=0.0), max(values, default=0.0))
+
+
+# ---- Failures in words ----
+
+
+def describe_total_failure(text: str, scores: Scores) -> str | None:
+    """The message about a metric that scored none of its records; None if it scored some."""
+    if len(scores.failures) < len(scores) or not len(scores):
+        return None
+    return describe_failures(text, "records", _reasons(scores), [scores.raws[i] for i in sorted(scores.raws)])
+
+
+def describe_failures(text: str, what: str, reasons: Sequence[str], raws: Iterable[str]) -> str:
+    """That a metric failed on everything, why, and the beginning of the first answer."""
+    why = f": {reasons[0]}" if len(set(reasons)) == 1 else f", {summarize_reasons(reasons)}"
+    return f"{text} failed on all {len(reasons):,} {what}{why}{quote_first_answer(raws)}"
+
+
+def _reasons(scores: Scores) -> list[str]:
+    return [scores.failures[i] for i in sorted(scores.failures)]
+
+
+def summarize_reasons(reasons: Sequence[str]) -> str:
+    """The most frequent of some failures' reasons."""
+    reason, times = Counter(reasons).most_common(1)[0]
+    return f"most often ({times:,}): {reason}" if times > 1 else f"such as: {reason}"
+
+
+def quote_first_answer(raws: Iterable[str]) -> str:
+    """The beginning of the first answer that is not blank, as the end of a message; empty if there is none."""
+    line = next((" ".join(raw.split()) for raw in raws if raw.strip()), "")
+    shown = line if len(line) <= _MAX_QUOTE else f"{line[:_MAX_QUOTE]}…"
+    return f"; the first answer: {shown!r}" if line else ""
+
+
+# ---- Heat maps ----
+
+
+def build_heat(
+    items: Sequence[str],
+    systems: Sequence[str],
+    columns: Sequence[tuple[Metric, Scores]],
+    *,
+    item: str | None,
+    system: str | None,
+    limit: int,
+) -> Heat:
+    """The outputs with scores of single tokens, the worst of each metric first."""
+    with_tokens = [(metric, scores) for metric, scores in columns if scores.tokens]
+    if not with_tokens:
+        texts = ", ".join(metric.text for metric, _ in columns)
+        raise RunError(
+            f"this run has no scores of single tokens by {texts}: score it again with `metrist score --tokens` (in "
+            "Python tokens=True), by a metric that gives them, such as likelihood or bartscore"
+        )
+    for what, name, known in (("item", item, items), ("system", system, systems)):
+        if name is not None and name not in known:
+            raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(known))}")
+    outputs, notes = list[Output](), list[str]()
+    for metric, scores in with_tokens:
+        chosen = [n for n in scores.tokens if item in (None, items[n]) and system in (None, systems[n])]
+        sign = -1 if metric.higher_is_better is False else 1
+        # A failed output may have readings too, but no value to be sorted by.
+        chosen.sort(key=lambda n: (n in scores.failures, sign * scores.values[n]))
+        outputs += [_heat_output(items[n], systems[n], metric, scores, n) for n in chosen[:limit]]
+        if len(chosen) > limit:
+            notes.append(f"{metric.text}: {limit:,} of {len(chosen):,} outputs, the worst first")
+    return Heat(outputs=outputs, notes=notes)
+
+
+def _heat_output(item: str, system: str, metric: Metric, scores: Scores, position: int) -> Output:
+    try:
+        readings = tuple(map(_heat_reading, scores.tokens[position]))
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise RunError(
+            f"the token scores of {metric.text} for item {item!r} of system {system!r} cannot be drawn: wanted a list "
+            f"of readings, each with {', '.join(_READING_FIELDS)}"
+        ) from None
+    value = float(scores.values[position])
+    return Output(item=item, system=system, metric=metric.text, value=value, readings=readings)
+
+
+def _heat_reading(row: Mapping[str, Any]) -> Reading:
+    logprobs = tuple(math.nan if number is None else float(number) for number in row["logprobs"])
+    pieces = tuple(map(str, row["pieces"]))
+    if len(pieces) != len(logprobs):
+        raise ValueError("as many pieces as numbers")
+    # Whatever else a metric notes of a reading, such as the prompt, distinguishes it from others.
+    extra = [f"{key}: {value}" for key, value in row.items() if key not in _READING_FIELDS and value is not None]
+    label = f"{row['target']}, given {row['condition']}" if row["condition"] else str(row["target"])
+    return Reading(label="; ".join([label, *extra]), pieces=pieces, logprobs=logprobs)
+
+
+# ---- Metrics of stored results ----
+
+
+def build_stored_metric(text: str, signature: str, higher_is_better: bool | None, scores: Scores) -> Metric:
+    """The metric that a stored text names. Code is never imported because a file says so: a metric from outside the
+    catalog is replaced by one that knows only what the file says."""
     try:
         return build(text, allow_import=False, asks=False)
     except MetristError:
-        # Direction belongs to the class, as for every metric; so each stand-in has a class of its own.
-        stand_in: Any = type("StoredMetric", (StoredMetric,), {"higher_is_better": higher_is_better})
-        made: Metric = stand_in(text, signature, scores)
-        return made
-
-
-def mean_stats(scores: Scores) -> NDArray[np.float64]:
-    """The statistics that a metric has when it gives none itself."""
-    return Scores(values=scores.values, failures=scores.failures).stats
+        # The direction belongs to the class, as for every metric; so each of these has a class of its own.
+        cls: Any = type("StoredMetric", (StoredMetric,), {"higher_is_better": higher_is_better})
+        metric: Metric = cls(text, signature, scores)
+        return metric
 
 
 class StoredMetric(Metric):
-    """Stands for a metric whose code is not at hand. It pools where that needs no code: scores whose statistics are
-    (value, 1) pool to their mean."""
+    """A metric whose code is not available. It pools where that needs no code: scores whose statistics are (value, 1)
+    pool to their mean."""
 
     def __init__(self, text: str, signature: str, scores: Scores) -> None:
         self._text = text
         self._signature = signature
-        self._pools_to_mean = np.array_equal(scores.stats, mean_stats(scores))
+        means = Scores(values=scores.values, failures=scores.failures).stats
+        self._pools_to_mean = np.array_equal(scores.stats, means)
 
     @property
     def name(self) -> str:
@@ -428,8 +429,8 @@ class StoredMetric(Metric):
 
     def pool(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         if not self._pools_to_mean:
-            raise RunError(f"{self._text} pools its scores by its own code: {self._what_to_do()}")
+            raise RunError(
+                f"{self._text} pools its scores by its own code: name it to have it imported (-m {self._text!r}, or "
+                f"load(path, metrics=[{self._text!r}]))"
+            )
         return super().pool(sums)
-
-    def _what_to_do(self) -> str:
-        return f"name it to have it imported (-m {self._text!r}, or load(path, metrics=[{self._text!r}]))"

@@ -1,4 +1,11 @@
-"""A run folder's first page: what was asked for. A note to the reader; the shards themselves say what was done."""
+"""Run folders: shard files named by position and content, and pages that say what was asked for and what is complete.
+
+run/manifest.json                                what was asked for (a note to the reader)
+run/results/<metric>/<start>-<digest>.jsonl      the set of valid shard files is the state of the run
+run/results/<metric>/complete.json               written last: which shard files make up the run
+run/results/<metric>/unfinished.json             exists while a run of other records replaces a complete one
+run/timings/…                                    seconds and costs, never part of the results' bytes
+"""
 
 from __future__ import annotations
 
@@ -7,25 +14,29 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
 from metrist._version import __version__
 from metrist.errors import RunError
-from metrist.run.shard_file import DIGEST_LENGTH, Block, Torn, digest_of
-from metrist.run.shard_file import decode as decode_shard_file
+from metrist.run.shard_file import DIGEST_LENGTH, ShardFile, Torn, decode, digest_of
 from metrist.scores import Scores
 
-NAME = "manifest.json"
-_OPENING = '{\n  "metrist":'
+MANIFEST = "manifest.json"
+_MANIFEST_OPENING = '{\n  "metrist":'
+_COMPLETE = "complete.json"
+_UNFINISHED = "unfinished.json"
+_UNFINISHED_NOTE = b'{"unfinished": "a run of other records or of another version of the metric"}\n'
+_SHARD_NAME = re.compile(rf"\d{{9,}}-[0-9a-f]{{{DIGEST_LENGTH}}}\.jsonl")
+_TIMING_NAME = re.compile(r"\d{9,}\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A metric of the run, and the folder that holds its shards."""
+    """A metric of the run, and the folder that holds its shard files."""
 
     text: str
     signature: str
@@ -40,89 +51,39 @@ class Manifest:
     metrics: tuple[Listed, ...]
     input: tuple[str, ...] = ()
 
-    def joined(self, older: Manifest | None) -> Manifest:
-        """This manifest, with the metrics that an earlier run left in the folder listed after its own."""
-        mine = {listed.text for listed in self.metrics}
-        kept = [listed for listed in (older.metrics if older else ()) if listed.text not in mine]
-        return Manifest(shard_size=self.shard_size, metrics=(*self.metrics, *kept), input=self.input)
-
-    def is_foreign_to(self, older: Manifest) -> bool:
-        """Whether the two read files of other names: going on would throw the older scores away."""
-        mine, theirs = ({PurePath(name).name for name in one.input} for one in (self, older))
-        return bool(mine and theirs) and mine.isdisjoint(theirs)
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest | None:
+        """Read a manifest; None for a torn one."""
+        try:
+            facts = json.loads(data)
+            metrics = tuple(
+                Listed(text=row["text"], signature=row["signature"], folder=row["folder"]) for row in facts["metrics"]
+            )
+            return cls(shard_size=facts["shard_size"], metrics=metrics, input=tuple(facts["input"]))
+        except (ValueError, TypeError, KeyError):
+            return None
 
     def encode(self) -> bytes:
-        """The manifest as JSON to read by eye."""
-        listed = [{"text": m.text, "signature": m.signature, "folder": m.folder} for m in self.metrics]
+        """The manifest as indented JSON."""
+        listed = [asdict(metric) for metric in self.metrics]
         facts = {"metrist": __version__, "shard_size": self.shard_size, "input": list(self.input), "metrics": listed}
         return f"{json.dumps(facts, indent=2)}\n".encode("ascii")
 
+    def join(self, older: Manifest | None) -> Manifest:
+        """This manifest, with the other metrics that an earlier run left in the folder listed after its own."""
+        own = {metric.text for metric in self.metrics}
+        kept = [metric for metric in (older.metrics if older else ()) if metric.text not in own]
+        return Manifest(shard_size=self.shard_size, metrics=(*self.metrics, *kept), input=self.input)
 
-def is_manifest(data: bytes) -> bool:
-    """Whether these bytes are a manifest of ours, or the torn beginning of one."""
-    text = data[: len(_OPENING)].decode("ascii", "replace")
-    return _OPENING.startswith(text)
-
-
-def decode(data: bytes) -> Manifest | None:
-    """Read a manifest back; None for a torn one."""
-    try:
-        facts: Mapping[str, Any] = json.loads(data)
-        return Manifest(shard_size=facts["shard_size"], metrics=_listed(facts["metrics"]), input=tuple(facts["input"]))
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def _listed(rows: Sequence[Mapping[str, str]]) -> tuple[Listed, ...]:
-    return tuple(Listed(text=row["text"], signature=row["signature"], folder=row["folder"]) for row in rows)
-
-
-# Writing one object of a run folder whole, without a rename: the way that object stores work too.
-
-
-def write_object(path: Path, data: bytes) -> None:
-    """Make the file hold exactly these bytes.
-
-    The file is not emptied first: where another process has written the same bytes already, no moment exists
-    in which they are gone.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-        with os.fdopen(handle, "wb", buffering=0) as file:
-            _write_all(file.fileno(), data)
-            file.truncate(len(data))
-    except OSError as fault:
-        raise RunError(f"cannot write {path}: {fault.strerror}; what was done before is kept") from fault
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(handle, rest) :]
-
-
-# One metric's part of a run folder: its shards, what they took, and the page that says that all are there.
-
-
-_COMPLETE = "complete.json"
-_UNFINISHED = "unfinished.json"
-_WHY_UNFINISHED = b'{"unfinished": "a run of other records or of another version of the metric"}\n'
-_SHARD_NAME = re.compile(rf"\d{{9,}}-[0-9a-f]{{{DIGEST_LENGTH}}}\.jsonl")
-_TIMING_NAME = re.compile(r"\d{9,}\.json")
-
-
-def folder_name(text: str) -> str:
-    """A folder name for a metric's text: the plain name, or what is legible of the text and a hash of all of it."""
-    if re.fullmatch(r"[A-Za-z0-9_]+", text):
-        return text
-    legible = re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:60]
-    return f"{legible}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    def is_foreign_to(self, older: Manifest) -> bool:
+        """Whether the two read files of different names: continuing would discard the older scores."""
+        own, others = ({PurePath(name).name for name in manifest.input} for manifest in (self, older))
+        return bool(own and others) and own.isdisjoint(others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
-    """What a metric's folder holds when all of its shards are there. `content` is a hash of all records' texts."""
+    """The page of a metric whose shard files are all written. `content` is a hash of all records' texts."""
 
     metric: str
     signature: str
@@ -132,165 +93,13 @@ class Complete:
     shards: tuple[str, ...]
 
     def encode(self) -> bytes:
-        """The page as JSON, one shard a line."""
-        facts = {
-            "metric": self.metric,
-            "signature": self.signature,
-            "higher_is_better": self.higher_is_better,
-            "records": self.records,
-            "content": self.content,
-            "shards": self.shards,
-        }
-        return f"{json.dumps(facts, indent=1)}\n".encode("ascii")
-
-
-class MetricFolder:
-    """Reads and writes the shards of one metric under one run folder."""
-
-    def __init__(self, run: Path, name: str) -> None:
-        self.results = run / "results" / name
-        self.timings = run / "timings" / name
-        self.set_aside: list[str] = []
-        self._expected: dict[int, str] = {}
-        self._richer: dict[int, str] = {}
-
-    def expect(self, start: int, content: str, signature: str, *, tokens: bool = False) -> str:
-        """Note that the run has a shard with this content at this position, with readings of tokens or without; the
-        digest that its file is named by."""
-        plain, rich = (digest_of(content, signature, tokens=with_tokens) for with_tokens in (False, True))
-        digest = rich if tokens else plain
-        self._expected[start] = _shard_name(start, digest)
-        self._richer[start] = _shard_name(start, rich)
-        if self._replaced and self._replaced.isdisjoint((_shard_name(start, plain), self._richer[start])):
-            # Should this run not reach its end, whoever reads the folder must know that the finished one is older.
-            write_object(self.results / _UNFINISHED, _WHY_UNFINISHED)
-            self._replaced = frozenset()
-        return digest
-
-    @cached_property
-    def _replaced(self) -> frozenset[str]:
-        """The shards of the finished run that this one may replace; none once it is marked so."""
-        page = self.complete()
-        return frozenset(page.shards if page else ())
-
-    def find(self, start: int) -> Block | None:
-        """The expected shard at this position, if it is there and whole. A damaged one is noted, to be redone. One with
-        readings of tokens also serves a run that asks for none: its scores are the same."""
-        if self._expected[start] != self._richer[start]:
-            with contextlib.suppress(FileNotFoundError, Torn):
-                block = _checked(self.results / self._richer[start])
-                self._expected[start] = self._richer[start]
-                return block
-        path = self.results / self._expected[start]
-        try:
-            return _checked(path)
-        except FileNotFoundError:
-            return None
-        except Torn as fault:
-            self.set_aside.append(f"{path} was set aside and scored again: {fault}")
-            return None
-
-    def write(self, start: int, data: bytes, timing: Mapping[str, Any]) -> None:
-        """Store the expected shard at this position, and what it took apart from it."""
-        write_object(self.results / self._expected[start], data)
-        write_object(self.timings / f"{start:09d}.json", f"{json.dumps(timing, default=str)}\n".encode())
-
-    def close(self, metric: str, signature: str, higher_is_better: bool | None, *, records: int, content: str) -> None:
-        """Say that all expected shards are there, then remove those of an earlier input or version."""
-        page = Complete(
-            metric=metric,
-            signature=signature,
-            higher_is_better=higher_is_better,
-            records=records,
-            content=content,
-            shards=tuple(self._expected[start] for start in sorted(self._expected)),
-        ).encode()
-        path = self.results / _COMPLETE
-        if _bytes_of(path) != page:
-            write_object(path, page)
-        _remove(self.results / _UNFINISHED)
-        _remove_others(self.results, _SHARD_NAME, page_names=set(self._expected.values()))
-        _remove_others(self.timings, _TIMING_NAME, page_names={f"{start:09d}.json" for start in self._expected})
-
-    def complete(self) -> Complete | None:
-        """The page that `close` wrote; None while the metric is unfinished."""
-        try:
-            facts = json.loads(_bytes_of(self.results / _COMPLETE) or b"")
-            page = Complete(**{**facts, "shards": tuple(facts["shards"])})
-            return page if page.shards and all(map(_SHARD_NAME.fullmatch, page.shards)) else None
-        except (ValueError, TypeError, KeyError):
-            return None
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether a later run, of other records or of another version of the metric, began and did not end."""
-        return (self.results / _UNFINISHED).exists()
-
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """These shards in order; a missing or damaged one is an error, since no records are here to redo it."""
-        for name in names:
-            path = self.results / name
-            try:
-                yield _checked(path)
-            except FileNotFoundError:
-                raise RunError(f"{path} is missing: run the same `metrist score` again to redo it") from None
-            except Torn as fault:
-                raise RunError(f"{path} is damaged ({fault}): run the same `metrist score` again to redo it") from None
-
-
-def _shard_name(start: int, digest: str) -> str:
-    return f"{start:09d}-{digest}.jsonl"
-
-
-def _checked(path: Path) -> Block:
-    try:
-        block = decode_shard_file(path.read_bytes())
-    except FileNotFoundError:
-        raise
-    except OSError as fault:
-        raise RunError(f"cannot read {path}: {fault.strerror}") from fault
-    header = block.header
-    if path.name != _shard_name(header.start, header.digest):
-        raise Torn(f"it is a shard of {header.metric} at position {header.start} under another name")
-    return block
-
-
-def _bytes_of(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None
-
-
-def _remove_others(folder: Path, ours: re.Pattern[str], page_names: Iterable[str]) -> None:
-    # Only names of our own making are removed: whatever else a user keeps here stays.
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if ours.fullmatch(path.name) and path.name not in page_names:
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    # Another run of the same command may have been faster.
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            path.unlink()
-        except PermissionError as fault:
-            raise RunError(f"cannot remove {path}: {fault.strerror}") from fault
-
-
-# A run folder: shards cut by input position, each one object written whole and named by position and content.
-#
-# run/manifest.json                                      what was asked for (a note)
-# run/results/<metric>/<start>-<digest>.jsonl            scores; the set of valid shards is the state of the run
-# run/results/<metric>/complete.json                     written last: which shards are the whole run
-# run/results/<metric>/unfinished.json                   there while a run of other records replaces a finished one
-# run/timings/…                                          seconds and costs, never part of the results' bytes
+        """The page as JSON, one shard per line."""
+        return f"{json.dumps(asdict(self), indent=1)}\n".encode("ascii")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stored:
-    """One finished metric of a run: its scores in the input's order. `content` is a hash of all records' texts, or None
-    where the place does not tell."""
+    """One complete metric of a run, in the input's order. `content` is a hash of all records' texts; None: unknown."""
 
     metric: str
     signature: str
@@ -303,8 +112,8 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contents:
-    """What a run folder holds: the finished metrics in the manifest's order, the texts of the unfinished ones, and
-    those whose finished scores a later run has begun to replace."""
+    """What a run folder holds: complete metrics in the manifest's order, the texts of unfinished ones, and of those
+    whose complete scores a later run has begun to replace."""
 
     stored: list[Stored]
     unfinished: list[str]
@@ -312,7 +121,7 @@ class Contents:
 
 
 class RunFolder:
-    """A folder that is a run, or that can become one. Opening it touches nothing."""
+    """A folder that holds a run, or can hold one. Opening it writes nothing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -320,64 +129,69 @@ class RunFolder:
         self._check_ours()
 
     def begin(self, manifest: Manifest) -> None:
-        """Write what is asked for, keeping earlier runs' metrics in the list."""
-        before = self._manifest_bytes()
-        older = decode(before or b"")
+        """Write the manifest, keeping the metrics of earlier runs in its list."""
+        before = _read_bytes(self.path / MANIFEST)
+        older = Manifest.decode(before or b"")
         if older and manifest.is_foreign_to(older):
             raise RunError(
                 f"{self.path} holds scores of {', '.join(older.input)}, not of {', '.join(manifest.input)}: "
                 "name a new folder, or delete this one"
             )
-        page = manifest.joined(older).encode()
+        page = manifest.join(older).encode()
         if page != before:
-            write_object(self.path / NAME, page)
+            write_object(self.path / MANIFEST, page)
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the last run here was asked for; None if there was none."""
+        return Manifest.decode(_read_bytes(self.path / MANIFEST) or b"")
 
     @property
     def shard_size(self) -> int | None:
-        """Into how many records a shard the last run here cut its input; None where there was none."""
-        manifest = decode(self._manifest_bytes() or b"")
-        size = manifest.shard_size if manifest else None
+        """The shard size of the last run here; None if there was none."""
+        size = self.manifest.shard_size if self.manifest else None
         return size if isinstance(size, int) and size > 0 else None
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The files that the last run here read; none where it read rows in memory."""
-        manifest = decode(self._manifest_bytes() or b"")
-        return manifest.input if manifest else ()
+        """The files that the last run here read; empty if it read rows in memory."""
+        return self.manifest.input if self.manifest else ()
 
     def metric(self, text: str) -> MetricFolder:
         """The part of the folder that belongs to one metric."""
         return MetricFolder(self.path, folder_name(text))
 
-    def note_machine(self, facts: Mapping[str, Any]) -> None:
-        """Keep where and when the run was made, apart from the results."""
+    def write_machine(self, facts: Mapping[str, Any]) -> None:
+        """Note where and when the run was made, apart from the results."""
         write_object(self.path / "timings" / "machine.json", f"{json.dumps(facts, indent=2)}\n".encode("ascii"))
 
     def read(self) -> Contents:
-        """All finished metrics, and what else must be known about the folder."""
-        folders = self._folders()
-        pages = {name: self._part(name).complete() for name in folders}
-        finished = {name: page for name, page in pages.items() if page}
-        if not finished:
+        """All complete metrics, and what else is known about the folder."""
+        # The manifest gives the order. It may be torn or, after two runs at once, incomplete: the folders decide.
+        manifest = self.manifest
+        folders = {folder_name(metric.text): metric.text for metric in manifest.metrics} if manifest else {}
+        results = self.path / "results"
+        existing = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
+        folders |= {name: name for name in existing if name not in folders}
+        parts = {name: MetricFolder(self.path, name) for name in folders}
+        pages = {name: page for name, part in parts.items() if (page := part.complete())}
+        if not pages:
             raise RunError(f"{self.path} holds no finished metric: run the same `metrist score` again to finish it")
         return Contents(
-            stored=[self._stored(name, page) for name, page in finished.items()],
-            unfinished=[text for name, text in folders.items() if name not in finished],
-            outdated=[page.metric for name, page in finished.items() if self._part(name).is_outdated],
+            stored=[self._read_metric(parts[name], page) for name, page in pages.items()],
+            unfinished=[text for name, text in folders.items() if name not in pages],
+            outdated=[page.metric for name, page in pages.items() if parts[name].is_outdated],
         )
 
-    def _part(self, name: str) -> MetricFolder:
-        return MetricFolder(self.path, name)
-
-    def _stored(self, name: str, page: Complete) -> Stored:
+    def _read_metric(self, part: MetricFolder, page: Complete) -> Stored:
         items: list[str] = []
         systems: list[str] = []
         scores: list[Scores] = []
-        for block in self._part(name).blocks(page.shards):
+        for file in part.read(page.shards):
             # Names repeat in every metric and most of them in every system: each is kept once.
-            items += [self._names.setdefault(item, item) for item in block.items]
-            systems += [self._names.setdefault(system, system) for system in block.systems]
-            scores.append(block.scores)
+            items += [self._names.setdefault(item, item) for item in file.items]
+            systems += [self._names.setdefault(system, system) for system in file.systems]
+            scores.append(file.scores)
         return Stored(
             metric=page.metric,
             signature=page.signature,
@@ -388,21 +202,6 @@ class RunFolder:
             content=page.content,
         )
 
-    def _folders(self) -> dict[str, str]:
-        """The metrics' folders, each with the metric's text as far as it is known."""
-        # The manifest gives the order. It may be torn or, after two runs at once, incomplete: the folders decide.
-        manifest = decode(self._manifest_bytes() or b"")
-        listed = {folder_name(metric.text): metric.text for metric in manifest.metrics} if manifest else {}
-        results = self.path / "results"
-        there = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
-        return listed | {name: name for name in there if name not in listed}
-
-    def _manifest_bytes(self) -> bytes | None:
-        try:
-            return (self.path / NAME).read_bytes()
-        except OSError:
-            return None
-
     def _check_ours(self) -> None:
         try:
             names = {path.name for path in self.path.iterdir()}
@@ -410,15 +209,180 @@ class RunFolder:
             return
         except NotADirectoryError:
             raise RunError(f"{self.path} is a file, wanted a run folder") from None
-        except OSError as fault:
-            raise RunError(f"cannot read {self.path}: {fault.strerror}") from fault
-        data = self._manifest_bytes()
-        if names and (data is None or not is_manifest(data)):
+        except OSError as error:
+            raise RunError(f"cannot read {self.path}: {error.strerror}") from error
+        data = _read_bytes(self.path / MANIFEST)
+        # A torn manifest is one of ours, too.
+        opening = None if data is None else data[: len(_MANIFEST_OPENING)].decode("ascii", "replace")
+        if names and (opening is None or not _MANIFEST_OPENING.startswith(opening)):
             raise RunError(
                 f"{self.path} is not a run folder and not empty (it holds {min(names)!r}): name a new folder"
             )
 
 
+class MetricFolder:
+    """Reads and writes the shard files of one metric in a run folder.
+
+    A run first declares each shard with `expect`; `find` and `write` then work on the declared ones, and `close` says
+    that all of them are there.
+    """
+
+    def __init__(self, run: Path, name: str) -> None:
+        self.results = run / "results" / name
+        self.timings = run / "timings" / name
+        self.damaged: list[str] = []
+        self._expected: dict[int, str] = {}
+        self._with_tokens: dict[int, str] = {}
+
+    def expect(self, start: int, content: str, signature: str, *, tokens: bool = False) -> str:
+        """Declare the shard at this position; returns the digest in its file's name."""
+        plain, rich = (digest_of(content, signature, tokens=with_tokens) for with_tokens in (False, True))
+        digest = rich if tokens else plain
+        self._expected[start] = _shard_name(start, digest)
+        self._with_tokens[start] = _shard_name(start, rich)
+        if self._replaced and self._replaced.isdisjoint((_shard_name(start, plain), self._with_tokens[start])):
+            # If this run does not finish, readers of the folder must know that the complete one is older.
+            write_object(self.results / _UNFINISHED, _UNFINISHED_NOTE)
+            self._replaced = frozenset()
+        return digest
+
+    @cached_property
+    def _replaced(self) -> frozenset[str]:
+        """The shard files of the complete run that this one may replace; empty once it is marked."""
+        page = self.complete()
+        return frozenset(page.shards if page else ())
+
+    def find(self, start: int) -> ShardFile | None:
+        """The declared shard at this position, if it is there and intact. A damaged one is noted, to be redone. One
+        with scores of tokens also serves a run that wants none: its scores are the same."""
+        if self._expected[start] != self._with_tokens[start]:
+            with contextlib.suppress(FileNotFoundError, Torn):
+                file = _read_shard(self.results / self._with_tokens[start])
+                self._expected[start] = self._with_tokens[start]
+                return file
+        path = self.results / self._expected[start]
+        try:
+            return _read_shard(path)
+        except FileNotFoundError:
+            return None
+        except Torn as error:
+            self.damaged.append(f"{path} was set aside and scored again: {error}")
+            return None
+
+    def write(self, start: int, data: bytes, timing: Mapping[str, Any]) -> None:
+        """Store the declared shard at this position, and its timing apart from it."""
+        write_object(self.results / self._expected[start], data)
+        write_object(self.timings / f"{start:09d}.json", f"{json.dumps(timing, default=str)}\n".encode())
+
+    def close(self, metric: str, signature: str, higher_is_better: bool | None, *, records: int, content: str) -> None:
+        """Record that all declared shards are there, then remove those of an earlier input or version."""
+        shards = tuple(self._expected[start] for start in sorted(self._expected))
+        page = Complete(
+            metric=metric,
+            signature=signature,
+            higher_is_better=higher_is_better,
+            records=records,
+            content=content,
+            shards=shards,
+        ).encode()
+        path = self.results / _COMPLETE
+        if _read_bytes(path) != page:
+            write_object(path, page)
+        _remove(self.results / _UNFINISHED)
+        _remove_others(self.results, _SHARD_NAME, set(shards))
+        _remove_others(self.timings, _TIMING_NAME, {f"{start:09d}.json" for start in self._expected})
+
+    def complete(self) -> Complete | None:
+        """The page that `close` wrote; None while the metric is unfinished."""
+        try:
+            facts = json.loads(_read_bytes(self.results / _COMPLETE) or b"")
+            page = Complete(**{**facts, "shards": tuple(facts["shards"])})
+            return page if page.shards and all(map(_SHARD_NAME.fullmatch, page.shards)) else None
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a later run, of other records or of another version of the metric, began and did not finish."""
+        return (self.results / _UNFINISHED).exists()
+
+    def read(self, names: Sequence[str]) -> Iterator[ShardFile]:
+        """These shard files in order; a missing or damaged one is an error, since there are no records to redo it."""
+        for name in names:
+            path = self.results / name
+            try:
+                yield _read_shard(path)
+            except FileNotFoundError:
+                raise RunError(f"{path} is missing: run the same `metrist score` again to redo it") from None
+            except Torn as error:
+                raise RunError(f"{path} is damaged ({error}): run the same `metrist score` again to redo it") from None
+
+
 def is_run_folder(path: Path) -> bool:
     """Whether a run was begun here."""
-    return path.is_dir() and (path / NAME).is_file()
+    return path.is_dir() and (path / MANIFEST).is_file()
+
+
+def folder_name(text: str) -> str:
+    """A folder name for a metric's text: the plain name, or its legible part and a hash of the whole."""
+    if re.fullmatch(r"[A-Za-z0-9_]+", text):
+        return text
+    legible = re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:60]
+    return f"{legible}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def write_object(path: Path, data: bytes) -> None:
+    """Make the file hold exactly these bytes, without a rename, as object stores work too.
+
+    The file is not emptied first: where another process has already written the same bytes, they are never gone.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(file.fileno(), rest) :]
+            file.truncate(len(data))
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
+
+
+def _shard_name(start: int, digest: str) -> str:
+    return f"{start:09d}-{digest}.jsonl"
+
+
+def _read_shard(path: Path) -> ShardFile:
+    try:
+        file = decode(path.read_bytes())
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    header = file.header
+    if path.name != _shard_name(header.start, header.digest):
+        raise Torn(f"it is a shard of {header.metric} at position {header.start} under another name")
+    return file
+
+
+def _read_bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _remove_others(folder: Path, pattern: re.Pattern[str], kept: set[str]) -> None:
+    # Only files that metrist names like this are removed: whatever else a user keeps here stays.
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if pattern.fullmatch(path.name) and path.name not in kept:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    # Another run of the same command may have been faster.
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            path.unlink()
+        except PermissionError as error:
+            raise RunError(f"cannot remove {path}: {error.strerror}") from error

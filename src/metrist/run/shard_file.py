@@ -1,4 +1,14 @@
-"""Numbers as JSON text: the shortest digits that read back to the same float, in one way only."""
+"""Shard files: what one metric says about a few consecutive records or pairs, with a checksum.
+
+    {"metric": …, "signature": …, "start": …, "count": …, "digest": …, "parts": [names]}
+    [item, system, value, [parts], [stats]]                    one line per record
+    [item, system, value, [parts], [stats], {"failure": …}]    … with what only some scores carry
+    {"sha256": of all the lines above}
+
+A comparator's file has one JSON object per pair instead, as in a file of preferences. All text is ASCII, so that any
+string Python can hold (lone surrogates, NUL) survives. Numbers are written with the shortest digits that read back to
+the same float.
+"""
 
 from __future__ import annotations
 
@@ -14,60 +24,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
+from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
-from metrist.records import Record
+from metrist.records import Pair, Record
 from metrist.scores import Failure, FailureKind, Scores
 
-# JSON knows neither NaN nor infinity. A missing number is null; one too large for a double is read back as infinity.
-_ODD = {"nan": "null", "inf": "1e999", "-inf": "-1e999"}
+#: What is scored: a record by a metric, a pair by a comparator.
+Unit = Record | Pair
 
+DIGEST_LENGTH = 32
+#: Keys beside a failure's message and a score: files written before they existed have neither.
+KIND, INCOMPLETE = "failure_kind", "incomplete"
+# The key in a file, and the sparse column of `Scores`, of what only some scores carry. Usage is left out: what a score
+# cost differs from run to run and is kept with the timings.
+_SPARSE = {
+    "errors": "errors",
+    "explanation": "explanations",
+    "failure": "failures",
+    "raw": "raws",
+    "tokens": "tokens",
+}
+# JSON has neither NaN nor infinity. A missing number is null; one too large for a double is read back as infinity.
+_SPECIAL = {"nan": "null", "inf": "1e999", "-inf": "-1e999"}
 # Below this, every whole float is written with all its digits.
 _EXACT = 2.0**53
 
 
-def number_texts(column: NDArray[np.float64]) -> list[str]:
-    """One text per number, as repr gives it."""
-    if not len(column):
-        return []
-    # The repr of a whole list is several times faster than one repr per number.
-    texts = repr(column.tolist())[1:-1].split(", ")
-    return texts if np.isfinite(column).all() else [_ODD.get(text, text) for text in texts]
-
-
-def count_texts(column: NDArray[np.float64]) -> list[str]:
-    """As `number_texts`, with whole numbers written without their `.0`: statistics are mostly counts."""
-    if len(column) and (np.abs(column) < _EXACT).all() and not (np.signbit(column) & (column == 0)).any():
-        whole = column.astype(np.int64)
-        if (whole == column).all():
-            return repr(whole.tolist())[1:-1].split(", ")
-    return [t[:-2] if t.endswith(".0") and t != "-0.0" else t for t in number_texts(column)]
-
-
-def row_texts(columns: list[list[str]], size: int) -> list[str]:
-    """The columns' texts side by side, as one JSON list per row."""
-    return [f"[{','.join(row)}]" for row in zip(*columns, strict=True)] if columns else ["[]"] * size
-
-
-def column_of(numbers: list[float | None]) -> NDArray[np.float64]:
-    """Numbers as they were read from JSON, null as NaN."""
-    return np.array(numbers, dtype=np.float64)
-
-
-# One shard file: what one metric says of a few consecutive records, as text that can tell whether it is whole.
-#
-#     {"metric": …, "signature": …, "start": …, "count": …, "digest": …, "parts": [names]}
-#     [item, system, value, [parts], [stats]]                    one line per record
-#     [item, system, value, [parts], [stats], {"failure": …}]    … with what only some scores carry
-#     {"sha256": of all the lines above}
-#
-# All text is ASCII, so that any string Python can hold (lone surrogates, NUL) survives.
-
-
-DIGEST_LENGTH = 32
-
-
 class Torn(ValueError):
-    """The bytes are no whole shard; the text says what is wrong with them."""
+    """The bytes are not a complete shard file; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,154 +67,154 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
-    """Consecutive records' scores by one metric, read back from a file."""
+class ShardFile:
+    """A shard file read back. `items` and `systems` are empty for a comparator's."""
 
     header: Header
     items: list[str]
     systems: list[str]
-    scores: Scores
+    block: Any
+
+    @property
+    def scores(self) -> Scores:
+        """The scores of a metric's shard."""
+        assert isinstance(self.block, Scores)
+        return self.block
 
 
 class InputHash:
-    """A hash of all that a metric can see of an input's records, the same however the input is cut into shards."""
+    """A hash of everything that metrics see of the input, the same however the input is cut into shards."""
 
     def __init__(self) -> None:
         self._whole = hashlib.sha256()
 
-    def add(self, shard: Sequence[Record]) -> str:
-        """Take in the next records; the hash of these alone."""
-        text = _content(shard)
-        # Without the list's brackets, the texts of shards in a row are the text of all their records.
+    def add(self, shard: Sequence[Unit]) -> str:
+        """Add the next records or pairs; returns the hash of these alone."""
+        text = json.dumps(
+            [_content(unit) for unit in shard], ensure_ascii=False, separators=(",", ":"), default=_plain
+        ).encode("utf-8", "surrogatepass")
+        # Without the list's brackets, the texts of consecutive shards join to the text of all units.
         self._whole.update(text[1:-1])
         self._whole.update(b",")
         return hashlib.sha256(text).hexdigest()
 
     @property
     def whole(self) -> str:
-        """The hash of all records so far."""
+        """The hash of everything added so far."""
         return self._whole.hexdigest()
 
 
-def content_hash(records: Sequence[Record]) -> str:
-    """A hash of all that a metric can see of these records."""
-    return InputHash().add(records)
+def content_hash(units: Sequence[Unit]) -> str:
+    """A hash of everything that metrics see of these records or pairs."""
+    return InputHash().add(units)
 
 
-def _content(records: Sequence[Record]) -> bytes:
-    rows = [
-        (
-            *(r.item, r.system, r.output, r.source, r.references, r.instruction, r.task, r.language),
-            sorted(r.extra.items(), key=str) if r.extra else None,
-        )
-        for r in records
-    ]
-    text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"), default=_plain)
-    return text.encode("utf-8", "surrogatepass")
+def _content(unit: Unit) -> Any:
+    if isinstance(unit, Pair):
+        return _content(unit.first), _content(unit.second)
+    r = unit
+    return (
+        *(r.item, r.system, r.output, r.source, r.references, r.instruction, r.task, r.language),
+        sorted(r.extra.items(), key=str) if r.extra else None,
+    )
+
+
+def _plain(value: object) -> Any:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def digest_of(content: str, signature: str, *, tokens: bool = False) -> str:
-    """What a shard file is named by: another input or another metric gives another digest. So does one with readings of
-    tokens, which says more of the same scores."""
-    all_of_it = f"{content}\n{signature}{chr(10) + 'tokens' if tokens else ''}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(all_of_it).hexdigest()[:DIGEST_LENGTH]
+    """The digest in a shard file's name. It differs by input, by metric, and by whether tokens were scored too."""
+    text = f"{content}\n{signature}{chr(10) + 'tokens' if tokens else ''}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
 
-def encode(header: Header, records: Sequence[Record], scores: Scores) -> bytes:
-    """The bytes of a shard file; equal scores of equal records give equal bytes."""
+def encode(header: Header, units: Sequence[Any], block: Scores | Sequence[Judgment]) -> bytes:
+    """The bytes of a shard file; equal results for equal units give equal bytes."""
+    if isinstance(block, Scores):
+        header = dataclasses.replace(header, parts=tuple(block.parts))
+        lines = _score_lines(units, block)
+    else:
+        rows = zip(units, block, strict=True)
+        lines = [_dump({**pair_row(pair), **judgment_row(header.metric, judgment)}) for pair, judgment in rows]
+    body = "".join(f"{line}\n" for line in (json.dumps(dataclasses.asdict(header)), *lines)).encode("ascii")
+    return body + _checksum_line(body)
+
+
+def _score_lines(records: Sequence[Record], scores: Scores) -> list[str]:
     columns = zip(
         [quoted(record.item) for record in records],
         [quoted(record.system) for record in records],
         number_texts(scores.values),
-        row_texts([number_texts(column) for column in scores.parts.values()], len(records)),
-        row_texts([count_texts(column) for column in scores.stats.T], len(records)),
+        _row_texts([number_texts(column) for column in scores.parts.values()], len(records)),
+        _row_texts([count_texts(column) for column in scores.stats.T], len(records)),
         strict=True,
     )
     lines = [",".join(row) for row in columns]
-    for position, text in _remarks(scores).items():
-        lines[position] += f",{text}"
-    facts = dataclasses.asdict(dataclasses.replace(header, parts=tuple(scores.parts)))
-    body = f"{json.dumps(facts)}\n{''.join(f'[{line}]{chr(10)}' for line in lines)}".encode("ascii")
-    return body + _closing_line(body)
+    sparse: dict[int, dict[str, Any]] = {}
+    for key, column in _SPARSE.items():
+        for position, value in getattr(scores, column).items():
+            sparse.setdefault(position, {})[key] = error_rows(value) if key == "errors" else value
+    for position, failure in scores.failures.items():
+        sparse[position][KIND] = failure.kind
+    for position in scores.incomplete:
+        sparse.setdefault(position, {})[INCOMPLETE] = True
+    for position, fields in sparse.items():
+        lines[position] += f",{_dump(fields)}"
+    return [f"[{line}]" for line in lines]
 
 
-def decode(data: bytes) -> Block:
-    """Read a shard file back, or raise `Torn`."""
-    lines = _checked_lines(data)
+def _dump(fields: Mapping[str, Any]) -> str:
     try:
-        first, *rows = json.loads(b"[" + b",".join(lines) + b"]")
-        header = Header(**{**first, "parts": tuple(first["parts"])})
-        return _block(header, rows)
-    except (ValueError, TypeError, KeyError, IndexError) as fault:
-        raise Torn(f"its lines cannot be read: {fault}") from None
+        return json.dumps(fields)
+    except TypeError as error:
+        raise RunError(f"a score cannot be written as JSON: {error}") from None
 
 
-def _closing_line(body: bytes) -> bytes:
-    return b'{"sha256": "%s"}\n' % hashlib.sha256(body).hexdigest().encode("ascii")
-
-
-def _checked_lines(data: bytes) -> list[bytes]:
+def decode(data: bytes) -> ShardFile:
+    """Read a shard file back, or raise `Torn`."""
     end = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
     body = data[:end]
     if not data.endswith(b"\n") or not data[end:].startswith(b'{"sha256": '):
         raise Torn("it ends before its closing line")
-    if data[end:] != _closing_line(body):
+    if data[end:] != _checksum_line(body):
         raise Torn("its content does not match its checksum")
-    return body.splitlines()
-
-
-def _block(header: Header, rows: list[list[Any]]) -> Block:
-    if len(rows) != header.count:
-        raise Torn(f"it holds {len(rows)} records, its first line promises {header.count}")
-    remarks = {i: row[5] for i, row in enumerate(rows) if len(row) == 6}
-    scores = Scores(
-        values=column_of([row[2] for row in rows]),
-        parts={name: column_of([row[3][k] for row in rows]) for k, name in enumerate(header.parts)},
-        stats=np.array([row[4] for row in rows], dtype=np.float64),
-        **scores_remarks(remarks),
-    )
-    return Block(header=header, items=[r[0] for r in rows], systems=[r[1] for r in rows], scores=scores)
-
-
-# A remark is what only some scores carry: the key it has in a file, and the column of `Scores` that holds it. A failure
-# has its kind beside it, under KIND; files written before kinds existed have none.
-# Usage is left out: what a score cost is kept with the timings, since it differs from run to run.
-_REMARKS = {
-    "errors": "errors",
-    "explanation": "explanations",
-    "failure": "failures",
-    "raw": "raws",
-    "tokens": "tokens",
-}
-
-
-KIND, INCOMPLETE = "failure_kind", "incomplete"
-
-
-def _remarks(scores: Scores) -> dict[int, str]:
-    found: dict[int, dict[str, Any]] = {}
-    for key, column in _REMARKS.items():
-        for position, value in getattr(scores, column).items():
-            found.setdefault(position, {})[key] = error_rows(value) if key == "errors" else value
-    for position, failure in scores.failures.items():
-        found[position][KIND] = failure.kind
-    for position in scores.incomplete:
-        found.setdefault(position, {})[INCOMPLETE] = True
     try:
-        return {position: json.dumps(found[position]) for position in sorted(found)}
-    except TypeError as fault:
-        raise RunError(f"a score cannot be written as JSON: {fault}") from None
+        first, *rows = json.loads(b"[" + b",".join(body.splitlines()) + b"]")
+        header = Header(**{**first, "parts": tuple(first["parts"])})
+        if len(rows) != header.count:
+            raise Torn(f"it holds {len(rows)} records, its first line promises {header.count}")
+        if rows and isinstance(rows[0], dict):
+            return ShardFile(header=header, items=[], systems=[], block=[read_judgment(row) for row in rows])
+        scores = _read_scores(header, rows)
+        return ShardFile(header=header, items=[r[0] for r in rows], systems=[r[1] for r in rows], block=scores)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        if isinstance(error, Torn):
+            raise
+        raise Torn(f"its lines cannot be read: {error}") from None
 
 
-def scores_remarks(remarks: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Remarks by position, as the sparse columns of `Scores`."""
+def _checksum_line(body: bytes) -> bytes:
+    return b'{"sha256": "%s"}\n' % hashlib.sha256(body).hexdigest().encode("ascii")
+
+
+def _read_scores(header: Header, rows: list[list[Any]]) -> Scores:
+    return Scores(
+        values=_column([row[2] for row in rows]),
+        parts={name: _column([row[3][k] for row in rows]) for k, name in enumerate(header.parts)},
+        stats=np.array([row[4] for row in rows], dtype=np.float64),
+        **read_sparse({i: row[5] for i, row in enumerate(rows) if len(row) == 6}),
+    )
+
+
+def read_sparse(rows: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """What only some scores carry, by position, as arguments of `Scores`."""
     columns: dict[str, Any] = {
-        column: {i: row[key] for i, row in remarks.items() if row.get(key) is not None}
-        for key, column in _REMARKS.items()
+        column: {i: row[key] for i, row in rows.items() if row.get(key) is not None} for key, column in _SPARSE.items()
     }
-    columns["errors"] = {i: errors_of(rows) for i, rows in columns["errors"].items() if rows}
-    columns["failures"] = {i: read_failure(text, remarks[i].get(KIND)) for i, text in columns["failures"].items()}
-    columns["incomplete"] = frozenset(i for i, row in remarks.items() if row.get(INCOMPLETE))
+    columns["errors"] = {i: tuple(Error(**e) for e in errors) for i, errors in columns["errors"].items() if errors}
+    columns["failures"] = {i: read_failure(text, rows[i].get(KIND)) for i, text in columns["failures"].items()}
+    columns["incomplete"] = frozenset(i for i, row in rows.items() if row.get(INCOMPLETE))
     return columns
 
 
@@ -242,7 +226,7 @@ def read_failure(message: str, kind: str | None) -> Failure:
 
 
 def error_rows(errors: Sequence[Error]) -> list[dict[str, Any]]:
-    """Errors as plain rows, without the fields that say nothing."""
+    """Errors as plain rows, without the fields that have their default."""
     return [
         {
             f.name: getattr(error, f.name)
@@ -253,10 +237,63 @@ def error_rows(errors: Sequence[Error]) -> list[dict[str, Any]]:
     ]
 
 
-def errors_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Error, ...]:
-    """Errors from the rows that `error_rows` made."""
-    return tuple(Error(**row) for row in rows)
+def pair_row(pair: Pair) -> dict[str, Any]:
+    """The names of a pair as files of preferences have them."""
+    return {"item": pair.first.item, "systems": [pair.first.system, pair.second.system]}
 
 
-def _plain(value: object) -> Any:
-    return dict(value) if isinstance(value, Mapping) else repr(value)
+def judgment_row(comparator: str, judgment: Judgment) -> dict[str, Any]:
+    """A judgment as files of preferences have it, without the optional fields that are empty."""
+    optional = {
+        "flipped": judgment.flipped,
+        "shown": list(judgment.shown) or None,
+        "raws": list(judgment.raws) or None,
+        KIND: None if judgment.failure is None else judgment.failure.kind,
+        INCOMPLETE: judgment.incomplete or None,
+    }
+    return {
+        "comparator": comparator,
+        "choice": judgment.preference,
+        "explanation": judgment.explanation,
+        "failure": judgment.failure,
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def read_judgment(row: Mapping[str, Any]) -> Judgment:
+    """A judgment from the row that `judgment_row` made."""
+    return Judgment(
+        preference=row["choice"],
+        explanation=row["explanation"],
+        failure=None if row["failure"] is None else read_failure(row["failure"], row.get(KIND)),
+        flipped=row.get("flipped"),
+        shown=tuple(row.get("shown") or ()),
+        raws=tuple(row.get("raws") or ()),
+        incomplete=bool(row.get(INCOMPLETE)),
+    )
+
+
+def number_texts(column: NDArray[np.float64]) -> list[str]:
+    """The JSON text of each number."""
+    if not len(column):
+        return []
+    # The repr of a whole list is several times faster than one repr per number.
+    texts = repr(column.tolist())[1:-1].split(", ")
+    return texts if np.isfinite(column).all() else [_SPECIAL.get(text, text) for text in texts]
+
+
+def count_texts(column: NDArray[np.float64]) -> list[str]:
+    """As `number_texts`, with whole numbers written without their `.0`: statistics are mostly counts."""
+    if len(column) and (np.abs(column) < _EXACT).all() and not (np.signbit(column) & (column == 0)).any():
+        whole = column.astype(np.int64)
+        if (whole == column).all():
+            return repr(whole.tolist())[1:-1].split(", ")
+    return [t[:-2] if t.endswith(".0") and t != "-0.0" else t for t in number_texts(column)]
+
+
+def _row_texts(columns: list[list[str]], size: int) -> list[str]:
+    return [f"[{','.join(row)}]" for row in zip(*columns, strict=True)] if columns else ["[]"] * size
+
+
+def _column(numbers: list[float | None]) -> NDArray[np.float64]:
+    return np.array(numbers, dtype=np.float64)

@@ -1,4 +1,8 @@
-"""Scoring one shard: needs are checked first, and what a metric returns is checked after."""
+"""Tasks: the units of work that executors carry, and how one is performed.
+
+A task holds consecutive records for metrics, or pairs for comparators, and names the metrics that are to see them. A
+metric's answer is checked before it is used.
+"""
 
 from __future__ import annotations
 
@@ -12,163 +16,183 @@ import numpy as np
 
 from metrist.errors import MetristError, RunError
 from metrist.metrics.base import Metric
-from metrist.metrics.shard import Shard
-from metrist.records import Need, Record
-from metrist.run.shard_file import Header, encode
+from metrist.metrics.comparator import Comparator, Judgment
+from metrist.metrics.shard import PairShard, Shard
+from metrist.records import Need, Pair
+from metrist.run.shard_file import Header, Unit, encode
+from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind, Scores
 
-
-def score_one(metric: Metric, shard: Shard) -> Scores:
-    """One metric's scores; records that lack what it needs are failed scores that say so."""
-    able = shard.once(("able", metric.needs), lambda: _able(metric, shard))
-    if len(able) == len(shard):
-        return _scored(metric, shard)
-    missing = FailureKind.missing_input
-    failures = {i: Failure(missing, f"{lack(metric, shard.records[i])}") for i in set(range(len(shard))) - set(able)}
-    if not able:
-        return Scores.of([]).spread(len(shard), able, failures)
-    # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
-    smaller = shard.once(("shard", metric.needs), lambda: _part(shard, able))
-    return _scored(metric, smaller).spread(len(shard), able, failures)
-
-
-def _part(shard: Shard, positions: list[int]) -> Shard:
-    return Shard([shard.records[i] for i in positions], tokens=shard.tokens, runtime=shard.runtime)
-
-
-def lack(metric: Metric, record: Record) -> str | None:
-    """What the metric misses in the record, in words."""
-    for need in metric.needs:
-        if record.lacks(need):
-            return f"{metric.text} needs {need}, but {named(record)} has none"
-    return None
-
-
-def _able(metric: Metric, shard: Shard) -> list[int]:
-    records = shard.records
-    if all(_serves(records, need) for need in metric.needs):
-        return list(range(len(records)))
-    return [i for i, record in enumerate(records) if not any(map(record.lacks, metric.needs))]
-
-
-def _serves(records: Sequence[Record], need: Need) -> bool:
-    """Whether every record has the field."""
-    values = map(attrgetter(need), records)
-    return all(values) if need == "references" else None not in values
-
-
-def named(record: Record) -> str:
-    """A record as messages call it."""
-    return f"item {record.item!r} of system {record.system!r}"
-
-
-def _scored(metric: Metric, shard: Shard) -> Scores:
-    try:
-        scores: Any = metric.score(shard)
-    except MetristError:
-        raise
-    except Exception as fault:
-        first = named(shard.records[0])
-        raise RunError(
-            f"{metric.text} failed on {len(shard):,} records (the first is {first}): {type(fault).__name__}: {fault}"
-        ) from fault
-    if not isinstance(scores, Scores):
-        raise RunError(f"{metric.text} must return Scores (see Scores.of), got {type(scores).__name__}")
-    if len(scores) != len(shard):
-        raise RunError(
-            f"{metric.text} returned {len(scores):,} scores for {len(shard):,} records (the first is "
-            f"{named(shard.records[0])}): wanted one score per record, in order"
-        )
-    doubles = _as_doubles(scores)
-    _check_finite(metric, shard, doubles)
-    return doubles
-
-
-def _check_finite(metric: Metric, shard: Shard, scores: Scores) -> None:
-    """Refuse what could not be pooled: an infinite value, or statistics of a scored record that are no numbers."""
-    odd = np.isinf(scores.values) | (~np.isnan(scores.values) & ~np.isfinite(scores.stats).all(axis=1))
-    if odd.any():
-        first = int(np.argmax(odd))
-        raise RunError(
-            f"{metric.text} gave {named(shard.records[first])} the value {scores.values[first]} with the statistics "
-            f"{scores.stats[first].tolist()}: wanted finite numbers, or a failure that says why there is none"
-        )
-
-
-def _as_doubles(scores: Scores) -> Scores:
-    """Numbers in the one type that is written and read back, whatever a metric counted in."""
-    columns = (scores.values, scores.stats, *scores.parts.values())
-    if all(column.dtype == np.float64 for column in columns):
-        return scores
-    return replace(
-        scores,
-        values=scores.values.astype(np.float64),
-        parts={name: column.astype(np.float64) for name, column in scores.parts.items()},
-        stats=scores.stats.astype(np.float64),
-    )
-
-
-# What executors carry: a task goes out, what was done comes back.
+#: What a metric or a comparator returns for the units of a task.
+Block = Scores | list[Judgment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Records to be scored, with the position of the first in the input. `wanted` names the metrics by their text, each
-    with the first line of its shard file, or None where no file is asked for. `tokens` asks for what metrics found at
-    single tokens."""
+    """Records or pairs to be scored, with the position of the first one in the input.
+
+    `wanted` maps the texts of the metrics to the header of their shard file, or to None where no file is needed.
+    `tokens` asks metrics for scores of single tokens. `runtime` is what they compute with; None: the environment's.
+    """
 
     start: int
-    records: tuple[Record, ...]
+    units: tuple[Unit, ...]
     wanted: Mapping[str, Header | None]
     tokens: bool = False
+    runtime: Runtime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """One metric's scores of a task, the bytes of their shard file if asked for, and the seconds that it took."""
+    """What one metric returned for a task, the bytes of its shard file if wanted, and the seconds it took."""
 
-    scores: Scores
+    block: Block
     file: bytes | None
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Done:
-    """A finished task: outcomes by the metric's text."""
+class TaskResult:
+    """A finished task: its outcomes by the metric's text."""
 
     start: int
     outcomes: Mapping[str, Outcome]
 
 
 class Executor(Protocol):
-    """Performs tasks and gives back what was done in the order of the tasks, holding only few of them at a time."""
+    """Performs tasks and yields their results in order, holding only a few tasks at a time."""
 
-    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[Done]: ...
-
-
-def perform(metrics: Mapping[str, Metric], task: Task) -> Done:
-    """Score a task's records, here and now."""
-    shard = Shard(task.records, tokens=task.tokens)
-    outcomes = {text: _outcome(metrics[text], shard, header) for text, header in task.wanted.items()}
-    return Done(start=task.start, outcomes=outcomes)
-
-
-def _outcome(metric: Metric, shard: Shard, header: Header | None) -> Outcome:
-    began = time.perf_counter()
-    scores = score_one(metric, shard)
-    file = encode(header, shard.records, scores) if header else None
-    return Outcome(scores=scores, file=file, seconds=time.perf_counter() - began)
-
-
-# One shard after another, in this process.
+    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[TaskResult]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Serial:
-    """Scores in this process; what a debugger wants."""
+    """Performs tasks one after another in this process; debuggers work here."""
 
-    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[Done]:
-        """What was done, task by task."""
+    def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[TaskResult]:
+        """The results, task by task."""
         by_text = {metric.text: metric for metric in metrics}
         for task in tasks:
             yield perform(by_text, task)
+
+
+def perform(metrics: Mapping[str, Metric], task: Task) -> TaskResult:
+    """Perform a task in this process."""
+    judges_pairs = bool(task.units) and isinstance(task.units[0], Pair)
+    shard: Any = (
+        PairShard(task.units, runtime=task.runtime)  # type: ignore[arg-type]
+        if judges_pairs
+        else Shard(task.units, tokens=task.tokens, runtime=task.runtime)  # type: ignore[arg-type]
+    )
+    outcomes = {}
+    for text, header in task.wanted.items():
+        began = time.perf_counter()
+        block: Block = (judge_shard if judges_pairs else score_shard)(metrics[text], shard)  # type: ignore[operator]
+        file = encode(header, task.units, block) if header else None
+        outcomes[text] = Outcome(block=block, file=file, seconds=time.perf_counter() - began)
+    return TaskResult(start=task.start, outcomes=outcomes)
+
+
+def score_shard(metric: Metric, shard: Shard) -> Scores:
+    """One metric's scores. Records that lack a field it needs get a failure instead."""
+    able = shard.once(("able", metric.needs), lambda: _able(metric, shard.records))
+    if len(able) == len(shard):
+        return _checked_scores(metric, shard)
+    failures = _missing_inputs(metric, shard.records, able)
+    if not able:
+        return Scores.of([]).spread(len(shard), able, failures)
+
+    def part() -> Shard:
+        return Shard([shard.records[i] for i in able], tokens=shard.tokens, runtime=shard.runtime)
+
+    # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
+    return _checked_scores(metric, shard.once(("shard", metric.needs), part)).spread(len(shard), able, failures)
+
+
+def judge_shard(comparator: Comparator, shard: PairShard) -> list[Judgment]:
+    """One comparator's judgments. Pairs that lack a field it needs get a failure instead."""
+    able = _able(comparator, shard.pairs)
+    pairs = shard if len(able) == len(shard) else PairShard([shard.pairs[i] for i in able], runtime=shard.runtime)
+    judgments = _call(comparator, pairs, "prefer")
+    if not isinstance(judgments, list) or len(judgments) != len(able):
+        raise RunError(f"{comparator.text} must return a list of {len(able):,} judgments, one per pair in order")
+    failures = _missing_inputs(comparator, shard.pairs, able)
+    by_position = dict(zip(able, judgments, strict=True))
+    return [by_position.get(i) or Judgment.failed(failures[i]) for i in range(len(shard))]
+
+
+def describe_missing(metric: Metric, unit: Unit) -> str | None:
+    """Which field the metric needs and the record, or a record of the pair, lacks; None if nothing is missing."""
+    for need in metric.needs:
+        for record in (unit.first, unit.second) if isinstance(unit, Pair) else (unit,):
+            if record.lacks(need):
+                return f"{metric.text} needs {need}, but {describe_record(record)} has none"
+    return None
+
+
+def describe_record(unit: Unit) -> str:
+    """A record, or the first record of a pair, as messages name it."""
+    record = unit.first if isinstance(unit, Pair) else unit
+    return f"item {record.item!r} of system {record.system!r}"
+
+
+def _able(metric: Metric, units: Sequence[Unit]) -> list[int]:
+    if all(_all_have(units, need) for need in metric.needs):
+        return list(range(len(units)))
+    return [i for i, unit in enumerate(units) if describe_missing(metric, unit) is None]
+
+
+def _all_have(units: Sequence[Unit], need: Need) -> bool:
+    """Whether every record has the field: a fast check for the usual case."""
+    if units and isinstance(units[0], Pair):
+        return False
+    values = map(attrgetter(need), units)
+    return all(values) if need == "references" else None not in values
+
+
+def _missing_inputs(metric: Metric, units: Sequence[Unit], able: Sequence[int]) -> dict[int, Failure]:
+    lacking = sorted(set(range(len(units))) - set(able))
+    return {i: Failure(FailureKind.missing_input, describe_missing(metric, units[i]) or "") for i in lacking}
+
+
+def _call(metric: Metric, shard: Shard | PairShard, method: str) -> Any:
+    """Call `score` or `prefer`. An exception that is not metrist's own is reported with the metric and the records."""
+    units: Sequence[Unit] = shard.records if isinstance(shard, Shard) else shard.pairs
+    try:
+        return getattr(metric, method)(shard)
+    except MetristError:
+        raise
+    except Exception as error:
+        what = f"{len(units):,} {'records' if isinstance(shard, Shard) else 'pairs'}"
+        first = f" (the first is {describe_record(units[0])})" if units else ""
+        raise RunError(f"{metric.text} failed on {what}{first}: {type(error).__name__}: {error}") from error
+
+
+def _checked_scores(metric: Metric, shard: Shard) -> Scores:
+    scores = _call(metric, shard, "score")
+    if not isinstance(scores, Scores):
+        raise RunError(
+            f"{metric.text}: score(shard) must return Scores, got {type(scores).__name__}; return Scores.of(numbers), "
+            "or define score_record(record) instead, which returns one number"
+        )
+    if len(scores) != len(shard):
+        raise RunError(
+            f"{metric.text} returned {len(scores):,} scores for {len(shard):,} records (the first is "
+            f"{describe_record(shard.records[0])}): wanted one score per record, in order"
+        )
+    if any(column.dtype != np.float64 for column in (scores.values, scores.stats, *scores.parts.values())):
+        # Shard files hold doubles, so a result must not depend on whether it was read back.
+        scores = replace(
+            scores,
+            values=scores.values.astype(np.float64),
+            parts={name: column.astype(np.float64) for name, column in scores.parts.items()},
+            stats=scores.stats.astype(np.float64),
+        )
+    unusable = np.isinf(scores.values) | (~np.isnan(scores.values) & ~np.isfinite(scores.stats).all(axis=1))
+    if unusable.any():
+        first = int(np.argmax(unusable))
+        raise RunError(
+            f"{metric.text} gave {describe_record(shard.records[first])} the value {scores.values[first]} with the "
+            f"statistics {scores.stats[first].tolist()}: wanted finite numbers, or a failure that says why"
+        )
+    return scores

@@ -1,7 +1,7 @@
-"""A worker process: `python -m metrist.run.worker`, told by its standard input what to score.
+"""A worker process: it reads metrics and tasks from its standard input and writes results to its standard output.
 
-The first message says where modules are found and which metrics to hold; each further one is a task. A worker ends
-when its standard input does, at once and whatever it is doing: it never outlives the run that started it.
+The first message says where modules are found and which metrics to hold; each further one is a task. A worker ends at
+once when its standard input does, whatever it is doing, so it never outlives the run that started it.
 """
 
 from __future__ import annotations
@@ -15,91 +15,80 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 from metrist.errors import MetristError, RunError
-from metrist.run import worker_pool
-from metrist.run.tasks import Done, Task, perform
+from metrist.run.tasks import Task, TaskResult, perform
+from metrist.run.worker_pool import Setup, receive, send
 
 
 def main() -> None:
     """Serve tasks until the run closes the pipe."""
-    tasks, answers = _private_pipes()
+    tasks, results = _take_over_pipes()
     inbox: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_fill, args=(tasks, inbox), daemon=True).start()
+    threading.Thread(target=_read_messages, args=(tasks, inbox), daemon=True).start()
     try:
-        metrics = _metrics(pickle.loads(inbox.get()))
-    except Exception as fault:
-        worker_pool.send(answers, pickle.dumps(_unreadable("the metrics", fault)))
+        metrics = _set_up(pickle.loads(inbox.get()))
+    except Exception as error:
+        send(results, pickle.dumps(_unreadable("the metrics", error)))
         return
     while True:
-        answer = _answer(metrics, inbox.get())
+        reply = _reply(metrics, inbox.get())
         try:
-            worker_pool.send(answers, answer)
+            send(results, reply)
         except OSError:
-            # The run has gone, and with it whoever could read a traceback.
-            os._exit(0)
+            os._exit(0)  # The run is gone, and with it whoever could read a traceback.
 
 
-def _private_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """The pipes to the run, moved out of the way of code that prints or reads standard input."""
+def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
+    """The pipes to the run, moved so that code that prints or reads standard input does not disturb them."""
     tasks = os.fdopen(os.dup(0), "rb")
-    answers = os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    return tasks, answers
+    return tasks, results
 
 
-def _fill(tasks: IO[bytes], inbox: SimpleQueue[bytes]) -> None:
+def _read_messages(tasks: IO[bytes], inbox: SimpleQueue[bytes]) -> None:
     try:
         while True:
-            inbox.put(worker_pool.receive(tasks))
+            inbox.put(receive(tasks))
     except (EOFError, OSError):
         os._exit(0)
 
 
-def _metrics(greeting: worker_pool.Greeting) -> dict[str, Any]:
-    sys.path[:] = greeting.path
-    # Ours was only to find metrist. A metric may start programs of other environments, which must not see it.
-    os.environ.pop("PYTHONPATH", None)
-    if greeting.python_path is not None:
-        os.environ["PYTHONPATH"] = greeting.python_path
-    os.chdir(greeting.folder)
-    return {metric.text: metric for metric in pickle.loads(greeting.metrics)}
+def _set_up(setup: Setup) -> dict[str, Any]:
+    sys.path[:] = setup.path
+    os.chdir(setup.folder)
+    return {metric.text: metric for metric in pickle.loads(setup.metrics)}
 
 
-def _answer(metrics: dict[str, Any], message: bytes) -> bytes:
+def _reply(metrics: dict[str, Any], message: bytes) -> bytes:
     try:
         task: Task = pickle.loads(message)
-    except Exception as fault:
-        return pickle.dumps(_unreadable("the records", fault))
-    answer = _attempt(metrics, task)
+    except Exception as error:
+        return pickle.dumps(_unreadable("the records", error))
+    result = _perform(metrics, task)
     try:
-        return pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception as fault:
-        return pickle.dumps(RunError(f"what a metric returned cannot leave its worker process: {fault}"))
+        return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        return pickle.dumps(RunError(f"a metric's result cannot be sent from its worker process: {error}"))
 
 
-def _attempt(metrics: dict[str, Any], task: Task) -> Done | MetristError:
+def _perform(metrics: dict[str, Any], task: Task) -> TaskResult | MetristError:
     try:
         return perform(metrics, task)
-    except MetristError as fault:
-        if fault.__cause__ is not None:
-            # A cause does not travel with an exception; as a note, its traceback does.
-            fault.add_note("".join(traceback.format_exception(fault.__cause__)))
-        return fault if _travels(fault) else RunError(f"{type(fault).__name__}: {fault}")
+    except MetristError as error:
+        if error.__cause__ is not None:
+            # A cause is not pickled with an exception; as a note, its traceback is.
+            error.add_note("".join(traceback.format_exception(error.__cause__)))
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # An exception with a constructor of its own often cannot be unpickled.
+            return RunError(f"{type(error).__name__}: {error}")
+        return error
 
 
-def _travels(fault: MetristError) -> bool:
-    """Whether an exception can be read on the other side; one with a constructor of its own often cannot."""
-    try:
-        pickle.loads(pickle.dumps(fault))
-    except Exception:
-        return False
-    return True
-
-
-def _unreadable(what: str, fault: Exception) -> RunError:
+def _unreadable(what: str, error: Exception) -> RunError:
     return RunError(
-        f"{what} cannot be read in a worker process ({type(fault).__name__}: {fault}): use executor='serial'"
+        f"{what} cannot be read in a worker process ({type(error).__name__}: {error}): use executor='serial'"
     )
 
 

@@ -17,7 +17,7 @@ from metrist.evaluate.meta.analyses.metrics import pareto_front
 from metrist.ratings import Error
 from metrist.report.tables import Table
 from metrist.run import Results
-from metrist.run.results import metric_of
+from metrist.run.results import build_stored_metric
 from metrist.scores import Score, Scores
 
 ROWS = made_rows()
@@ -182,7 +182,7 @@ def test_errors_of_a_metric_are_compared_with_those_of_humans() -> None:
     results = Results(
         items=["1", "2"],
         systems=["a", "a"],
-        metrics=(metric_of("mine", "", True, scores),),
+        metrics=(build_stored_metric("mine", "", True, scores),),
         scores={"mine": scores},
         signatures={"mine": ""},
     )

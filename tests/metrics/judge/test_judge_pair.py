@@ -72,7 +72,7 @@ def test_an_llm_that_goes_by_position_ties_everything_and_always_flips(label):
 def test_the_flip_rate_stands_in_the_table():
     rows = [{"item": str(i), "system": s, "output": f"{s} {i}"} for i in range(10) for s in "ab"]
     found = prefer(rows, JudgePair(llm=FakeLLM(first_always)))
-    assert found.comparing()[0].flips == 1.0
+    assert found.summaries()[0].flips == 1.0
     assert "1.000 [1.000, 1.000]" in found.comparator_table().text()
     assert all(rate.value == 0.5 for rate in found.win_rates())
 
@@ -239,7 +239,7 @@ def test_what_the_answers_took_is_added_up():
     llm = FakeLLM(lambda c, s: Completion(text=honest(c, s), usage=usage))
     rows = [{"item": "1", "system": s, "output": s} for s in ("good", "bad")]
     found = prefer(rows, JudgePair(llm=llm))
-    assert found.comparing()[0].usage["cost"] == pytest.approx(0.02)
+    assert found.summaries()[0].usage["cost"] == pytest.approx(0.02)
     assert "US dollars" in found.comparator_table().text()
 
 

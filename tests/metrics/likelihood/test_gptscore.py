@@ -20,7 +20,7 @@ from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.models.loading import load_causal
 from metrist.records import Record
-from metrist.run.tasks import score_one
+from metrist.run.tasks import score_shard
 
 SOURCE = "the old president said that the news was not very good"
 OUTPUT = "the news is bad"
@@ -136,10 +136,10 @@ def test_every_sentence_of_the_table_is_one_and_every_layout_has_its_places():
 def test_what_is_needed_depends_on_the_direction(tiny_score):
     assert tiny_score().needs == ("source",)
     assert tiny_score(direction="f").needs == ("references",)
-    found = score_one(tiny_score(), Shard([record(source=None), record()]))
+    found = score_shard(tiny_score(), Shard([record(source=None), record()]))
     assert "needs source, but item '0' of system 's' has none" in found.failures[0]
     assert not np.isnan(found.values[1])
-    without = score_one(tiny_score(direction="f"), Shard([record(references=())]))
+    without = score_shard(tiny_score(direction="f"), Shard([record(references=())]))
     assert "needs references, but item '0' of system 's' has none" in without.failures[0]
 
 

@@ -24,8 +24,8 @@ from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.report.cells import Count, Estimate, or_none
 from metrist.report.tables import Column, Table
-from metrist.run.results import first_answer
-from metrist.run.tasks import lack, score_one
+from metrist.run.results import quote_first_answer
+from metrist.run.tasks import describe_missing, score_shard
 from metrist.scores import Scores
 
 # Said instead of a grade, near the beginning of an answer. "I cannot find any fault" refuses nothing.
@@ -86,9 +86,9 @@ class Grader:
         """The judge's scores, with some of its settings changed, or asked once more (`sample`)."""
         own = {f.name: getattr(self.judge, f.name) for f in fields(self.judge)}
         judge = AskedAgain(**{**own, **settings})
-        scores = score_one(judge, Shard(records))
+        scores = score_shard(judge, Shard(records))
         # An output that lacks what the judge needs was never shown to it: that is no failure of the judge.
-        asked = [i for i, record in enumerate(records) if lack(judge, record) is None]
+        asked = [i for i, record in enumerate(records) if describe_missing(judge, record) is None]
         failed = [i for i in asked if i in scores.failures]
         self.asked += len(asked)
         self.failures += [scores.failures[i] for i in failed]
@@ -108,7 +108,7 @@ class Grader:
 def check_some_graded(judge: Judge, scores: Scores) -> None:
     """A judge that never gives a grade is a fault of the whole audit, unless nothing is asked at all."""
     if len(scores.failures) == len(scores) and budget.current_estimate() is None:
-        answer = first_answer(scores.raws[i] for i in sorted(scores.raws))
+        answer = quote_first_answer(scores.raws[i] for i in sorted(scores.raws))
         raise RunError(f"{judge.text} graded none of {len(scores):,} outputs, such as: {scores.failures[0]}{answer}")
 
 
