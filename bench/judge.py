@@ -126,7 +126,7 @@ def metrist(url: str) -> Client:
 
     def ask(count: int) -> list[str]:
         conversations = [(Message("user", f"{PROMPT} {number}"),) for number in range(count)]
-        return [one.text for one in llm.complete(conversations, Sampling(), lambda _number, _completion: None)]
+        return [one.text for one in llm.complete(conversations, Sampling())]
 
     return ask
 

@@ -1,15 +1,15 @@
-"""An LLM with a text of its own, as real ones have: what it is asked is written to a file, so that other processes'
-questions count too."""
+"""An LLM with a spec of its own, like real ones: it logs its requests to a file, so that those of other processes count
+too."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from metrist.llm.base import LLM, Arrived
+from metrist.llm.base import LLM, Call
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 
 
@@ -29,20 +29,28 @@ class Scripted(LLM):
     def facts(self) -> Mapping[str, str]:
         return {"weights": self.weights}
 
-    def complete(self, conversations: Sequence[Conversation], _: Sampling, arrived: Arrived) -> list[Completion]:
-        done = []
+    def complete_batch(self, conversations: Sequence[Conversation], _: Sampling, call: Call) -> list[Completion]:
+        completions = []
         for number, conversation in enumerate(conversations):
             with Path(self.log).open("a") as file:
                 file.write(conversation[-1].text + "\n")
-            done.append(self._answer(conversation[-1].text))
-            arrived(number, done[-1])
-        return done
+            completions.append(self._answer(conversation[-1].text))
+            call.deliver(number, completions[-1])
+        return completions
 
     def _answer(self, text: str) -> Completion:
         if text.startswith("fail"):
-            return Completion(failure="no answer after 5 attempts", usage=Usage(attempts=5))
-        prompt, said = self.tokens or (None, None)
-        return Completion(text=text.upper(), usage=Usage(prompt_tokens=prompt, completion_tokens=said, seconds=0.5))
+            return Completion(failure="no answer after 5 attempts", usage=Usage(attempts=5))  # type: ignore[arg-type]
+        prompt, output = self.tokens or (None, None)
+        return Completion(text=text.upper(), usage=Usage(prompt_tokens=prompt, completion_tokens=output, seconds=0.5))
+
+
+class DeliverTo(Call):
+    """A call that hands each completion to a function."""
+
+    def __init__(self, function: Callable[[int, Completion], None]) -> None:
+        super().__init__()
+        self.deliver = function  # type: ignore[method-assign]
 
 
 def say(*texts: str) -> list[list[Message]]:
@@ -51,5 +59,5 @@ def say(*texts: str) -> list[list[Message]]:
 
 
 def asked(log: Path) -> list[str]:
-    """What was asked so far."""
+    """The texts of all requests so far."""
     return log.read_text().splitlines() if log.exists() else []

@@ -13,7 +13,7 @@ import pytest
 
 from metrist.evaluate.explain import explain
 from metrist.llm import base as llm_catalog
-from metrist.llm.base import LLM, Arrived
+from metrist.llm.base import LLM, Call
 from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics.base import Metric
 from metrist.metrics.errors.aspect_tables import read_table
@@ -54,10 +54,10 @@ class Scripted(LLM):
     kept: ClassVar[bool] = False
     free: ClassVar[bool] = True
 
-    def complete(self, conversations: Sequence[Conversation], _: Sampling, arrived: Arrived) -> list[Completion]:
+    def complete_batch(self, conversations: Sequence[Conversation], _: Sampling, call: Call) -> list[Completion]:
         done = [self._answer(conversation[-1].text) for conversation in conversations]
         for number, one in enumerate(done):
-            arrived(number, one)
+            call.deliver(number, one)
         return done
 
     def _answer(self, asked: str) -> Completion:
@@ -360,4 +360,4 @@ def test_what_explaining_may_cost_can_be_said_in_python() -> None:
 def test_a_models_name_alone_is_met_with_the_text_that_names_it(metrist: Command, outputs: Path) -> None:
     answer = metrist("explain", outputs, "--llm", "gpt-4o")
     assert "no LLM named 'gpt-4o'" in answer.err
-    assert "a model is named within one: openai(model='gpt-4o') or" in answer.err
+    assert "openai(model='gpt-4o')" in answer.err

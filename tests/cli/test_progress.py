@@ -49,13 +49,13 @@ def test_a_server_that_fails_is_told_of_at_once_and_then_every_ten_seconds(
     monkeypatch.setattr("metrist.cli.progress.monotonic", lambda: next(clock))
     with progress_bar("scoring"):
         for _ in times:
-            base.retried("the server answered 500: overloaded", 0.5)
+            base.Call().report_retry("the server answered 500: overloaded", 0.5)
     assert told(capsys) == [
         "metrist: the server answered 500: overloaded; trying again in 0.5 seconds",
         "metrist: the server answered 500: overloaded; trying again in 0.5 seconds (4 attempts have failed so far)",
         "metrist: the server answered 500: overloaded; trying again in 0.5 seconds (6 attempts have failed so far)",
     ]
-    base.retried("nobody watches any more", 0.5)
+    base.Call().report_retry("nobody watches any more", 0.5)
     assert told(capsys) == []
 
 
@@ -80,8 +80,8 @@ def test_records_and_answers_stand_side_by_side_on_a_terminal(monkeypatch: pytes
     monkeypatch.setattr(rich.progress.Progress, "update", lambda *_, **changed: far.append(changed["far"]))
     with progress_bar("scoring") as draw:
         assert draw is not None
-        base.asked(60)
-        base.arrived(17)
+        base.report_requests(60)
+        base.report_completions(17)
         draw(0, 20)
     assert far == ["0 of 60 answers", "17 of 60 answers", "0 of 20 records; 17 of 60 answers"]
 

@@ -206,7 +206,7 @@ def test_without_a_graphics_card_the_model_is_loaded_so_that_a_processor_can_run
     with pytest.warns(UserWarning, match="no graphics card here: the model is loaded in float32, on the CPU"):
         made = TIGERScorer(str(tiny("gpt2")))
     assert made._llm == Transformers(model=str(tiny("gpt2")), turns="none")
-    assert "tokens, and the model 128" in made.score(["a"], ["b"], ["c"])[0]["failure"]
+    assert "the model's context has 128" in made.score(["a"], ["b"], ["c"])[0]["failure"]
 
 
 def test_the_llm_is_chosen_as_the_original_chooses_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_a_model_in_process_is_given_the_words_as_they_are_and_streams(tiny: Cal
     asked = (Message("user", "Error location 1:"),)
     assert encode_prompt(tokenizer, asked, "none") == tokenizer("Error location 1:")["input_ids"]
     llm = Transformers(model=folder, turns="none")
-    (whole,) = llm.complete([asked], Sampling(max_tokens=12), lambda *_: None)
+    (whole,) = llm.complete([asked], Sampling(max_tokens=12))
     *pieces, last = llm.stream(asked, Sampling(max_tokens=12))
     assert last == whole.text
     assert len(pieces) > 3
@@ -234,8 +234,8 @@ def test_a_model_in_process_is_given_the_words_as_they_are_and_streams(tiny: Cal
 
 def test_a_prompt_that_a_model_in_process_has_no_room_for_is_told(tiny: Callable[[str], Path]) -> None:
     made = TIGERScorer("unused", llm=Transformers(model=str(tiny("gpt2")), turns="none"))
-    assert "tokens, and the model 128 with the answer" in made.score(["a"], ["b"], ["c"])[0]["failure"]
-    with pytest.raises(ModelError, match="tokens, and the model 128 with the answer"):
+    assert "the model's context has 128" in made.score(["a"], ["b"], ["c"])[0]["failure"]
+    with pytest.raises(ModelError, match="the model's context has 128"):
         list(made.generate_stream("a", "b", "c"))
 
 

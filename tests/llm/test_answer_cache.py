@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError
-from metrist.llm import gateway, rate_limit
-from metrist.llm.cache import NAME, AnswerCache, CachedAnswer, Request, open_cache
+from metrist.llm import gateway
+from metrist.llm.cache import FILE_NAME, AnswerCache, CachedAnswer, Request, cache_folder, open_cache
 from metrist.llm.messages import Completion, Message, Sampling
 from scripted_llm import Scripted, asked, say
 
@@ -24,34 +24,34 @@ GREEDY = Sampling(max_tokens=100)
 
 def kept(text: str, answer: str = "x", llm: str = "m") -> CachedAnswer:
     question = Request(llm=llm, messages=(Message("user", text),), sampling=GREEDY)
-    return CachedAnswer(question=question, answer=Completion(text=answer), arrived=time.time())
+    return CachedAnswer(request=question, completion=Completion(text=answer), arrived=time.time())
 
 
 def test_what_is_kept_is_found_and_the_first_answer_stands(tmp_path):
     cache = AnswerCache(tmp_path)
     one, other = kept("q", "first"), kept("q", "second")
-    assert cache.keep([one]) == [one.answer]
-    assert cache.keep([other, kept("r")]) == [Completion(text="first"), Completion(text="x")]
-    assert AnswerCache(tmp_path).find([other.question, kept("unknown").question]) == {
-        one.question.key: Completion(text="first")
+    assert cache.store([one]) == [one.completion]
+    assert cache.store([other, kept("r")]) == [Completion(text="first"), Completion(text="x")]
+    assert AnswerCache(tmp_path).find([other.request, kept("unknown").request]) == {
+        one.request.key: Completion(text="first")
     }
 
 
 def test_more_questions_than_sqlite_takes_at_once_are_found(tmp_path):
     cache = AnswerCache(tmp_path)
     many = [kept(str(n), str(n)) for n in range(2300)]
-    cache.keep(many)
-    found = cache.find([one.question for one in many])
-    assert [found[one.question.key].text for one in many] == [str(n) for n in range(2300)]
-    assert [one.question.messages[0].text for one in cache.each()] == [str(n) for n in range(2300)]
+    cache.store(many)
+    found = cache.find([one.request for one in many])
+    assert [found[one.request.key].text for one in many] == [str(n) for n in range(2300)]
+    assert [one.request.messages[0].text for one in cache.entries()] == [str(n) for n in range(2300)]
 
 
 def test_contents_are_counted_by_llm_and_cleared_by_it(tmp_path):
     cache = AnswerCache(tmp_path)
-    cache.keep([kept(str(n), "x" * 5000, llm) for llm in ("a", "b") for n in range(30)])
+    cache.store([kept(str(n), "x" * 5000, llm) for llm in ("a", "b") for n in range(30)])
     assert cache.contents().answers == {"a": 30, "b": 30}
     assert cache.contents().size > 10_000
-    assert [one.question.llm for one in cache.each("b")] == ["b"] * 30
+    assert [one.request.llm for one in cache.entries("b")] == ["b"] * 30
     assert cache.clear("a") == 30
     assert cache.contents().answers == {"b": 30}
     assert cache.clear() == 30
@@ -61,13 +61,13 @@ def test_contents_are_counted_by_llm_and_cleared_by_it(tmp_path):
 def test_the_folder_is_the_environment_s_or_the_user_s(monkeypatch, tmp_path):
     monkeypatch.setenv("METRIST_LLM_CACHE", "~/there")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert rate_limit.cache_folder() == tmp_path / "there"
+    assert cache_folder() == tmp_path / "there"
     monkeypatch.delenv("METRIST_LLM_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
-    assert rate_limit.cache_folder() == tmp_path / ".cache" / "metrist" / "llm"
+    assert cache_folder() == tmp_path / ".cache" / "metrist" / "llm"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert rate_limit.cache_folder() == tmp_path / "xdg" / "metrist" / "llm"
+    assert cache_folder() == tmp_path / "xdg" / "metrist" / "llm"
 
 
 @pytest.mark.parametrize("content", [b"SQLite format 3\x00" + b"rubbish" * 1000, b"no data base at all" * 400])
@@ -77,19 +77,19 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_begun(content, caplog):
     cache.path.write_bytes(content)
     assert gateway.complete(Scripted(), say("a"), GREEDY)[0].text == "A"
     assert gateway.complete(Scripted(), say("a"), GREEDY)[0].usage.cached
-    assert cache.path.with_name(f"{NAME}.set-aside-1").read_bytes() == content
+    assert cache.path.with_name(f"{FILE_NAME}.set-aside-1").read_bytes() == content
     (message,) = caplog.messages
-    assert f"{cache.path} was set aside as {NAME}.set-aside-1, and a new one begun" in message
+    assert f"{cache.path} was set aside as {FILE_NAME}.set-aside-1, and a new one begun" in message
 
 
 def test_another_program_s_data_base_is_set_aside_untouched(tmp_path, caplog):
-    with sqlite3.connect(tmp_path / NAME) as theirs:
+    with sqlite3.connect(tmp_path / FILE_NAME) as theirs:
         theirs.execute("CREATE TABLE answers (thesis TEXT)")
     theirs.close()
-    before = (tmp_path / NAME).read_bytes()
-    AnswerCache(tmp_path).keep([kept("q")])
-    assert (tmp_path / f"{NAME}.set-aside-1").read_bytes() == before
-    assert "it is a database of another program" in caplog.text
+    before = (tmp_path / FILE_NAME).read_bytes()
+    AnswerCache(tmp_path).store([kept("q")])
+    assert (tmp_path / f"{FILE_NAME}.set-aside-1").read_bytes() == before
+    assert "of another program" in caplog.text
 
 
 def test_an_answer_with_a_changed_byte_is_asked_again_and_mended(tmp_path):
@@ -99,7 +99,7 @@ def test_an_answer_with_a_changed_byte_is_asked_again_and_mended(tmp_path):
     with sqlite3.connect(cache.path) as raw:
         raw.execute("UPDATE answers SET answer = zeroblob(30) WHERE rowid = 1")
     raw.close()
-    assert [one.question.messages[0].text for one in cache.each()] == ["b"]
+    assert [one.request.messages[0].text for one in cache.entries()] == ["b"]
     for _ in range(2):
         assert [one.text for one in gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)] == ["A", "B"]
     assert asked(log) == ["a", "b", "a"]
@@ -107,16 +107,16 @@ def test_an_answer_with_a_changed_byte_is_asked_again_and_mended(tmp_path):
 
 def test_a_file_that_takes_nothing_is_found_by_the_check(tmp_path, monkeypatch):
     cache = AnswerCache(tmp_path)
-    cache.keep([kept("q")])
+    cache.store([kept("q")])
 
     def read_only(work):
-        with closing(sqlite3.connect(f"file:{tmp_path / NAME}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"file:{tmp_path / FILE_NAME}?mode=ro", uri=True)) as connection:
             return work(connection)
 
     monkeypatch.setattr(cache._file, "work", read_only)
-    wanted = rf"cannot be kept in {tmp_path / NAME} \(attempt to write a readonly database\), .* METRIST_LLM_CACHE"
+    wanted = rf"{tmp_path / FILE_NAME} \(attempt to write a readonly database\), .* METRIST_LLM_CACHE"
     with pytest.raises(ModelError, match=wanted):
-        cache.check()
+        cache.check_writable()
 
 
 WRITER = """

@@ -27,7 +27,7 @@ COUNT = 1000
 
 
 def stored() -> set[str]:
-    return {kept.question.messages[-1].text for kept in open_cache().each()} if open_cache().begun else set()
+    return {kept.request.messages[-1].text for kept in open_cache().entries()} if open_cache().exists else set()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process by signal")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.llm.http import complained, judge
+from metrist.llm.http import classify_error, parse_error
 from metrist.llm.messages import Completion
-from metrist.llm.openai_format import Unreadable, completion, decoded
-from metrist.llm.retry import Answered, Reply
+from metrist.llm.openai_format import UnreadableResponse, decode_body, parse_chat_completion
+from metrist.llm.retry import RequestError, Response, Success
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -51,8 +51,8 @@ def with_changed(found: Any, path: tuple[Any, ...], value: Any) -> Any:
 @given(st.sampled_from(places(GOOD)), JSON)
 def test_an_answer_with_anything_anywhere_is_read_or_called_unreadable(path: tuple[Any, ...], value: Any) -> None:
     try:
-        found = completion(decoded(json.dumps(with_changed(GOOD, path, value)).encode()))
-    except Unreadable:
+        found = parse_chat_completion(decode_body(json.dumps(with_changed(GOOD, path, value)).encode()))
+    except UnreadableResponse:
         return
     assert isinstance(found, Completion)
     assert isinstance(found.text, str)
@@ -62,18 +62,19 @@ def test_an_answer_with_anything_anywhere_is_read_or_called_unreadable(path: tup
 
 @given(st.binary(max_size=60))
 def test_bytes_of_any_kind_are_no_surprise(body: bytes) -> None:
-    with contextlib.suppress(Unreadable):
-        completion(decoded(body))
-    assert complained(body).message
+    with contextlib.suppress(UnreadableResponse):
+        parse_chat_completion(decode_body(body))
+    assert parse_error(body).message
 
 
 @given(JSON, st.integers(300, 599))
 def test_errors_of_any_form_get_a_verdict_in_one_line(body: Any, status: int) -> None:
-    verdict = judge(Reply(status, {}, json.dumps(body).encode()), "m", ["temperature", "seed"])
-    assert not isinstance(verdict, Answered)
-    assert f"the server answered {status}: " in verdict.reason
-    assert "\n" not in verdict.reason
-    assert len(verdict.reason) < 600
+    verdict = classify_error(Response(status, {}, json.dumps(body).encode()), "m", ["temperature", "seed"])
+    assert not isinstance(verdict, Success)
+    reason = verdict.failure if isinstance(verdict, RequestError) else verdict.reason
+    assert f"the server answered {status}: " in reason
+    assert "\n" not in reason
+    assert len(reason) < 600
 
 
 @pytest.mark.parametrize(
@@ -85,9 +86,9 @@ def test_errors_of_any_form_get_a_verdict_in_one_line(body: Any, status: int) ->
         (b'{"detail": "no"}', "no"),
         (b'{"object": "error", "message": "no"}', "no"),
         (b" no\n", "no"),
-        (b"", "nothing more"),
+        (b"", "no message"),
         (b"x" * 1000, "x" * 300 + "…"),
     ],
 )
 def test_what_servers_complain_of_is_found_in_all_their_forms(body: bytes, message: str) -> None:
-    assert complained(body).message == message
+    assert parse_error(body).message == message

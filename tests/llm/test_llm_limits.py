@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fault_server import Act, FaultServer, answer
-from metrist.errors import ModelError, RunError
-from metrist.llm import rate_limit
+from metrist.errors import RunError
 from metrist.llm.messages import Message, Sampling
 from metrist.llm.openai import OpenAI
 from metrist.llm.rate_limit import Bucket, RateLimiter
 from metrist.metrics.registry import build
 from metrist.run import executors, score
 from metrist.run.executors import Processes, Serial, choose_executor
+from metrist.runtime import VARIABLES, Runtime
 
 
 def sending_times(limit: int, amounts: list[int], pauses: list[float]) -> list[float]:
@@ -86,7 +86,7 @@ def test_without_limits_nothing_waits() -> None:
 def _run(url: str, count: int, sampling: Sampling) -> float:
     started = time.monotonic()
     conversations = [(Message("user", f"question {number}"),) for number in range(count)]
-    OpenAI(model="m", url=url).complete(conversations, sampling, lambda _number, _completion: None)
+    OpenAI(model="m", url=url).complete(conversations, sampling)
     return time.monotonic() - started
 
 
@@ -109,38 +109,34 @@ def test_tokens_are_booked_by_guess_and_corrected_by_the_servers_count(monkeypat
     assert guessed > 0.9
 
 
-@pytest.mark.parametrize("variable", [rate_limit.CONCURRENCY, rate_limit.RPM, rate_limit.TPM])
+@pytest.mark.parametrize("variable", ["METRIST_LLM_CONCURRENCY", "METRIST_LLM_RPM", "METRIST_LLM_TPM"])
 @pytest.mark.parametrize("value", ["0", "-3", "many", "1.5", "²"])
 def test_a_limit_that_is_no_number_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ModelError, match=f"{variable} must be a whole number of at least 1, got '{value}'"):
+    with pytest.raises(RunError, match=rf"{variable}.*{value}"):
         _run("http://127.0.0.1:9/v1", 1, Sampling())
 
 
 def test_defaults_hold_where_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in (rate_limit.CONCURRENCY, rate_limit.TIMEOUT, rate_limit.RPM):
+    for variable in VARIABLES.values():
         monkeypatch.setenv(variable, "")
-    assert (rate_limit.concurrency(), rate_limit.timeout(), rate_limit.whole_number(rate_limit.RPM)) == (
-        16,
-        300.0,
-        None,
-    )
+    runtime = Runtime.from_environment()
+    assert (runtime.concurrency, runtime.timeout, runtime.rpm) == (16, 300.0, None)
 
 
 @given(st.integers(1, 40), st.integers(1, 50), st.none() | st.integers(1, 5000), st.none() | st.integers(1, 10**6))
 def test_processes_that_share_the_limits_keep_to_them_together(
     processes: int, at_once: int, requests: int | None, tokens: int | None
 ) -> None:
-    whole = {rate_limit.CONCURRENCY: at_once, rate_limit.RPM: requests, rate_limit.TPM: tokens}
-    with pytest.MonkeyPatch.context() as patch:
-        for variable, limit in whole.items():
-            patch.setenv(variable, str(limit or ""))
-        sharers = min(processes, rate_limit.most_sharers())
-        shares = {variable: int(share) for variable, share in rate_limit.shares(sharers).items()}
-    assert shares.keys() == {variable for variable, limit in whole.items() if limit}
-    for variable, share in shares.items():
-        assert share >= 1
-        assert share * sharers <= (whole[variable] or 0) < (share + 1) * sharers
+    whole = Runtime(concurrency=at_once, rpm=requests, tpm=tokens)
+    sharers = min(processes, whole.max_llm_processes)
+    share = whole.split(sharers)
+    for name in ("concurrency", "rpm", "tpm"):
+        part, limit = getattr(share, name), getattr(whole, name)
+        assert (part is None) == (limit is None)
+        if part is not None:
+            assert part >= 1
+            assert part * sharers <= limit < (part + 1) * sharers
 
 
 SEEN = """
@@ -167,7 +163,7 @@ class Seen(Metric):
     [(True, 100, 3, (5, 33, 300)), (True, 2, 2, (8, 1, 450)), (False, 100, 3, (16, 100, 900))],
 )
 def test_workers_of_a_run_get_their_part_of_the_limits(module, monkeypatch, tmp_path, asks, rpm, workers, seen) -> None:
-    monkeypatch.delenv(rate_limit.CONCURRENCY, raising=False)
+    monkeypatch.delenv("METRIST_LLM_CONCURRENCY", raising=False)
     rows = [{"item": str(n), "output": "a"} for n in range(12)]
     metric = module(SEEN.format(asks=asks)).Seen(folder=str(tmp_path), workers=workers)
     found = score(rows, [metric], executor=Processes(3), shard_size=2, rpm=rpm, tpm=900).scores[metric.text].parts

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.llm.retry import LONGEST_WAIT, RetryPolicy, backoff_delay, parse_retry_after, patience
+from metrist.llm.retry import FIRST_CONTACT, LONGEST_WAIT, RetryPolicy, parse_retry_after
+
+POLICY = RetryPolicy(attempts=8, seconds=900.0)
 
 NOW = 1_700_000_000.0
 
@@ -45,28 +47,28 @@ def test_nothing_that_a_server_says_is_raised(text: str) -> None:
 
 def test_waits_double_up_to_the_longest() -> None:
     for attempt, most in ((2, 0.5), (3, 1.0), (4, 2.0), (5, 4.0), (8, 30.0), (2000, LONGEST_WAIT)):
-        waits = [backoff_delay(attempt, 0, random.Random(seed)) for seed in range(200)]
+        waits = [POLICY.delay(attempt, 0, random.Random(seed)) for seed in range(200)]
         assert most / 2 <= min(waits) < most * 0.55
         assert most * 0.95 < max(waits) <= most
 
 
 def test_waits_are_left_to_chance_and_yet_the_same_for_one_seed() -> None:
     assert (
-        backoff_delay(3, 0, random.Random(1))
-        == backoff_delay(3, 0, random.Random(1))
-        != backoff_delay(3, 0, random.Random(2))
+        POLICY.delay(3, 0, random.Random(1))
+        == POLICY.delay(3, 0, random.Random(1))
+        != POLICY.delay(3, 0, random.Random(2))
     )
 
 
 def test_nobody_comes_before_the_time_that_the_server_said() -> None:
-    waits = [backoff_delay(2, 5.0, random.Random(seed)) for seed in range(200)]
+    waits = [POLICY.delay(2, 5.0, random.Random(seed)) for seed in range(200)]
     assert min(waits) >= 5
     assert 5.2 < max(waits) <= 5.25
     assert len(set(waits)) == 200
 
 
-def test_patience_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert patience() == RetryPolicy(8, 900.0)
-    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "3")
-    monkeypatch.setenv("METRIST_LLM_PATIENCE", "60")
-    assert patience() == RetryPolicy(3, 60.0)
+def test_the_policy_gives_up_after_its_attempts_or_its_seconds() -> None:
+    assert not POLICY.is_exhausted(7, 899.0, first_contact=False)
+    assert POLICY.is_exhausted(8, 1.0, first_contact=False)
+    assert POLICY.is_exhausted(1, 901.0, first_contact=False)
+    assert POLICY.is_exhausted(FIRST_CONTACT, 1.0, first_contact=True)

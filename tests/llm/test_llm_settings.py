@@ -13,14 +13,14 @@ from metrist.llm.base import build_llm
     [
         (
             "opnai(model='m')",
-            r"no LLM named 'opnai'; did you mean 'openai'\? \(known are openai, transformers, vllm, repl",
+            r"no LLM named 'opnai'; did you mean 'openai'\? .*openai, transformers, vllm, repl",
         ),
-        ("gpt-4o", r"no LLM named 'gpt-4o' \(known .*\); a model is named within one: openai\(model='gpt-4o'\) or"),
+        ("gpt-4o", r"no LLM named 'gpt-4o'.*openai\(model='gpt-4o'\) or"),
         (
             "openai(model=gpt-4o)",
-            r"cannot read the LLM 'openai\(model=gpt-4o\)': .* \(texts stand in quotes, as in openai\(model='gpt-",
+            r"cannot read the LLM 'openai\(model=gpt-4o\)': .* \(.*quotes.* openai\(model='gpt-",
         ),
-        ("transformers(modle='m')", "transformers has no setting 'modle'; it takes model, .*; did you mean 'model'"),
+        ("transformers(modle='m')", "transformers has no setting 'modle'; did you mean 'model'"),
         ("openai(url='http://x')", r"openai needs the setting 'model': openai\(model='…'\)"),
         ("transformers()", r"transformers needs the setting 'model': transformers\(model='…'\)"),
         ("transformers(model=3)", "transformers: model must be a string, got 3"),
@@ -34,7 +34,7 @@ from metrist.llm.base import build_llm
         ("openai(model='m', turns='raw')", "openai: turns must be one of 'chat', 'none', got 'raw'"),
         ("vllm(model='m', max_model_len=0)", "vllm: max_model_len must be a whole number above 0, got 0"),
         ("replay(file='')", "replay: file must be a string, got ''"),
-        ("replay(file='a', fact='w2')", "replay: fact must be of the form 'name=value', got 'w2'"),
+        ("replay(file='a', fact='w2')", "replay: fact .*'name=value', got 'w2'"),
     ],
 )
 def test_a_text_that_is_wrong_is_refused(text, why):

@@ -4,6 +4,7 @@ padding for texts, a plain pass over the whole text for log-probabilities."""
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 from collections import Counter
@@ -24,6 +25,7 @@ from metrist.llm.base import build_llm
 from metrist.llm.local import Transformers
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.models.devices import BATCH_TOKENS, Options
+from metrist.scores import FailureKind
 from scripted_llm import say
 
 TEMPLATE = (
@@ -69,7 +71,7 @@ def _mamba(place: Path) -> None:
 
 
 def answered(folder: Path, talks: list[Any], **sampling: Any) -> list[Completion]:
-    return Transformers(model=str(folder)).complete(talks, Sampling(**{"max_tokens": 12} | sampling), lambda *_: None)
+    return Transformers(model=str(folder)).complete(talks, Sampling(**{"max_tokens": 12} | sampling))
 
 
 def ids_of(folder: Path, talk: list[Message]) -> list[int]:
@@ -108,20 +110,22 @@ def test_answers_are_transformers_own_whatever_stands_beside_them(folder, kind):
 def test_neither_batches_nor_order_change_an_answer(folder, monkeypatch, tokens, temperature):
     wanted = [answered(folder("llama"), [talk], temperature=temperature)[0].text for talk in TALKS]
     monkeypatch.setenv(BATCH_TOKENS, tokens)
-    local._generator.cache_clear()
+    local._cached_generator.cache_clear()
     found = answered(folder("llama"), TALKS[::-1], temperature=temperature)
-    local._generator.cache_clear()
+    local._cached_generator.cache_clear()
     assert [one.text for one in found[::-1]] == wanted
 
 
 def test_a_model_that_heeds_its_padding_gets_conversations_of_one_length(folder, monkeypatch):
     made = generation.Generator.load(Options(model=str(folder("llama"))))
-    assert not made._heeds_padding
+    assert not made._depends_on_padding
     prompts = [generation._Prompt(n, [0] * length, 5) for n, length in enumerate([3, 4, 3])]
-    assert [[one.number for one in group] for group in made._groups(prompts)] == [[0, 1, 2]]
-    monkeypatch.setattr(generation.Generator, "_foretold", lambda _, some: torch.full((len(some), 3), float(len(some))))
+    assert [[one.number for one in group] for group in made._group(prompts)] == [[0, 1, 2]]
+    monkeypatch.setattr(
+        generation.Generator, "_second_token_logprobs", lambda _, some: torch.full((len(some), 3), float(len(some)))
+    )
     heeding = generation.Generator.load(Options(model=str(folder("llama"))))
-    assert [[one.number for one in group] for group in heeding._groups(prompts)] == [[0, 2], [1]]
+    assert [[one.number for one in group] for group in heeding._group(prompts)] == [[0, 2], [1]]
 
 
 def test_logprobs_are_those_of_a_plain_pass(folder):
@@ -169,7 +173,10 @@ def test_an_answer_is_no_longer_than_asked_for_nor_than_the_context(folder):
 def test_a_conversation_without_room_for_an_answer_fails_alone(folder):
     found = answered(folder("gpt2"), [[Message("user", "cat " * 200)], TALKS[0]])
     length = len(ids_of(folder("gpt2"), [Message("user", "cat " * 200)]))
-    assert found[0].failure == f"the conversation takes {length} tokens, and the model 128 with the answer"
+    failure = found[0].failure
+    assert failure is not None
+    assert failure.kind == FailureKind.too_long
+    assert re.search(f"{length} tokens.*128", failure)
     assert found[1].text == answered(folder("gpt2"), TALKS[:1])[0].text
 
 
@@ -196,9 +203,9 @@ def _as(wanted: Completion, found: Completion) -> Completion:
 
 def test_top_p_leaves_the_unlikely_out():
     rng = np.random.default_rng(0)
-    drawn = {generation._draw(np.array([0.1, 0.5, 0.15, 0.25]), 0.7, rng) for _ in range(200)}
+    drawn = {generation._draw_token(np.array([0.1, 0.5, 0.15, 0.25]), 0.7, rng) for _ in range(200)}
     assert drawn == {1, 3}
-    assert {generation._draw(np.array([0.2, 0.8]), 0.0, rng) for _ in range(50)} == {1}
+    assert {generation._draw_token(np.array([0.2, 0.8]), 0.0, rng) for _ in range(50)} == {1}
 
 
 def test_a_model_without_a_template_gets_plain_turns_and_stops_before_the_next(folder):
@@ -211,7 +218,7 @@ def test_a_model_without_a_template_gets_plain_turns_and_stops_before_the_next(f
 
 
 def test_plain_turns_end_where_the_model_goes_on_as_the_user(folder, monkeypatch):
-    monkeypatch.setattr(generation.Generator, "_text", lambda _, ids: " yes it is \nUser: and now"[: 6 * len(ids)])
+    monkeypatch.setattr(generation.Generator, "_decode", lambda _, ids: " yes it is \nUser: and now"[: 6 * len(ids)])
     (answer,) = answered(folder("plain"), [TALKS[0]])
     assert (answer.text, answer.finish) == ("yes it is", "stop")
 
@@ -249,7 +256,7 @@ def test_what_a_model_s_folder_wishes_for_decoding_is_no_part_of_the_question(fo
 
 def test_when_memory_runs_out_smaller_batches_give_the_same(folder, monkeypatch):
     wanted = [one.text for one in answered(folder("llama"), TALKS)]
-    run, sizes = generation.Generator._run, []
+    run, sizes = generation.Generator._generate, []
 
     def full(self: Any, prompts: Any, sampling: Sampling) -> list[Completion]:
         sizes.append(len(prompts))
@@ -257,10 +264,10 @@ def test_when_memory_runs_out_smaller_batches_give_the_same(folder, monkeypatch)
             raise torch.OutOfMemoryError("CUDA out of memory")
         return run(self, prompts, sampling)
 
-    monkeypatch.setattr(generation.Generator, "_run", full)
-    local._generator.cache_clear()
+    monkeypatch.setattr(generation.Generator, "_generate", full)
+    local._cached_generator.cache_clear()
     found = answered(folder("llama"), [*TALKS, [Message("user", "cat " * 70)]])
-    local._generator.cache_clear()
+    local._cached_generator.cache_clear()
     assert [one.text for one in found[:-1]] == wanted
     assert (found[-1].failure or "").startswith("the conversation does not fit into the device's memory even alone")
     assert max(sizes) > 1
@@ -285,14 +292,14 @@ def test_its_text_reads_back_and_its_facts_name_the_weights(folder):
 
 
 def test_models_of_another_kind_are_refused(tiny):
-    with pytest.raises(ModelError, match=r"\(bart\) is no causal language model; wanted one that can chat"):
+    with pytest.raises(ModelError, match=r"\(bart\) is not a causal language model"):
         answered(tiny("bart"), TALKS)
 
 
 def test_without_torch_the_extra_to_install_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"the model 'any/one' needs an optional dependency: .*metrist\[neural\]"):
-        local._generator(Options(model="any/one"), "chat", "cpu")
+        local._cached_generator(Options(model="any/one"), "chat", "cpu")
 
 
 def test_a_real_model_answers_and_its_answer_does_not_depend_on_its_neighbours():
@@ -303,5 +310,5 @@ def test_a_real_model_answers_and_its_answer_does_not_depend_on_its_neighbours()
     assert "Paris" in answers[0].text
     assert answers[0].tokens
     assert answers[0].tokens[0].alternatives[0][1] <= 0
-    (single,) = llm.complete(talks[1:], Sampling(max_tokens=12), lambda *_: None)
+    (single,) = llm.complete(talks[1:], Sampling(max_tokens=12))
     assert single.text == answers[1].text

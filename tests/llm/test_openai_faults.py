@@ -14,8 +14,11 @@ import pytest
 from fault_server import CLOSED, SILENT, Act, FaultServer, Mixed, Request, answer, cut_off, error, status
 from metrist.errors import ModelError
 from metrist.llm import client, gateway, rate_limit, retry
+from metrist.llm.base import Call
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
+from metrist.scores import FailureKind
+from scripted_llm import DeliverTo
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +31,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(url: str, *texts: str, arrived: Callable[[int, Completion], None] | None = None) -> list[Completion]:
     conversations = [(Message("user", text),) for text in texts or ["hello"]]
-    return OpenAI(model="m", url=url).complete(
-        conversations, Sampling(), arrived or (lambda _number, _completion: None)
+    return OpenAI(model="m", url=url).complete_batch(
+        conversations, Sampling(), DeliverTo(arrived) if arrived else Call()
     )
 
 
@@ -63,7 +66,7 @@ def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(m
             assert (completion.text, completion.failure) == (f"answer to {text}", None)
             assert completion.usage.attempts == len(before) + 1
         else:
-            assert re.match(r"given up after \d+ attempts in \d+ seconds; the last one: the ", completion.failure or "")
+            assert re.match(r".*\d+ attempts in \d+ seconds", completion.failure or "")
     failed = sum(completion.failure is not None for completion in found)
     assert 0 < failed < 200
     assert min(mixed.dealt[kind] for kind in ("429", "500", "cut off", "closed", "wrong")) > 50
@@ -72,37 +75,40 @@ def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(m
 @pytest.mark.parametrize(
     ("act", "reason"),
     [
-        (status(408, b""), "the server answered 408: nothing more"),
+        (status(408, b""), "408"),
         (status(409, {"detail": "in conflict"}), "the server answered 409: in conflict"),
         (error(429, "slow down"), "the server answered 429: slow down"),
         (status(500, b"<html>\n oh no</html>"), "the server answered 500: <html> oh no</html>"),
         (status(503, {"error": "loading the model"}), "the server answered 503: loading the model"),
         (status(529, [{"error": {"message": "overloaded"}}]), "the server answered 529: overloaded"),
-        (cut_off(answer("hello")), "the answer broke off: "),
-        (CLOSED, "the answer broke off: "),
-        (status(200, b'{"choices": ['), "the server answered 200, but the body is no JSON (13 bytes, beginning"),
-        (status(200, b"[" * 100_000), "but the body is no JSON (100,000 bytes"),
-        (status(200, b"\xff\xfe{"), "but the body is no JSON"),
-        (status(200, b""), "but the body is no JSON (0 bytes"),
-        (status(200, {"choices": []}), "but the answer has no choices"),
-        (status(200, [1]), "but the answer has no choices"),
+        (cut_off(answer("hello")), "broke off"),
+        (CLOSED, "broke off"),
+        (status(200, b'{"choices": ['), "JSON (13 bytes"),
+        (status(200, b"[" * 100_000), "JSON (100,000 bytes"),
+        (status(200, b"\xff\xfe{"), "JSON"),
+        (status(200, b""), "JSON (0 bytes"),
+        (status(200, {"choices": []}), "no choices"),
+        (status(200, [1]), "no choices"),
         (status(200, {"error": {"message": "oops"}}), "the server answered 200 with an error: oops"),
         (status(200, {"error": {"message": "later", "code": 429}}), "the server answered 200 with an error: later"),
-        (status(200, {"error": None}), "but the answer has no choices"),
-        (status(200, {"choices": [{"text": "hello"}]}), "but the answer has no message"),
+        (status(200, {"error": None}), "no choices"),
+        (status(200, {"choices": [{"text": "hello"}]}), "no message"),
         (status(200, {"choices": [{"message": {"content": 3}}]}), "is neither text nor parts but int"),
-        (status(200, b"not zipped", headers={"Content-Encoding": "gzip"}), "the answer broke off: "),
-        (Act(b"GARBAGE\r\n\r\n", closes=True), "the answer broke off: "),
+        (status(200, b"not zipped", headers={"Content-Encoding": "gzip"}), "broke off"),
+        (Act(b"GARBAGE\r\n\r\n", closes=True), "broke off"),
     ],
 )
 def test_what_may_pass_is_asked_again(act: Act, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with FaultServer(in_turn(act, act, answer("hello"))) as server:
         (found,) = ask(server.url)
     assert (found.text, found.failure, found.usage.attempts) == ("hello", None, 3)
-    monkeypatch.setattr(retry, "patience", lambda: retry.RetryPolicy(attempts=2, seconds=2))
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
+    monkeypatch.setenv("METRIST_LLM_PATIENCE", "2")
     with FaultServer(lambda _: act) as server:
         (found,) = ask(server.url)
     assert reason in str(found.failure)
+    assert found.failure is not None
+    assert found.failure.kind == FailureKind.transient
     assert found.usage.attempts >= 2
     assert found.usage.seconds > 0
 
@@ -123,9 +129,7 @@ def test_a_server_that_trickles_is_given_up_after_the_timeout(monkeypatch: pytes
         trickler.start()
         (found,) = ask(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")
         trickler.join()
-    assert found.failure == (
-        "given up after 1 attempt; the last one: the answer was not whole after 1 seconds or 67,108,864 bytes"
-    )
+    assert re.search("1 attempt; .* 1 seconds or 67,108,864 bytes", found.failure or "")
 
 
 def _trickle(listening: socket.socket) -> None:
@@ -151,7 +155,7 @@ def test_the_server_says_when_to_come_again() -> None:
 def test_a_wait_beyond_all_patience_is_not_begun() -> None:
     with FaultServer(lambda _: status(503, b"closed today", headers={"Retry-After": "86400"})) as server:
         (found,) = ask(server.url)
-    assert found.failure == "given up after 1 attempt; the last one: the server answered 503: closed today"
+    assert re.search("1 attempt; .*503: closed today", found.failure or "")
 
 
 def test_being_told_to_slow_down_is_no_fault_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,26 +209,26 @@ def test_what_is_wrong_with_one_record_is_its_failure_and_not_asked_again(act: A
     [
         (
             error(401, "which key"),
-            r"answered 401: which key \(no key was sent; name its environment variable by key='…'\)",
+            r"answered 401: which key \(no key was sent.*key='…'\)",
         ),
         (
             status(200, {"error": {"message": "pay first", "code": 402}}),
-            r"answered 200 with an error: pay first \(look at the account's balance",
+            r"answered 200 with an error: pay first \(.*balance",
         ),
-        (error(402, "pay first"), r"answered 402: pay first \(look at the account's balance"),
+        (error(402, "pay first"), r"answered 402: pay first \(.*balance"),
         (error(403, "not for you"), r"answered 403: not for you \(this key may not use this model or address"),
         (
             error(404, "no model 'm'"),
-            r"answered 404: no model 'm' \(look at model=… and url=…, .*http://127.0.0.1:8000/v1",
+            r"answered 404: no model 'm' \(.*model=… and url=…, .*http://127.0.0.1:8000/v1",
         ),
-        (error(405, "no"), r"answered 405: no \(look at url=…"),
-        (status(308, b"", headers={"Location": "/v2"}), r"answered 308: nothing more \(it points to '/v2'; give that"),
-        (error(429, "no", code="insufficient_quota"), r"answered 429: no \(waiting does not help: .* plan and balance"),
-        (error(400, "no", param="temperature"), r"takes no 'temperature' of ours; with omit=\['temperature'\] its own"),
-        (error(400, "'seed' is unknown"), r"takes no 'seed' of ours; with omit=\['seed'\] its own choice holds"),
-        (error(400, "no", param="model"), r"answered 400: no \(look at model=…"),
-        (error(400, "here is 'k', not 'm'"), r"answered 400: here is 'k', not 'm' \(look at model=…"),
-        (error(400, "no", param="max_completion_tokens"), "max_tokens_field=… says what this server calls it"),
+        (error(405, "no"), r"answered 405: no \(.*url=…"),
+        (status(308, b"", headers={"Location": "/v2"}), r"answered 308: .*'/v2'"),
+        (error(429, "no", code="insufficient_quota"), r"answered 429: no \(.* plan and balance"),
+        (error(400, "no", param="temperature"), r"'temperature'; omit=\['temperature'\]"),
+        (error(400, "'seed' is unknown"), r"'seed'; omit=\['seed'\]"),
+        (error(400, "no", param="model"), r"answered 400: no \(.*model=…"),
+        (error(400, "here is 'k', not 'm'"), r"answered 400: here is 'k', not 'm' \(.*model=…"),
+        (error(400, "no", param="max_completion_tokens"), "max_tokens_field=…"),
     ],
 )
 def test_what_is_wrong_with_all_is_raised_with_what_to_do(act: Act, message: str) -> None:
@@ -232,15 +236,13 @@ def test_what_is_wrong_with_all_is_raised_with_what_to_do(act: Act, message: str
     with FaultServer(lambda _: act) as server:
         llm = OpenAI(model="m", url=server.url, **settings)
         with pytest.raises(ModelError, match=f"^the model 'm' at {server.url}: .*{message}"):
-            llm.complete([(Message("user", "hello"),)] * 5, Sampling(), lambda _number, _completion: None)
+            llm.complete([(Message("user", "hello"),)] * 5, Sampling())
 
 
 def test_no_server_is_said_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(
-        ModelError, match=r"given up after 3 attempts .*no connection: .*\(is the server running, and url="
-    ):
+    with pytest.raises(ModelError, match=r"3 attempts .*no connection: .*url="):
         ask(f"http://127.0.0.1:{port}/v1", *"abc")
 
 
@@ -248,9 +250,7 @@ def test_twenty_failures_in_a_row_are_no_records_fault(monkeypatch: pytest.Monke
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
     with FaultServer(lambda _: status(500, b"broken")) as server:
         assert all(found.failure for found in ask(server.url, *map(str, range(19))))
-        with pytest.raises(
-            ModelError, match="the last 20 conversations all failed, so it is no record's fault; given up"
-        ):
+        with pytest.raises(ModelError, match=r"the last 20 conversations all failed.*2 attempts"):
             ask(server.url, *map(str, range(100)))
     assert len(server.requests) < 100
 
@@ -259,8 +259,8 @@ def test_a_wrong_key_is_told_from_a_missing_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("SOME_KEY", "plum-plum-plum")
     with FaultServer(lambda _: error(401, "wrong key")) as server:
         llm = OpenAI(model="m", url=server.url, key="SOME_KEY")
-        with pytest.raises(ModelError, match=r"401: wrong key \(the key is wrong or missing: .* that key=… names"):
-            llm.complete([(Message("user", "hello"),)], Sampling(), lambda _number, _completion: None)
+        with pytest.raises(ModelError, match=r"401: wrong key .*key="):
+            llm.complete([(Message("user", "hello"),)], Sampling())
 
 
 @pytest.mark.parametrize(("message", "finish"), [("beyond the context length", "length"), ("flagged", "filter")])
@@ -285,7 +285,7 @@ def test_what_is_refused_from_the_first_on_ends_the_run_unless_there_were_answer
     odd = [[Message("user", f"odd {number}")] for number in range(30)]
     with FaultServer(respond) as server:
         llm = OpenAI(model="m", url=server.url)
-        with pytest.raises(ModelError, match="the last 20 conversations all failed, so it is no record's fault; the"):
+        with pytest.raises(ModelError, match=r"the last 20 conversations all failed.*; the"):
             gateway.complete(llm, odd, Sampling())
         first = gateway.complete(llm, [[Message("user", "good")], *odd], Sampling())
         # Another process knows only what the cache holds.
@@ -366,6 +366,6 @@ def test_an_interrupt_stops_at_once(act: Act) -> None:
 
 def test_a_server_that_wants_a_key_where_none_was_sent_is_told_as_such():
     with FaultServer(lambda _: error(401, "who are you?")) as server:
-        said = r"answered 401: who are you\? \(no key was sent; name its environment variable by key='…'\)"
+        said = r"answered 401: who are you\? \(no key was sent.*key='…'\)"
         with pytest.raises(ModelError, match=said):
             ask(server.url, "a")

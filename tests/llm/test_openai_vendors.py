@@ -27,8 +27,8 @@ def ask(act: Act) -> Completion:
     with FaultServer(lambda request: answer("hello") if request.said == "good" else act) as server:
         conversations = [(Message("user", text),) for text in ("good", "bad")]
         llm = OpenAI(model="m", url=server.url)
-        llm.complete(conversations[:1], Sampling(), lambda _number, _completion: None)
-        return llm.complete(conversations[1:], Sampling(), lambda _number, _completion: None)[0]
+        llm.complete(conversations[:1], Sampling())
+        return llm.complete(conversations[1:], Sampling())[0]
 
 
 def test_every_text_on_the_page_can_be_built() -> None:
@@ -114,9 +114,7 @@ def test_azures_content_filter_is_known_before_and_after_the_answer() -> None:
 )
 def test_a_wrong_model_key_or_account_is_known_in_every_form(act: Act, said: str) -> None:
     with FaultServer(lambda _: act) as server, pytest.raises(ModelError, match=re.escape(said)):
-        OpenAI(model="m", url=server.url).complete(
-            [(Message("user", "hello"),)], Sampling(), lambda _number, _completion: None
-        )
+        OpenAI(model="m", url=server.url).complete([(Message("user", "hello"),)], Sampling())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,5 @@ def test_a_wrong_model_key_or_account_is_known_in_every_form(act: Act, said: str
     ],
 )
 def test_a_refused_field_is_named_with_what_to_write(act: Act, field: str) -> None:
-    with FaultServer(lambda _: act) as server, pytest.raises(ModelError, match=rf"with omit=\['{field}'\]"):
-        OpenAI(model="m", url=server.url).complete(
-            [(Message("user", "hello"),)], Sampling(temperature=0.5), lambda _number, _completion: None
-        )
+    with FaultServer(lambda _: act) as server, pytest.raises(ModelError, match=rf"omit=\['{field}'\]"):
+        OpenAI(model="m", url=server.url).complete([(Message("user", "hello"),)], Sampling(temperature=0.5))

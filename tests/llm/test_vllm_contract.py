@@ -20,7 +20,7 @@ from metrist.metrics.errors.tigerscore import build_prompt
 from metrist.metrics.registry import build as build_metric
 from metrist.metrics.shard import Shard
 from metrist.records import Record
-from scripted_llm import say
+from scripted_llm import DeliverTo, say
 
 PARAMETERS = {"temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "structured_outputs", "guided_decoding"}
 
@@ -94,7 +94,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[Engine]:
     params.StructuredOutputsParams = ForSchemas
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setitem(sys.modules, "vllm.sampling_params", params)
-    local._engine.cache_clear()
+    local._load_engine.cache_clear()
     return made
 
 
@@ -221,7 +221,8 @@ def test_a_conversation_that_is_too_long_fails_alone(engine, folder):
 def test_many_conversations_are_handed_over_in_parts_and_kept_in_between(engine, folder):
     arrived = []
     llm = local.VLLM(model=str(folder))
-    llm.complete(say(*(f"w{n}" for n in range(300))), Sampling(), lambda n, answer: arrived.append((n, answer.text)))
+    call = DeliverTo(lambda n, answer: arrived.append((n, answer.text)))
+    llm.complete_batch(say(*(f"w{n}" for n in range(300))), Sampling(), call)
     assert arrived == [(n, f"w{n}") for n in range(300)]
     assert [len(messages) for messages, _ in engine.calls] == [256, 44]
 
@@ -244,13 +245,11 @@ def test_all_cards_are_used_where_the_device_says_so(engine, folder, monkeypatch
 
 def test_a_model_that_vllm_cannot_load_is_told_in_a_line(engine):
     with pytest.raises(ModelError, match=r"^vLLM cannot load some/broken: no CUDA device$"):
-        local.VLLM(model="some/broken").complete(say("a"), Sampling(), lambda *_: None)
+        local.VLLM(model="some/broken").complete(say("a"), Sampling())
     assert engine.made == []
 
 
 def test_without_vllm_it_says_what_to_do(monkeypatch, folder):
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(
-        ModelError, match=r"vllm is not installed here .*: pip install vllm, or reach a vLLM server by op"
-    ):
+    with pytest.raises(ModelError, match=r"vllm is not installed .*pip install vllm, .*op"):
         gateway.complete(local.VLLM(model=str(folder)), say("a"), Sampling())

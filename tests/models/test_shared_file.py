@@ -33,17 +33,17 @@ def unwritable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_answers_are_counted_and_read_where_nothing_may_be_written(unwritable: Path) -> None:
     cache = AnswerCache(unwritable)
     assert cache.contents().answers == {"scripted": 2}
-    assert [kept.answer.text for kept in cache.each()] == ["ONE", "TWO"]
+    assert [kept.completion.text for kept in cache.entries()] == ["ONE", "TWO"]
     cache.close()
 
 
 def test_what_would_change_such_a_file_says_what_is_wrong(unwritable: Path) -> None:
     cache = AnswerCache(unwritable)
-    said = r"the answers in .*sqlite cannot be looked at or changed: attempt to write a readonly database"
+    said = r"answers in .*sqlite: attempt to write a readonly database"
     with pytest.raises(ModelError, match=said):
         cache.clear()
-    with pytest.raises(ModelError, match=r"cannot be kept in .* \(attempt to write a readonly database\), and nothing"):
-        cache.check()
+    with pytest.raises(ModelError, match=r"cannot be kept in .* \(attempt to write a readonly database\)"):
+        cache.check_writable()
     cache.close()
 
 

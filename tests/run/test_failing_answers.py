@@ -51,7 +51,7 @@ def test_what_a_server_did_not_answer_is_asked_again_when_the_run_is_completed(s
     acts.fails = "[123]"
     first = metrist.score(ROWS, spec, out=tmp_path / "run")
     assert sorted(first.scores[spec].failures) == [1, 2, 3]
-    assert first.scores[spec].failures[1].startswith("no answer: given up after 1 attempt; the last one: ")
+    assert first.scores[spec].failures[1].startswith("no answer: gave up after 1 attempt")
     acts.fails, before = "nothing", len(served.requests)
     second = metrist.score(ROWS, spec, out=tmp_path / "run")
     assert not second.scores[spec].failures
@@ -146,7 +146,7 @@ def test_a_score_in_spite_of_a_missing_answer_is_made_again_when_the_run_is_comp
     acts.fails = fails
     first = metrist.score(ROWS, spec, out=tmp_path / "run").scores
     text = next(iter(first))
-    wanting = [i for i, said in first[text].explanations.items() if "no answer: given up after" in said]
+    wanting = [i for i, said in first[text].explanations.items() if "no answer: gave up after" in said]
     assert wanting
     assert not first[text].failures
     acts.fails, before = lambda _said, _model: False, len(served.requests)

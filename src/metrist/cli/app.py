@@ -98,8 +98,8 @@ def main() -> None:
 
 def _interrupted() -> str:
     """What is to be said of an end by Ctrl-C; a run that asked no LLM has not even loaded what counts answers."""
-    watching = sys.modules.get("metrist.llm.base")
-    kept = watching.kept() if watching else 0
+    base = sys.modules.get("metrist.llm.base")
+    kept = base.stored_completions() if base else 0
     if not kept:
         return "interrupted"
     answers = "1 answer is" if kept == 1 else f"{kept:,} answers are"

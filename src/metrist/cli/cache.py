@@ -67,7 +67,7 @@ def export(
     held = cache.contents().answers
     if not (held if llm is None else held.get(llm)):
         raise ModelError(f"there are no answers{f' of {llm}' if llm else ''} to export: see `metrist answers size`")
-    say(f"{out}: {counted(write_answers(cache.each(llm), out), 'answer')}")
+    say(f"{out}: {counted(write_answers(cache.entries(llm), out), 'answer')}")
 
 
 @answers.command("import")
@@ -95,7 +95,7 @@ def clear(llm: Of = None, folder: Folder = None) -> None:
 
 def _cache(folder: Path | None) -> AnswerCache:
     cache = _new_or_not(folder)
-    if not cache.begun:
+    if not cache.exists:
         raise ModelError(f"{cache.path.parent} holds no answers of LLMs yet; --cache names another folder")
     return cache
 

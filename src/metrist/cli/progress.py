@@ -43,7 +43,7 @@ def progress_bar(title: str) -> Iterator[Progress | None]:
             bar.update(task, completed=done, total=total, far=both())
 
         def both() -> str:
-            return "; ".join(filter(None, (records, answers.said)))
+            return "; ".join(filter(None, (records, answers.message)))
 
         answers = AnswerWatch(lambda: bar.update(task, far=both()))
         with watch(answers):
@@ -60,15 +60,15 @@ class AnswerWatch:
         self._lock = threading.Lock()
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """Answers so far, of those to the questions so far."""
         return f"{self._arrived:,} of {self._asked:,} answers" if self._asked else ""
 
-    def asked(self, count: int) -> None:
+    def requested(self, count: int) -> None:
         self._asked += count
         self._redraw()
 
-    def arrived(self, count: int) -> None:
+    def completed(self, count: int) -> None:
         self._arrived += count
         self._redraw()
 

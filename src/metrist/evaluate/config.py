@@ -16,12 +16,12 @@ from metrist.evaluate.compare import Comparison, compare
 from metrist.evaluate.selection import find_metric, opened
 from metrist.io.reader import read_records
 from metrist.io.writer import atomic_write
-from metrist.llm.rate_limit import max_cost
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.report.tables import Table
 from metrist.run.tasks import Serial
 from metrist.run.worker_pool import Processes
+from metrist.runtime import Runtime
 
 if TYPE_CHECKING:
     from metrist.run.executors import Executor
@@ -276,7 +276,7 @@ def _executor(config: Config) -> str | Executor | None:
 
 def _cautious(running: Mapping[str, Any]) -> dict[str, Any]:
     """With the lower of two limits on cost: a file cannot raise the one that the user has set for all runs."""
-    own, set_for_all = running.get("max_cost"), max_cost()
+    own, set_for_all = running.get("max_cost"), Runtime.from_environment().max_cost
     if own is None or set_for_all is None:
         return dict(running)
     return {**running, "max_cost": min(own, set_for_all)}

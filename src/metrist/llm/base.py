@@ -1,93 +1,144 @@
-"""What a large language model is to metrist: settings whose text is its identity, and one method."""
+"""The LLM base class, the registry of LLMs by name, and the progress callbacks."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol, Self
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.llm.messages import Completion, Conversation, Sampling
+from metrist.runtime import Runtime
 from metrist.spec import Spec, parse
 
-#: Told of each answer as soon as it is there, with the number of its conversation: a paid answer is kept at once.
-Arrived = Callable[[int, Completion], None]
+
+class Call:
+    """What `LLM.complete_batch` gets beside its conversations: the runtime, and the callbacks of whoever called.
+
+    This base class has no caller behind it: completions are only returned, and nothing limits cost.
+    """
+
+    #: Whether the cache holds answers of this LLM: failures now do not mean that every request will fail.
+    has_cached_answers = False
+
+    def __init__(self, runtime: Runtime | None = None) -> None:
+        self.runtime = runtime or Runtime.from_environment()
+
+    def deliver(self, index: int, completion: Completion) -> None:
+        """Hand over the completion of one conversation as soon as it is there, so that it is stored at once."""
+
+    def reserve(self, conversation: Conversation, sampling: Sampling) -> bool:  # noqa: ARG002
+        """Reserve the most that a request of the LLM's own may cost; False if the budget does not allow it."""
+        return True
+
+    def settle(self, conversation: Conversation, sampling: Sampling, completion: Completion | None) -> None:
+        """Charge a request of the LLM's own to the budget and to the usage. None: it was sent, nothing came back."""
+
+    def report_retry(self, reason: str, wait: float) -> None:
+        """Tell watchers that an attempt failed and that the next one follows in `wait` seconds. Any thread may call."""
+        for watcher in _progress.watchers():
+            watcher.retried(reason, wait)
 
 
 class LLM:
-    """Base of all LLMs. A subclass is a frozen dataclass: its fields are its settings, all of them part of its text.
+    """Base class of LLMs. Subclass it as a frozen dataclass and define `complete`.
 
-    What does not change answers (how many requests at once, limits per minute, what may be spent) is no setting: it
-    comes from the environment. A key is never a setting either, only the name of the variable that holds it.
+    The fields are the settings and part of the LLM's text, which identifies it in metric specs and in the cache: two
+    LLMs that may answer differently must differ in a field (or in `facts`). What does not change answers, such as
+    concurrency, rate limits and budget, comes from the `Runtime`. An API key is never a setting, only the name of the
+    environment variable that holds it.
     """
 
+    #: The name in specs; the class name in lower case unless given.
     llm_name: ClassVar[str]
     #: The optional dependency group that it needs.
     extra: ClassVar[str | None] = None
-    #: Whether its answers are kept between runs; not where they come from a file anyway.
-    kept: ClassVar[bool] = True
-    #: Whether its answers cost no money: it runs in this process.
+    #: Whether its completions go into the cache.
+    cacheable: ClassVar[bool] = True
+    #: Whether it costs no money because it runs in this process.
     free: ClassVar[bool] = False
-    #: Why it is asked nothing; no part of what it is.
-    mute: ClassVar[str | None] = None
+    #: Why `gateway.complete` refuses to call it; None: it does not.
+    disabled_reason: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not hasattr(cls, "llm_name"):
+            cls.llm_name = cls.__name__.lower()
 
     @property
     def spec(self) -> Spec:
         """Its name and the settings that differ from their defaults."""
-        fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        given = {f.name: (getattr(self, f.name), f.default) for f in fields if f.init and f.compare}
-        return Spec(self.llm_name, {name: value for name, (value, default) in given.items() if value != default})
+        settings = ((f.name, getattr(self, f.name), f.default) for f in _settings(self))
+        return Spec(self.llm_name, {name: value for name, value, default in settings if value != default})
 
     def full_spec(self) -> Spec:
-        """Its name and all its settings."""
-        fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        return Spec(self.llm_name, {f.name: getattr(self, f.name) for f in fields if f.init and f.compare})
+        """Its name and all settings."""
+        return Spec(self.llm_name, {f.name: getattr(self, f.name) for f in _settings(self)})
 
     def __str__(self) -> str:
         return str(self.spec)
 
     def facts(self) -> Mapping[str, str]:
-        """What else its answers depend on, as far as it can be known: a hash of weights, a served model's name."""
+        """What else its answers depend on, such as a hash of the weights."""
         return {}
 
-    def muted(self, why: str) -> Self:
-        """The same LLM, which `calls.complete` refuses to ask."""
-        same = copy.copy(self)
-        object.__setattr__(same, "mute", why)
-        return same
+    def disable(self, reason: str) -> Self:
+        """A copy that `gateway.complete` refuses to call."""
+        disabled = copy.copy(self)
+        object.__setattr__(disabled, "disabled_reason", reason)
+        return disabled
 
     def risks(self) -> str | None:
-        """What it would do that a text from a stranger must not decide, in words: run code, or send what an environment
-        variable holds; None for nothing of the kind."""
+        """What this spec does that untrusted input must not decide, such as running code or sending the value of an
+        environment variable; None if nothing."""
         if getattr(self, "trust_remote_code", False):
             return f"{self.llm_name}(trust_remote_code=True) runs code that comes with the model"
         return None
 
-    def remembered(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion | None]:  # noqa: ARG002
-        """The answers that it has at hand, without asking anybody; None in the place of any other."""
+    def recall(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion | None]:  # noqa: ARG002
+        """The completions that it can give without sending anything; None for each of the others."""
         return [None] * len(conversations)
 
-    def note_answered_before(self) -> None:
-        """It is told here that the cache has answers of it: questions that fail now are then no sign that all will."""
+    def own_requests(self, sampling: Sampling) -> list[tuple[Conversation, Sampling]]:  # noqa: ARG002
+        """Requests that it will send on its own account before it answers, which the budget must cover too."""
+        return []
 
-    def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
-        """One completion per conversation, in order. A conversation that could not be answered has a failure; a fault
-        of the whole (no server, no key) is raised."""
-        raise NotImplementedError
+    def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        """One completion per conversation, in order. A conversation without an answer gets a completion with a
+        failure; raise `ModelError` only if no conversation can be answered (no server, no key)."""
+        if type(self).complete_batch is LLM.complete_batch:
+            raise NotImplementedError(f"{type(self).__name__} must define complete(self, conversations, sampling)")
+        return self.complete_batch(conversations, sampling, Call())
+
+    def complete_batch(
+        self,
+        conversations: Sequence[Conversation],
+        sampling: Sampling,
+        call: Call,  # noqa: ARG002
+    ) -> list[Completion]:
+        """As `complete`, with the call that it is part of. Override it to deliver completions one by one, so that an
+        interrupted run keeps those that it paid for, or to follow the runtime."""
+        return self.complete(conversations, sampling)
+
+
+def _settings(llm: LLM) -> list[dataclasses.Field[Any]]:
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(llm) if dataclasses.is_dataclass(llm) else ()
+    return [field for field in fields if field.init and field.compare]
 
 
 def check_text(llm: LLM, *settings: str) -> None:
-    """Refuse settings that are no text."""
+    """Raise SpecError unless these settings are non-empty strings."""
     for name in settings:
         if not isinstance(value := getattr(llm, name), str) or not value:
             raise SpecError(f"{llm.llm_name}: {name} must be a string, got {value!r}")
 
 
 def check_choice(llm: LLM, setting: str, choices: Iterable[object]) -> None:
-    """Refuse a setting whose value is none of the choices, naming the nearest."""
+    """Raise SpecError unless the setting is one of the choices."""
     value, known = getattr(llm, setting), tuple(choices)
     if value not in known:
         listed = ", ".join(map(repr, known))
@@ -95,63 +146,59 @@ def check_choice(llm: LLM, setting: str, choices: Iterable[object]) -> None:
         raise SpecError(f"{llm.llm_name}: {setting} must be one of {listed}, got {value!r}{hint}")
 
 
-# Which LLMs there are, by name. A module is imported only when its LLM is asked for.
-
-
+#: Module and class of each LLM; a module is imported only when its LLM is built.
 _BUILTIN: Mapping[str, tuple[str, str]] = {
     "openai": ("metrist.llm.openai", "OpenAI"),
     "transformers": ("metrist.llm.local", "Transformers"),
     "vllm": ("metrist.llm.local", "VLLM"),
     "replay": ("metrist.llm.replay", "Replay"),
 }
+_EXAMPLE = "openai(model='gpt-4o-mini')"
 
 
 def llm_names() -> list[str]:
-    """All names that an LLM's text can start with."""
+    """All names that an LLM spec can start with."""
     return list(_BUILTIN)
 
 
 def build_llm(llm: str | Spec | LLM) -> LLM:
-    """The LLM that a text such as `openai(model='gpt-4o-mini')` names."""
+    """The LLM that a spec such as `openai(model='gpt-4o-mini')` describes; an LLM is returned as it is."""
     if isinstance(llm, LLM):
         return llm
     spec = parse_llm(llm) if isinstance(llm, str) else llm
     if spec.name not in _BUILTIN:
-        raise SpecError(_unknown(spec.name))
+        raise SpecError(_describe_unknown(spec.name))
     module, attribute = _BUILTIN[spec.name]
     cls: type[LLM] = getattr(importlib.import_module(module), attribute)
-    _check_names(cls, spec)
+    _check_settings(cls, spec)
     return cls(**spec.settings)
 
 
 def parse_llm(text: str) -> Spec:
-    """A text as a name with settings. A model's name alone, which is what most people write first, is told from it."""
+    """Parse an LLM spec. The bare name of a model, a common mistake, is answered with a suggestion."""
     if "(" not in text and text.strip() not in _BUILTIN:
-        raise SpecError(_unknown(text.strip()))
+        raise SpecError(_describe_unknown(text.strip()))
     try:
         return parse(text)
-    except SpecError as fault:
-        said = str(fault).replace("the metric", "the LLM", 1).replace("chrf(word_order=2)", _SUCH)
-        raise SpecError(f"{said} (texts stand in quotes, as in {_SUCH})") from None
+    except SpecError as error:
+        message = str(error).replace("the metric", "the LLM", 1).replace("chrf(word_order=2)", _EXAMPLE)
+        raise SpecError(f"{message} (write strings in quotes, as in {_EXAMPLE})") from None
 
 
-_SUCH = "openai(model='gpt-4o-mini')"
-
-
-def _unknown(name: str) -> str:
+def _describe_unknown(name: str) -> str:
     near = did_you_mean(name, _BUILTIN)
-    model = "" if near else f"; a model is named within one: openai(model={name!r}) or transformers(model={name!r})"
-    return f"no LLM named {name!r}{near} (known are {', '.join(_BUILTIN)}){model}"
+    model = "" if near else f"; to name a model, write openai(model={name!r}) or transformers(model={name!r})"
+    return f"no LLM named {name!r}{near} (available: {', '.join(_BUILTIN)}){model}"
 
 
-def _check_names(cls: type[LLM], spec: Spec) -> None:
-    """Refuse settings that the LLM does not know, and the lack of one that has no default. Values it checks itself."""
+def _check_settings(cls: type[LLM], spec: Spec) -> None:
+    """Refuse unknown settings, and missing ones that have no default. The class itself checks the values."""
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     known = [field.name for field in fields]
     for name in spec.settings:
         if name not in known:
             raise SpecError(
-                f"{spec.name} has no setting {name!r}; it takes {', '.join(known)}{did_you_mean(name, known)}"
+                f"{spec.name} has no setting {name!r}{did_you_mean(name, known)} (available: {', '.join(known)})"
             )
     for field in fields:
         required = field.default is field.default_factory is dataclasses.MISSING
@@ -159,67 +206,74 @@ def _check_names(cls: type[LLM], spec: Spec) -> None:
             raise SpecError(f"{spec.name} needs the setting {field.name!r}: {spec.name}({field.name}='…')")
 
 
-# Whoever watches while LLMs are asked: told of questions, of answers, and of attempts that failed. A person before a
-# silent terminal cannot tell a slow server from one that is down.
-
-
 class Watcher(Protocol):
-    """Told what happens in this process; `retried` may be called from any thread."""
+    """Receives the progress of LLM calls in this process. `retried` may be called from any thread."""
 
-    def asked(self, count: int) -> None:
-        """So many more questions, each different from the others."""
+    def requested(self, count: int) -> None:
+        """So many more distinct requests will be answered."""
 
-    def arrived(self, count: int) -> None:
-        """So many of them are answered, or given up."""
+    def completed(self, count: int) -> None:
+        """So many of them are answered or have failed for good."""
 
     def retried(self, reason: str, wait: float) -> None:
-        """An attempt failed for that reason, and the next is made in so many seconds."""
+        """An attempt failed for this reason; the next one follows in `wait` seconds."""
 
 
-class _Tally:
-    """The watchers of this process, and how many answers it has put into the cache."""
+class _Progress:
+    """The watchers of this process, and the number of completions that it has stored in the cache."""
 
     def __init__(self) -> None:
-        self.watchers: list[Watcher] = []
-        self.kept = 0
+        self._watchers: list[Watcher] = []
+        self._lock = threading.Lock()
+        self.stored = 0
+
+    def watchers(self) -> list[Watcher]:
+        with self._lock:
+            return list(self._watchers)
+
+    def add(self, watcher: Watcher) -> None:
+        with self._lock:
+            self._watchers.append(watcher)
+
+    def remove(self, watcher: Watcher) -> None:
+        with self._lock:
+            self._watchers.remove(watcher)
+
+    def count_stored(self) -> None:
+        with self._lock:
+            self.stored += 1
 
 
-_tally = _Tally()
+_progress = _Progress()
 
 
 @contextmanager
 def watch(watcher: Watcher) -> Iterator[None]:
-    """Inside, the watcher is told."""
-    _tally.watchers.append(watcher)
+    """Report progress to the watcher inside the block."""
+    _progress.add(watcher)
     try:
         yield
     finally:
-        _tally.watchers.remove(watcher)
+        _progress.remove(watcher)
 
 
-def asked(count: int) -> None:
-    """Tell of questions."""
-    for watcher in _tally.watchers:
-        watcher.asked(count)
+def report_requests(count: int) -> None:
+    """Tell watchers of new requests."""
+    for watcher in _progress.watchers():
+        watcher.requested(count)
 
 
-def arrived(count: int) -> None:
-    """Tell of answers."""
-    for watcher in _tally.watchers:
-        watcher.arrived(count)
+def report_completions(count: int) -> None:
+    """Tell watchers of completions."""
+    for watcher in _progress.watchers():
+        watcher.completed(count)
 
 
-def retried(reason: str, wait: float) -> None:
-    """Tell of an attempt that failed."""
-    for watcher in _tally.watchers:
-        watcher.retried(reason, wait)
+def count_stored() -> None:
+    """Count a completion that was stored in the cache."""
+    _progress.count_stored()
 
 
-def note_kept() -> None:
-    """Count an answer that was put into the cache."""
-    _tally.kept += 1
-
-
-def kept() -> int:
-    """How many answers this process has put into the cache."""
-    return _tally.kept
+def stored_completions() -> int:
+    """How many completions this process has stored in the cache."""
+    return _progress.stored

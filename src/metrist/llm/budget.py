@@ -1,8 +1,8 @@
-"""The limit on what a run may cost: nothing is sent that could pass it.
+"""The budget of a run, which no request can exceed, and the estimate of a dry run.
 
-Before questions are sent, the most that they can cost is reserved; what they did cost takes its place when the answer
-is there. A run's processes share one account, in the file of the answer cache. What a process that was killed had
-reserved stays so, and a question that failed without a word about its tokens counts in full: it may have been billed.
+Before a request is sent, the most that it can cost is reserved; when the answer is there, the actual cost takes its
+place. The processes of a run share one account in the file of the answer cache. What a killed process had reserved
+stays reserved, and a request that failed without a token count is charged in full, since it may have been billed.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from metrist.errors import ModelError
-from metrist.llm import pricing, rate_limit
+from metrist.llm import pricing
 from metrist.llm.base import LLM
 from metrist.llm.cache import AnswerCache, Request, build_requests, llm_identity, open_cache
 from metrist.llm.messages import Completion, Conversation, Sampling, Usage
-from metrist.llm.pricing import Price, find_price
+from metrist.llm.pricing import Price
 from metrist.models.sqlite_store import transaction
+from metrist.runtime import VARIABLES, Runtime
 
-#: Seconds between two looks at what other processes have settled.
-_PAUSE = 0.1
-#: Seconds after which a process that cannot be looked at, on another machine, is taken for dead if it says nothing.
+#: Seconds between two checks of what other processes have settled.
+_POLL = 0.1
+#: Seconds after which a silent process on another machine is taken for dead.
 _SILENCE = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """US dollars that a run has paid, and that questions under way may still cost; `pending`: some of those are another
-    living process's."""
+    """US dollars that a run has paid, and that its requests in flight may still cost. `pending`: some of those belong
+    to another live process."""
 
     paid: float
     reserved: float
@@ -44,58 +45,64 @@ class BudgetState:
 
 
 class Budget:
-    """What one run spends, as this process sees it."""
+    """The account of one run, as this process sees it. Threads can share it."""
 
-    def __init__(self, cache: AnswerCache, limit: float) -> None:
+    def __init__(self, cache: AnswerCache, limit: float, run_id: str | None = None) -> None:
         self._cache = cache
         self._limit = limit
-        self._run = os.environ.get(rate_limit.RUN) or _own_run(os.getpid())
+        self._run = run_id or _own_run_id(os.getpid())
         self._process = f"{platform.node()}:{os.getpid()}"
 
-    def admit(self, worst: Sequence[float]) -> int:
-        """How many of the questions, from the first on, can be sent now, given the most that each may cost; reserves
-        for them. Waits while other processes have reserved what they may not need; ModelError where not even the first
-        fits."""
+    def admit(self, costs: Sequence[float]) -> int:
+        """Reserve for as many requests, from the first on, as the budget allows, given the most that each can cost.
+
+        Waits while other processes hold reservations that they may not need; ModelError if not even the first fits.
+        """
         while True:
-            count, standing = self._cache.work(lambda connection: self._reserve(connection, worst))
+            count, state = self._cache.execute(lambda connection: self._reserve(connection, costs))
             if count:
                 return count
-            if not standing.pending:
-                raise ModelError(self._reached(standing, worst))
-            time.sleep(_PAUSE)
+            if not state.pending:
+                raise ModelError(self._describe_exhausted(state, costs))
+            time.sleep(_POLL)
+
+    def try_reserve(self, cost: float) -> bool:
+        """Reserve for one request if the budget allows it now."""
+        count, _ = self._cache.execute(lambda connection: self._reserve(connection, [cost]))
+        return count == 1
 
     def settle(self, reserved: float, paid: float) -> None:
-        """A question for which so much was reserved did cost `paid`."""
+        """Replace a reservation by the actual cost."""
 
-        def settled(connection: sqlite3.Connection) -> None:
+        def write(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 self._add(connection, paid=paid, reserved=-reserved)
 
-        self._cache.work(settled)
+        self._cache.execute(write)
 
-    def standing(self) -> BudgetState:
-        """Where the run stands."""
-        return self._cache.work(self._standing)
+    def state(self) -> BudgetState:
+        """What is paid and reserved now."""
+        return self._cache.execute(self._read_state)
 
-    def _reserve(self, connection: sqlite3.Connection, worst: Sequence[float]) -> tuple[int, BudgetState]:
+    def _reserve(self, connection: sqlite3.Connection, costs: Sequence[float]) -> tuple[int, BudgetState]:
         with transaction(connection):
-            standing = self._standing(connection)
-            # What adds up to the limit must not be refused for the last digit of a sum.
-            left = self._limit * (1 + 1e-9) - standing.paid - standing.reserved
+            state = self._read_state(connection)
+            # A sum that equals the limit must not be refused for a rounding error.
+            left = self._limit * (1 + 1e-9) - state.paid - state.reserved
             count, total = 0, 0.0
-            while count < len(worst) and total + worst[count] <= left:
-                total += worst[count]
+            while count < len(costs) and total + costs[count] <= left:
+                total += costs[count]
                 count += 1
             if count:
                 self._add(connection, paid=0.0, reserved=total)
-            return count, standing
+            return count, state
 
-    def _standing(self, connection: sqlite3.Connection) -> BudgetState:
+    def _read_state(self, connection: sqlite3.Connection) -> BudgetState:
         rows = connection.execute(
             "SELECT process, paid, reserved, changed FROM spending WHERE run = ?", (self._run,)
         ).fetchall()
         pending = any(
-            reserved > 1e-12 and process != self._process and _lives(process, changed)
+            reserved > 1e-12 and process != self._process and _is_alive(process, changed)
             for process, _, reserved, changed in rows
         )
         return BudgetState(sum(row[1] for row in rows), max(0.0, sum(row[2] for row in rows)), pending)
@@ -108,24 +115,24 @@ class Budget:
             (self._run, self._process, paid, reserved, time.time()),
         )
 
-    def _reached(self, standing: BudgetState, worst: Sequence[float]) -> str:
-        lost = f", and ${standing.reserved:.4f} for questions without an answer" if standing.reserved > 1e-9 else ""
+    def _describe_exhausted(self, state: BudgetState, costs: Sequence[float]) -> str:
+        lost = f", and ${state.reserved:.4f} is reserved for requests without an answer" * (state.reserved > 1e-9)
         return (
-            f"the limit of ${self._limit:g} on what a run may cost is reached: ${standing.paid:.4f} are spent{lost}; "
-            f"the next question could cost ${worst[0]:.4f}, and {len(worst):,} or more are left. A second run with a "
-            f"higher limit (--max-cost, {rate_limit.MAX_COST}) goes on from here and pays for no answer again"
+            f"the limit of ${self._limit:g} on the cost of a run is reached: ${state.paid:.4f} is spent{lost}; the "
+            f"next request could cost ${costs[0]:.4f}, and at least {len(costs):,} are left. Run again with a higher "
+            f"limit (--max-cost, {VARIABLES['max_cost']}) to continue; no answer is paid for twice"
         )
 
 
 @lru_cache(maxsize=1)
-def _own_run(_process: int) -> str:
-    """For a process that no run was announced to."""
+def _own_run_id(_process: int) -> str:
+    """The id of calls that belong to no run: one per process."""
     return uuid.uuid4().hex
 
 
-def _lives(process: str, changed: float) -> bool:
+def _is_alive(process: str, changed: float) -> bool:
     machine, _, number = process.rpartition(":")
-    # Where a look at a process would be a signal to it, it is only listened to.
+    # On Windows, os.kill would end the process.
     if machine != platform.node() or sys.platform == "win32":
         return time.time() - changed < _SILENCE
     try:
@@ -137,23 +144,14 @@ def _lives(process: str, changed: float) -> bool:
     return True
 
 
-# What a run would ask, before it asks: inside `estimating()` no question leaves, and all are counted.
-#
-# Metrics run as ever. A question that is answered in the cache gets its answer; any other gets a
-# text that stands for the
-# answer to come, and where a later question quotes it, it counts for as many tokens as that answer
-# may have. Questions
-# that a metric asks only after it has seen what was answered (a second look at the errors found) cannot be foreseen.
-
-
-#: Stands for an answer to come. A metric cannot make sense of it, which is a failed score that nobody looks at.
+#: Takes the place of an answer in a dry run. A metric cannot parse it; the failed score is discarded.
 PLACEHOLDER = "⟦the answer to come⟧"
 
 
 @dataclass(slots=True)
 class LLMEstimate:
-    """What one LLM would be asked. Tokens and costs are of the questions that have no answer yet; costs are in US
-    dollars, None where no price is known."""
+    """The calls to one LLM. Tokens and costs are those of requests that the cache does not answer; costs are in US
+    dollars, None if no price is known."""
 
     llm: str
     price: Price | None
@@ -170,7 +168,7 @@ class LLMEstimate:
 
     @property
     def most_cost(self) -> float | None:
-        """What it cannot pass: with this as the limit on cost, a run is not stopped."""
+        """An upper bound: with this budget, a run is not stopped."""
         if self.price is None:
             return None
         return self.price.cost(self.most_prompt_tokens, self.most_completion_tokens)
@@ -178,64 +176,89 @@ class LLMEstimate:
 
 @dataclass(slots=True)
 class Estimate:
-    """Would-be calls, by LLM."""
+    """The calls that a run would make, by LLM.
+
+    Metrics run as usual. A request that the cache answers gets its answer; any other gets a placeholder, and where a
+    later request quotes it, it counts as many tokens as the answer may have. Requests that depend on the content of an
+    answer, such as a second pass over errors, cannot be foreseen.
+    """
 
     by_llm: dict[str, LLMEstimate] = field(default_factory=dict)
     _seen: set[bytes] = field(default_factory=set)
-    _longest_to_come: int = 0
+    _longest_answer: int = 0
 
-    def complete(self, llm: LLM, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """Count these questions; what comes back is of the same shape as real answers."""
-        asked = build_requests(llm, conversations, sampling)
+    def complete(
+        self, llm: LLM, conversations: Sequence[Conversation], sampling: Sampling, runtime: Runtime
+    ) -> list[Completion]:
+        """Count the requests; the result has the form of real completions."""
+        requests = build_requests(llm, conversations, sampling)
         name = llm_identity(llm)
-        counted = self.by_llm.setdefault(name, LLMEstimate(name, find_price(llm)))
-        known = _known(llm, asked, conversations, sampling)
-        answers = [self._answer(counted, question, known.get(question.key)) for question in asked]
-        self._longest_to_come = max(self._longest_to_come, sampling.max_tokens)
-        return answers
+        if name not in self.by_llm:
+            self.by_llm[name] = LLMEstimate(name, pricing.find_price(llm, runtime))
+        estimate = self.by_llm[name]
+        known = _known_completions(llm, requests, conversations, sampling, runtime)
+        if any(request.key not in known for request in requests):
+            self._count_own_requests(llm, estimate, sampling)
+        completions = []
+        for request in requests:
+            completion = known.get(request.key)
+            if request.key not in self._seen:
+                self._seen.add(request.key)
+                self._count(estimate, request, completion)
+            completions.append(completion or Completion(text=PLACEHOLDER, usage=Usage(cached=True)))
+        self._longest_answer = max(self._longest_answer, sampling.max_tokens)
+        return completions
 
-    def _answer(self, counted: LLMEstimate, question: Request, known: Completion | None) -> Completion:
-        if question.key not in self._seen:
-            self._seen.add(question.key)
-            self._count(counted, question, known)
-        return known or Completion(text=PLACEHOLDER, usage=Usage(cached=True))
-
-    def _count(self, counted: LLMEstimate, question: Request, known: Completion | None) -> None:
-        counted.calls += 1
+    def _count(self, estimate: LLMEstimate, request: Request, known: Completion | None) -> None:
+        estimate.calls += 1
         if known is not None:
-            counted.answered += 1
+            estimate.answered += 1
             return
-        to_come = sum(one.text.count(PLACEHOLDER) for one in question.messages)
-        counted.prompt_tokens += pricing.prompt_about(question)
-        counted.most_prompt_tokens += pricing.prompt_most(question) + to_come * self._longest_to_come
-        counted.most_completion_tokens += question.sampling.max_tokens
+        placeholders = sum(message.text.count(PLACEHOLDER) for message in request.messages)
+        estimate.prompt_tokens += pricing.estimate_prompt_tokens(request)
+        estimate.most_prompt_tokens += pricing.max_prompt_tokens(request) + placeholders * self._longest_answer
+        estimate.most_completion_tokens += request.sampling.max_tokens
+
+    def _count_own_requests(self, llm: LLM, estimate: LLMEstimate, sampling: Sampling) -> None:
+        """Include the requests that the LLM sends on its own account in the upper bound."""
+        for conversation, own_sampling in llm.own_requests(sampling):
+            (request,) = build_requests(llm, [conversation], own_sampling)
+            if request.key not in self._seen:
+                self._seen.add(request.key)
+                estimate.most_prompt_tokens += pricing.max_prompt_tokens(request)
+                estimate.most_completion_tokens += own_sampling.max_tokens
 
 
-def _known(
-    llm: LLM, asked: Sequence[Request], conversations: Sequence[Conversation], sampling: Sampling
+def _known_completions(
+    llm: LLM,
+    requests: Sequence[Request],
+    conversations: Sequence[Conversation],
+    sampling: Sampling,
+    runtime: Runtime,
 ) -> dict[bytes, Completion]:
-    """Answers that are there already, in the cache or with the LLM itself."""
-    if llm.kept:
-        cache = open_cache()
-        return cache.find(asked) if cache.begun else {}  # A dry run leaves no file behind.
-    remembered = zip(asked, llm.remembered(conversations, sampling), strict=True)
-    return {question.key: answer for question, answer in remembered if answer is not None}
+    """Completions that need no call: those in the cache, or those that the LLM has itself."""
+    if llm.cacheable:
+        cache = open_cache(runtime)
+        return cache.find(requests) if cache.exists else {}  # A dry run creates no file.
+    recalled = zip(requests, llm.recall(conversations, sampling), strict=True)
+    return {request.key: completion for request, completion in recalled if completion is not None}
 
 
+#: A context variable: a dry run in one thread does not affect the calls of another.
 _estimate: ContextVar[Estimate | None] = ContextVar("estimate", default=None)
 
 
 @contextmanager
 def estimate_calls() -> Iterator[Estimate]:
-    """Inside, `calls.complete` asks nobody and counts what it would ask."""
+    """Inside the block, `gateway.complete` calls no LLM from this thread and counts what it would call."""
     estimate = Estimate()
-    before = _estimate.set(estimate)
+    token = _estimate.set(estimate)
     try:
         yield estimate
     finally:
-        _estimate.reset(before)
+        _estimate.reset(token)
 
 
 def current_estimate() -> Estimate | None:
-    """The estimate under way, if any."""
+    """The estimate of the current dry run in this thread, if any."""
     return _estimate.get()

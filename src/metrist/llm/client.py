@@ -1,41 +1,48 @@
-"""What a server can do, found out by asking it and remembered as long as the process lives."""
+"""Gets the completion of one conversation from a chat server: feature probe, rate limit, retries, final result."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 import threading
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metrist.errors import ModelError
-from metrist.llm import base, http, openai_format
-from metrist.llm.http import Credentials, HttpClient
+from metrist.llm.base import Call
+from metrist.llm.http import Credentials, HttpClient, classify_error, is_error_body, parse_error
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
-from metrist.llm.openai_format import Shape
+from metrist.llm.openai_format import (
+    OMITTABLE,
+    ChatSettings,
+    RequestShape,
+    UnreadableResponse,
+    build_body,
+    decode_body,
+    parse_chat_completion,
+    parse_text_completion,
+)
 from metrist.llm.rate_limit import RateLimiter
 from metrist.llm.retry import (
-    FIRST_CONTACT,
-    Again,
-    Answered,
-    Failed,
-    Fatal,
-    Refused,
-    Reply,
+    FatalError,
+    Outcome,
+    RejectedField,
+    RequestError,
+    Response,
+    RetryableError,
     RetryPolicy,
-    Trouble,
-    Verdict,
-    backoff_delay,
+    Success,
+    TransportError,
 )
+from metrist.scores import Failure, FailureKind
 
-#: Conversations in a row that may fail before it is called the server's fault and no record's.
-FAILING_ALIKE = 20
+#: Conversations that may fail in a row before the server, and not a record, is held responsible.
+MAX_FAILURES_IN_A_ROW = 20
 
-# No model says this by chance, and the question says nothing of it: an answer that follows it was held to it.
+#: No model says this by chance, and the prompt does not mention it: an answer that follows this schema was forced to.
 PROBE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {"kestrel_lantern": {"type": "string", "enum": ["violet-7391"]}},
@@ -43,284 +50,314 @@ PROBE_SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 PROBE = (Message("user", "Say hello in one word."),)
-#: Allowed to the first probe, and to the second where the first was spent before the answer began.
+#: max_tokens of the first probe, and of the second if the first was used up before the answer began.
 PROBE_TOKENS = (64, 4096)
+
+_TOKENS_FIELDS = ("max_tokens", "max_completion_tokens")
+_OPTIONAL_FIELDS = ("response_format", "top_logprobs", "logprobs", *_TOKENS_FIELDS, *OMITTABLE)
+
+
+def probe_sampling(max_tokens: int = PROBE_TOKENS[0]) -> Sampling:
+    """The sampling of a probe for structured output."""
+    return Sampling(max_tokens=max_tokens, seed=None, schema=PROBE_SCHEMA)
 
 
 @dataclass(slots=True)
 class ServerState:
-    """What is known of one model of one server. Threads share it."""
+    """What this process has learned about one model of one server. Threads share it."""
 
-    #: None: not asked yet.
+    #: Whether the server enforces JSON schemas; None: not probed yet.
     schema: bool | None = None
     logprobs: bool = True
     tokens_field: str = "max_tokens"
-    refused_schemas: set[str] = field(default_factory=set)
-    #: Whether it ever replied, with whatever status.
-    reached: bool = False
+    rejected_schemas: set[str] = field(default_factory=set)
+    #: Whether it ever responded, with any status.
+    responded: bool = False
+    #: Whether it ever completed a conversation, in this process or according to the cache.
     answered: bool = False
-    #: Whether answers of it were found in the cache.
     answered_before: bool = False
-    failing: int = 0
+    failures_in_a_row: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    #: Held by the one who asks for structured output first, so that it is asked once.
-    probing: threading.Lock = field(default_factory=threading.Lock)
+    #: Held during the probe, so that there is only one.
+    probe_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def shape(self, sampling: Sampling, tokens_field: str | None) -> Shape:
-        """The fullest form that a request for such an answer may have."""
-        schema = self.schema is not False and sampling.schema is not None and _key(sampling) not in self.refused_schemas
-        return Shape(schema, self.logprobs and sampling.logprobs > 0, tokens_field or self.tokens_field)
+    def shape(self, sampling: Sampling, tokens_field: str | None) -> RequestShape:
+        """The fullest form of a request that the server may accept."""
+        schema = sampling.schema is not None and self.schema is not False
+        schema = schema and _schema_key(sampling) not in self.rejected_schemas
+        return RequestShape(schema, self.logprobs and sampling.logprobs > 0, tokens_field or self.tokens_field)
 
-    def learn_refusal(self, name: str, sampling: Sampling) -> None:
-        """Remembers that a field was refused, where requests can do without it."""
+    def learn_rejection(self, name: str, sampling: Sampling) -> None:
+        """Remember a rejected field that requests can do without."""
         with self.lock:
             if name == "response_format":
-                self.refused_schemas.add(_key(sampling))
+                self.rejected_schemas.add(_schema_key(sampling))
             elif name in ("logprobs", "top_logprobs"):
                 self.logprobs = False
             elif name == "max_tokens":
                 self.tokens_field = "max_completion_tokens"
 
     def learn_answer(self) -> None:
-        """Remembers that a conversation was answered."""
+        """Remember that a conversation was answered."""
         with self.lock:
             self.answered = True
-            self.failing = 0
+            self.failures_in_a_row = 0
 
     def learn_failure(self, ended: threading.Event) -> bool:
-        """Counts a conversation given up; False where too many in a row failed, which sets `ended`. Failures that come
-        after that belong to the same batch and are not counted for the next one."""
+        """Count a failed conversation. False if too many failed in a row, which sets `ended`; failures after that
+        belong to the same batch and do not count for the next one."""
         with self.lock:
             if ended.is_set():
                 return True
-            self.failing += 1
-            if self.failing < FAILING_ALIKE:
+            self.failures_in_a_row += 1
+            if self.failures_in_a_row < MAX_FAILURES_IN_A_ROW:
                 return True
-            self.failing = 0
+            self.failures_in_a_row = 0
             ended.set()
             return False
 
 
+def _schema_key(sampling: Sampling) -> str:
+    return json.dumps(sampling.schema, default=dict)
+
+
+_states: dict[tuple[str, str], ServerState] = {}
+_states_lock = threading.Lock()
+
+
+def server_state(url: str, model: str) -> ServerState:
+    """What this process knows of the model at this address."""
+    with _states_lock:
+        return _states.setdefault((url, model), ServerState())
+
+
+def reset_server_states() -> None:
+    """Forget all servers, as another one may now run at the same address."""
+    with _states_lock:
+        _states.clear()
+
+
 def follows_probe(completion: Completion) -> bool:
-    """Whether the server held the answer to the schema that nothing else could have told the model."""
+    """Whether the answer follows the schema of the probe."""
     try:
         return bool(json.loads(completion.text) == {"kestrel_lantern": "violet-7391"})
     except (ValueError, RecursionError):
         return False
 
 
-_known: dict[tuple[str, str], ServerState] = {}
-_known_lock = threading.Lock()
-
-
-def server_state(url: str, model: str) -> ServerState:
-    """What this process knows of the model at that address."""
-    with _known_lock:
-        return _known.setdefault((url, model), ServerState())
-
-
-def reset_server_states() -> None:
-    """As if nothing had been asked yet; a server may have been replaced by another one at the same address."""
-    with _known_lock:
-        _known.clear()
-
-
-def _key(sampling: Sampling) -> str:
-    return json.dumps(sampling.schema, default=dict)
-
-
-# One conversation's way to its answer: it waits for its turn, is sent, and is sent again where that can help.
-
-
-_TOKENS_FIELDS = ("max_tokens", "max_completion_tokens")
-_MAY_BE_REFUSED = ("response_format", "top_logprobs", "logprobs", *_TOKENS_FIELDS, *openai_format.OMITTABLE)
-
-
 class Stopped(Exception):
     """The run was stopped while a conversation waited."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatClient:
-    """Asks one server for answers of one kind. Threads share it."""
+    """Completes conversations of one batch with one server. Threads share it."""
 
-    llm: openai_format.ChatSettings
+    llm: ChatSettings
     name: str
     tokens_field: str | None
     sampling: Sampling
-    client: HttpClient
-    secret: Credentials
-    known: ServerState
-    rates: RateLimiter
-    patience: RetryPolicy
+    http: HttpClient
+    credentials: Credentials
+    state: ServerState
+    limiter: RateLimiter
+    policy: RetryPolicy
+    call: Call
+    #: Set to stop all threads.
     stop: threading.Event
-    #: Set where the server did not answer what it can do: not asked again before the next batch.
-    unclear: threading.Event = dataclasses.field(default_factory=threading.Event)
-    #: Set where too many conversations of this batch failed in a row.
-    ended: threading.Event = dataclasses.field(default_factory=threading.Event)
+    #: Set when a probe got no answer: there is no further one before the next batch.
+    probe_failed: threading.Event = field(default_factory=threading.Event)
+    #: Set when too many conversations in a row have failed.
+    ended: threading.Event = field(default_factory=threading.Event)
 
-    def ask(self, conversation: Conversation) -> Completion | ModelError:
-        """The answer, or why this conversation has none; a fault of the whole is handed back, not raised."""
-        probed = self._find_out() if self.sampling.schema is not None else None
-        if isinstance(probed, Fatal) or (isinstance(probed, Again) and probed.unreachable):
-            return self._settled(probed, self.known.shape(self.sampling, self.tokens_field))
-        return self._settled(*self._shaped(conversation, self.sampling))
+    def complete(self, conversation: Conversation) -> Completion | ModelError | None:
+        """The completion, with a failure if there is no answer; an error that concerns all conversations; or None if
+        the run was stopped. Raises nothing: an exception would end the thread and leave its caller waiting."""
+        try:
+            probe = self._probe_schema() if self.sampling.schema is not None else None
+            if isinstance(probe, FatalError) or (isinstance(probe, RetryableError) and probe.unreachable):
+                return self._conclude(probe, self.state.shape(self.sampling, self.tokens_field))
+            return self._conclude(*self._send_in_accepted_shape(conversation, self.sampling))
+        except Stopped:
+            return None
+        except ModelError as error:
+            return error
+        except Exception as error:
+            reason = self.credentials.mask(f"{type(error).__name__}: {error}")
+        return self._fail_batch(f"the request failed unexpectedly ({reason})")
 
-    def _find_out(self) -> Verdict | None:
-        """Asks, once per process, whether the server holds answers to a schema; the last verdict on that."""
-        verdict: Verdict | None = None
-        with self.known.probing:
-            for tokens in PROBE_TOKENS:
-                if self.known.schema is None and not self.unclear.is_set():
-                    verdict = self._probe(tokens)
-        return verdict
+    def _probe_schema(self) -> Outcome | None:
+        """Find out, once per process, whether the server enforces JSON schemas. The last outcome."""
+        outcome: Outcome | None = None
+        with self.state.probe_lock:
+            for max_tokens in PROBE_TOKENS:
+                if self.state.schema is None and not self.probe_failed.is_set():
+                    outcome = self._send_probe(max_tokens)
+        return outcome
 
-    def _probe(self, tokens: int) -> Verdict:
-        """One question with a schema that only the server can enforce; what that shows is remembered."""
-        sampling = Sampling(max_tokens=tokens, seed=None, schema=PROBE_SCHEMA)
-        verdict, shape = self._shaped(PROBE, sampling)
-        if isinstance(verdict, Answered):
-            spent = verdict.completion.finish == "length" and not verdict.completion.text
-            if not spent or tokens == PROBE_TOKENS[-1]:
-                self.known.schema = shape.schema and follows_probe(verdict.completion)
-        elif isinstance(verdict, Failed):
-            self.known.schema = False
-        else:
-            self.unclear.set()
-        return verdict
+    def _send_probe(self, max_tokens: int) -> Outcome | None:
+        sampling = probe_sampling(max_tokens)
+        if not self.call.reserve(PROBE, sampling):
+            self.probe_failed.set()
+            return None
+        try:
+            outcome, shape = self._send_in_accepted_shape(PROBE, sampling)
+        except Stopped:
+            self.call.settle(PROBE, sampling, None)
+            raise
+        match outcome:
+            case Success(completion):
+                self.call.settle(PROBE, sampling, completion)
+                used_up = completion.finish == "length" and not completion.text
+                if not used_up or max_tokens == PROBE_TOKENS[-1]:
+                    self.state.schema = shape.schema and follows_probe(completion)
+            case RequestError(usage=usage) | RetryableError(usage=usage):
+                self.call.settle(PROBE, sampling, Completion(failure=_NO_PROBE, usage=usage))
+                if isinstance(outcome, RequestError):
+                    self.state.schema = False
+                else:
+                    self.probe_failed.set()
+            case _:
+                self.call.settle(PROBE, sampling, None)
+                self.probe_failed.set()
+        return outcome
 
-    def _shaped(self, conversation: Conversation, sampling: Sampling) -> tuple[Verdict, Shape]:
-        """Asks in the fullest form, then without what the server refuses."""
-        shape = self.known.shape(sampling, self.tokens_field)
+    def _send_in_accepted_shape(self, conversation: Conversation, sampling: Sampling) -> tuple[Outcome, RequestShape]:
+        """Send the fullest form of the request, then without each field that the server rejects."""
+        shape = self.state.shape(sampling, self.tokens_field)
+        attempts, seconds = 0, 0.0
         while True:
-            verdict = self._persist(openai_format.fields(self.llm, conversation, sampling, shape))
-            if isinstance(verdict, Refused):
-                self.known.learn_refusal(verdict.name, sampling)
-            less = self.known.shape(sampling, self.tokens_field)
-            if less == shape or not isinstance(verdict, Refused):
-                return verdict, shape
-            shape = less
+            body = build_body(self.llm, conversation, sampling, shape)
+            outcome, more_attempts, more_seconds = self._send_with_retries(body, sampling.max_tokens)
+            attempts, seconds = attempts + more_attempts, seconds + more_seconds
+            if not isinstance(outcome, RejectedField):
+                return _with_usage(outcome, attempts, seconds), shape
+            self.state.learn_rejection(outcome.name, sampling)
+            reduced = self.state.shape(sampling, self.tokens_field)
+            if reduced == shape:
+                return outcome, shape
+            shape = reduced
 
-    def _persist(self, fields: dict[str, Any]) -> Verdict:
-        """Sends until there is a verdict that no further attempt would change, or patience ends (`Again`)."""
+    def _send_with_retries(self, fields: dict[str, Any], max_tokens: int) -> tuple[Outcome, int, float]:
+        """Send until another attempt would change nothing or the policy gives up; with the attempts and seconds."""
         body = json.dumps(fields, default=dict).encode()
-        refusable = [name for name in _MAY_BE_REFUSED if name in fields]
-        tokens = len(body) // 4 + self.sampling.max_tokens
-        rng = random.Random(zlib.crc32(body))  # Seeded, and yet different for each conversation.
-        attempt = faults = 0
+        optional = [name for name in _OPTIONAL_FIELDS if name in fields]
+        tokens = len(body) // 4 + max_tokens
+        rng = random.Random(zlib.crc32(body))  # Reproducible, and different for each conversation.
+        attempts = failures = 0
         started: float | None = None
         while True:
-            self._pause(self.rates.book(tokens))
+            self._wait(self.limiter.book(tokens))
             started = started or time.monotonic()
-            attempt += 1
-            verdict = self._sent(body, refusable)
+            attempts += 1
+            outcome = self._send(body, optional)
             seconds = time.monotonic() - started
-            self._correct(tokens, verdict)
-            verdict = _timed(verdict, attempt, seconds)
-            if not isinstance(verdict, Again):
-                return verdict
-            faults += not verdict.crowded
-            wait = backoff_delay(attempt + 1, verdict.wait, rng)
-            if self._is_enough(faults, seconds + wait, verdict):
-                times = "1 attempt" if attempt == 1 else f"{attempt} attempts in {seconds:.0f} seconds"
-                return dataclasses.replace(verdict, reason=f"given up after {times}; the last one: {verdict.reason}")
-            base.retried(verdict.reason, wait)
-            self._pause(wait)
+            self._correct_booking(tokens, outcome)
+            if not isinstance(outcome, RetryableError):
+                return outcome, attempts, seconds
+            failures += not outcome.throttled
+            delay = self.policy.delay(attempts + 1, outcome.wait, rng)
+            first_contact = outcome.unreachable and not self.state.responded
+            if self.policy.is_exhausted(failures, seconds + delay, first_contact=first_contact):
+                count = "1 attempt" if attempts == 1 else f"{attempts} attempts in {seconds:.0f} seconds"
+                reason = f"gave up after {count}; the last error: {outcome.reason}"
+                return replace(outcome, reason=reason), attempts, seconds
+            self.call.report_retry(outcome.reason, delay)
+            self._wait(delay)
 
-    def _is_enough(self, faults: int, seconds: float, last: Again) -> bool:
-        unknown = last.unreachable and not self.known.reached
-        return faults >= (FIRST_CONTACT if unknown else self.patience.attempts) or seconds > self.patience.seconds
+    def _send(self, body: bytes, optional: list[str]) -> Outcome:
+        response = self.http.send(body)
+        if isinstance(response, TransportError):
+            if response.kind == "untrusted":
+                return FatalError(response.reason)
+            return RetryableError(response.reason, unreachable=response.kind == "unreachable")
+        self.state.responded = True
+        response = replace(response, body=self.credentials.mask_body(response.body))
+        if 200 <= response.status < 300 and not is_error_body(response.body):
+            return self._parse(response)
+        outcome = classify_error(response, self.llm.model, optional)
+        if isinstance(outcome, FatalError) and self.llm.turns == "none" and response.status in (404, 405):
+            return FatalError(f"{outcome.reason}; turns='none' needs /completions, which not every server has")
+        if isinstance(outcome, FatalError) and response.status == 401 and not self.credentials:
+            message = parse_error(response.body).message
+            return FatalError(
+                f"the server answered 401: {message} (no key was sent; name its environment variable with key='…')"
+            )
+        return outcome
 
-    def _sent(self, body: bytes, refusable: list[str]) -> Verdict:
-        reply = self.client.send(body)
-        if isinstance(reply, Trouble):
-            if reply.kind == "untrusted":
-                return Fatal(reply.reason)
-            return Again(reply.reason, unreachable=reply.kind == "unreachable")
-        self.known.reached = True
-        if self.secret.in_body(reply.body):  # An answer is kept in files, where no key may be.
-            reply = dataclasses.replace(reply, body=self.secret.hide(reply.body.decode("utf-8", "replace")).encode())
-        if 200 <= reply.status < 300 and not http.is_error(reply.body):
-            return self._read(reply)
-        verdict = http.judge(reply, self.llm.model, refusable)
-        if isinstance(verdict, Fatal) and self.llm.turns == "none" and reply.status in (404, 405):
-            return Fatal(f"{verdict.reason}; turns='none' asks its /completions, which not every server has")
-        if isinstance(verdict, Fatal) and reply.status == 401 and not self.secret:
-            said = http.complained(reply.body).message
-            return Fatal(f"the server answered 401: {said} (no key was sent; name its environment variable by key='…')")
-        return verdict
-
-    def _read(self, reply: Reply) -> Verdict:
+    def _parse(self, response: Response) -> Outcome:
+        parse = parse_text_completion if self.llm.turns == "none" else parse_chat_completion
         try:
-            read = openai_format.text_completion if self.llm.turns == "none" else openai_format.completion
-            return Answered(read(openai_format.decoded(reply.body)))
-        except openai_format.Unreadable as fault:
-            return Again(f"the server answered {reply.status}, but {fault}")
+            return Success(parse(decode_body(response.body)))
+        except UnreadableResponse as error:
+            return RetryableError(f"the server answered {response.status}, but {error}")
 
-    def _settled(self, verdict: Verdict, shape: Shape) -> Completion | ModelError:
-        """What the caller gets of the last verdict."""
-        match verdict:
-            case Answered(completion):
-                self.known.learn_answer()
-                said = completion.failure is None and completion.finish != "filter"
-                held = shape.schema and self.known.schema is True
-                return dataclasses.replace(completion, structured=said and held)
-            case Again(unreachable=True):
-                return self._fault(f"{verdict.reason} (is the server running, and url=… right?)")
-            case Again():
-                return self._given_up(Failed(verdict.reason, usage=verdict.usage))
-            case Fatal():
-                return self._fault(verdict.reason)
-            case Refused() if not self.known.answered:
-                return self._fault(f"{verdict.reason} ({_instead(verdict.name)})")
-            case Refused():
-                return _failure(Failed(verdict.reason))
-            case Failed():
-                # A text that is too long or filtered says nothing of the next one, however many they are.
-                own = verdict.finish in ("length", "filter") or self.known.answered or self.known.answered_before
-                return _failure(verdict) if own else self._given_up(verdict)
-
-    def _given_up(self, verdict: Failed) -> Completion | ModelError:
-        """A failure, unless it is one too many in a row."""
-        if self.known.learn_failure(self.ended):
-            return _failure(verdict)
-        alike = f"the last {FAILING_ALIKE} conversations all failed, so it is no record's fault"
-        return self._fault(f"{alike}; {verdict.reason}")
-
-    def _fault(self, reason: str) -> ModelError:
-        return ModelError(f"{self.name}: {reason}")
-
-    def _correct(self, booked: int, verdict: Verdict) -> None:
-        """What was booked by guess is counted as it was used."""
-        if not isinstance(verdict, Answered):
-            self.rates.correct(booked, 0)
+    def _correct_booking(self, booked: int, outcome: Outcome) -> None:
+        """Replace the booked number of tokens by the number that the server counted."""
+        if not isinstance(outcome, Success):
+            self.limiter.correct(booked, 0)
             return
-        usage = verdict.completion.usage
+        usage = outcome.completion.usage
         if usage.prompt_tokens is not None and usage.completion_tokens is not None:
-            self.rates.correct(booked, usage.prompt_tokens + usage.completion_tokens)
+            self.limiter.correct(booked, usage.prompt_tokens + usage.completion_tokens)
 
-    def _pause(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         if self.stop.wait(seconds) if seconds > 0 else self.stop.is_set():
             raise Stopped
 
+    def _conclude(self, outcome: Outcome, shape: RequestShape) -> Completion | ModelError:
+        """Turn the last outcome into what the caller gets."""
+        match outcome:
+            case Success(completion):
+                self.state.learn_answer()
+                has_answer = completion.failure is None and completion.finish != "filter"
+                enforced = shape.schema and self.state.schema is True
+                return replace(completion, structured=has_answer and enforced)
+            case FatalError():
+                return self._fail_batch(outcome.reason)
+            case RetryableError(unreachable=True):
+                return self._fail_batch(f"{outcome.reason} (is the server running, and is url=… right?)")
+            case RetryableError():
+                failure = Failure(FailureKind.transient, outcome.reason)
+                return self._fail_conversation(RequestError(failure, usage=outcome.usage))
+            case RejectedField() if not self.state.answered:
+                return self._fail_batch(f"{outcome.reason} ({_suggest_setting(outcome.name)})")
+            case RejectedField():
+                return Completion(failure=Failure(FailureKind.refused, outcome.reason), finish="other")
+            case RequestError():
+                # A text that is too long or filtered says nothing about the next one, however many there are.
+                own = outcome.failure.kind in (FailureKind.too_long, FailureKind.filtered)
+                if own or self.state.answered or self.state.answered_before:
+                    return Completion(failure=outcome.failure, finish=outcome.finish, usage=outcome.usage)
+                return self._fail_conversation(outcome)
 
-def _failure(verdict: Failed) -> Completion:
-    return Completion(failure=verdict.reason, finish=verdict.finish, usage=verdict.usage)
-
-
-def _timed(verdict: Verdict, attempts: int, seconds: float) -> Verdict:
-    """With what all attempts together took."""
-    if isinstance(verdict, Answered):
-        usage = dataclasses.replace(verdict.completion.usage, attempts=attempts, seconds=seconds)
-        return Answered(dataclasses.replace(verdict.completion, usage=usage))
-    if isinstance(verdict, Again | Failed):
-        return dataclasses.replace(verdict, usage=Usage(attempts=attempts, seconds=seconds))
-    return verdict
-
-
-def _instead(name: str) -> str:
-    if name in openai_format.OMITTABLE:
-        return (
-            f"this model takes no {name!r} of ours; with omit=[{name!r}] its own choice holds, and answers may differ"
+    def _fail_conversation(self, error: RequestError) -> Completion | ModelError:
+        """A failed completion, or an error for the whole batch if too many have failed in a row."""
+        if self.state.learn_failure(self.ended):
+            return Completion(failure=error.failure, finish=error.finish, usage=error.usage)
+        return self._fail_batch(
+            f"the last {MAX_FAILURES_IN_A_ROW} conversations all failed, so the records are not the cause; "
+            f"{error.failure}"
         )
-    return "max_tokens_field=… says what this server calls it" if name in _TOKENS_FIELDS else f"look at {name}=…"
+
+    def _fail_batch(self, reason: str) -> ModelError:
+        return ModelError(f"{self.name}: {reason}")
+
+
+_NO_PROBE = Failure(FailureKind.transient, "the probe for structured output was not answered")
+
+
+def _with_usage(outcome: Outcome, attempts: int, seconds: float) -> Outcome:
+    """The outcome with the attempts and seconds of the whole request."""
+    if isinstance(outcome, Success):
+        usage = replace(outcome.completion.usage, attempts=attempts, seconds=seconds)
+        return Success(replace(outcome.completion, usage=usage))
+    if isinstance(outcome, RetryableError | RequestError):
+        return replace(outcome, usage=Usage(attempts=attempts, seconds=seconds))
+    return outcome
+
+
+def _suggest_setting(name: str) -> str:
+    if name in OMITTABLE:
+        return f"this model does not accept {name!r}; omit=[{name!r}] leaves it out, and answers may then differ"
+    return "max_tokens_field=… sets the name of this field" if name in _TOKENS_FIELDS else f"check {name}=…"

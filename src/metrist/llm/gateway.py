@@ -1,133 +1,234 @@
-"""The one door through which metrics come to an LLM: what was answered before is not asked again, what is answered now
-is kept before it is used, and nothing is sent that could pass the limit on cost."""
+"""`complete`: the one function through which metrics call LLMs.
+
+It answers from the cache what was answered before, sends equal requests once, keeps within the budget, and stores each
+answer before it is used.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 from metrist.errors import MetristError, ModelError
-from metrist.llm import base, budget, pricing, rate_limit
-from metrist.llm.base import LLM
+from metrist.llm import base, budget, pricing
+from metrist.llm.base import LLM, Call, build_llm
 from metrist.llm.budget import Budget
 from metrist.llm.cache import AnswerCache, CachedAnswer, Request, build_requests, is_cacheable, open_cache
-from metrist.llm.messages import Completion, Conversation, Sampling
-from metrist.llm.pricing import find_price, price_hint
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
+from metrist.runtime import Runtime
+from metrist.scores import Failure, FailureKind
+from metrist.spec import Spec
 
 
-def complete(llm: LLM, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-    """One completion per conversation, in order. Equal questions are asked once; failures are not kept unless they
-    were paid for, so another run asks again."""
-    if not conversations:
+def complete(
+    llm: LLM | Spec | str,
+    conversations: Sequence[Conversation | str],
+    sampling: Sampling | None = None,
+    *,
+    runtime: Runtime | None = None,
+    **options: Any,
+) -> list[Completion]:
+    """One completion per conversation, in order.
+
+    `llm` is an LLM or its spec, such as "openai(model='gpt-4o-mini')". A conversation is a list of messages, or a text
+    that becomes a single user message. Options such as `max_tokens=64` set or override fields of `sampling`. `runtime`
+    sets concurrency, rate limits, budget and cache folder; without it, environment variables do.
+
+    Completions come from the cache where it has them. A failure is not cached unless it was paid for and will not
+    change, so another run sends the request again.
+    """
+    llm = build_llm(llm)
+    messages = [_as_messages(conversation) for conversation in conversations]
+    sampling = _override(sampling or Sampling(), options)
+    if not messages:
         return []
-    if llm.mute is not None:
-        raise ModelError(llm.mute)
+    if llm.disabled_reason is not None:
+        raise ModelError(llm.disabled_reason)
+    runtime = runtime or Runtime.from_environment()
     if (estimate := budget.current_estimate()) is not None:
-        return estimate.complete(llm, conversations, sampling)
-    asked = build_requests(llm, conversations, sampling)
-    cache = open_cache() if llm.kept else None
-    found = {key: _from_cache(answer) for key, answer in cache.find(asked).items()} if cache else {}
-    missing = {question.key: question for question in asked if question.key not in found}
-    base.asked(len(found) + len(missing))
-    base.arrived(len(found))
+        return estimate.complete(llm, messages, sampling, runtime)
+    requests = build_requests(llm, messages, sampling)
+    cache = open_cache(runtime) if llm.cacheable else None
+    completions = {key: _as_cached(completion) for key, completion in cache.find(requests).items()} if cache else {}
+    missing = {request.key: request for request in requests if request.key not in completions}
+    base.report_requests(len(completions) + len(missing))
+    base.report_completions(len(completions))
     if missing:
-        if found:
-            llm.note_answered_before()
-        found |= _Asking(llm, cache, list(missing.values())).all(sampling)
-    return _in_order([question.key for question in asked], found)
+        batch = _Batch(llm, cache, list(missing.values()), runtime, has_cached_answers=bool(completions))
+        completions |= batch.run(sampling)
+    return _in_order([request.key for request in requests], completions)
 
 
-def _in_order(keys: Sequence[bytes], found: dict[bytes, Completion]) -> list[Completion]:
-    """An answer to several equal questions was paid for once."""
+def _as_messages(conversation: Conversation | str) -> Conversation:
+    return (Message("user", conversation),) if isinstance(conversation, str) else conversation
+
+
+def _override(sampling: Sampling, options: dict[str, Any]) -> Sampling:
+    unknown = options.keys() - {field.name for field in fields(Sampling)}
+    if unknown:
+        raise TypeError(f"complete() got an unexpected option {min(unknown)!r}")
+    return replace(sampling, **options) if options else sampling
+
+
+def _in_order(keys: Sequence[bytes], completions: dict[bytes, Completion]) -> list[Completion]:
+    """The completions of all requests; of several equal ones, only the first has a cost."""
     seen: set[bytes] = set()
-    answers = []
+    ordered = []
     for key in keys:
-        answers.append(_from_cache(found[key]) if key in seen else found[key])
+        ordered.append(_as_cached(completions[key]) if key in seen else completions[key])
         seen.add(key)
-    return answers
+    return ordered
 
 
-def _from_cache(answer: Completion) -> Completion:
-    usage = replace(answer.usage, cached=True, cost=0.0, seconds=0.0, attempts=0)
-    return replace(answer, usage=usage)
+def _as_cached(completion: Completion) -> Completion:
+    usage = replace(completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0)
+    return replace(completion, usage=usage)
 
 
-class _Asking:
-    """Questions on their way to an LLM, and what came of them."""
+class _Batch(Call):
+    """Requests on their way to an LLM: reserves their cost, stores and collects their completions."""
 
-    def __init__(self, llm: LLM, cache: AnswerCache | None, missing: Sequence[Request]) -> None:
+    def __init__(
+        self,
+        llm: LLM,
+        cache: AnswerCache | None,
+        requests: Sequence[Request],
+        runtime: Runtime,
+        *,
+        has_cached_answers: bool,
+    ) -> None:
+        super().__init__(runtime)
+        self.has_cached_answers = has_cached_answers
         self._llm = llm
         self._cache = cache
-        self._missing = missing
-        self._price = find_price(llm)
-        self._account = self._opened(open_cache())
-        self._done: dict[bytes, Completion] = {}
-        self._fault: MetristError | None = None
-        self._lock = threading.Lock()
+        self._requests = requests
+        self._price = pricing.find_price(llm, runtime)
+        self._budget = self._open_budget()
+        #: The requests that were given to the LLM last: `deliver` counts in these.
+        self._current: Sequence[Request] = ()
+        self._completions: dict[bytes, Completion] = {}
+        #: What is reserved for each of the LLM's own requests, and what those have used that no completion reports yet.
+        self._own_reserved: dict[bytes, float] = {}
+        self._own_usage: Usage | None = None
+        self._error: MetristError | None = None
+        # An LLM may call from several threads.
+        self._lock = threading.RLock()
 
-    def all(self, sampling: Sampling) -> dict[bytes, Completion]:
-        """Ask; as many at a time as the limit on cost lets through."""
+    def run(self, sampling: Sampling) -> dict[bytes, Completion]:
+        """Send all requests, as many at a time as the budget allows; completions by key."""
         if self._cache:
-            self._cache.check()
-        worst = [pricing.worst_cost(one, self._price) for one in self._missing] if self._price else []
-        at = 0
-        while at < len(self._missing):
-            count = self._account.admit(worst[at:]) if self._account else len(self._missing)
-            self._ask(self._missing[at : at + count], sampling)
-            at += count
-        return self._done
+            self._cache.check_writable()
+        costs = [pricing.max_cost(request, self._price) for request in self._requests] if self._price else []
+        start = 0
+        while start < len(self._requests):
+            count = self._admit(costs[start:], sampling) if self._budget else len(self._requests)
+            self._send(self._requests[start : start + count], sampling)
+            start += count
+        self._release_own()
+        return self._completions
 
-    def _opened(self, cache: AnswerCache) -> Budget | None:
-        limit = rate_limit.max_cost()
+    def _open_budget(self) -> Budget | None:
+        limit = self.runtime.max_cost
         if limit is None or self._llm.free:
             return None
         if self._price is None:
             raise ModelError(
                 f"no price is known for {self._llm}, so the limit of ${limit:g} on cost cannot be kept: "
-                f"{price_hint(self._llm)}"
+                f"{pricing.price_hint(self._llm)}"
             )
-        return Budget(cache, limit)
+        return Budget(open_cache(self.runtime), limit, self.runtime.run_id)
 
-    def _ask(self, some: Sequence[Request], sampling: Sampling) -> None:
-        def arrived(number: int, answer: Completion) -> None:
-            self._arrived(some[number], answer)
+    def _admit(self, costs: Sequence[float], sampling: Sampling) -> int:
+        """Reserve for the next requests, and for what the LLM sends on its own account before it answers them."""
+        assert self._budget is not None
+        assert self._price is not None
+        own = {
+            request.key: pricing.max_cost(request, self._price)
+            for conversation, own_sampling in self._llm.own_requests(sampling)
+            for request in build_requests(self._llm, [conversation], own_sampling)
+            if request.key not in self._own_reserved
+        }
+        extra = sum(own.values())
+        count = self._budget.admit([costs[0] + extra, *costs[1:]])
+        self._own_reserved |= own
+        return count
 
+    def _send(self, requests: Sequence[Request], sampling: Sampling) -> None:
+        self._current = requests
         try:
-            answers = self._llm.complete([one.messages for one in some], sampling, arrived)
+            completions = self._llm.complete_batch([request.messages for request in requests], sampling, self)
         finally:
-            self._sync()
-        if self._fault:
-            raise self._fault
-        # An LLM that keeps silent until all is done is heard now.
-        for question, answer in zip(some, answers, strict=True):
-            self._arrived(question, answer)
+            if self._cache and self._completions and not self._error:
+                self._cache.sync()
+        if self._error:
+            raise self._error
+        if len(completions) != len(requests):
+            raise ModelError(f"{self._llm} returned {len(completions)} completions for {len(requests)} conversations")
+        # An LLM may deliver nothing before it returns.
+        for index, completion in enumerate(completions):
+            self.deliver(index, completion)
 
-    def _arrived(self, question: Request, answer: Completion) -> None:
-        # An LLM may ask from several threads.
+    def deliver(self, index: int, completion: Completion) -> None:
+        """Store a completion, settle its cost, and report it."""
+        request = self._current[index]
         with self._lock:
-            if question.key in self._done:
+            if request.key in self._completions:
                 return
             try:
-                self._done[question.key] = self._kept(question, pricing.accounted(question, answer, self._price))
-                base.arrived(1)
-            except MetristError as fault:
-                # Whoever calls may hold this to be a fault of one question: it is raised again when the call returns.
-                self._fault = self._fault or fault
+                kept = self._store(request, pricing.add_cost(request, completion, self._price))
+                own, self._own_usage = self._own_usage, None
+                self._completions[request.key] = replace(kept, usage=kept.usage.include(own)) if own else kept
+                base.report_completions(1)
+            except MetristError as error:
+                # The LLM may take this for a failure of one request: it is raised again when the LLM returns.
+                self._error = self._error or error
                 raise
 
-    def _kept(self, question: Request, answer: Completion) -> Completion:
-        stands = answer
-        if self._cache and is_cacheable(question, answer):
-            (stands,) = self._cache.keep([CachedAnswer(question=question, answer=answer, arrived=time.time())])
-            base.note_kept()
-        if self._account and self._price:
-            reserved = pricing.worst_cost(question, self._price)
-            self._account.settle(reserved, reserved if answer.usage.cost is None else answer.usage.cost)
-        # Another process was first: its answer counts from now on, though this one was paid for too.
-        return answer if stands is answer else replace(stands, usage=answer.usage)
+    def _store(self, request: Request, completion: Completion) -> Completion:
+        stored = completion
+        if self._cache and is_cacheable(request, completion):
+            (stored,) = self._cache.store([CachedAnswer(request=request, completion=completion, arrived=time.time())])
+            base.count_stored()
+        if self._budget and self._price:
+            reserved = pricing.max_cost(request, self._price)
+            self._budget.settle(reserved, reserved if completion.usage.cost is None else completion.usage.cost)
+        # Another process was first: its answer counts from now on, although this one was paid for too.
+        return completion if stored is completion else replace(stored, usage=completion.usage)
 
-    def _sync(self) -> None:
-        if self._cache and self._done and not self._fault:
-            self._cache.sync()
+    def reserve(self, conversation: Conversation, sampling: Sampling) -> bool:
+        """Reserve the most that a request of the LLM's own may cost; False if the budget does not allow it."""
+        if not (self._budget and self._price):
+            return True
+        (request,) = build_requests(self._llm, [conversation], sampling)
+        with self._lock:
+            if request.key in self._own_reserved:
+                return True
+            cost = pricing.max_cost(request, self._price)
+            if not self._budget.try_reserve(cost):
+                return False
+            self._own_reserved[request.key] = cost
+            return True
+
+    def settle(self, conversation: Conversation, sampling: Sampling, completion: Completion | None) -> None:
+        """Charge a request of the LLM's own, and add its usage to that of the next completion."""
+        (request,) = build_requests(self._llm, [conversation], sampling)
+        charged = pricing.add_cost(request, completion or Completion(failure=_NOT_ANSWERED), self._price)
+        with self._lock:
+            self._own_usage = self._own_usage.include(charged.usage) if self._own_usage else charged.usage
+            reserved = self._own_reserved.pop(request.key, None)
+            if self._budget and reserved is not None:
+                self._budget.settle(reserved, reserved if charged.usage.cost is None else charged.usage.cost)
+
+    def _release_own(self) -> None:
+        """Give back what was reserved for requests that the LLM did not need to send."""
+        with self._lock:
+            for key in list(self._own_reserved):
+                reserved = self._own_reserved.pop(key)
+                if self._budget:
+                    self._budget.settle(reserved, 0.0)
+
+
+_NOT_ANSWERED = Failure(FailureKind.transient, "no answer came")

@@ -1,39 +1,50 @@
-"""LLMs in this process through transformers: any causal model, greedy unless asked otherwise.
+"""LLMs in this process, through transformers or vLLM.
 
-Conversations go together by a budget of tokens, padded on the left. Each answers as it would alone, to within rounding:
-in float32 a token changes only where two are within about 1e-5 of each other, in half precision sooner;
-METRIST_BATCH_TOKENS=1 asks one at a time. A model that is found to heed its padding is given conversations of one
-length only.
+With transformers, conversations are batched by a budget of tokens and padded on the left. Each gets the answer that it
+would get alone, up to rounding: in float32 a token changes only if two candidates are within about 1e-5 of each other,
+in half precision sooner; METRIST_BATCH_TOKENS=1 disables batching. A model whose output depends on the padding gets
+batches of equal length.
+
+vLLM schedules and batches by itself. This integration follows the documentation of its Python interface (0.6 to 0.11)
+and is tested against a stand-in, not against vLLM.
 """
 
 from __future__ import annotations
 
+import importlib
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from metrist.llm.base import LLM, Arrived, check_choice, check_text
-from metrist.llm.messages import Completion, Conversation, Sampling, Turns
-from metrist.models.devices import Dtype, Options, device, import_torch
+from metrist.errors import ModelError, SpecError
+from metrist.llm.base import LLM, Call, check_choice, check_text
+from metrist.llm.messages import (
+    Completion,
+    Conversation,
+    Message,
+    Sampling,
+    TokenChoice,
+    Turns,
+    Usage,
+    escape_special_tokens,
+    join_text,
+)
+from metrist.models.devices import MAP, Dtype, Options, import_torch
 from metrist.models.weights import find_weights
+from metrist.runtime import Runtime
+from metrist.scores import Failure, FailureKind
 
 if TYPE_CHECKING:
     from metrist.llm.generation import Generator
-import importlib
-import time
-from dataclasses import replace
-from typing import Any, Literal
-
-from metrist.errors import ModelError, SpecError
-from metrist.llm.messages import Message, TokenChoice, Usage, escape_special_tokens, join_text
-from metrist.models.devices import MAP
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transformers(LLM):
-    """A hub model or a folder. A schema is not enforced, only asked for in the prompt. `turns` 'none' gives the model
-    the words as they are, without a chat template: for models that were trained on one prompt, such as TIGERScore's."""
+    """A causal model from the Hugging Face hub or a folder. A schema is not enforced; only the prompt asks for it.
+    `turns` 'none' passes the text without a chat template, for models trained on a single prompt such as TIGERScore."""
 
     llm_name: ClassVar[str] = "transformers"
     extra: ClassVar[str | None] = "neural"
@@ -61,39 +72,45 @@ class Transformers(LLM):
         """The hash of weights, tokenizer and chat template."""
         return {"weights": find_weights(self.options).fingerprint}
 
-    def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
-        return _generator(self.options, self.turns, device()).complete(conversations, sampling, arrived)
+    def complete_batch(self, conversations: Sequence[Conversation], sampling: Sampling, call: Call) -> list[Completion]:
+        generator = _load_generator(self.options, self.turns, call.runtime.device)
+        return generator.complete(conversations, sampling, call)
 
-    def stream(self, conversation: Conversation, sampling: Sampling) -> Iterator[str]:
-        """The answer as far as it has come, after each of its tokens. Nothing of it is kept for another time."""
-        return _generator(self.options, self.turns, device()).stream(conversation, sampling)
+    def stream(
+        self, conversation: Conversation, sampling: Sampling, *, runtime: Runtime | None = None
+    ) -> Iterator[str]:
+        """The answer so far, after each of its tokens. It is not cached."""
+        device = (runtime or Runtime.from_environment()).device
+        return _load_generator(self.options, self.turns, device).stream(conversation, sampling)
+
+
+_loading = threading.Lock()
+
+
+def _load_generator(options: Options, turns: Turns, device: str) -> Generator:
+    with _loading:  # Two threads at once must not load a model twice.
+        return _cached_generator(options, turns, device)
 
 
 @lru_cache(maxsize=2)
-def _generator(options: Options, turns: Turns, _device: str) -> Generator:
+def _cached_generator(options: Options, turns: Turns, device: str) -> Generator:
     import_torch(f"the model {options.model!r}")
     from metrist.llm.generation import Generator
 
-    return Generator.load(options, turns)
+    return Generator.load(options, turns, Runtime(device=device))
 
 
-# LLMs in this process through vLLM, which schedules and batches by itself.
-#
-# Written after vLLM's documentation of its Python interface (0.6 to 0.11) and tested against a stand-in for it, not
-# against vLLM.
-
-
-#: What a schema is given as, by the version of vLLM: (class in vllm.sampling_params, argument of SamplingParams).
-_SCHEMAS = (("StructuredOutputsParams", "structured_outputs"), ("GuidedDecodingParams", "guided_decoding"))
-#: Conversations handed over at a time: what is answered is kept after each.
-_AT_ONCE = 256
+#: How a schema is passed, by vLLM version: (class in vllm.sampling_params, argument of SamplingParams).
+_SCHEMA_CLASSES = (("StructuredOutputsParams", "structured_outputs"), ("GuidedDecodingParams", "guided_decoding"))
+#: Conversations per call of the engine; the completions of each call are stored before the next.
+_CALL_SIZE = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class VLLM(LLM):
-    """A hub model or a folder. `dtype` 'auto' is what the weights were saved in; `max_model_len` is the longest
-    conversation with its answer, the model's own unless given; `turns` 'none' gives the model the words as they are,
-    without a chat template. METRIST_DEVICE=map spreads it over all cards."""
+    """A model from the hub or a folder. `dtype` 'auto' is that of the saved weights; `max_model_len` is the longest
+    conversation with its answer, by default the model's own; `turns` 'none' passes the text without a chat template.
+    With METRIST_DEVICE=map the model is spread over all GPUs."""
 
     llm_name: ClassVar[str] = "vllm"
     extra: ClassVar[str | None] = None
@@ -115,93 +132,89 @@ class VLLM(LLM):
             raise SpecError(f"vllm: max_model_len must be a whole number above 0, got {self.max_model_len!r}")
 
     def facts(self) -> Mapping[str, str]:
-        """The hash of weights, tokenizer and chat template, and the version of vLLM: kernels differ between them."""
+        """The hash of weights, tokenizer and chat template, and the version of vLLM, whose kernels differ."""
         options = Options(model=self.model, revision=self.revision, trust_remote_code=self.trust_remote_code)
-        return {
-            "weights": find_weights(options).fingerprint,
-            "vllm": str(getattr(_library(), "__version__", "unknown")),
-        }
+        version = str(getattr(_import_vllm(), "__version__", "unknown"))
+        return {"weights": find_weights(options).fingerprint, "vllm": version}
 
-    def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
-        engine = _engine(replace(self, turns="chat"), device())
-        asked = _Asked(engine, self.turns, *_params(sampling))
-        done: list[Completion] = []
-        for start in range(0, len(conversations), _AT_ONCE):
-            for answer in asked.answers(conversations[start : start + _AT_ONCE]):
-                arrived(len(done), answer)
-                done.append(answer)
-        return done
+    def complete_batch(self, conversations: Sequence[Conversation], sampling: Sampling, call: Call) -> list[Completion]:
+        engine = _load_engine(replace(self, turns="chat"), call.runtime.device)
+        params, structured = _build_params(sampling)
+        completions: list[Completion] = []
+        for start in range(0, len(conversations), _CALL_SIZE):
+            some = conversations[start : start + _CALL_SIZE]
+            for completion in _call_engine(engine, some, self.turns, params, structured=structured):
+                call.deliver(len(completions), completion)
+                completions.append(completion)
+        return completions
 
 
-def _library() -> Any:
+def _import_vllm() -> Any:
     try:
         return importlib.import_module("vllm")
-    except ImportError as fault:
+    except ImportError as error:
         raise ModelError(
-            f"vllm is not installed here ({fault}): pip install vllm, or reach a vLLM server by openai(model=…, url=…)"
+            f"vllm is not installed ({error}): pip install vllm, or use a vLLM server with openai(model=…, url=…)"
         ) from None
 
 
 @lru_cache(maxsize=1)
-def _engine(llm: VLLM, where: str) -> Any:
-    library = _library()
-    given = {
+def _load_engine(llm: VLLM, device: str) -> Any:
+    library = _import_vllm()
+    options = {
         "model": llm.model,
         "revision": llm.revision,
         "dtype": llm.dtype,
         "quantization": llm.quantization,
         "max_model_len": llm.max_model_len,
         "trust_remote_code": llm.trust_remote_code,
-        "tensor_parallel_size": _cards() if where == MAP else None,
+        "tensor_parallel_size": _count_gpus() if device == MAP else None,
         "seed": 0,
     }
     try:
-        return library.LLM(**{name: value for name, value in given.items() if value is not None})
-    except Exception as fault:
-        first = next((line for line in str(fault).splitlines() if line.strip()), type(fault).__name__)
-        raise ModelError(f"vLLM cannot load {llm.model}: {first}") from fault
+        return library.LLM(**{name: value for name, value in options.items() if value is not None})
+    except Exception as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ModelError(f"vLLM cannot load {llm.model}: {reason}") from error
 
 
-def _cards() -> int:
+def _count_gpus() -> int:
     torch: Any = importlib.import_module("torch")
     return max(1, int(torch.cuda.device_count()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """How conversations are put to an engine; `structured`: it holds answers to the schema."""
-
-    engine: Any
-    turns: Turns
-    params: Any
-    structured: bool
-
-    def answers(self, some: Sequence[Conversation]) -> list[Completion]:
-        """Answers of one call; where vLLM refuses a conversation it refuses the call, so each is asked alone then."""
-        began = time.perf_counter()
-        try:
-            outputs = self._outputs(some)
-        except ValueError as fault:
-            if len(some) == 1:
-                return [Completion(failure=f"vLLM refused the conversation: {str(fault).splitlines()[0]}")]
-            return [answer for one in some for answer in self.answers([one])]
-        seconds = (time.perf_counter() - began) / len(some)
-        return [_completion(output, self.structured, seconds) for output in outputs]
-
-    def _outputs(self, some: Sequence[Conversation]) -> Any:
-        marks = self.engine.get_tokenizer().all_special_tokens
-        safe = [
-            [Message(one.role, escape_special_tokens(one.text, marks)) for one in conversation] for conversation in some
+def _call_engine(
+    engine: Any, conversations: Sequence[Conversation], turns: Turns, params: Any, *, structured: bool
+) -> list[Completion]:
+    """The completions of one call. vLLM rejects a whole call for one conversation; each is then sent alone."""
+    special = engine.get_tokenizer().all_special_tokens
+    escaped = [
+        [Message(message.role, escape_special_tokens(message.text, special)) for message in conversation]
+        for conversation in conversations
+    ]
+    started = time.perf_counter()
+    try:
+        if turns == "none":
+            outputs = engine.generate([join_text(messages) for messages in escaped], params, use_tqdm=False)
+        else:
+            chats = [[{"role": message.role, "content": message.text} for message in messages] for messages in escaped]
+            outputs = engine.chat(chats, params, use_tqdm=False)
+    except ValueError as error:
+        if len(conversations) == 1:
+            message = f"vLLM refused the conversation: {str(error).splitlines()[0]}"
+            return [Completion(failure=Failure(FailureKind.refused, message))]
+        return [
+            completion
+            for conversation in conversations
+            for completion in _call_engine(engine, [conversation], turns, params, structured=structured)
         ]
-        if self.turns == "none":
-            return self.engine.generate([join_text(one) for one in safe], self.params, use_tqdm=False)
-        turns = [[{"role": one.role, "content": one.text} for one in conversation] for conversation in safe]
-        return self.engine.chat(turns, self.params, use_tqdm=False)
+    seconds = (time.perf_counter() - started) / len(conversations)
+    return [_parse_output(output, structured, seconds) for output in outputs]
 
 
-def _params(sampling: Sampling) -> tuple[Any, bool]:
-    """vLLM's form of the sampling, and whether it holds answers to the schema."""
-    given: dict[str, Any] = {
+def _build_params(sampling: Sampling) -> tuple[Any, bool]:
+    """vLLM's sampling parameters, and whether they enforce the schema."""
+    options: dict[str, Any] = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,
@@ -209,24 +222,26 @@ def _params(sampling: Sampling) -> tuple[Any, bool]:
         "stop": list(sampling.stop) or None,
         "logprobs": sampling.logprobs or None,
     }
-    structured = {} if sampling.schema is None else _structured(sampling.schema)
-    return _library().SamplingParams(**given, **structured), bool(structured)
+    structured: dict[str, Any] = {}
+    if sampling.schema is not None:
+        module: Any = importlib.import_module("vllm.sampling_params")
+        for name, argument in _SCHEMA_CLASSES:
+            if hasattr(module, name):
+                structured = {argument: getattr(module, name)(json=dict(sampling.schema))}
+                break
+    return _import_vllm().SamplingParams(**options, **structured), bool(structured)
 
 
-def _structured(schema: Mapping[str, Any]) -> dict[str, Any]:
-    module: Any = importlib.import_module("vllm.sampling_params")
-    for kind, argument in _SCHEMAS:
-        if hasattr(module, kind):
-            return {argument: getattr(module, kind)(json=dict(schema))}
-    return {}
-
-
-def _completion(output: Any, structured: bool, seconds: float) -> Completion:
+def _parse_output(output: Any, structured: bool, seconds: float) -> Completion:
     (answer,) = output.outputs
+    tokens = None
+    if answer.logprobs is not None:
+        pairs = zip(answer.token_ids, answer.logprobs, strict=True)
+        tokens = tuple(_parse_choice(token, candidates) for token, candidates in pairs)
     return Completion(
         text=answer.text,
         finish={"stop": "stop", "length": "length"}.get(str(answer.finish_reason), "other"),  # type: ignore[arg-type]
-        tokens=_tokens(answer),
+        tokens=tokens,
         structured=structured,
         usage=Usage(
             prompt_tokens=len(output.prompt_token_ids or ()), completion_tokens=len(answer.token_ids), seconds=seconds
@@ -234,14 +249,8 @@ def _completion(output: Any, structured: bool, seconds: float) -> Completion:
     )
 
 
-def _tokens(answer: Any) -> tuple[TokenChoice, ...] | None:
-    """What was weighed at each token. vLLM lists the token that was taken even where it was none of the likeliest."""
-    if answer.logprobs is None:
-        return None
-    return tuple(_choice(token, weighed) for token, weighed in zip(answer.token_ids, answer.logprobs, strict=True))
-
-
-def _choice(token: int, weighed: Mapping[int, Any]) -> TokenChoice:
-    ranked = sorted(weighed.values(), key=lambda one: -one.logprob)
-    alternatives = tuple((str(one.decoded_token), float(one.logprob)) for one in ranked)
-    return TokenChoice(str(weighed[token].decoded_token), float(weighed[token].logprob), alternatives)
+def _parse_choice(token: int, candidates: Mapping[int, Any]) -> TokenChoice:
+    """vLLM lists the chosen token even if it is not among the likeliest."""
+    ranked = sorted(candidates.values(), key=lambda candidate: -candidate.logprob)
+    alternatives = tuple((str(candidate.decoded_token), float(candidate.logprob)) for candidate in ranked)
+    return TokenChoice(str(candidates[token].decoded_token), float(candidates[token].logprob), alternatives)

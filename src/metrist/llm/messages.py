@@ -1,12 +1,16 @@
-"""What is said to a large language model, how it is to answer, and what it answers."""
+"""Conversations with an LLM, sampling settings, completions, and how a conversation becomes a prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from metrist.scores import Failure
 
 Role = Literal["system", "user", "assistant"]
+Finish = Literal["stop", "length", "filter", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +26,10 @@ Conversation = Sequence[Message]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to answer. Greedy by default: the same question gets the same answer wherever the server keeps its word.
+    """How the LLM generates. The default is greedy decoding with a fixed seed.
 
-    `schema` is a JSON schema that the answer is to follow where the server can be held to it. `logprobs` asks for so
-    many alternatives with their log-probabilities at each token. `sample` tells repeated draws of one question apart.
+    `schema` is a JSON schema for the answer; servers that support it enforce it. `logprobs` requests that many
+    alternatives per token with their log-probabilities. `sample` distinguishes repeated draws for one conversation.
     """
 
     temperature: float = 0.0
@@ -40,21 +44,44 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What an answer took. `cost` is in US dollars, None where no price is known; `cached` answers cost nothing now.
-    `estimated` tokens were counted from the text's length, since the server did not say them."""
+    """What a completion consumed.
+
+    `cost` is in US dollars, None if no price is known. `cached` completions cost nothing now. `estimated` marks token
+    counts computed from the text's length because the server reported none. `calls` is 1 plus the requests that the
+    LLM sent on its own account for this completion, such as a probe of the server's features; tokens, cost and
+    attempts include them.
+    """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cost: float | None = None
     seconds: float = 0.0
     attempts: int = 1
+    calls: int = 1
     cached: bool = False
     estimated: bool = False
+
+    def include(self, other: Usage) -> Usage:
+        """The sum of both; a number that only one of them knows counts as the sum."""
+
+        def add(first: Any, second: Any) -> Any:
+            return first if second is None else second if first is None else first + second
+
+        return replace(
+            self,
+            prompt_tokens=add(self.prompt_tokens, other.prompt_tokens),
+            completion_tokens=add(self.completion_tokens, other.completion_tokens),
+            cost=add(self.cost, other.cost),
+            seconds=self.seconds + other.seconds,
+            attempts=self.attempts + other.attempts,
+            calls=self.calls + other.calls,
+            estimated=self.estimated or other.estimated,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TokenChoice:
-    """A token of an answer, and the alternatives that the model weighed there."""
+    """One token of a completion with the alternatives at its position, likeliest first."""
 
     text: str
     logprob: float
@@ -63,81 +90,87 @@ class TokenChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """An answer, or the reason why there is none. `finish` is 'length' where the answer was cut off.
+    """An answer, or the `failure` that took its place.
 
-    `structured` says that the server held the answer to the schema; otherwise it was only asked to.
+    A failure given as plain text gets its kind from `finish`: `too_long` for 'length', `filtered` for 'filter', else
+    `transient`, which a later run tries again. `finish` is 'length' if the answer was cut off. `structured` tells that
+    the server enforced the schema; otherwise the prompt only asked for it.
     """
 
     text: str = ""
-    failure: str | None = None
-    finish: Literal["stop", "length", "filter", "other"] = "stop"
+    failure: Failure | None = None
+    finish: Finish = "stop"
     tokens: tuple[TokenChoice, ...] | None = None
     structured: bool = False
     usage: Usage = field(default_factory=Usage)
 
+    def __post_init__(self) -> None:
+        failure: Any = self.failure
+        if type(failure) is str:
+            from metrist.scores import Failure, FailureKind
 
-# A conversation as a model reads it: by its chat template, as plain turns where it has none, or as its words alone.
+            kinds = {"length": FailureKind.too_long, "filter": FailureKind.filtered}
+            failure = Failure(kinds.get(self.finish, FailureKind.transient), failure)
+            object.__setattr__(self, "failure", failure)
 
 
-#: 'none': the words are given as they are, for models that were trained on one prompt and not to chat.
+#: 'chat' applies the model's chat template; 'none' passes the text as it is, for models trained on a single prompt.
 Turns = Literal["chat", "none"]
-#: How turns are named where a model has no chat template.
-_NAMES = {"system": "System", "user": "User", "assistant": "Assistant"}
-#: A model without a template does not know when its turn is over: it goes on as the user.
+_ROLE_NAMES = {"system": "System", "user": "User", "assistant": "Assistant"}
+#: A model without a chat template does not stop after its turn and continues as the user.
 PLAIN_STOPS = ("\nUser:", "\nSystem:")
 
 
 def has_chat_template(tokenizer: Any) -> bool:
-    """Whether the tokenizer knows how its model was taught to talk."""
+    """Whether the tokenizer has a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 
 def join_text(conversation: Conversation) -> str:
-    """What is said, without a sign of who says it: all that a model is given where `turns` is 'none'."""
-    return "\n\n".join(one.text for one in conversation)
+    """The text of all messages without roles: the whole prompt where `turns` is 'none'."""
+    return "\n\n".join(message.text for message in conversation)
 
 
 def encode_prompt(tokenizer: Any, conversation: Conversation, turns: Turns = "chat") -> list[int]:
-    """The tokens up to where the model is to answer."""
-    safe = [Message(one.role, escape_special_tokens(one.text, tokenizer.all_special_tokens)) for one in conversation]
+    """The token ids of the prompt, up to where the model is to answer."""
+    special = tokenizer.all_special_tokens
+    messages = [Message(message.role, escape_special_tokens(message.text, special)) for message in conversation]
     if turns == "none":
-        return list(tokenizer(join_text(safe), verbose=False)["input_ids"])
+        return list(tokenizer(join_text(messages), verbose=False)["input_ids"])
     if not has_chat_template(tokenizer):
-        return list(tokenizer(_plain(safe), verbose=False)["input_ids"])
+        lines = [f"{_ROLE_NAMES[message.role]}: {message.text}" for message in messages]
+        return list(tokenizer("\n\n".join([*lines, "Assistant:"]), verbose=False)["input_ids"])
     try:
-        rendered = _rendered(tokenizer, safe)
+        prompt = _apply_template(tokenizer, messages)
     except Exception:
-        if not any(one.role == "system" for one in safe):
+        if not any(message.role == "system" for message in messages):
             raise
-        # Some templates know no system turn, and say so by an error.
-        rendered = _rendered(tokenizer, _without_system(safe))
-    # The template has put the tokens that begin a text where they belong.
-    return list(tokenizer(rendered, add_special_tokens=False, verbose=False)["input_ids"])
+        # Some templates raise an error on a system message.
+        prompt = _apply_template(tokenizer, _merge_system_into_user(messages))
+    # The template has already added the tokens that begin a text.
+    return list(tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-def escape_special_tokens(text: str, marks: Sequence[str]) -> str:
-    """The text with a space in each of the tokenizer's marks, such as `<|im_end|>`: as written, the model would take
-    them for the end of a turn, and an output could put words into the judge's mouth."""
+def escape_special_tokens(text: str, special: Sequence[str]) -> str:
+    """The text with a space inside each special token such as `<|im_end|>`.
+
+    Unescaped, the model would read them as the end of a turn, and an output could speak in the judge's name.
+    """
     clean = text.encode("utf-8", "replace").decode("utf-8")
-    for mark in marks:
-        if len(mark) > 1 and mark in clean:
-            clean = clean.replace(mark, f"{mark[0]} {mark[1:]}")
+    for token in special:
+        if len(token) > 1 and token in clean:
+            clean = clean.replace(token, f"{token[0]} {token[1:]}")
     return clean
 
 
-def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
-    turns = [{"role": one.role, "content": one.text} for one in messages]
+def _apply_template(tokenizer: Any, messages: Sequence[Message]) -> str:
+    turns = [{"role": message.role, "content": message.text} for message in messages]
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
-def _without_system(messages: Sequence[Message]) -> list[Message]:
-    told = "\n\n".join(one.text for one in messages if one.role == "system")
-    rest = [one for one in messages if one.role != "system"]
+def _merge_system_into_user(messages: Sequence[Message]) -> list[Message]:
+    system = "\n\n".join(message.text for message in messages if message.role == "system")
+    rest = [message for message in messages if message.role != "system"]
     if not rest or rest[0].role != "user":
-        return [Message("user", told), *rest]
-    return [Message("user", f"{told}\n\n{rest[0].text}"), *rest[1:]]
-
-
-def _plain(messages: Sequence[Message]) -> str:
-    turns = [f"{_NAMES[one.role]}: {one.text}" for one in messages]
-    return "\n\n".join([*turns, "Assistant:"])
+        return [Message("user", system), *rest]
+    return [Message("user", f"{system}\n\n{rest[0].text}"), *rest[1:]]

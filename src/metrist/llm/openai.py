@@ -1,48 +1,47 @@
-"""Any server that speaks OpenAI's protocol: OpenAI, Azure, vLLM, llama.cpp, Ollama, `transformers serve`, and the
-compatible addresses of other vendors."""
+"""Any server with OpenAI's API: OpenAI, Azure, vLLM, llama.cpp, Ollama, `transformers serve`, and the compatible
+endpoints of other vendors."""
 
 from __future__ import annotations
 
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
-from metrist.errors import ModelError, SpecError
-from metrist.llm import client as capabilities
-from metrist.llm import rate_limit, retry
-from metrist.llm.base import LLM, Arrived
-from metrist.llm.client import ChatClient, Stopped
-from metrist.llm.http import Credentials, HttpClient, is_secret_header, is_variable, secret_fields
+from metrist.errors import SpecError
+from metrist.llm.base import LLM, Call
+from metrist.llm.client import PROBE, ChatClient, ServerState, probe_sampling, server_state
+from metrist.llm.http import Credentials, HttpClient, find_secret_fields, is_secret_header, is_variable
 from metrist.llm.messages import Completion, Conversation, Sampling, Turns
-from metrist.llm.openai_format import INSTEAD, LENGTHS, OMITTABLE
-from metrist.llm.rate_limit import RequestPool
+from metrist.llm.openai_format import LENGTH_FIELDS, OMITTABLE, RESERVED_FIELDS
+from metrist.llm.rate_limit import RequestPool, rate_limiter
+from metrist.llm.retry import RetryPolicy
 
-VENDOR = "https://api.openai.com/v1"
+VENDOR_URL = "https://api.openai.com/v1"
 VENDOR_KEY = "OPENAI_API_KEY"
 
 _HEADER = re.compile(r"(?P<name>[A-Za-z0-9-]+): *(?P<value>[ -~]+)")
 _VERSION = re.compile(r"[A-Za-z0-9.-]+")
 _TOKENS_FIELDS = (None, "max_tokens", "max_completion_tokens")
-_NAME_IT = "key='NAME' or headers=['Name: $NAME'] name the environment variable that holds it"
-_NOT_A_KEY = ", and not a key (20 characters or more without an underscore are taken for one)"
+_KEY_HINT = "key='NAME' or headers=['Name: $NAME'] name the environment variable that holds it"
+_NOT_A_KEY = ", not a key (20 or more characters without an underscore are taken for a key)"
 _SYSTEM_ROLES = ("system", "developer", "user")
 
 
 @dataclass(frozen=True)
 class OpenAI(LLM):
-    """A model behind a chat server.
+    """A model behind an OpenAI-compatible server.
 
-    `url` is the server's base address, without /chat/completions; by default OpenAI's. `key` is the name of the
-    environment variable that holds the key; by default OPENAI_API_KEY for OpenAI's own address and none for any other,
-    so that a key is never sent where it was not meant to go. `api_version` is Azure's. `headers` are further ones, each
-    as 'Name: value'; a value '$NAME' is read from that environment variable. `system` says in whose name the system's
-    words are said ('user': at the head of the user's). `omit` are fields that the model refuses and `body` is a JSON
-    object of further fields, such as '{"reasoning_effort": "low"}'. `turns` 'none' asks the server's /completions: the
-    model is given the words as they are, without a chat template.
+    `url` is the server's base address, without /chat/completions; the default is OpenAI's. `key` is the name of the
+    environment variable that holds the key; the default is OPENAI_API_KEY for OpenAI's own address and none for any
+    other, so that a key is never sent to the wrong server. `api_version` is Azure's. `headers` are additional ones in
+    the form 'Name: value'; a value '$NAME' is read from that environment variable. `system` is the role of system
+    messages ('user': they are put at the head of the user's message). `omit` lists fields that the model rejects, and
+    `body` is a JSON object of additional fields such as '{"reasoning_effort": "low"}'. `turns` 'none' uses the server's
+    /completions: the model gets the text as it is, without a chat template.
     """
 
     model: str
@@ -64,9 +63,10 @@ class OpenAI(LLM):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         _check(isinstance(self.model, str) and bool(self.model), "model must be the name of a model", self.model)
         _check_url(self.url)
-        # Neither what is found in place of a variable's name nor a header is shown: it may be the key itself.
-        named = self.key is None or is_variable(self.key)
-        _check(named, f"key must be the name of an environment variable{_NOT_A_KEY}")
+        # A rejected key or header is not shown: it may be the secret itself.
+        _check(
+            self.key is None or is_variable(self.key), f"key must be the name of an environment variable{_NOT_A_KEY}"
+        )
         version = self.api_version is None or bool(_VERSION.fullmatch(self.api_version))
         _check(version, "api_version must be one such as '2024-10-21'", self.api_version)
         for header in self.headers:
@@ -75,113 +75,102 @@ class OpenAI(LLM):
             ("system", self.system, _SYSTEM_ROLES),
             ("max_tokens_field", self.max_tokens_field, _TOKENS_FIELDS),
             ("turns", self.turns, get_args(Turns)),
-            *(("omit", one, OMITTABLE) for one in self.omit),
+            *(("omit", field, OMITTABLE) for field in self.omit),
         ):
             _check(value in known, f"{name} must be one of {', '.join(map(repr, known))}", value)
         _check_body(self.body)
 
     def risks(self) -> str | None:
-        """To send what an environment variable holds, other than OpenAI's own key to OpenAI."""
+        """Sending the value of an environment variable, other than OpenAI's own key to OpenAI."""
         names = ["key"] if self.key not in (None, None if self.url else VENDOR_KEY) else []
-        names += ["headers"] if any(value.startswith("$") for _, value in map(_split, self.headers)) else []
+        names += ["headers"] if any(value.startswith("$") for _, value in map(_split_header, self.headers)) else []
         if not names:
             return None
-        return f"openai({names[0]}=…) names an environment variable whose content is sent to {self.url or VENDOR}"
+        return f"openai({names[0]}=…) names an environment variable whose content is sent to {self.url or VENDOR_URL}"
 
-    def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
-        """One completion per conversation, in order. `arrived` is called in the caller's own thread."""
+    def own_requests(self, sampling: Sampling) -> list[tuple[Conversation, Sampling]]:
+        """The probe for structured output, unless this process already knows whether the server supports it."""
+        if sampling.schema is None or self._state().schema is not None:
+            return []
+        return [(PROBE, probe_sampling())]
+
+    def complete_batch(self, conversations: Sequence[Conversation], sampling: Sampling, call: Call) -> list[Completion]:
+        """One completion per conversation, in order. `call.deliver` is called in the caller's own thread."""
         if not conversations:
             return []
-        at_once = min(rate_limit.concurrency(), len(conversations))
-        stop = threading.Event()
-        asker = self._asker(sampling, at_once, stop)
-        crowd = RequestPool(_careful(asker, conversations), at_once, stop, asker.client.close)
-        return crowd.answer(len(conversations), arrived)
-
-    def note_answered_before(self) -> None:
-        capabilities.server_state(self._address(), self.model).answered_before = True
+        size = min(call.runtime.concurrency, len(conversations))
+        client = self._connect(sampling, size, call)
+        pool = RequestPool(lambda number: client.complete(conversations[number]), size, client.stop, client.http.close)
+        return pool.run(len(conversations), call.deliver)
 
     def _address(self) -> str:
         query = f"?api-version={self.api_version}" if self.api_version else ""
         path = "completions" if self.turns == "none" else "chat/completions"
-        return f"{(self.url or VENDOR).rstrip('/')}/{path}{query}"
+        return f"{(self.url or VENDOR_URL).rstrip('/')}/{path}{query}"
 
-    def _asker(self, sampling: Sampling, at_once: int, stop: threading.Event) -> ChatClient:
-        secret, base, address = self._credentials(), self.url or VENDOR, self._address()
-        client = HttpClient(address, self._headers(), secret, timeout=rate_limit.timeout(), connections=at_once)
+    def _state(self) -> ServerState:
+        return server_state(self._address(), self.model)
+
+    def _connect(self, sampling: Sampling, size: int, call: Call) -> ChatClient:
+        credentials, base, runtime = self._credentials(), self.url or VENDOR_URL, call.runtime
+        headers = {name: value for name, value in map(_split_header, self.headers) if not value.startswith("$")}
+        state = self._state()
+        state.answered_before = state.answered_before or call.has_cached_answers
         return ChatClient(
             llm=self,
             name=f"the model {self.model!r} at {base}",
             tokens_field=self.max_tokens_field,
             sampling=sampling,
-            client=client,
-            secret=secret,
-            known=capabilities.server_state(address, self.model),
-            rates=rate_limit.rate_limiter(base),
-            patience=retry.patience(),
-            stop=stop,
+            http=HttpClient(self._address(), headers, credentials, timeout=runtime.timeout, connections=size),
+            credentials=credentials,
+            state=state,
+            limiter=rate_limiter(base, runtime),
+            policy=RetryPolicy(runtime.attempts, runtime.max_wait),
+            call=call,
+            stop=threading.Event(),
         )
 
-    def _headers(self) -> Mapping[str, str]:
-        return {name: value for name, value in map(_split, self.headers) if not value.startswith("$")}
-
     def _credentials(self) -> Credentials:
-        found = Credentials()
-        for name, value in map(_split, self.headers):
+        credentials = Credentials()
+        for name, value in map(_split_header, self.headers):
             if value.startswith("$"):
-                found.add(name, value[1:], f"the header {name}")
+                credentials.add(name, value[1:], f"the header {name}")
         key = self.key or (VENDOR_KEY if self.url is None else None)
         if key is not None:
             name, prefix = ("api-key", "") if self.api_version else ("Authorization", "Bearer ")
-            found.add(name, key, f"the model {self.model!r}", prefix)
-        return found
+            credentials.add(name, key, f"the model {self.model!r}", prefix)
+        return credentials
 
 
-def _careful(
-    asker: ChatClient, conversations: Sequence[Conversation]
-) -> Callable[[int], Completion | ModelError | None]:
-    """Asks by number, and raises nothing: a thread that ends by surprise would leave its caller waiting."""
-
-    def ask(number: int) -> Completion | ModelError | None:
-        try:
-            return asker.ask(conversations[number])
-        except Stopped:
-            return None
-        except Exception as fault:
-            said = asker.secret.hide(f"{type(fault).__name__}: {fault}")
-        return ModelError(f"{asker.name}: asking failed in a way that was not foreseen ({said})")
-
-    return ask
-
-
-def _split(header: str) -> tuple[str, str]:
+def _split_header(header: str) -> tuple[str, str]:
     name, _, value = header.partition(":")
     return name.strip(), value.strip()
 
 
-def _check(holds: bool, wanted: str, *found: object) -> None:
+def _check(holds: bool, expected: str, *value: object) -> None:
     if not holds:
-        raise SpecError(f"openai: {wanted}{''.join(f', got {one!r}' for one in found)}")
+        raise SpecError(f"openai: {expected}{''.join(f', got {item!r}' for item in value)}")
 
 
 def _check_url(url: str | None) -> None:
     if url is None:
         return
     parts = urlsplit(url)
-    _check("@" not in parts.netloc, "url must hold no user name and no password")
-    _check(not (parts.query or parts.fragment), "url must have nothing after '?' or '#'")
-    _check(parts.scheme in ("http", "https") and bool(parts.hostname), "url must begin with http:// or https://", url)
+    _check("@" not in parts.netloc, "url must not contain a user name or password")
+    _check(not (parts.query or parts.fragment), "url must not contain '?' or '#'")
+    _check(parts.scheme in ("http", "https") and bool(parts.hostname), "url must start with http:// or https://", url)
     ends = url.rstrip("/").endswith("/completions")
-    _check(not ends, "url must be the server's base address, without /chat/completions and /completions", url)
+    _check(not ends, "url must be the server's base address, without /chat/completions or /completions", url)
 
 
 def _check_header(header: str) -> None:
-    found = _HEADER.fullmatch(header)
-    _check(found is not None, "headers must be of the form 'Name: value'")
-    secret = found is not None and is_secret_header(found["name"], found["value"])
-    variable = found is not None and found["value"].startswith("$")
+    match = _HEADER.fullmatch(header)
+    if match is None:
+        raise SpecError("openai: headers must have the form 'Name: value'")
+    variable = match["value"].startswith("$")
+    secret = is_secret_header(match["name"], match["value"])
     _check(variable or not secret, "a header with a secret must name its environment variable, as in 'api-key: $NAME'")
-    named = found is None or not variable or is_variable(found["value"][1:])
+    named = not variable or is_variable(match["value"][1:])
     _check(named, f"after '$' a header must have the name of an environment variable{_NOT_A_KEY}")
 
 
@@ -189,23 +178,23 @@ def _check_body(body: str | None) -> None:
     if body is None:
         return
     try:
-        found = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
-        found = None
-    # It is not shown, as a header is not.
-    _check(isinstance(found, dict), """body must be the text of a JSON object such as '{"reasoning_effort": "low"}'""")
-    for name in found:
-        _check(name not in INSTEAD, f"body cannot set {name!r}: {INSTEAD.get(name)}")
-    for place, name in _fields_of(found):
-        _check(name not in LENGTHS, f"body cannot set {place!r}: {LENGTHS.get(name)}")
-    secret = next(secret_fields(found), None)
-    _check(secret is None, f"body cannot hold a secret, as {secret!r} seems to be: {_NAME_IT}")
+        fields = None
+    # The text is not shown, since it may hold a secret.
+    _check(isinstance(fields, dict), """body must be a JSON object such as '{"reasoning_effort": "low"}'""")
+    for name in fields:
+        _check(name not in RESERVED_FIELDS, f"body cannot set {name!r}: {RESERVED_FIELDS.get(name)}")
+    for path, name in _walk_fields(fields):
+        _check(name not in LENGTH_FIELDS, f"body cannot set {path!r}: {LENGTH_FIELDS.get(name)}")
+    secret = next(find_secret_fields(fields), None)
+    _check(secret is None, f"body cannot hold a secret, as {secret!r} seems to be: {_KEY_HINT}")
 
 
-def _fields_of(found: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """All fields at any depth, each with its place and its own name."""
-    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
-    for name, value in inner:
-        place = f"{path}.{name}" if path else str(name)
-        yield place, str(name)
-        yield from _fields_of(value, place)
+def _walk_fields(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """All fields at any depth, each with its path and its own name."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for name, value in items:
+        inner = f"{path}.{name}" if path else str(name)
+        yield inner, str(name)
+        yield from _walk_fields(value, inner)

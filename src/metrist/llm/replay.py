@@ -1,5 +1,7 @@
-"""Files of answers, to be shared and replayed: JSONL, one object per answer with its question, what it took, when it
-came and which LLM gave it. No file holds a key, since no question does."""
+"""Answers without a model: files of recorded answers, the `replay` LLM that repeats them, and a fake LLM for tests.
+
+A file of answers is JSONL with one object per answer: its request, its completion, the time and the LLM.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ import json
 import lzma
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Literal
 
 from metrist.errors import InputError, ModelError, SpecError, did_you_mean
-from metrist.llm.base import LLM, Arrived, check_text
+from metrist.llm.base import LLM, Call, check_text
 from metrist.llm.cache import (
     AnswerCache,
     CachedAnswer,
@@ -32,81 +34,79 @@ from metrist.llm.cache import (
     is_cacheable,
 )
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
+from metrist.scores import Failure, FailureKind
 
-_STORED_AT_ONCE = 500
+_BATCH = 500
+_WRITER = "`metrist answers export`"
 
 
 def write_answers(answers: Iterable[CachedAnswer], path: Path) -> int:
-    """Write a file, which appears whole or not at all; .gz, .xz and .zst are compressed. How many answers went in."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file, which appears complete or not at all; .gz, .xz and .zst are compressed. The number of answers."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with _opened(unfinished, path.suffix.lower(), "w") as file:
-            count = sum(1 for kept in answers if file.write(line_of(kept) + "\n"))
-        os.replace(unfinished, path)
+        with _open_file(temporary, path.suffix.lower(), "w") as file:
+            count = sum(1 for answer in answers if file.write(format_line(answer) + "\n"))
+        os.replace(temporary, path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return count
 
 
-def line_of(kept: CachedAnswer) -> str:
-    """An answer as one line."""
-    when = datetime.fromtimestamp(kept.arrived, UTC).isoformat(timespec="milliseconds")
-    data = {**kept.question.to_json(), "answer": completion_to_json(kept.answer), "when": when}
+def format_line(answer: CachedAnswer) -> str:
+    """An answer as one line of JSON."""
+    when = datetime.fromtimestamp(answer.arrived, UTC).isoformat(timespec="milliseconds")
+    data = {**answer.request.to_json(), "answer": completion_to_json(answer.completion), "when": when}
     return json.dumps(data, default=dict)
 
 
 def read_answers(path: Path) -> Iterator[CachedAnswer]:
-    """The answers of a file; a line that is none is refused with its number."""
+    """The answers in a file; InputError with the line number for a line that is none."""
     try:
-        with _opened(path, path.suffix.lower(), "r") as file:
+        with _open_file(path, path.suffix.lower(), "r") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield _of_line(line, f"{path}:{number}")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError) as fault:
-        why = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
-        raise InputError(f"{path} cannot be read: {why}") from None
+                    yield _parse_line(line, f"{path}:{number}")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(f"{path} cannot be read: {reason}") from None
 
 
 def import_answers(cache: AnswerCache, path: Path) -> tuple[int, int]:
-    """Put a file's answers into the cache: how many there are, and how many of them were new. What the cache has
-    stays. The file is read to its end first: one that is broken changes nothing."""
+    """Add a file's answers to the cache, which keeps those that it has: the number of answers, and of new ones. The
+    file is read to its end first, so that a broken one changes nothing."""
     count = sum(1 for _ in read_answers(path))
     new, answers = 0, read_answers(path)
-    while some := list(islice(answers, _STORED_AT_ONCE)):
-        known = cache.find([kept.question for kept in some])
-        useful = (kept for kept in some if is_cacheable(kept.question, kept.answer))
-        fresh = {kept.question.key: kept for kept in useful if kept.question.key not in known}
-        cache.keep(list(fresh.values()))
+    while batch := list(islice(answers, _BATCH)):
+        known = cache.find([answer.request for answer in batch])
+        useful = (answer for answer in batch if is_cacheable(answer.request, answer.completion))
+        fresh = {answer.request.key: answer for answer in useful if answer.request.key not in known}
+        cache.store(list(fresh.values()))
         new += len(fresh)
     cache.sync()
     return count, new
 
 
-def _of_line(line: str, where: str) -> CachedAnswer:
+def _parse_line(line: str, where: str) -> CachedAnswer:
     try:
         data = json.loads(line)
         arrived = datetime.fromisoformat(data["when"]).timestamp()
-        return CachedAnswer(
-            question=Request.of_json(data), answer=completion_from_json(data["answer"]), arrived=arrived
-        )
-    except KeyError as fault:
-        raise InputError(f"{where}: the field {fault} is missing: wanted an answer as written by {_WRITER}") from None
-    except (ValueError, TypeError, AttributeError) as fault:
-        raise InputError(f"{where}: no answer as written by {_WRITER}: {fault}") from None
-
-
-_WRITER = "`metrist answers export`"
+        request, completion = Request.from_json(data), completion_from_json(data["answer"])
+        return CachedAnswer(request=request, completion=completion, arrived=arrived)
+    except KeyError as error:
+        raise InputError(f"{where}: the field {error} is missing; expected an answer written by {_WRITER}") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{where}: not an answer written by {_WRITER}: {error}") from None
 
 
 @contextmanager
-def _opened(path: Path, suffix: str, mode: Literal["r", "w"]) -> Iterator[IO[str]]:
+def _open_file(path: Path, suffix: str, mode: Literal["r", "w"]) -> Iterator[IO[str]]:
     with path.open(f"{mode}b") as file:
-        raw = _unpacked(file, suffix) if mode == "r" else _packed(file, suffix)
-        with raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
+        binary = _decompress(file, suffix) if mode == "r" else _compress(file, suffix)
+        with binary, io.TextIOWrapper(binary, encoding="utf-8", newline="\n") as text:
             yield text
 
 
-def _packed(file: IO[bytes], suffix: str) -> Any:
+def _compress(file: IO[bytes], suffix: str) -> Any:
     if suffix == ".zst":
         import zstandard
 
@@ -116,41 +116,41 @@ def _packed(file: IO[bytes], suffix: str) -> Any:
     return lzma.LZMAFile(file, "wb") if suffix == ".xz" else file
 
 
-def _unpacked(file: IO[bytes], suffix: str) -> Any:
+def _decompress(file: IO[bytes], suffix: str) -> Any:
     if suffix == ".zst":
-        return io.BytesIO(_of_zstandard(file.read()))
+        return io.BytesIO(_decompress_zstd(file.read()))
     if suffix == ".gz":
         return gzip.GzipFile(fileobj=file, mode="rb")
     return lzma.LZMAFile(file, "rb") if suffix == ".xz" else file
 
 
-def _of_zstandard(data: bytes) -> bytes:
-    """All at once: the package's stream takes a file that is cut off for a whole one."""
+def _decompress_zstd(data: bytes) -> bytes:
+    """All at once: the package's stream reader accepts a truncated file as a complete one."""
     import zstandard
 
-    found = []
+    parts = []
     while data:
         frame = zstandard.ZstdDecompressor().decompressobj()
         try:
-            found.append(frame.decompress(data))
-        except zstandard.ZstdError as fault:
-            raise OSError(str(fault)) from fault
+            parts.append(frame.decompress(data))
+        except zstandard.ZstdError as error:
+            raise OSError(str(error)) from error
         if not frame.eof:
-            raise EOFError("the archive is cut short")
+            raise EOFError("the archive is truncated")
         data = frame.unused_data
-    return b"".join(found)
-
-
-# An LLM that only repeats: its answers are those of a file that `metrist answers export` wrote.
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(LLM):
-    """Finds an answer by what was said and how it was to be answered. `of` is the text of the LLM whose answers count,
-    for a file with those of several; `fact` tells apart models of one text, as in 'weights=3f2a…'."""
+    """Repeats the answers of a file that `metrist answers export` wrote, found by messages and sampling.
+
+    For a file with answers of several LLMs, `of` is the spec of the one to repeat; `fact`, such as 'weights=3f2a…',
+    tells apart models with the same spec.
+    """
 
     llm_name: ClassVar[str] = "replay"
-    kept: ClassVar[bool] = False
+    cacheable: ClassVar[bool] = False
     free: ClassVar[bool] = True
 
     file: str
@@ -158,116 +158,175 @@ class Replay(LLM):
     fact: str | None = None
 
     def __post_init__(self) -> None:
-        # A text that needs no quotes to be one is read as a spec.
+        # A value that needs no quotes is parsed as a spec.
         if self.of is not None:
             object.__setattr__(self, "of", str(self.of))
         check_text(self, "file")
         if self.fact is not None and not (isinstance(self.fact, str) and "=" in self.fact):
-            raise SpecError(f"replay: fact must be of the form 'name=value', got {self.fact!r}")
+            raise SpecError(f"replay: fact must have the form 'name=value', got {self.fact!r}")
 
     def facts(self) -> Mapping[str, str]:
-        """A hash of all answers: the file's name alone does not say what it held that day."""
-        return {"answers": self._recorded().fingerprint}
+        """A hash of all answers, since the name of the file does not identify its content."""
+        return {"answers": self._recording().fingerprint}
 
-    def remembered(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion | None]:
-        known = self._recorded().answers
-        return [known.get(question.wording) for question in build_requests(self, conversations, sampling)]
+    def recall(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion | None]:
+        answers = self._recording().answers
+        return [answers.get(request.content_key) for request in build_requests(self, conversations, sampling)]
 
-    def complete(self, conversations: Sequence[Conversation], sampling: Sampling, arrived: Arrived) -> list[Completion]:
-        recorded = self._recorded()
-        done = []
-        for number, question in enumerate(build_requests(self, conversations, sampling)):
-            found = recorded.answers.get(question.wording)
-            done.append(
-                found or Completion(failure=f"{self.file} holds no answer to this question{recorded.hint(question)}")
-            )
-            arrived(number, done[-1])
-        return done
+    def complete_batch(
+        self,
+        conversations: Sequence[Conversation],
+        sampling: Sampling,
+        call: Call,  # noqa: ARG002
+    ) -> list[Completion]:
+        recording = self._recording()
+        completions = []
+        for request in build_requests(self, conversations, sampling):
+            completion = recording.answers.get(request.content_key)
+            if completion is None:
+                message = f"{self.file} has no answer to this request{recording.explain_missing(request)}"
+                completion = Completion(failure=Failure(FailureKind.other, message))
+            completions.append(completion)
+        return completions
 
-    def _recorded(self) -> _Recorded:
+    def _recording(self) -> _Recording:
         path = Path(self.file).expanduser()
         try:
-            about = path.stat()
-        except OSError as fault:
+            status = path.stat()
+        except OSError as error:
             raise ModelError(
-                f"{self.file} cannot be replayed: {fault.strerror}; wanted a file that `metrist answers export` wrote"
+                f"cannot replay {self.file}: {error.strerror}; expected a file written by {_WRITER}"
             ) from None
-        return _recorded(path, self.of, self.fact, about.st_size, about.st_mtime_ns)
+        return _read_recording(path, self.of, self.fact, status.st_size, status.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Recorded:
-    """Answers by the wording of their questions. `asked` is how the same words were to be answered, and `others` says
-    which other LLM of the file was asked the same."""
+class _Recording:
+    """Completions by the content key of their requests. `sampling_of` has the sampling of the same messages, and
+    `other_llms` the other LLM of the file that got the same request."""
 
     answers: Mapping[bytes, Completion]
-    asked: Mapping[tuple[Message, ...], Sampling]
-    others: Mapping[bytes, str]
+    sampling_of: Mapping[tuple[Message, ...], Sampling]
+    other_llms: Mapping[bytes, str]
     fingerprint: str
 
-    def hint(self, question: Request) -> str:
-        """What differs, as far as it can be told."""
-        if (other := self.others.get(question.wording)) is not None:
-            return f", but {other} was asked it: of='…' says whose answers count"
-        if (before := self.asked.get(question.messages)) is not None:
-            return f", but to the same words asked with {_differing(before, question.sampling)}"
-        return ": its words are in no question of the file, so that the prompt, the rubric or the record differs"
+    def explain_missing(self, request: Request) -> str:
+        """What differs from the recorded requests, as far as it can be told."""
+        if (other := self.other_llms.get(request.content_key)) is not None:
+            return f", but {other} got the same request: select the LLM with of='…'"
+        if (sampling := self.sampling_of.get(request.messages)) is not None:
+            return f", but the same messages with {_describe_difference(sampling, request.sampling)}"
+        return ": no request in the file has these messages, so the prompt, the rubric or the record differs"
 
 
-def _differing(before: Sampling, now: Sampling) -> str:
-    pairs = ((f.name, getattr(before, f.name), getattr(now, f.name)) for f in dataclasses.fields(Sampling))
-    differ = [
-        "another schema" if name == "schema" else f"{name} {was!r} and not {wanted!r}"
-        for name, was, wanted in pairs
-        if was != wanted
+def _describe_difference(recorded: Sampling, requested: Sampling) -> str:
+    values = ((f.name, getattr(recorded, f.name), getattr(requested, f.name)) for f in dataclasses.fields(Sampling))
+    differences = [
+        "another schema" if name == "schema" else f"{name} {before!r} instead of {now!r}"
+        for name, before, now in values
+        if before != now
     ]
-    # Equal schemas whose properties stand in another order are answered in another order.
-    return ", ".join(differ) or "another schema"
+    # Equal schemas with their properties in another order are answered in another order.
+    return ", ".join(differences) or "another schema"
 
 
 @lru_cache(maxsize=4)
-def _recorded(path: Path, of: str | None, fact: str | None, _size: int, _changed: int) -> _Recorded:
+def _read_recording(path: Path, of: str | None, fact: str | None, _size: int, _changed: int) -> _Recording:
     by_llm: dict[str, list[CachedAnswer]] = {}
-    for kept in read_answers(path):
-        by_llm.setdefault(kept.question.llm, []).append(kept)
-    chosen = _chosen(path, of, list(by_llm))
-    counting = _of_one_model(path, chosen, fact, by_llm[chosen])
+    for answer in read_answers(path):
+        by_llm.setdefault(answer.request.llm, []).append(answer)
+    llm = _select_llm(path, of, list(by_llm))
+    recorded = _select_model(path, llm, fact, by_llm[llm])
     answers: dict[bytes, Completion] = {}
-    for kept in counting:
-        usage = replace(kept.answer.usage, cached=True, cost=0.0, seconds=0.0, attempts=0)
-        answers.setdefault(kept.question.wording, replace(kept.answer, usage=usage))
-    total = hashlib.sha256()
-    for wording in sorted(answers):
-        total.update(wording + answers[wording].text.encode("utf-8", "surrogatepass"))
-    asked = {kept.question.messages: kept.question.sampling for kept in counting}
-    others = {kept.question.wording: llm for llm in by_llm if llm != chosen for kept in by_llm[llm]}
-    return _Recorded(answers, asked, others, total.hexdigest()[:12])
+    for answer in recorded:
+        usage = replace(answer.completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0)
+        answers.setdefault(answer.request.content_key, replace(answer.completion, usage=usage))
+    digest = hashlib.sha256()
+    for key in sorted(answers):
+        digest.update(key + answers[key].text.encode("utf-8", "surrogatepass"))
+    sampling_of = {answer.request.messages: answer.request.sampling for answer in recorded}
+    other_llms = {answer.request.content_key: other for other in by_llm if other != llm for answer in by_llm[other]}
+    return _Recording(answers, sampling_of, other_llms, digest.hexdigest()[:12])
 
 
-def _of_one_model(path: Path, llm: str, fact: str | None, kept: Sequence[CachedAnswer]) -> list[CachedAnswer]:
-    """One text can name several models, such as weights that were trained on: their answers are not to be mixed."""
-    name, _, value = (fact or "").partition("=")
-    counting = [one for one in kept if fact is None or one.question.facts.get(name) == value]
-    models = {frozenset(one.question.facts.items()) for one in counting}
-    if len(models) == 1:
-        return counting
-    listed = sorted({f"{name}={value}" for one in kept for name, value in one.question.facts.items()})
-    if not models:
-        raise ModelError(f"{path} holds no answers of {llm} with {fact}{did_you_mean(fact or '', listed)}")
-    raise ModelError(
-        f"{path} holds answers of {len(models)} models that are all called {llm}: say which by fact='…', one of "
-        + ", ".join(map(repr, listed))
-    )
-
-
-def _chosen(path: Path, of: str | None, known: Sequence[str]) -> str:
+def _select_llm(path: Path, of: str | None, known: Sequence[str]) -> str:
     if not known:
-        raise ModelError(f"{path} holds no answers; `metrist answers export` writes them")
+        raise ModelError(f"{path} has no answers; {_WRITER} writes them")
     if of is None and len(known) == 1:
         return known[0]
     if of in known:
         return of or ""
-    listed = ", ".join(sorted(known))
+    available = ", ".join(sorted(known))
     if of is None:
-        raise ModelError(f"{path} holds answers of {len(known)} LLMs ({listed}): say which by of='…'")
-    raise ModelError(f"{path} holds no answers of {of}{did_you_mean(of, known)} (it has those of {listed})")
+        raise ModelError(f"{path} has answers of {len(known)} LLMs ({available}): select one with of='…'")
+    raise ModelError(f"{path} has no answers of {of}{did_you_mean(of, known)} (available: {available})")
+
+
+def _select_model(path: Path, llm: str, fact: str | None, answers: Sequence[CachedAnswer]) -> list[CachedAnswer]:
+    """The answers of one model: one spec can describe several, such as weights that were trained further."""
+    name, _, value = (fact or "").partition("=")
+    selected = [answer for answer in answers if fact is None or answer.request.facts.get(name) == value]
+    models = {frozenset(answer.request.facts.items()) for answer in selected}
+    if len(models) == 1:
+        return selected
+    available = sorted({f"{name}={value}" for answer in answers for name, value in answer.request.facts.items()})
+    if not models:
+        raise ModelError(f"{path} has no answers of {llm} with {fact}{did_you_mean(fact or '', available)}")
+    raise ModelError(
+        f"{path} has answers of {len(models)} models that are all called {llm}: select one with fact='…', one of "
+        + ", ".join(map(repr, available))
+    )
+
+
+#: What a fake LLM can answer: a text, a completion, or a kind of failure.
+FakeAnswer = str | Completion | FailureKind
+
+
+@dataclass(frozen=True)
+class FakeLLM(LLM):
+    """An LLM for tests: it answers without a model and records the conversations it gets in `requests`.
+
+    `answers` is one answer for all requests; a list, used in order; a dict, of which the first key that occurs in the
+    last message decides; or a function of the conversation and the sampling. An answer is a text, a `Completion`, or a
+    `FailureKind` such as `FailureKind.transient`, which makes the request fail.
+    """
+
+    llm_name: ClassVar[str] = "fake"
+    # Its spec may name a function, which identifies nothing in another process.
+    cacheable: ClassVar[bool] = False
+
+    answers: (
+        FakeAnswer | Sequence[FakeAnswer] | Mapping[str, FakeAnswer] | Callable[[Conversation, Sampling], FakeAnswer]
+    ) = "OK"
+    requests: list[Conversation] = field(default_factory=list, compare=False, repr=False)
+
+    def complete_batch(self, conversations: Sequence[Conversation], sampling: Sampling, call: Call) -> list[Completion]:
+        completions = []
+        for index, conversation in enumerate(conversations):
+            self.requests.append(conversation)
+            completions.append(_as_completion(self._answer(conversation, sampling)))
+            call.deliver(index, completions[-1])
+        return completions
+
+    def _answer(self, conversation: Conversation, sampling: Sampling) -> FakeAnswer:
+        answers, text = self.answers, conversation[-1].text
+        if isinstance(answers, str | Completion | FailureKind):
+            return answers
+        if isinstance(answers, Mapping):
+            for key, answer in answers.items():
+                if key in text:
+                    return answer
+            raise ModelError(f"FakeLLM: no key of answers ({', '.join(map(repr, answers))}) occurs in {text!r}")
+        if not isinstance(answers, Sequence):
+            return answers(conversation, sampling)
+        if len(self.requests) > len(answers):
+            raise ModelError(f"FakeLLM: request {len(self.requests)} came, but there are only {len(answers)} answers")
+        return answers[len(self.requests) - 1]
+
+
+def _as_completion(answer: FakeAnswer) -> Completion:
+    if isinstance(answer, Completion):
+        return answer
+    if isinstance(answer, FailureKind):
+        return Completion(failure=Failure(answer, f"the fake LLM failed ({answer.value})"))
+    return Completion(text=answer)

@@ -1,4 +1,4 @@
-"""What becomes of one attempt to ask a server."""
+"""The possible outcomes of one request to a server, and when to send it again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
-from metrist.llm import rate_limit
-from metrist.llm.messages import Completion, Usage
+from metrist.llm.messages import Completion, Finish, Usage
+from metrist.scores import Failure
+
+#: Seconds before the second attempt; each further wait is twice as long, up to the longest.
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 30.0
+#: Attempts at a server that has never responded, so that a wrong address is reported soon.
+FIRST_CONTACT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What a server sent, whole."""
+class Response:
+    """What a server sent, complete."""
 
     status: int
     headers: Mapping[str, str]
@@ -22,118 +28,107 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why nothing whole came back. 'unreachable': not even a connection could be made; 'untrusted': never will be."""
+class TransportError:
+    """Why no complete response came: no connection ('unreachable'), a certificate that is not trusted ('untrusted'),
+    or a timeout or a connection that broke off ('broken')."""
 
     reason: str
     kind: Literal["unreachable", "untrusted", "broken"] = "broken"
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """The server answered; its completion may still be a failure of that record (a filter, an empty answer)."""
+class Success:
+    """The server answered. The completion may still hold a failure, such as a filtered or empty answer."""
 
     completion: Completion
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """Worth another attempt, after `wait` seconds at least. `crowded`: only too early, and not counted as a fault."""
+class RetryableError:
+    """Another attempt may succeed, after at least `wait` seconds. `throttled`: the server asked for a lower rate,
+    which does not count as a failed attempt."""
 
     reason: str
     wait: float = 0.0
-    crowded: bool = False
+    throttled: bool = False
     unreachable: bool = False
     usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The server takes no such field; without it the request may do."""
+class RejectedField:
+    """The server does not accept this field of the request; without it the request may succeed."""
 
     name: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """This record cannot be answered, whenever asked."""
+class RequestError:
+    """This conversation cannot be answered, however often it is sent."""
 
-    reason: str
-    finish: Literal["stop", "length", "filter", "other"] = "other"
+    failure: Failure
+    finish: Finish = "other"
     usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
-class Fatal:
-    """No record can be answered."""
+class FatalError:
+    """No conversation can be answered."""
 
     reason: str
 
 
-Verdict = Answered | Again | Refused | Failed | Fatal
-
-
-# When to ask again: longer after each fault, never all at the same moment, and not before the server said so.
-
-
-#: Seconds before the second attempt; each further wait is twice as long, up to the longest.
-FIRST_WAIT = 0.5
-LONGEST_WAIT = 30.0
-#: Attempts to reach a server that has not answered anything yet: a wrong address is to be known soon.
-FIRST_CONTACT = 3
+Outcome = Success | RetryableError | RejectedField | RequestError | FatalError
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and for how many seconds one conversation is asked. Being told to come later is not counted as an
-    attempt, since only time mends it."""
+    """How often one conversation is sent, and for how many seconds at most. Throttled attempts count against the
+    seconds only."""
 
     attempts: int
     seconds: float
 
+    def delay(self, attempt: int, retry_after: float, rng: random.Random) -> float:
+        """Seconds to wait before this attempt (the first retry is attempt 2), at least what the server asked for.
 
-def patience() -> RetryPolicy:
-    """As the environment has it."""
-    attempts, seconds = rate_limit.whole_number(rate_limit.ATTEMPTS), rate_limit.whole_number(rate_limit.PATIENCE)
-    return RetryPolicy(attempts or 8, float(seconds or 900))
+        Half of the wait is random, and a little is added to the server's own number: all clients get the same one.
+        """
+        longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt - 2, 30))
+        own = longest * rng.uniform(0.5, 1.0)
+        return max(own, retry_after + FIRST_WAIT * rng.uniform(0.0, 0.5)) if retry_after else own
 
-
-def backoff_delay(attempt: int, told: float, rng: random.Random) -> float:
-    """Seconds before that attempt (the second is number 2); `told` is what the server asked for.
-
-    Half of the wait is left to chance, and a little is added to what the server said: it tells all askers the same.
-    """
-    most = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt - 2, 30))
-    own = most * rng.uniform(0.5, 1.0)
-    return max(own, told + FIRST_WAIT * rng.uniform(0.0, 0.5)) if told else own
+    def is_exhausted(self, failures: int, seconds: float, *, first_contact: bool) -> bool:
+        """Whether to give up after so many failed attempts, where the next is due so many seconds after the first."""
+        return failures >= (FIRST_CONTACT if first_contact else self.attempts) or seconds > self.seconds
 
 
 def parse_retry_after(headers: Mapping[str, str], now: float) -> float:
-    """Seconds that the server wants us to wait: `retry-after-ms`, or `Retry-After` as seconds or as a date; else 0.
+    """Seconds that the server asks to wait (`retry-after-ms`, or `Retry-After` as seconds or a date); else 0.
 
-    A date is read against the server's own clock where it sent one, since ours may differ.
+    A date is compared with the server's own clock if it sent one.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = _parse_number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
     text = headers.get("retry-after")
-    seconds = _number(text)
+    seconds = _parse_number(text)
     if seconds is not None:
         return seconds
-    until, here = _moment(text), _moment(headers.get("date"))
-    return max(0.0, until - (here or now)) if until else 0.0
+    until, server_now = _parse_date(text), _parse_date(headers.get("date"))
+    return max(0.0, until - (server_now or now)) if until else 0.0
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
-        found = float(text or "")
+        number = float(text or "")
     except ValueError:
         return None
-    return found if 0 <= found < float("inf") else None
+    return number if 0 <= number < float("inf") else None
 
 
-def _moment(text: str | None) -> float | None:
+def _parse_date(text: str | None) -> float | None:
     """Seconds since 1970 of an HTTP date."""
     try:
         return parsedate_to_datetime(text or "").timestamp()

@@ -135,11 +135,12 @@ def ask_llm(
     llm: LLM,
     conversations: Sequence[Conversation | None],
     sampling: Sampling,
-    runtime: Runtime | None = None,  # noqa: ARG001
+    runtime: Runtime | None = None,
 ) -> list[Completion]:
     """One completion per conversation, in order; `NOT_ASKED` in place of each None."""
     positions = [i for i, conversation in enumerate(conversations) if conversation is not None]
-    completions = gateway.complete(llm, [conversations[i] or () for i in positions], sampling) if positions else []
+    requested = [conversations[i] or () for i in positions]
+    completions = gateway.complete(llm, requested, sampling, runtime=runtime) if positions else []
     answers = dict(zip(positions, map(_mark_unanswered, completions), strict=True))
     return [answers.get(i) or Completion(failure=NOT_ASKED) for i in range(len(conversations))]
 
@@ -216,7 +217,8 @@ def sum_usage(answers: Iterable[Completion]) -> dict[str, Any]:
         "unpriced": sum(map(_is_unpriced, asked_answers)),
         FILTERED: sum(answer.finish == "filter" for answer in asked_answers),
     }
-    return {"calls": len(usages), **counts, **{name: count for name, count in rare.items() if count}, **sums}
+    calls = sum(usage.calls for usage in usages)
+    return {"calls": calls, **counts, **{name: count for name, count in rare.items() if count}, **sums}
 
 
 def _is_unpriced(answer: Completion) -> bool:

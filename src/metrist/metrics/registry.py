@@ -262,7 +262,7 @@ def _within(cls: type, spec: Spec, allow_import: bool, asks: bool) -> dict[str, 
             return made
         if asks:
             raise SpecError(f"{risk}, {_ONLY_FROM}")
-        return made.muted(f"{risk}, and its text comes from a file: name the metric yourself to have it asked")
+        return made.disable(f"{risk}, and its text comes from a file: name the metric yourself to have it asked")
 
     given = spec.settings.items()
     metrics = {k: _inner(v, metric) for k, v in given if takes_metrics(cls, k)}

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from metrist.errors import RunError
-from metrist.llm.rate_limit import CONCURRENCY, MAX_COST, RPM, RUN, TPM
-from metrist.models.devices import BATCH_TOKENS, CACHE, DEVICE
+from metrist.models.devices import CACHE, DEVICE
+from metrist.runtime import VARIABLES
 
-_VARIABLES = {"batch_tokens": BATCH_TOKENS, "concurrency": CONCURRENCY, "rpm": RPM, "tpm": TPM}
+_VARIABLES = {name: VARIABLES[name] for name in ("batch_tokens", "concurrency", "rpm", "tpm")}
+MAX_COST, RUN = VARIABLES["max_cost"], VARIABLES["run_id"]
 
 
 @contextmanager

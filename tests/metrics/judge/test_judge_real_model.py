@@ -48,7 +48,7 @@ def test_a_real_judge_gives_grades_and_its_answers_give_them_again(outputs: list
     levels = {level.value for level in load_rubric("single_answer").aspects[0].levels}
     assert len(scores.failures) <= 1
     assert {score.value for score in scores if score.failure is None} <= levels
-    assert write_answers(open_cache().each(), tmp_path / "answers.jsonl") == len(outputs)
+    assert write_answers(open_cache().entries(), tmp_path / "answers.jsonl") == len(outputs)
     (again,) = judged(outputs, f"replay(file={str(tmp_path / 'answers.jsonl')!r})").scores.values()
     assert [json.dumps(score.parts) for score in again] == [json.dumps(score.parts) for score in scores]
     assert again.explanations == scores.explanations
