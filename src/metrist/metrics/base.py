@@ -57,7 +57,8 @@ class Metric:
     programs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self) if dataclasses.is_dataclass(self) else ():
+        declared: Iterable[dataclasses.Field[Any]] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+        for field in declared:
             value = getattr(self, field.name)
             parsed = _parse_setting(str(field.type), value)
             if parsed is not value:

@@ -90,7 +90,7 @@ def score(
     (`rpm`, `tpm`).
     """
     check_keywords(score, reading)
-    options = {
+    options: dict[str, Any] = {
         "device": device,
         "batch_tokens": batch_tokens,
         "cache": cache,
@@ -122,7 +122,7 @@ def score(
             total=_count(records),
         )
         blocks = pipeline.run(reader)
-        scores = {text: Scores.join(parts) for text, parts in blocks.items()}  # type: ignore[arg-type]
+        scores = {text: Scores.join(parts) for text, parts in blocks.items()}
         notes = (*pipeline.notes, *reader.remarks, *pipeline.damaged, *collect_remarks(built, scores))
         results = Results(
             items=pipeline.items,

@@ -68,7 +68,7 @@ def prefer(
     or not at all, or a folder, which a second call resumes.
     """
     check_keywords(prefer, reading)
-    options = {
+    options: dict[str, Any] = {
         "device": device,
         "batch_tokens": batch_tokens,
         "cache": cache,

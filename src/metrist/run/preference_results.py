@@ -196,9 +196,24 @@ class PreferenceResults:
             won, tied, beaten = _count_outcomes(preferences, code)
             value, low, high = (float(column[code]) for column in (rates.value, rates.low, rates.high))
             points, games = won + tied / 2, won + tied + beaten + lost[code]
-            bounds = (points / games, (points + lost[code]) / games) if games else (math.nan, math.nan)
-            counts = (won, tied, beaten, lost[code])
-            rows.append(WinRate(text, system, value, low, high, *counts, *bounds, strength[code], error[code]))
+            worst, best = (points / games, (points + lost[code]) / games) if games else (math.nan, math.nan)
+            rows.append(
+                WinRate(
+                    comparator=text,
+                    system=system,
+                    value=value,
+                    low=low,
+                    high=high,
+                    won=won,
+                    tied=tied,
+                    lost=beaten,
+                    failed=lost[code],
+                    worst=worst,
+                    best=best,
+                    strength=strength[code],
+                    error=error[code],
+                )
+            )
         return rows
 
     def _summarize(self, text: str, draws: int, rng: np.random.Generator, confidence: float) -> ComparatorSummary:

@@ -23,7 +23,7 @@ from metrist.metrics.lexical.references import reduce_references
 from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.models.protocols import States
 from metrist.records import Need
-from metrist.scores import Failure, Scores
+from metrist.scores import Failure, FailureKind, Scores
 
 Numbers = NDArray[np.float64]
 Subwords = Literal["drop", "keep"]
@@ -119,8 +119,9 @@ def _explain_length(failures: dict[int, Failure], sizes: NDArray[np.int64], pair
         texts = [*pairs.outputs[start:end].tolist(), *pairs.references[start:end].tolist()]
         longest = int(sizes[texts].max()) if texts else 0
         if longest > MAX_WORDS:
-            reasons[record] = (
-                f"a text of {longest:,} words is too long for an exact distance; the limit is {MAX_WORDS:,}"
+            reasons[record] = Failure(
+                FailureKind.too_long,
+                f"a text of {longest:,} words is too long for an exact distance; the limit is {MAX_WORDS:,}",
             )
     return reasons
 
