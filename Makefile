@@ -50,7 +50,6 @@ check: $(VENV)/.tests  ## linter, formatter, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=$$(find tests -type d -not -name __pycache__ | paste -s -d : -) $(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
 format: $(VENV)/.tests  ## let ruff lay out the code
@@ -119,6 +118,9 @@ constraints: $(RELEASE)/.ready  ## resolve constraints-ci.txt anew: the versions
 		--constraint constraints-cpu.txt --group tests --group checks --group coverage \
 		--no-emit-package metrist --no-emit-package metrist-models --no-annotate \
 		--custom-compile-command "make constraints" --output-file constraints-ci.txt -
+
+check-test-types: $(VENV)/.tests  ## types of tests and benchmarks
+	MYPYPATH=$$(find tests -type d -not -name __pycache__ | paste -s -d : -) $(BIN)/mypy --config-file tests/mypy.ini
 
 check-tag:  ## is TAG=v1.2.3 the version of the package, with a dated section in the changelog?
 	$(PYTHON) .ci/check_tag.py "$(TAG)"
