@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from metrist.evaluate.meta import meta_evaluate as meta_evaluate
     from metrist.grid import Grid as Grid
     from metrist.io.reader import read_records as read_records
+    from metrist.llm.base import LLM as LLM
+    from metrist.llm.gateway import complete as complete
+    from metrist.llm.messages import Completion as Completion
+    from metrist.llm.messages import Message as Message
+    from metrist.llm.messages import Sampling as Sampling
+    from metrist.llm.replay import FakeLLM as FakeLLM
     from metrist.metrics.base import Metric as Metric
     from metrist.metrics.comparator import Comparator as Comparator
     from metrist.metrics.comparator import Judgment as Judgment
@@ -41,10 +47,22 @@ if TYPE_CHECKING:
     from metrist.run import load as load
     from metrist.run import score as score
     from metrist.run.prefer import prefer as prefer
+    from metrist.runtime import Runtime as Runtime
+    from metrist.scores import Failure as Failure
+    from metrist.scores import FailureKind as FailureKind
     from metrist.scores import Score as Score
     from metrist.scores import Scores as Scores
 
 _HOME = {
+    "Runtime": "metrist.runtime",
+    "FakeLLM": "metrist.llm.replay",
+    "complete": "metrist.llm.gateway",
+    "Sampling": "metrist.llm.messages",
+    "Message": "metrist.llm.messages",
+    "Completion": "metrist.llm.messages",
+    "LLM": "metrist.llm.base",
+    "FailureKind": "metrist.scores",
+    "Failure": "metrist.scores",
     "InputError": "metrist.errors",
     "MetristError": "metrist.errors",
     "MissingExtra": "metrist.errors",

@@ -61,8 +61,8 @@ def test_a_server_that_fails_is_told_of_at_once_and_then_every_ten_seconds(
 
 def test_answers_are_counted_where_somebody_watches() -> None:
     drawn: list[str] = []
-    watch = AnswerWatch(lambda: drawn.append(watch.said))
-    assert watch.said == ""
+    watch = AnswerWatch(lambda: drawn.append(watch.message))
+    assert watch.message == ""
     log = say(*(f"question {n}" for n in range(3)), "question 0", "fail")
     with base.watch(watch):
         gateway.complete(Scripted(), log, Sampling())

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fault_server import Act, FaultServer, answer, error, status
+from fault_server import CLOSED, Act, FaultServer, answer, error, status
 from metrist.errors import ModelError
-from metrist.llm import client
+from metrist.llm import client, gateway
 from metrist.llm.base import build_llm
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
+from metrist.runtime import Runtime
+from metrist.scores import FailureKind
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "llm.md"
 
@@ -140,3 +142,37 @@ def test_a_wrong_model_key_or_account_is_known_in_every_form(act: Act, said: str
 def test_a_refused_field_is_named_with_what_to_write(act: Act, field: str) -> None:
     with FaultServer(lambda _: act) as server, pytest.raises(ModelError, match=rf"omit=\['{field}'\]"):
         OpenAI(model="m", url=server.url).complete([(Message("user", "hello"),)], Sampling(temperature=0.5))
+
+
+@pytest.mark.parametrize(
+    ("act", "kind"),
+    [
+        (error(500, "oops"), FailureKind.transient),
+        (error(429, "slow down"), FailureKind.transient),
+        (status(200, b"{"), FailureKind.transient),
+        (answer(None), FailureKind.transient),
+        (error(400, "I do not like this text"), FailureKind.refused),
+        (error(400, "the prompt exceeds the maximum context length"), FailureKind.too_long),
+        (answer(None, finish="length"), FailureKind.too_long),
+        (error(400, "flagged by the content filter"), FailureKind.filtered),
+        (error(403, "content policy"), FailureKind.filtered),
+        (answer(None, finish="content_filter"), FailureKind.filtered),
+    ],
+)
+def test_every_failure_has_its_kind(act: Act, kind: FailureKind) -> None:
+    runtime = Runtime(attempts=1, max_wait=0.001)
+    with FaultServer(lambda request: answer("fine") if request.said == "good" else act) as server:
+        llm = OpenAI(model="m", url=server.url)
+        good, bad = (gateway.complete(llm, [text], runtime=runtime)[0] for text in ("good", "bad"))
+    assert good.failure is None
+    assert bad.failure is not None
+    assert bad.failure.kind is kind
+
+
+def test_a_broken_connection_is_transient() -> None:
+    with FaultServer(lambda _: CLOSED) as server:
+        (found,) = gateway.complete(
+            OpenAI(model="m", url=server.url), ["a"], runtime=Runtime(attempts=1, max_wait=0.001)
+        )
+    assert found.failure is not None
+    assert found.failure.kind is FailureKind.transient

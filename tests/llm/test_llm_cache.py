@@ -14,12 +14,19 @@ import pytest
 
 from metrist.errors import ModelError
 from metrist.llm import gateway
-from metrist.llm.cache import FILE_NAME, AnswerCache, CachedAnswer, Request, cache_folder, open_cache
+from metrist.llm.base import build_llm
+from metrist.llm.cache import FILE_NAME, AnswerCache, CachedAnswer, Request, build_requests, cache_folder, open_cache
 from metrist.llm.messages import Completion, Message, Sampling
 from scripted_llm import Scripted, asked, say
 
 HERE = str(Path(__file__).parent.parent)
 GREEDY = Sampling(max_tokens=100)
+LOCAL = "openai(model='m', url='http://127.0.0.1:8000/v1', key='MY_KEY', omit=['seed'])"
+SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
+GOLDEN = (
+    Sampling(),
+    Sampling(temperature=0.7, top_p=0.9, max_tokens=64, seed=None, stop=("\n",), schema=SCHEMA, logprobs=5, sample=2),
+)
 
 
 def kept(text: str, answer: str = "x", llm: str = "m") -> CachedAnswer:
@@ -161,3 +168,23 @@ def test_three_writers_at_once_killed_lose_no_answer_that_was_used(tmp_path, pop
     check = sqlite3.connect(open_cache().path)
     assert check.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     check.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "sampling", "key"),
+    [
+        ("openai(model='gpt-4o-mini')", GOLDEN[0], "d5170dc55b4353316f72c16dff155cee7dbac695e61768055fb201050b4b7da7"),
+        ("openai(model='gpt-4o-mini')", GOLDEN[1], "d079cb2f3e644082401f328f518447f096e160482376ae9511dbfe879309c197"),
+        (LOCAL, GOLDEN[0], "0a48eaa64f02bf353200184a87cb2030b767fba4f44e0b57dbcaf42360db041c"),
+        (LOCAL, GOLDEN[1], "fed4cfeb7e5fe46606e6b9ce4fc8e68dcb249da06eff8fd9288eaa58401173d3"),
+    ],
+)
+def test_keys_are_those_of_answers_that_users_have_stored(spec, sampling, key):
+    """Computed by metrist 0.1.0 before its modules were merged: a change would make all stored answers worthless."""
+    messages = [Message("system", "Be brief."), Message("user", "Grade: café – ok")]
+    (request,) = build_requests(build_llm(spec), [messages], sampling)
+    assert request.key.hex() == key
+    content = {0: "00c4e1b4f4feda61973b944d9ad1d7e5a8bcb29d13978fc61bb1c83f65017c24"}.get(
+        sampling.sample, "7cab5fd5d3576e664d217de8626dcdaa6bbcc412e4cbfb703b06dc359c7c4037"
+    )
+    assert request.content_key.hex() == content

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import socket
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import metrist
 from fault_server import Act, FaultServer, Request, answer, error, status
 from metrist.errors import ModelError
-from metrist.llm import client, retry
+from metrist.llm import client, gateway, pricing, retry
+from metrist.llm.budget import Budget, estimate_calls
+from metrist.llm.cache import build_requests, open_cache
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
+from metrist.llm.pricing import Price
+from metrist.runtime import Runtime
+from scripted_llm import say
 
 SCHEMA = {"type": "object", "properties": {"grade": {"type": "integer"}}, "required": ["grade"]}
 OTHER = {"type": "object", "properties": {"word": {"type": "string"}}}
@@ -204,3 +212,91 @@ def test_a_refusal_after_answers_is_one_records(monkeypatch: pytest.MonkeyPatch)
     with FaultServer(lambda request: refusal if request.said == "question 1" else answer("4")) as server:
         found = ask(server.url, Sampling(), 3)
     assert [completion.failure for completion in found] == [None, "the server answered 400: no", None]
+
+
+def test_a_probe_counts_in_the_usage_of_the_answer_and_not_in_the_cache() -> None:
+    with FaultServer(enforcing) as server:
+        llm = OpenAI(model="m", url=server.url)
+        first, second = gateway.complete(llm, say("a", "b"), Sampling(schema=SCHEMA))
+        (later,) = gateway.complete(llm, say("c"), Sampling(schema=SCHEMA))
+    usages = [first.usage, second.usage, later.usage]
+    assert sum(usage.calls for usage in usages) == sum(usage.attempts for usage in usages) == len(server.requests) == 4
+    assert sum(usage.prompt_tokens or 0 for usage in usages) == 4 * 12
+    assert later.usage.calls == 1
+    assert {entry.completion.usage.prompt_tokens for entry in open_cache().entries()} == {12}
+
+
+def test_requests_that_were_sent_again_without_a_field_count_as_attempts() -> None:
+    def respond(request: Request) -> Act:
+        return error(400, "no", param="max_tokens") if "max_tokens" in request.fields else answer("hello")
+
+    with FaultServer(respond) as server:
+        (found,) = ask(server.url, Sampling())
+    assert found.usage.attempts == len(server.requests) == 2
+
+
+PRICES = "[[price]]\nmodel = 'm'\ninput = 10_000\noutput = 10_000\n"
+
+
+def priced(tmp_path: Path, max_cost: float) -> Runtime:
+    (tmp_path / "prices.toml").write_text(PRICES)
+    return Runtime(prices=tmp_path / "prices.toml", max_cost=max_cost, run_id=uuid.uuid4().hex)
+
+
+def test_the_budget_covers_the_probe(tmp_path: Path) -> None:
+    """One question may cost 10 cents a token; with the probe it may cost more, which the limit must know before."""
+    sampling = Sampling(schema=SCHEMA, max_tokens=10)
+    llm = OpenAI(model="m", url="http://127.0.0.1:9/v1")
+    question, probe = (
+        pricing.max_cost(request, Price(model="m", input=1e4, output=1e4))
+        for request in (
+            *build_requests(llm, say("a"), sampling),
+            *build_requests(llm, [client.PROBE], client.probe_sampling()),
+        )
+    )
+    with FaultServer(enforcing) as server:
+        llm = OpenAI(model="m", url=server.url)
+        with pytest.raises(ModelError, match="limit"):
+            gateway.complete(llm, say("a"), sampling, runtime=priced(tmp_path, question + probe - 0.01))
+        assert server.requests == []
+        runtime = priced(tmp_path, question + probe)
+        (found,) = gateway.complete(llm, say("a"), sampling, runtime=runtime)
+        state = Budget(open_cache(runtime), 1.0, runtime.run_id).state()
+    assert len(server.requests) == 2
+    assert found.usage.cost == pytest.approx(2 * 0.15)
+    assert (state.paid, state.reserved) == (pytest.approx(2 * 0.15), pytest.approx(0, abs=1e-9))
+
+
+def test_what_was_reserved_for_a_probe_that_is_not_needed_is_given_back(tmp_path: Path) -> None:
+    runtime = priced(tmp_path, 100.0)
+    with FaultServer(enforcing) as server:
+        llm = OpenAI(model="m", url=server.url)
+        llm._state().schema = True
+        gateway.complete(llm, say("a"), Sampling(schema=SCHEMA, max_tokens=10), runtime=runtime)
+    state = Budget(open_cache(runtime), 1.0, runtime.run_id).state()
+    assert len(server.requests) == 1
+    assert state.reserved == pytest.approx(0, abs=1e-9)
+
+
+def test_the_upper_bound_of_a_dry_run_covers_the_probe(tmp_path: Path) -> None:
+    sampling = Sampling(schema=SCHEMA, max_tokens=10)
+    with FaultServer(enforcing) as server:
+        llm = OpenAI(model="m", url=server.url)
+        with estimate_calls() as estimate:
+            gateway.complete(llm, say("a", "b"), sampling, runtime=priced(tmp_path, 0))
+        (counted,) = estimate.by_llm.values()
+        assert server.requests == []
+        gateway.complete(llm, say("a", "b"), sampling, runtime=priced(tmp_path, counted.most_cost or 0))
+    assert len(server.requests) == 3
+
+
+def test_a_judged_record_reports_every_request() -> None:
+    def respond(request: Request) -> Act:
+        return enforcing(request) if request.said == client.PROBE[0].text else answer('{"reason": "r", "grade": 4}')
+
+    with FaultServer(respond) as server:
+        record = {"item": "1", "output": "an output", "instruction": "do it"}
+        spec = f"judge(llm=openai(model='m', url='{server.url}'))"
+        (usage,) = metrist.score([record], spec).scores[spec].usages.values()
+    assert usage["calls"] == usage["attempts"] == len(server.requests) == 2
+    assert usage["prompt_tokens"] == 2 * 12
