@@ -82,7 +82,7 @@ def run(command: str | list[str], folder: Path) -> subprocess.CompletedProcess[s
         encoding="utf-8",
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

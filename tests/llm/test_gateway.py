@@ -292,7 +292,7 @@ for n in range(50):
 def test_a_full_disk_ends_the_run_at_the_first_answer_that_cannot_be_kept(log):
     here = str(Path(__file__).parent.parent)
     run = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(log), here], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FULL_DISK, str(log), here], capture_output=True, text=True, timeout=300, check=False
     )
     assert "metrist.errors.ModelError" in run.stderr
     paid = [line for line in asked(log) if line[:2].strip().isdigit()]
@@ -323,7 +323,7 @@ gateway.complete(Dying(log=sys.argv[1]), say(*map(str, range(20))), Sampling(max
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process by signal")
 def test_a_killed_run_asks_again_only_what_was_not_answered(log):
     here = str(Path(__file__).parent.parent)
-    died = subprocess.run([sys.executable, "-c", KILLED, str(log), here], timeout=60, check=False)
+    died = subprocess.run([sys.executable, "-c", KILLED, str(log), here], timeout=300, check=False)
     assert died.returncode == -signal.SIGKILL
     assert asked(log) == [str(n) for n in range(7)]
     answers = gateway.complete(Scripted(log=str(log)), say(*map(str, range(20))), GREEDY)

@@ -22,7 +22,7 @@ from metrist.llm.openai import OpenAI
 
 TEMPLATE = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }} {% endfor %}"
 SCHEMA = {"type": "object", "properties": {"grade": {"type": "integer"}}, "required": ["grade"]}
-PATIENCE = 120
+PATIENCE = 300
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def served(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
             yield f"http://127.0.0.1:{port}/v1", str(folder)
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=120)
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -26,7 +26,7 @@ def test_pieces_come_back_in_order_and_the_threads_are_as_before(set_to):
 
 
 def test_pieces_are_worked_on_at_once(set_to):
-    meeting = threading.Barrier(3, timeout=20)
+    meeting = threading.Barrier(3, timeout=120)
     threads.parallel_map(lambda _: meeting.wait(), [1, 2, 3])
     assert threads.thread_count() == 3 == set_to[0]
 

@@ -288,9 +288,10 @@ def test_a_training_killed_on_the_way_ends_with_the_same_weights(
     arguments = ["--data", asked.data[0], "--base", asked.base.model, "--dev", "0.1", "--epochs", "2", "--lr", "0.01"]
     command = ["metrist", "train", "likelihood", *arguments, "--checkpoint-every", 3, "--out", asked.out]
     monkeypatch.setattr(sys, "argv", [*map(str, command)])
-    process = forked(_train_slowly)
-    until = time.monotonic() + 100
-    while not (asked.out / "checkpoints" / "step-00000009").exists() and time.monotonic() < until:
+    awaited = asked.out / "checkpoints" / "step-00000009"
+    process = forked(lambda: _train_until_killed(awaited))
+    until = time.monotonic() + 300
+    while not awaited.exists() and time.monotonic() < until:
         time.sleep(0.001)
     os.kill(process, signal.SIGKILL)
     assert exit_code(process) == -signal.SIGKILL
@@ -302,11 +303,12 @@ def test_a_training_killed_on_the_way_ends_with_the_same_weights(
     assert resumed["fingerprint"] == calm["fingerprint"]
 
 
-def _train_slowly() -> None:
+def _train_until_killed(awaited: Path) -> None:
+    """Trains until a file appears, then waits."""
     plain = TokenLoss.loss
 
     def slow(self: TokenLoss, model: Any, batch: Any) -> torch.Tensor:
-        time.sleep(0.02)
+        time.sleep(600 if awaited.exists() else 0.01)  # It is killed before it ends.
         return plain(self, model, batch)
 
     TokenLoss.loss = slow  # type: ignore[method-assign]

@@ -144,9 +144,10 @@ def test_a_training_killed_on_the_way_ends_with_the_same_weights(tiny: Callable[
     asked = preference_request(
         tmp_path / "out", tiny("bert"), checkpoint_every=3, balance=0.3, regression=0.1, head_lr=0.01, **ratings
     )
-    process = forked(lambda: _train_slowly(asked))
-    until = time.monotonic() + 100
-    while not (asked.out / "checkpoints" / "step-00000009").exists() and time.monotonic() < until:
+    awaited = asked.out / "checkpoints" / "step-00000009"
+    process = forked(lambda: _train_until_killed(asked, awaited))
+    until = time.monotonic() + 300
+    while not awaited.exists() and time.monotonic() < until:
         time.sleep(0.001)
     os.kill(process, signal.SIGKILL)
     assert exit_code(process) == -signal.SIGKILL
@@ -163,9 +164,10 @@ def test_a_training_killed_before_its_first_checkpoint_says_that_it_begins_anew(
     tiny: Callable[[str], Path], tmp_path: Path
 ) -> None:
     asked = preference_request(tmp_path / "out", tiny("bert"), recipe={"epochs": 1}, dev=())
-    process = forked(lambda: _train_slowly(asked))
-    until = time.monotonic() + 100
-    while not (asked.out / "training.json").exists() and time.monotonic() < until:
+    awaited = asked.out / "training.json"
+    process = forked(lambda: _train_until_killed(asked, awaited))
+    until = time.monotonic() + 300
+    while not awaited.exists() and time.monotonic() < until:
         time.sleep(0.001)
     os.kill(process, signal.SIGKILL)
     assert exit_code(process) == -signal.SIGKILL
@@ -176,11 +178,12 @@ def test_a_training_killed_before_its_first_checkpoint_says_that_it_begins_anew(
     assert heard.remarks == [f"{asked.out} has no checkpoint yet: from the start"]
 
 
-def _train_slowly(asked: PreferenceTask) -> None:
+def _train_until_killed(asked: PreferenceTask, awaited: Path) -> None:
+    """Trains until a file appears, then waits."""
     plain = PairLoss.loss
 
     def slow(self: PairLoss, model: Any, batch: Any) -> torch.Tensor:
-        time.sleep(0.02)
+        time.sleep(600 if awaited.exists() else 0.01)  # It is killed before it ends.
         return plain(self, model, batch)
 
     PairLoss.loss = slow  # type: ignore[method-assign]
