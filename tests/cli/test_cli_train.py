@@ -101,7 +101,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(
     [
         (("--lr", "0"), "lr must be a number above 0, got 0.0"),
         (("--dev", "2"), "--dev must be a file or a share of the pairs between 0 and 1, such as 0.05, got 2"),
-        (("--dev", "none.jsonl"), "none.jsonl: there is no such file"),
+        (("--dev", "none.jsonl"), "none.jsonl: no such file"),
         (("--resume",), "no training to resume"),
         (("--languages", "en"), "--languages wants two names, as in en_XX,de_DE, got 'en'"),
         (("--languages", "en,de"), "marks no languages"),

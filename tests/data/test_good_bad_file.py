@@ -63,7 +63,7 @@ def test_contexts_and_answers_are_told_apart() -> None:
     [
         ({"good": GOOD, "bad": BAD}, ":1: 'task' is missing: a pair wants 'task', 'good' and 'bad'"),
         ({"task": "c", "good": GOOD}, ":1: 'bad' is missing"),
-        ({"task": "", "good": GOOD, "bad": BAD}, ":1: 'task' must be a text that is not empty"),
+        ({"task": "", "good": GOOD, "bad": BAD}, ":1: 'task' must be a non-empty text"),
         ({"task": "c", "good": "x", "bad": BAD}, r":1: 'good' must be a list of \[label, text\] with the answer last"),
         ({"task": "c", "good": [], "bad": BAD}, ":1: 'good' must be a list of"),
         ({"task": "c", "good": [["a", "b", "c"]], "bad": BAD}, "with the answer last, got the field "),
@@ -74,7 +74,7 @@ def test_contexts_and_answers_are_told_apart() -> None:
         ({"task": "c", "good": GOOD, "bad": BAD, "certainty": "NaN"}, "'certainty' must be a finite number"),
         ({"task": "c", "good": GOOD, "bad": BAD, "good_rank": []}, "'good_rank' must be a finite number"),
         ({"task": "c", "good": GOOD, "bad": BAD, "systems": ["a"]}, "'systems' must be a list of two names"),
-        ({"task": "c", "good": GOOD, "bad": BAD, "item": []}, "'item' must be a text that is not empty"),
+        ({"task": "c", "good": GOOD, "bad": BAD, "item": []}, "'item' must be a non-empty text"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:

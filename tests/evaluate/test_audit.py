@@ -404,7 +404,7 @@ def test_a_judge_that_never_grades_is_a_fault_of_the_audit():
     [
         ({"plan": Plan(own="aa")}, r"no system named 'aa'; did you mean 'a'\? \(there are a, b, c, d\)"),
         ({"plan": Plan(aspects=["overal"])}, r"the data have no ratings of 'overal'; did you mean 'overall'"),
-        ({"rows": [{"item": "1", "systems": ["a", "b"], "ratings": {"x": 1}}]}, "no row has an output"),
+        ({"rows": [{"item": "1", "systems": ["a", "b"], "ratings": {"x": 1}}]}, "has an output"),
     ],
 )
 def test_what_the_data_do_not_have_is_refused(settings, message):

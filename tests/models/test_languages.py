@@ -100,5 +100,5 @@ def test_languages_that_cannot_be_told_are_refused(folder, tiny):
         load_seq2seq(Options(model=str(folder), languages=("en", "english")))
     with pytest.raises(ModelError, match=r"marks no languages: leave language='en' out, or set language=None"):
         load_seq2seq(Options(model=str(tiny("bart")), languages=("en", "en")))
-    with pytest.raises(ModelError, match=r"takes no language in this form; leave language='en' out"):
+    with pytest.raises(ModelError, match=r"takes no language; leave language='en' out"):
         load_seq2seq(Options(model="metrist:likelihood-small", languages=("en", "en")))

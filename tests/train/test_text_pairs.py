@@ -107,5 +107,5 @@ def test_standard_input_is_refused_since_it_cannot_be_read_again() -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     written(tmp_path / "pairs.jsonl", ROWS[0])
-    with pytest.raises(InputError, match=r"pair\.jsonl: there is no such file; did you mean 'pairs\.jsonl'\?"):
+    with pytest.raises(InputError, match=r"pair\.jsonl: no such file; did you mean 'pairs\.jsonl'\?"):
         read_pairs(tmp_path / "pair.jsonl")

@@ -51,7 +51,7 @@ def test_no_file_and_a_file_without_pairs_are_errors(tmp_path: Path) -> None:
         originals.read("CHASM")
     with pytest.raises(InputError, match=r"rows.jsonl: gives no pairs of DIA, DII"):
         originals.read("Defeasible Inference", json_lines(tmp_path))
-    with pytest.raises(InputError, match=r"none.jsonl: there is no such file"):
+    with pytest.raises(InputError, match=r"none.jsonl: no such file"):
         originals.read("HS", tmp_path / "none.jsonl")
 
 
