@@ -23,11 +23,11 @@ from scripted_llm import Scripted
 @dataclass(frozen=True)
 class Asking(Metric):
     log: str
-    extra = "llm"
+    asks_llm = True
     resident = True
     def score(self, shard):
         talks = [[Message("user", record.output)] for record in shard.records]
-        answers = gateway.complete(Scripted(log=self.log, tokens=(20, 10)), talks, Sampling(max_tokens=100))
+        answers = gateway.complete(Scripted(log=self.log, tokens=(20, 10)), talks, Sampling(max_tokens=100), runtime=shard.runtime)
         return Scores.of([float(len(answer.text)) for answer in answers])
 """
 
