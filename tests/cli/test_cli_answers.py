@@ -27,7 +27,8 @@ class Asking(Metric):
     resident = True
     def score(self, shard):
         talks = [[Message("user", record.output)] for record in shard.records]
-        answers = gateway.complete(Scripted(log=self.log, tokens=(20, 10)), talks, Sampling(max_tokens=100), runtime=shard.runtime)
+        scripted = Scripted(log=self.log, tokens=(20, 10))
+        answers = gateway.complete(scripted, talks, Sampling(max_tokens=100), runtime=shard.runtime)
         return Scores.of([float(len(answer.text)) for answer in answers])
 """
 
