@@ -1,8 +1,8 @@
-"""Meta-evaluation beside the loops that others run: `python -m bench.meta [--write]`.
+"""Benchmark meta-evaluation against the loops that other tools run: `python -m bench.meta [--write]`.
 
-Every row is measured in a process of its own that is held to one core: seconds of CPU time, best of some rounds, and
-the most memory that the process ever held, Python and numpy included. A peer that would take hours is timed on less and
-its time for the whole is extrapolated: "ext." says so.
+Every row is measured in its own process on one core: seconds of CPU time, best of some rounds, and the peak memory of
+the process, including Python and numpy. A peer that would take hours is timed on less data and its total time is
+extrapolated, marked "ext.".
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Floats = NDArray[np.float64]
 ROUNDS = 3
 SCORES, PEER_SCORES = 100_000, 1_000
 METRICS, ITEMS, SYSTEMS, DRAWS = 30, 100, 16, 1_000
-#: Draws and pairs that a peer gets to show its pace.
+#: Draws and pairs for which a peer is timed.
 PEER_DRAWS = 20
 
 
 class Task(NamedTuple):
-    """One row: what is done by whom at which size; how much more the whole is than what is timed; the work."""
+    """One row: the work, the tool, the size, the factor from what is timed to the whole, and the function to time."""
 
     what: str
     tool: str
@@ -47,14 +47,14 @@ class Task(NamedTuple):
     run: Callable[[], object]
 
 
-# ---- What is measured ----
+# ---- Tasks
 
 
 def tasks() -> list[Task]:
     return [*(task for kind in _KINDS for task in _calibrations(kind)), *_bootstraps(), *_permutations()]
 
 
-#: Human and metric values by kind: how many levels humans use and how the metric follows them decide how hard it is.
+#: Human and metric values by kind: the number of human levels and the metric's agreement with them determine the cost.
 _KINDS: dict[str, Callable[[Floats, Floats], tuple[Floats, Floats]]] = {
     "12 levels": lambda quality, noise: (np.clip(np.round(quality * 2 + 6), 0, 11), quality + noise),
     "4 levels, half of the pairs tied": lambda quality, noise: (
@@ -145,7 +145,7 @@ def _permutations() -> list[Task]:
     ]
 
 
-# ---- Measuring ----
+# ---- Measuring
 
 
 def main() -> None:
@@ -195,7 +195,7 @@ def _measured(task: Task) -> dict[str, Any]:
     }
 
 
-# ---- Telling ----
+# ---- Reporting
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

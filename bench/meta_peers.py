@@ -1,4 +1,4 @@
-"""What the peers of meta-evaluation do, written plainly from their published procedures, to be timed beside metrist.
+"""What other meta-evaluation tools do, implemented plainly from their published procedures, for comparison.
 
 mt-metrics-eval is not on PyPI, so its two procedures are spelled out here: what is timed is the procedure, a loop over
 objects as there, and not that package itself.
@@ -33,8 +33,8 @@ class _Pair:
 
 
 def calibrated_pair_by_pair(human: Floats, metric: Floats) -> tuple[float, float]:
-    """Accuracy and ε as mt-metrics-eval's tau_optimization finds them at sample_rate 1: an object for every pair, all
-    sorted by their gap, the accuracy told anew after each."""
+    """Accuracy and ε by mt-metrics-eval's tau_optimization at sample_rate 1: an object for every pair, all
+    sorted by their gap, and the accuracy updated after each."""
     pairs = _all_pairs(human.tolist(), metric.tolist())
     counts = _Counts(sum(pair.right for pair in pairs), len(pairs))
     thresholds, accuracies = [0.0], [counts.accuracy()]
@@ -65,7 +65,7 @@ def kendall_peer() -> str:
 
 
 def kendall() -> Callable[[Floats, Floats], float]:
-    """scipy's Kendall τ-b where scipy is installed, else the definition over all pairs at once."""
+    """Return scipy's Kendall τ-b if scipy is installed, else the definition over all pairs at once."""
     try:
         from scipy.stats import kendalltau
     except ImportError:
@@ -80,7 +80,7 @@ def _kendall_by_definition(human: Floats, metric: Floats) -> float:
 
 def exchanged_one_by_one(human: Floats, first: Floats, second: Floats, draws: int, rng: np.random.Generator) -> int:
     """PERM-BOTH of two metrics as mt-metrics-eval does it: standardised values are exchanged output by output, and
-    both correlations are computed anew in every draw. The number of draws that reach the observed difference."""
+    both correlations are recomputed in every draw. Return the number of draws that reach the observed difference."""
     first, second = ((values - values.mean()) / values.std() for values in (first, second))
     observed = abs(_pearson(human, first) - _pearson(human, second))
     reached = 0
