@@ -1,37 +1,41 @@
-"""Who is timed: metrist through its metrics, and each peer that is installed through its own front door.
+"""The tools that `bench.lexical` times: metrist's kernels, `metrist.score` end to end, and each installed peer.
 
-Every run starts cold: metrist gets a new shard, what peers remember of texts is forgotten, and texts are new strings.
+Every run starts cold: metrist gets a new shard, the peers' caches are cleared, and texts are new strings.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from bench.texts import TextPair
 
-#: A run that is ready to be timed.
+#: A run that is ready to be timed, and a function that prepares one from pairs.
 Run = Callable[[], Any]
 Prepare = Callable[[Sequence[TextPair]], Run]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """`start` imports and builds scorers once; what it returns lays pairs out in the form that the tool takes.
+    """A tool for a metric. `start` imports the tool and returns a function that prepares a run from pairs.
 
-    `sample` bounds how many pairs are timed, where all would take minutes. `threads`: uses all cores by itself.
+    `sample` limits how many pairs are timed where all would take minutes. `all_cores` says how the tool uses all cores:
+    by itself, in a pool of processes, or not at all.
     """
 
     metric: str
     tool: str
     start: Callable[[], Prepare]
     sample: int | None = None
-    threads: bool = False
+    all_cores: Literal["itself", "processes", "no"] = "processes"
 
 
-def metrist(*specs: str) -> Callable[[], Prepare]:
+def kernels(*specs: str) -> Callable[[], Prepare]:
+    """The metrics alone, on one shard that holds all pairs."""
+
     def start() -> Prepare:
         from metrist.metrics.lexical import tokenizers
         from metrist.metrics.registry import build
@@ -49,6 +53,25 @@ def metrist(*specs: str) -> Callable[[], Prepare]:
                 return [metric.score(shard).values for metric in metrics]
 
             return run
+
+        return prepare
+
+    return start
+
+
+def end_to_end(*specs: str) -> Callable[[], Prepare]:
+    """`metrist.score` on records in memory: serial on one core, with the default executor where there are more."""
+
+    def start() -> Prepare:
+        from metrist import Record, score
+        from metrist.metrics.lexical import tokenizers
+
+        one_core = len(os.sched_getaffinity(0)) == 1 if hasattr(os, "sched_getaffinity") else os.cpu_count() == 1
+
+        def prepare(pairs: Sequence[TextPair]) -> Run:
+            records = [Record(item=str(i), system="", output=o, references=(r,)) for i, (o, r) in enumerate(pairs)]
+            tokenizers._cached_stem.cache_clear()
+            return lambda: score(records, specs, executor="serial" if one_core else None)
 
         return prepare
 
@@ -116,28 +139,34 @@ def nltk_meteor() -> Prepare:
     return lambda pairs: lambda: [single_meteor_score(r.split(), o.split()) for o, r in pairs]
 
 
+def metrist(metric: str, *specs: str, sample: int | None = None) -> tuple[Contender, Contender]:
+    return (
+        Contender(metric, "metrist", kernels(*specs), sample, all_cores="no"),
+        Contender(metric, "metrist.score", end_to_end(*specs), sample, all_cores="itself"),
+    )
+
+
 @cache
 def contenders() -> tuple[Contender, ...]:
     rouge, stemmed = "ROUGE-1, -2 and -L", "ROUGE-1, -2 and -L, stemmed"
-    three = ["rouge1", "rouge2", "rougeL"]
-    ours = [f"{name}(tokenizer='rouge-score')" for name in three]
+    types = ["rouge1", "rouge2", "rougeL"]
     return (
-        Contender(rouge, "metrist", metrist(*ours)),
-        Contender(rouge, "rouge-rust", rouge_rust, threads=True),
-        Contender(rouge, "rouge-score", rouge_score(three, stem=False), sample=1500),
-        Contender(stemmed, "metrist", metrist(*(spec.replace("(", "(stem=True, ") for spec in ours))),
-        Contender(stemmed, "rouge-score", rouge_score(three, stem=True), sample=500),
-        Contender("ROUGE-Lsum", "metrist", metrist("rougeLsum(tokenizer='rouge-score')")),
+        *metrist(rouge, *(f"{name}(tokenizer='rouge-score')" for name in types)),
+        Contender(rouge, "rouge-rust", rouge_rust, all_cores="itself"),
+        Contender(rouge, "rouge-score", rouge_score(types, stem=False), sample=1500),
+        *metrist(stemmed, *(f"{name}(stem=True, tokenizer='rouge-score')" for name in types)),
+        Contender(stemmed, "rouge-score", rouge_score(types, stem=True), sample=500),
+        *metrist("ROUGE-Lsum", "rougeLsum(tokenizer='rouge-score')"),
         Contender("ROUGE-Lsum", "rouge-score", rouge_score(["rougeLsum"], stem=False), sample=1000),
-        Contender("BLEU", "metrist", metrist("bleu")),
+        *metrist("BLEU", "bleu"),
         Contender("BLEU", "sacrebleu", sacrebleu("BLEU", effective_order=True), sample=4000),
-        Contender("chrF", "metrist", metrist("chrf")),
-        Contender("chrF", "fastchrf", fastchrf, sample=4000, threads=True),
+        *metrist("chrF", "chrf"),
+        Contender("chrF", "fastchrf", fastchrf, sample=4000, all_cores="itself"),
         Contender("chrF", "sacrebleu", sacrebleu("CHRF"), sample=1500),
-        Contender("chrF++", "metrist", metrist("chrf(word_order=2)")),
+        *metrist("chrF++", "chrf(word_order=2)"),
         Contender("chrF++", "sacrebleu", sacrebleu("CHRF", word_order=2), sample=1500),
-        Contender("TER", "metrist", metrist("ter"), sample=4000),
+        *metrist("TER", "ter", sample=4000),
         Contender("TER", "sacrebleu", sacrebleu("TER"), sample=25),
-        Contender("METEOR", "metrist", metrist("meteor")),
+        *metrist("METEOR", "meteor"),
         Contender("METEOR", "nltk", nltk_meteor, sample=1000),
     )

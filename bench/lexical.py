@@ -1,8 +1,8 @@
-"""Pairs a second, metrist beside each installed peer, on one core and on all: `python -m bench.lexical [--write]`.
+"""Pairs per second of metrist and each installed peer, on one core and on all: `python -m bench.lexical [--write]`.
 
-All on one core is measured in one process that is held to that core, all on all cores in another. One core is timed in
-CPU time (other work on the machine then counts less), all cores in wall-clock time. On all cores metrist and the peers
-that know no threads get a pool of warm processes and shards of 1,024 pairs, sending them to the processes included.
+All tools are timed on one core in one process that is pinned to that core, and on all cores in another process. On one
+core CPU time is measured, which other work on the machine disturbs less; on all cores wall-clock time. There, peers
+without threads get a pool of warm processes and shards of 1,024 pairs; `metrist.score` uses its default executor.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _measure(cores: str, only: str) -> None:
 
 
 def _measure_group(cores: str, name: str, pairs: list[TextPair], group: list[Contender]) -> None:
-    """Round by round, so that a slow moment of the machine strikes all alike."""
+    """Time the tools in turn, round by round, so that a slow moment of the machine affects all of them."""
     timers = {c.tool: _timer(cores, c, _sample(pairs, c.sample)) for c in group}
     seconds: dict[str, list[float]] = {c.tool: [] for c in group}
     for _ in range(ROUNDS):
@@ -92,17 +92,19 @@ def _measure_group(cores: str, name: str, pairs: list[TextPair], group: list[Con
 
 
 def _sample(pairs: list[TextPair], most: int | None) -> list[TextPair]:
-    """Pairs from all over the set, in order."""
+    """Evenly spaced pairs of the set."""
     return pairs if most is None or most >= len(pairs) else pairs[:: -(-len(pairs) // most)]
 
 
 def _fresh(pairs: Sequence[TextPair]) -> list[TextPair]:
-    """New strings, as a reader makes them: nobody has hashed or folded them yet."""
+    """New strings, as a reader makes them, without cached hashes."""
     return [TextPair(output[:1] + output[1:], reference[:1] + reference[1:]) for output, reference in pairs]
 
 
 def _timer(cores: str, contender: Contender, pairs: list[TextPair]) -> Callable[[], float] | None:
-    """Does one run and says how long it took; None where the peer is not installed or lacks its data."""
+    """A function that does one run and returns its seconds; None if the tool cannot run."""
+    if cores == "all" and contender.all_cores == "no":
+        return None
     try:
         prepare = contender.start()
     except (ImportError, LookupError):
@@ -110,7 +112,7 @@ def _timer(cores: str, contender: Contender, pairs: list[TextPair]) -> Callable[
     prepare(pairs[:2])()
     if cores == "one":
         return lambda: _timed(time.process_time, prepare(_fresh(pairs)))
-    if contender.threads:
+    if contender.all_cores == "itself":
         return lambda: _timed(time.perf_counter, prepare(_fresh(pairs)))
     return lambda: _timed_in_pool(contender, pairs)
 
@@ -140,7 +142,7 @@ def _work(number: int, pairs: Sequence[TextPair]) -> None:
     _started(number)(pairs)()
 
 
-# ---- Telling ----
+# ---- Report ----
 
 Rows = dict[tuple[str, str, str], dict[str, Any]]
 
@@ -149,8 +151,8 @@ def _table(name: str, one: Rows, every: Rows) -> str:
     lines = [
         f"### {name}",
         "",
-        "| metric | tool | pairs timed | one core, pairs/s | metrist is | all cores, pairs/s |",
-        "|---|---|--:|--:|--:|--:|",
+        "| metric | tool | pairs timed | one core, pairs/s | kernels are | metrist.score is | all cores, pairs/s |",
+        "|---|---|--:|--:|--:|--:|--:|",
         *_lines(name, one, every),
     ]
     return "\n".join(lines)
@@ -161,15 +163,18 @@ def _lines(name: str, one: Rows, every: Rows) -> Iterator[str]:
         if where != name:
             continue
         if row["rate"] is None:
-            yield f"| {metric} | {tool} | – | not installed | | |"
+            yield f"| {metric} | {tool} | – | not installed | | | |"
             continue
-        ratio = "" if tool == "metrist" else f"{one[name, metric, 'metrist']['rate'] / row['rate']:.1f}×"
-        rate, rate_all = _round(row["rate"]), _round(every[name, metric, tool]["rate"])
-        yield f"| {metric} | {_versioned(tool)} | {row['pairs']:,} | {rate} | {ratio} | {rate_all} |"
+        ratios = ["", ""]
+        if not tool.startswith("metrist"):
+            ratios = [f"{one[name, metric, ours]['rate'] / row['rate']:.1f}×" for ours in ("metrist", "metrist.score")]
+        rate_all = every[name, metric, tool]["rate"]
+        cells = [metric, _versioned(tool), f"{row['pairs']:,}", _round(row["rate"]), *ratios]
+        yield f"| {' | '.join(cells)} | {_round(rate_all) if rate_all else ''} |"
 
 
 def _round(rate: float) -> str:
-    """Three digits: more would be noise."""
+    """Round to three digits; more would be noise."""
     return f"{float(f'{rate:.3g}'):,.0f}" if rate >= 10 else f"{rate:.1f}"
 
 
@@ -183,10 +188,10 @@ def _versioned(tool: str) -> str:
 def _machine() -> str:
     return (
         f"Measured by `make bench-lexical` on {os.cpu_count()} cores of {machine()}. One core: CPU time; all cores: "
-        f"wall-clock time, sending texts to the processes included. Best of {ROUNDS} rounds, fewer where one takes "
-        "seconds. Each record has one output and one reference. Every run starts cold: texts are cut and counted anew. "
-        "Where metrist is slower on all cores than on one, sending the texts to another process takes longer than "
-        "scoring them: for such metrics on records in memory `executor='serial'` is the faster choice."
+        f"wall-clock time. Best of {ROUNDS} rounds, fewer where one takes seconds. Each record has one output and one "
+        "reference, and every run starts cold: texts are split and counted again. `metrist` is the metrics alone, on "
+        "one shard; `metrist.score` is the public function on records in memory, with `executor='serial'` on one core "
+        "and the default executor on all. The two ratios compare these two with each peer on one core."
     )
 
 
