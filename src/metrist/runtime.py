@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +40,9 @@ _PATHS = ("cache", "llm_cache", "prices")
 class Runtime:
     """Where and how fast a run computes. Nothing in it changes a score.
 
-    Functions take it as an argument and hand it down; worker processes receive a pickled copy. Two runs in two
-    threads can therefore use different devices, caches and budgets at the same time.
+    Functions take it as an argument and hand it down; worker processes receive a pickled copy. Code without such an
+    argument, such as a metric that calls `metrist.complete`, gets the runtime of the run that called it from
+    `Runtime.current()`. Two runs in two threads can use different devices, caches and budgets at the same time.
     """
 
     #: "auto" (CUDA, else MPS, else CPU), "map" (spread over all cards), or a torch device such as "cuda:1".
@@ -101,6 +104,20 @@ class Runtime:
                 raise RunError(f"environment variable {variable}: {error}") from None
         return cls(**options)
 
+    @classmethod
+    def current(cls) -> Runtime:
+        """The runtime of the run that called this code; outside of runs, the one that environment variables give."""
+        return _current.get() or cls.from_environment()
+
+    @contextmanager
+    def activate(self) -> Iterator[Runtime]:
+        """Make this the current runtime of the thread inside a `with` block."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+
     def override(self, **options: Any) -> Runtime:
         """A copy with these fields changed; None leaves a field as it is.
 
@@ -129,6 +146,9 @@ class Runtime:
     def max_llm_processes(self) -> int:
         """How many processes can share the LLM limits: each needs at least one request and one token."""
         return min(limit for limit in (self.concurrency, self.rpm, self.tpm) if limit is not None)
+
+
+_current: ContextVar[Runtime | None] = ContextVar("runtime", default=None)
 
 
 def _parse(name: str, text: str) -> str | int | float | Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +15,8 @@ TELLING = """
 class Telling(Metric):
     resident = True
     def score(self, shard):
-        names = ("METRIST_DEVICE", "METRIST_BATCH_TOKENS", "METRIST_CACHE")
-        said = " ".join(str(os.environ.get(name)) for name in names)
+        runtime = shard.runtime
+        said = f"{runtime.device} {runtime.batch_tokens} {runtime.cache}"
         tokens = [{"condition": "source", "target": "output", "pieces": [said], "logprobs": [-9.0]}]
         return Scores.of(Score(value=1.0, tokens=tokens if shard.tokens else None) for _ in shard.records)
     def remarks(self, scores):
@@ -37,7 +36,6 @@ def run(metrist, outputs: Path, tmp_path: Path, module: Callable[[str], ModuleTy
     answer = metrist("score", outputs, "-m", "own_metrics.Telling", *options, "-o", tmp_path / "run")
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.splitlines()[-1] == "texts were cut"
-    assert "METRIST_DEVICE" not in os.environ
     return tmp_path / "run"
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -11,6 +10,8 @@ from fault_server import FaultServer, answer
 from metrist.errors import InputError, MetristError, RunError, SpecError
 from metrist.evaluate.config import read_config, run_config
 from metrist.metrics.lexical.match import Exact
+from metrist.metrics.shard import Shard
+from metrist.runtime import Runtime
 from metrist.scores import Scores
 
 ROWS = [
@@ -210,10 +211,6 @@ def test_a_file_sends_no_variable_of_the_environment_unless_the_caller_allows_it
         assert server.requests[0].headers["authorization"] == "Bearer hunter2-hunter2"
 
 
-VARIABLES = {
-    *("METRIST_DEVICE", "METRIST_BATCH_TOKENS", "METRIST_CACHE", "METRIST_MAX_COST"),
-    *("METRIST_LLM_CONCURRENCY", "METRIST_LLM_RPM", "METRIST_LLM_TPM"),
-}
 RUNNING = """
 tokens = true
 device = "cpu"
@@ -226,37 +223,33 @@ tpm = 9000
 """
 
 
-def told(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> dict[str, str]:
-    """The environment that the metrics of such a file see."""
-    seen: list[dict[str, str]] = []
-    monkeypatch.setattr(
-        Exact, "score", lambda _self, shard: seen.append(dict(os.environ)) or Scores.of([1.0] * len(shard))
-    )
+def runtime_of(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Runtime:
+    """The runtime that the metrics of such a file get."""
+    seen: list[Runtime] = []
+
+    def score(_self: Exact, shard: Shard) -> Scores:
+        seen.append(shard.runtime)
+        return Scores.of([1.0] * len(shard))
+
+    monkeypatch.setattr(Exact, "score", score)
     run_config(written(folder, text))
     return seen[0]
 
 
 def test_a_file_says_where_models_run_and_what_llms_may_cost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("METRIST_MAX_COST", raising=False)
-    seen = told(folder, monkeypatch, RUNNING + WHOLE)
+    runtime = runtime_of(folder, monkeypatch, RUNNING + WHOLE)
     assert read_config(written(folder, RUNNING + WHOLE)).running["tokens"] is True
-    assert {name: value for name, value in seen.items() if name in VARIABLES} == {
-        "METRIST_DEVICE": "cpu",
-        "METRIST_BATCH_TOKENS": "512",
-        "METRIST_CACHE": str(folder / "kept"),
-        "METRIST_MAX_COST": "2.5",
-        "METRIST_LLM_CONCURRENCY": "3",
-        "METRIST_LLM_RPM": "60",
-        "METRIST_LLM_TPM": "9000",
-    }
+    assert (runtime.device, runtime.batch_tokens, runtime.cache) == ("cpu", 512, folder / "kept")
+    assert (runtime.max_cost, runtime.concurrency, runtime.rpm, runtime.tpm) == (2.5, 3, 60, 9000)
 
 
-@pytest.mark.parametrize(("own", "counts"), [("1", "1.0"), ("7.5", "2.5")])
+@pytest.mark.parametrize(("own", "counts"), [("1", 1.0), ("7.5", 2.5)])
 def test_of_two_limits_on_cost_the_lower_one_counts(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, own: str, counts: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, own: str, counts: float
 ) -> None:
     monkeypatch.setenv("METRIST_MAX_COST", own)
-    assert told(folder, monkeypatch, RUNNING + WHOLE)["METRIST_MAX_COST"] == counts
+    assert runtime_of(folder, monkeypatch, RUNNING + WHOLE).max_cost == counts
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from metrist.llm import budget, gateway
 from metrist.llm.budget import Budget
 from metrist.llm.cache import AnswerCache, open_cache
 from metrist.llm.messages import Sampling
-from metrist.run.surroundings import surroundings
-from metrist.runtime import VARIABLES
+from metrist.runtime import VARIABLES, Runtime
 from scripted_llm import Scripted, asked, say
 
 HERE = str(Path(__file__).parent.parent)
@@ -106,13 +105,11 @@ def test_a_failure_without_a_word_about_its_tokens_counts_in_full(log, monkeypat
 def test_each_run_has_a_limit_of_its_own(log, monkeypatch):
     monkeypatch.delenv(VARIABLES["run_id"])
     for letter in "abc":
-        with surroundings(max_cost=WORST):
+        with Runtime.current().override(max_cost=WORST).activate() as runtime:
             gateway.complete(cheap(log), say(letter), GREEDY)
-            run = os.environ[VARIABLES["run_id"]]
-            with surroundings(device="cpu"):
-                assert os.environ[VARIABLES["run_id"]] == run
+            assert Runtime.current().override(device="cpu").run_id == runtime.run_id
     assert asked(log) == ["a", "b", "c"]
-    assert VARIABLES["run_id"] not in os.environ
+    assert Runtime.current().run_id is None
 
 
 def test_a_process_that_no_run_was_announced_to_has_one_account(log, monkeypatch):
@@ -172,8 +169,7 @@ def test_a_process_of_another_machine_is_waited_for_until_it_is_silent():
 
 
 def test_amounts_and_limits_that_cannot_be_are_refused():
-    wanted = "max_cost must be an amount in US dollars such as 2.50, got -1"
-    with pytest.raises(RunError, match=wanted), surroundings(max_cost=-1):
-        pass
-    with pytest.raises(RunError, match="concurrency must be at least 1, got 0"), surroundings(concurrency=0):
-        pass
+    with pytest.raises(RunError, match="max_cost must be an amount in US dollars"):
+        Runtime(max_cost=-1)
+    with pytest.raises(RunError, match="concurrency must be a whole number of at least 1, got 0"):
+        Runtime(concurrency=0)

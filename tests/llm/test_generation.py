@@ -24,7 +24,7 @@ from metrist.llm import gateway, generation, local, messages
 from metrist.llm.base import build_llm
 from metrist.llm.local import Transformers
 from metrist.llm.messages import Completion, Message, Sampling
-from metrist.models.devices import BATCH_TOKENS, Options
+from metrist.models.devices import Options
 from metrist.scores import FailureKind
 from scripted_llm import say
 
@@ -109,7 +109,7 @@ def test_answers_are_transformers_own_whatever_stands_beside_them(folder, kind):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_neither_batches_nor_order_change_an_answer(folder, monkeypatch, tokens, temperature):
     wanted = [answered(folder("llama"), [talk], temperature=temperature)[0].text for talk in TALKS]
-    monkeypatch.setenv(BATCH_TOKENS, tokens)
+    monkeypatch.setenv("METRIST_BATCH_TOKENS", tokens)
     local._cached_generator.cache_clear()
     found = answered(folder("llama"), TALKS[::-1], temperature=temperature)
     local._cached_generator.cache_clear()

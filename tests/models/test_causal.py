@@ -20,7 +20,7 @@ import tiny_models
 from metrist.errors import MissingExtra, ModelError
 from metrist.models import causal_passes, devices, loading
 from metrist.models.causal import Causal
-from metrist.models.devices import BATCH_TOKENS, CACHE, DEVICE, Options
+from metrist.models.devices import Options
 
 SIZE = tiny_models._SIZE
 WIDE = {
@@ -173,7 +173,7 @@ def test_values_depend_neither_on_the_budget_nor_on_order_nor_on_mates(folder, k
     whole = model.log_probs(PAIRS)
     order = random.Random(1).sample(range(len(PAIRS)), len(PAIRS))
     shuffled = model.log_probs([PAIRS[i] for i in order])
-    monkeypatch.setenv(BATCH_TOKENS, "7")
+    monkeypatch.setenv("METRIST_BATCH_TOKENS", "7")
     little = loaded(folder(kind)).log_probs(PAIRS)
     for n, i in enumerate(order):
         assert close(shuffled.of(n), whole.of(i))
@@ -425,14 +425,14 @@ def test_half_the_digits_do_not_make_a_model_one_that_cannot_share(folder):
 
 def test_a_model_that_is_spread_over_devices_gives_the_same(folder, monkeypatch):
     wanted = loaded_once(folder("llama")).log_probs(PAIRS)
-    monkeypatch.setenv(DEVICE, "map")
+    monkeypatch.setenv("METRIST_DEVICE", "map")
     found = loaded(folder("llama")).log_probs(PAIRS)
     assert all(close(found.of(n), wanted.of(n)) for n in range(len(PAIRS)))
 
 
 def test_what_was_said_once_is_read_from_the_store(folder, monkeypatch, tmp_path, counted):
     options = Options(model=str(folder("llama")))
-    monkeypatch.setenv(CACHE, str(tmp_path))
+    monkeypatch.setenv("METRIST_CACHE", str(tmp_path))
     wanted = loading.load_causal(options).log_probs(PAIRS)
     counted.clear()
     found = loading.load_causal(options).log_probs(PAIRS)
@@ -446,7 +446,7 @@ def test_what_was_read_once_is_read_from_the_store_and_windows_of_another_size_a
     options = Options(model=str(folder("llama")))
     texts = ["the cat sat", "a dog ran " * 40, "the cat sat"]
     plain = [loading.load_reader(options).running(texts, size) for size in (None, 16)]
-    monkeypatch.setenv(CACHE, str(tmp_path))
+    monkeypatch.setenv("METRIST_CACHE", str(tmp_path))
     stored = [loading.load_reader(options).running(texts, size) for size in (None, 16)]
     counted.clear()
     again = [loading.load_reader(options).running(texts, size) for size in (None, 16)]

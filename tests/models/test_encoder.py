@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metrist.errors import ModelError
-from metrist.models.devices import BATCH_TOKENS, Options
+from metrist.models.devices import Options
 from metrist.models.encoder import Encoder
 
 TEXTS = [
@@ -206,7 +206,7 @@ def test_a_text_that_does_not_fit_alone_is_said(tiny, monkeypatch):
 
 def test_the_batch_budget_comes_from_the_environment(tiny, monkeypatch):
     assert load(tiny("bert")).budget.tokens == 512
-    monkeypatch.setenv(BATCH_TOKENS, "77")
+    monkeypatch.setenv("METRIST_BATCH_TOKENS", "77")
     assert load(tiny("bert")).budget.tokens == 77
 
 

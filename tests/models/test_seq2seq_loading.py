@@ -14,7 +14,7 @@ from seq2seq_models import PAIRS, agree
 
 from metrist.errors import ModelError
 from metrist.models import loading
-from metrist.models.devices import BATCH_TOKENS, DEVICE, Options
+from metrist.models.devices import Options
 from metrist.models.seq2seq import Seq2Seq
 
 
@@ -49,7 +49,7 @@ def test_a_folder_with_new_weights_is_loaded_anew(seq2seq_folder: Callable[[str]
 def test_the_environments_budget_is_kept_to(
     seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(BATCH_TOKENS, "33")
+    monkeypatch.setenv("METRIST_BATCH_TOKENS", "33")
     assert Seq2Seq.load(Options(model=str(seq2seq_folder("bart"))))._decoding.tokens == 33
 
 
@@ -70,7 +70,7 @@ def test_loading_and_scoring_print_nothing_and_leave_logging_as_it_was(
 def test_a_device_map_gives_the_same_values(
     loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(DEVICE, "map")
+    monkeypatch.setenv("METRIST_DEVICE", "map")
     engine = Seq2Seq.load(Options(model=str(seq2seq_folder("bart"))))
     assert type(engine._path.decoder).__name__ == "PaddedDecoder"
     agree(engine.log_probs(PAIRS), [loaded("bart").log_probs(PAIRS).of(at) for at in range(len(PAIRS))])

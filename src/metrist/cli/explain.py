@@ -115,7 +115,7 @@ def aspects(
     from metrist.errors import RunError
     from metrist.evaluate.aspects import draft_aspects, estimate_aspects, shipped
     from metrist.io.writer import atomic_write, check_writable
-    from metrist.run.surroundings import surroundings
+    from metrist.runtime import Runtime
 
     if out is not None and out.suffix != ".toml":
         raise RunError(f"cannot write {out}: wanted a name that ends in .toml")
@@ -128,7 +128,7 @@ def aspects(
         return
     if known := shipped(task):
         remark(f"there is a table for {known!r} already: error_analysis(task='{known}')")
-    with progress_bar("drafting"), surroundings(max_cost=max_cost):
+    with progress_bar("drafting"), Runtime.current().override(max_cost=max_cost).activate():
         draft = draft_aspects(task, llm)
     if out is None:
         say(draft.toml().rstrip("\n"))

@@ -20,7 +20,7 @@ from metrist.models.devices import Options, import_torch
 from metrist.models.loading import load_seq2seq
 from metrist.models.protocols import LikelihoodModel
 from metrist.models.weights import find_weights
-from metrist.run.surroundings import surroundings
+from metrist.runtime import Runtime
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json")
 #: Names under which models that share their embeddings may leave them out.
@@ -128,8 +128,7 @@ class BARTScorer:
         return [float(value) for value in (matrix.mean(axis=1) if agg == "mean" else matrix.max(axis=1))]
 
     def _loaded(self, model: str) -> LikelihoodModel:
-        with surroundings(device=self.device):
-            return load_seq2seq(Options(model=model))
+        return load_seq2seq(Options(model=model), runtime=Runtime.current().override(device=self.device))
 
     def _tell_cut(self, answers: PairScores) -> None:
         cut = answers.condition_cut + answers.target_cut

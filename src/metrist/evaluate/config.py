@@ -276,7 +276,7 @@ def _executor(config: Config) -> str | Executor | None:
 
 def _cautious(running: Mapping[str, Any]) -> dict[str, Any]:
     """With the lower of two limits on cost: a file cannot raise the one that the user has set for all runs."""
-    own, set_for_all = running.get("max_cost"), Runtime.from_environment().max_cost
+    own, set_for_all = running.get("max_cost"), Runtime.current().max_cost
     if own is None or set_for_all is None:
         return dict(running)
     return {**running, "max_cost": min(own, set_for_all)}

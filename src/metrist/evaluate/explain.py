@@ -23,7 +23,7 @@ from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
 from metrist.run.flat_file import COLUMNS
 from metrist.run.run_folder import RunFolder, is_run_folder
-from metrist.run.surroundings import surroundings
+from metrist.runtime import Runtime
 from metrist.scores import Scores
 from metrist.spec import Spec, parse
 
@@ -65,7 +65,8 @@ def explain(
         return _of_people(reader, item=item, system=system, limit=limit)
     asked = asked_metric(metric, llm)
     _check_finds_errors(asked)
-    with surroundings(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm):
+    runtime = Runtime.current().override(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm)
+    with runtime.activate():
         return _of_metric(reader, asked, item=item, system=system, limit=limit)
 
 

@@ -26,7 +26,7 @@ class Call:
     has_cached_answers = False
 
     def __init__(self, runtime: Runtime | None = None) -> None:
-        self.runtime = runtime or Runtime.from_environment()
+        self.runtime = runtime or Runtime.current()
 
     def deliver(self, index: int, completion: Completion) -> None:
         """Hand over the completion of one conversation as soon as it is there, so that it is stored at once."""

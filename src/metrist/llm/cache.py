@@ -227,7 +227,7 @@ class CacheContents:
 
 def cache_folder(runtime: Runtime | None = None) -> Path:
     """The folder of the cache: the runtime's, else the user's folder for caches."""
-    folder = (runtime or Runtime.from_environment()).llm_cache
+    folder = (runtime or Runtime.current()).llm_cache
     if folder is not None:
         return folder
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")

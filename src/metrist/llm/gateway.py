@@ -47,7 +47,7 @@ def complete(
         return []
     if llm.disabled_reason is not None:
         raise ModelError(llm.disabled_reason)
-    runtime = runtime or Runtime.from_environment()
+    runtime = runtime or Runtime.current()
     if (estimate := budget.current_estimate()) is not None:
         return estimate.complete(llm, messages, sampling, runtime)
     requests = build_requests(llm, messages, sampling)

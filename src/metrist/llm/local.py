@@ -80,7 +80,7 @@ class Transformers(LLM):
         self, conversation: Conversation, sampling: Sampling, *, runtime: Runtime | None = None
     ) -> Iterator[str]:
         """The answer so far, after each of its tokens. It is not cached."""
-        device = (runtime or Runtime.from_environment()).device
+        device = (runtime or Runtime.current()).device
         return _load_generator(self.options, self.turns, device).stream(conversation, sampling)
 
 

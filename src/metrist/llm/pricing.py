@@ -60,7 +60,7 @@ def find_price(llm: LLM, runtime: Runtime | None = None) -> Price | None:
     if llm.free:
         return _FREE
     model, host = str(getattr(llm, "model", "")), server_host(llm)
-    path = (runtime or Runtime.from_environment()).prices
+    path = (runtime or Runtime.current()).prices
     prices = (*(_read_user_prices(path) if path else ()), *_read_shipped_prices())
     return next((price for price in prices if price.covers(model, host)), None)
 

@@ -28,7 +28,7 @@ class Shard:
     def __init__(self, records: Sequence[Record], *, tokens: bool = False, runtime: Runtime | None = None) -> None:
         self.records = tuple(records)
         self.tokens = tokens
-        self.runtime = runtime or Runtime.from_environment()
+        self.runtime = runtime or Runtime.current()
         self._made: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class PairShard(Sequence[Pair]):
 
     def __init__(self, pairs: Sequence[Pair], *, runtime: Runtime | None = None) -> None:
         self.pairs = tuple(pairs)
-        self.runtime = runtime or Runtime.from_environment()
+        self.runtime = runtime or Runtime.current()
 
     def __len__(self) -> int:
         return len(self.pairs)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from metrist.errors import MissingExtra, ModelError
-from metrist.runtime import VARIABLES, Runtime
+from metrist.runtime import Runtime
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
-DEVICE, BATCH_TOKENS, CACHE = VARIABLES["device"], VARIABLES["batch_tokens"], VARIABLES["cache"]
 #: The device with which accelerate spreads one model over all GPUs.
 MAP = "map"
 
@@ -58,7 +57,7 @@ class Placement:
 def resolve_placement(options: Options, runtime: Runtime | None = None, *, cpu_tokens: int = _CPU_TOKENS) -> Placement:
     """Decide where a model with these options runs. `cpu_tokens` is the batch size on a CPU unless the runtime sets
     one."""
-    runtime = runtime or Runtime.from_environment()
+    runtime = runtime or Runtime.current()
     torch = import_torch(f"the model {options.model!r}")
     device = _resolve_device(torch, runtime.device)
     return Placement(
@@ -71,13 +70,8 @@ def resolve_placement(options: Options, runtime: Runtime | None = None, *, cpu_t
 
 def runs_on_cpu(feature: str, runtime: Runtime | None = None) -> bool:
     """Whether models run on the CPU under this runtime."""
-    runtime = runtime or Runtime.from_environment()
+    runtime = runtime or Runtime.current()
     return bool(_resolve_device(import_torch(feature), runtime.device).type == "cpu")
-
-
-def device() -> str:
-    """The device that the environment names, for callers that have no `Runtime` yet."""
-    return Runtime.from_environment().device
 
 
 def dtype_problem(dtype: object) -> str | None:

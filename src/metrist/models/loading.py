@@ -63,20 +63,20 @@ _reward_models = _LoadedModels(8)
 
 def load_seq2seq(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
     """Load a sequence-to-sequence model: its encoder reads the condition, its decoder scores the target."""
-    runtime = runtime or Runtime.from_environment()
+    runtime = runtime or Runtime.current()
     model: LikelihoodModel = _seq2seq_models.get(_key(options, runtime), lambda: _load_seq2seq(options, runtime))
     return _with_cache(model, runtime)
 
 
 def load_causal(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
     """Load a causal language model: the condition stands before the target and is not scored."""
-    runtime = runtime or Runtime.from_environment()
+    runtime = runtime or Runtime.current()
     return _with_cache(_load_causal(options, runtime), runtime)
 
 
 def load_reader(options: Options, *, runtime: Runtime | None = None) -> TextModel:
     """Load a causal language model that scores whole texts."""
-    runtime = runtime or Runtime.from_environment()
+    runtime = runtime or Runtime.current()
     model = _load_causal(options, runtime)
     if runtime.cache is None:
         return model
@@ -87,7 +87,7 @@ def load_reader(options: Options, *, runtime: Runtime | None = None) -> TextMode
 
 def load_encoder(options: Options, *, runtime: Runtime | None = None) -> EncoderModel:
     """Load an encoder, which gives vectors after any of its layers."""
-    runtime = runtime or Runtime.from_environment()
+    runtime = runtime or Runtime.current()
 
     def load() -> EncoderModel:
         from metrist.models.encoder import Encoder
@@ -105,7 +105,7 @@ def load_encoder(options: Options, *, runtime: Runtime | None = None) -> Encoder
 def load_reward(options: Options, *, runtime: Runtime | None = None) -> RewardScorer:
     """Load a reward model, which turns an instruction, a context and an answer into a number, higher for better
     answers. Only numbers of the same model compare; their zero and unit have no meaning."""
-    runtime = runtime or Runtime.from_environment()
+    runtime = runtime or Runtime.current()
     model: RewardScorer = _reward_models.get(_key(options, runtime), lambda: _load_reward(options, runtime))
     return model
 

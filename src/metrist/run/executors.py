@@ -70,7 +70,7 @@ def choose_executor(
     """
     chosen = _resolve(executor)
     if any(map(is_resident, metrics)):
-        chosen = _place_models(executor, chosen, runtime or Runtime.from_environment())
+        chosen = _place_models(executor, chosen, runtime or Runtime.current())
     if isinstance(chosen, Processes | Adaptive):
         stuck = [metric.text for metric in metrics if not _is_picklable(metric)]
         if stuck:

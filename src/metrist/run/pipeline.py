@@ -34,7 +34,6 @@ from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.results import NothingScored, Results, collect_remarks, describe_total_failure
 from metrist.run.run_folder import Listed, Manifest, RunFolder, folder_name
 from metrist.run.shard_file import Header, InputHash, Unit
-from metrist.run.surroundings import surroundings
 from metrist.run.tasks import Block, Executor, Outcome, Task, TaskResult, describe_missing, score_shard
 from metrist.runtime import Runtime
 from metrist.scores import Scores
@@ -99,47 +98,46 @@ def score(
         "rpm": rpm,
         "tpm": tpm,
     }
-    runtime = (runtime or Runtime.from_environment()).override(**options)
-    with surroundings(**options):
-        several = (metrics,) if isinstance(metrics, str | Spec | Metric) else metrics
-        built = tuple({metric.text: metric for metric in map(build, several)}.values())
-        if not built:
-            raise RunError("no metric was asked for: name at least one, such as 'chrf'")
-        destination = resolve_destination(out)
-        reader = read_records(records, **reading)
-        if destination.file:
-            check_distinct(destination.file, reader.names)
-        pipeline = Pipeline(
-            built,
-            runtime,
-            executor=executor,
-            folder=destination.folder,
-            inputs=reader.names,
-            shard_size=shard_size,
-            tokens=tokens,
-            progress=progress,
-            reader=reader,
-            total=_count(records),
-        )
-        blocks = pipeline.run(reader)
-        scores = {text: Scores.join(parts) for text, parts in blocks.items()}
-        notes = (*pipeline.notes, *reader.remarks, *pipeline.damaged, *collect_remarks(built, scores))
-        results = Results(
-            items=pipeline.items,
-            systems=pipeline.systems,
-            metrics=built,
-            scores=scores,
-            signatures=pipeline.signatures,
-            notes=notes,
-        )
-        if destination.file:
-            results.write(destination.file)
-        # A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons.
-        for text, block in scores.items():
-            if len(block) > 1 and (message := describe_total_failure(text, block)):
-                written = destination.file or (destination.folder.path if destination.folder else None)
-                raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
-        return results
+    runtime = (runtime or Runtime.current()).override(**options)
+    several = (metrics,) if isinstance(metrics, str | Spec | Metric) else metrics
+    built = tuple({metric.text: metric for metric in map(build, several)}.values())
+    if not built:
+        raise RunError("no metric was asked for: name at least one, such as 'chrf'")
+    destination = resolve_destination(out)
+    reader = read_records(records, **reading)
+    if destination.file:
+        check_distinct(destination.file, reader.names)
+    pipeline = Pipeline(
+        built,
+        runtime,
+        executor=executor,
+        folder=destination.folder,
+        inputs=reader.names,
+        shard_size=shard_size,
+        tokens=tokens,
+        progress=progress,
+        reader=reader,
+        total=_count(records),
+    )
+    blocks = pipeline.run(reader)
+    scores = {text: Scores.join(parts) for text, parts in blocks.items()}
+    notes = (*pipeline.notes, *reader.remarks, *pipeline.damaged, *collect_remarks(built, scores))
+    results = Results(
+        items=pipeline.items,
+        systems=pipeline.systems,
+        metrics=built,
+        scores=scores,
+        signatures=pipeline.signatures,
+        notes=notes,
+    )
+    if destination.file:
+        results.write(destination.file)
+    # A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons.
+    for text, block in scores.items():
+        if len(block) > 1 and (message := describe_total_failure(text, block)):
+            written = destination.file or (destination.folder.path if destination.folder else None)
+            raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
+    return results
 
 
 def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: Any) -> Estimate:

@@ -28,7 +28,6 @@ from metrist.run.preference_results import Key, PreferenceResults, write_rows
 from metrist.run.results import describe_failures
 from metrist.run.run_folder import RunFolder, folder_name
 from metrist.run.shard_file import content_hash, judgment_row, pair_row
-from metrist.run.surroundings import surroundings
 from metrist.run.tasks import Executor, judge_shard
 from metrist.runtime import Runtime
 from metrist.spec import Spec
@@ -77,44 +76,41 @@ def prefer(
         "rpm": rpm,
         "tpm": tpm,
     }
-    runtime = (runtime or Runtime.from_environment()).override(**options)
-    with surroundings(**options):
-        built = _build_comparators(comparators)
-        reader = read_records(records, **reading)
-        file, folder = _resolve_destination(out, reader.names)
-        paired = pair_records(reader, pairs, baseline, limit_per_item)
-        pipeline = Pipeline(
-            built,
-            runtime,
-            executor=executor,
-            folder=RunFolder(folder / _SHARDS) if folder else None,
-            shard_size=shard_size,
-            progress=progress,
-            total=len(paired.pairs),
-        )
-        judgments = {
-            text: [j for block in blocks for j in block] for text, blocks in pipeline.run(paired.pairs).items()
-        }
-        results = PreferenceResults(
-            keys=[(pair.first.item, pair.first.system, pair.second.system) for pair in paired.pairs],
-            comparators=built,
-            judgments=judgments,
-            signatures=pipeline.signatures,
-            human=paired.human,
-            notes=(*paired.notes, *pipeline.notes, *pipeline.damaged),
-        )
-        if file:
-            results.write(file)
-        if folder:
-            _write_folder(folder, paired.pairs, judgments, pipeline.signatures)
-        # A comparator that never chose is a fault of the run. What there is has been written: it shows the reasons.
-        for text, block in judgments.items():
-            reasons = [judgment.failure for judgment in block if judgment.failure is not None]
-            if 1 < len(block) == len(reasons):
-                raws = (raw for judgment in block for raw in judgment.raws)
-                where = f" (all of it is in {file or folder})" if file or folder else ""
-                raise RunError(f"{describe_failures(text, 'pairs', reasons, raws)}{where}")
-        return results
+    runtime = (runtime or Runtime.current()).override(**options)
+    built = _build_comparators(comparators)
+    reader = read_records(records, **reading)
+    file, folder = _resolve_destination(out, reader.names)
+    paired = pair_records(reader, pairs, baseline, limit_per_item)
+    pipeline = Pipeline(
+        built,
+        runtime,
+        executor=executor,
+        folder=RunFolder(folder / _SHARDS) if folder else None,
+        shard_size=shard_size,
+        progress=progress,
+        total=len(paired.pairs),
+    )
+    judgments = {text: [j for block in blocks for j in block] for text, blocks in pipeline.run(paired.pairs).items()}
+    results = PreferenceResults(
+        keys=[(pair.first.item, pair.first.system, pair.second.system) for pair in paired.pairs],
+        comparators=built,
+        judgments=judgments,
+        signatures=pipeline.signatures,
+        human=paired.human,
+        notes=(*paired.notes, *pipeline.notes, *pipeline.damaged),
+    )
+    if file:
+        results.write(file)
+    if folder:
+        _write_folder(folder, paired.pairs, judgments, pipeline.signatures)
+    # A comparator that never chose is a fault of the run. What there is has been written: it shows the reasons.
+    for text, block in judgments.items():
+        reasons = [judgment.failure for judgment in block if judgment.failure is not None]
+        if 1 < len(block) == len(reasons):
+            raws = (raw for judgment in block for raw in judgment.raws)
+            where = f" (all of it is in {file or folder})" if file or folder else ""
+            raise RunError(f"{describe_failures(text, 'pairs', reasons, raws)}{where}")
+    return results
 
 
 def estimate_preferences(

@@ -88,7 +88,8 @@ def perform(metrics: Mapping[str, Metric], task: Task) -> TaskResult:
     for text, header in task.wanted.items():
         began = time.perf_counter()
         metric: Any = metrics[text]
-        block: Block = judge_shard(metric, shard) if judges_pairs else score_shard(metric, shard)
+        with shard.runtime.activate():
+            block: Block = judge_shard(metric, shard) if judges_pairs else score_shard(metric, shard)
         file = encode(header, task.units, block) if header else None
         outcomes[text] = Outcome(block=block, file=file, seconds=time.perf_counter() - began)
     return TaskResult(start=task.start, outcomes=outcomes)

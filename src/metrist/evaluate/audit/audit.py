@@ -24,7 +24,7 @@ from metrist.metrics.judge.judge import Judge, Reference
 from metrist.metrics.judge.pair import JudgePair
 from metrist.metrics.judge.rubrics import ALL_ASPECTS
 from metrist.metrics.llm_metric import merge_usage
-from metrist.run.surroundings import surroundings
+from metrist.runtime import Runtime
 from metrist.spec import Spec
 
 Told = Callable[[str], None]
@@ -83,7 +83,8 @@ def audit(
         max_tokens=max_tokens,
     )
     second = None if second_llm is None else base.build_llm(second_llm)
-    with surroundings(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm):
+    runtime = Runtime.current().override(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm)
+    with runtime.activate():
         wanted = plan or Plan()
         reader = read_records(records, **reading)
         material = gather(reader, wanted.items, wanted.outputs_per_item, wanted.own, wanted.aspects)

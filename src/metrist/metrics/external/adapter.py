@@ -22,6 +22,7 @@ from metrist.metrics.shard import Shard
 from metrist.models.weights import file_digest
 from metrist.ratings import Error
 from metrist.records import Record
+from metrist.runtime import VARIABLES, Runtime
 from metrist.scores import FailureKind, Score, Scores
 
 _WANTED = 'wanted {"value": NUMBER} or {"failure": "why"}, with "parts", "errors" and "explanation" as it likes'
@@ -174,7 +175,12 @@ def _started(
     try:
         # A session of its own: when time is up, what the program has started ends with it.
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=complained, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=complained,
+            start_new_session=True,
+            env={**os.environ, VARIABLES["device"]: Runtime.current().device},
         )
     except OSError as fault:
         why = fault.strerror or str(fault)

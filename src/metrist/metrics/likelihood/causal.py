@@ -109,7 +109,7 @@ class GptScore(ModelMetric):
         if not len(shard):
             return Scores.of([])
         load = loading.load_causal if self.kind == "causal" else loading.load_seq2seq
-        model = load(self.options)
+        model = load(self.options, runtime=shard.runtime)
         pairs = collect_pairs(shard.records, self.direction)
         layout = self._lay_out(pairs, model)
         scores = score_pairs(model, layout.texts, max_tokens=self.max_tokens, tokens=shard.tokens)
@@ -225,7 +225,7 @@ class Perplexity(ModelMetric):
         texts = [text for text in dict.fromkeys(outputs) if text.strip()]
         scores: dict[str, Score] = {}
         if texts:
-            model = loading.load_reader(self.options)
+            model = loading.load_reader(self.options, runtime=shard.runtime)
             likelihoods = model.running(texts, self.max_tokens)
             for n, text in enumerate(texts):
                 scores[text] = self._score_text(model, text, likelihoods, n, tokens=shard.tokens)

@@ -148,7 +148,7 @@ class Likelihood(ModelMetric):
         return remarks
 
     def _evaluate(self, shard: Shard) -> _Evaluation:
-        model = load_seq2seq(self.options)
+        model = load_seq2seq(self.options, runtime=shard.runtime)
         pairs = collect_pairs(shard.records, self.direction)
         layout = lay_out(pairs, self._frame(model))
         weigh = self._weigher(model)
