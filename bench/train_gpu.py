@@ -48,26 +48,26 @@ class Lines(Silent):
 
     def planned(self, count: int, finished: int) -> None:
         self._open = count - finished
-        self.message(f"{count:,} trainings, {finished:,} of them finished before")
+        self.on_message(f"{count:,} trainings, {finished:,} of them finished before")
 
-    def moved(self, name: str, progress: TrainingProgress) -> None:
+    def on_progress(self, name: str, progress: TrainingProgress) -> None:
         now = time.monotonic()
         if now - self._last.get(name, 0.0) >= self._every:
             self._last[name] = now
-            self.message(f"{name}: step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}")
+            self.on_message(f"{name}: step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}")
 
-    def evaluated(self, name: str, evaluation: Evaluation, figure: str) -> None:
-        self.message(f"{name}: step {evaluation.step:,}, dev {figure} {evaluation.figure:.4f}")
+    def on_evaluation(self, name: str, evaluation: Evaluation, figure: str) -> None:
+        self.on_message(f"{name}: step {evaluation.step:,}, dev {figure} {evaluation.figure:.4f}")
 
     def finished(self, name: str, seconds: float) -> None:
         self._open -= 1
-        self.message(f"{name}: done in {seconds:,.1f} s; {self._open:,} to go")
+        self.on_message(f"{name}: done in {seconds:,.1f} s; {self._open:,} to go")
 
     def failed(self, name: str, reason: str) -> None:
         self._open -= 1
-        self.message(f"{name}: FAILED: {reason}")
+        self.on_message(f"{name}: FAILED: {reason}")
 
-    def message(self, remark: str) -> None:
+    def on_message(self, remark: str) -> None:
         print(f"[{time.monotonic() - self._began:7.1f} s] {remark}", flush=True)
 
 

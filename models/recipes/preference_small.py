@@ -54,14 +54,14 @@ BITS, GROUP = 8, 64
 
 
 class Lines:
-    def moved(self, progress: TrainingProgress) -> None:
+    def on_progress(self, progress: TrainingProgress) -> None:
         if progress.step % 200 == 0:
             print(f"step {progress.step:,} of {progress.steps:,}: loss {progress.loss:.4f}", flush=True)
 
-    def evaluated(self, evaluation: Evaluation, name: str) -> None:
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
         print(f"step {evaluation.step:,}: {name} {evaluation.figure:.4f}", flush=True)
 
-    def said(self, remark: str) -> None:
+    def on_message(self, remark: str) -> None:
         print(remark, flush=True)
 
 

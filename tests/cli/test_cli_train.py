@@ -153,10 +153,10 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     with training_progress() as watcher:
         assert isinstance(watcher, Live)
-        watcher.evaluated(Evaluation(step=0, figure=-2.0), "mean log-probability")
-        watcher.moved(TrainingProgress(step=10, steps=40, loss=3.5, lr=1e-5, tokens=100))
-        watcher.moved(TrainingProgress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))
-        watcher.message("[bold] is no markup")
+        watcher.on_evaluation(Evaluation(step=0, figure=-2.0), "mean log-probability")
+        watcher.on_progress(TrainingProgress(step=10, steps=40, loss=3.5, lr=1e-5, tokens=100))
+        watcher.on_progress(TrainingProgress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))
+        watcher.on_message("[bold] is no markup")
     drawn = capsys.readouterr().err
     assert "metrist: step 0: mean log-probability of the development pairs -2.0000" in drawn
     assert "step 20 of 40, loss 3.0000, dev -2.0000" in drawn
@@ -172,7 +172,7 @@ def test_without_a_terminal_a_line_comes_each_minute_or_tenth_of_the_steps(
     with training_progress() as watcher:
         for step in range(10, 101, 10):
             clock[0] += 20
-            watcher.moved(TrainingProgress(step=step, steps=1000, loss=2.5, lr=1e-5, tokens=step))
+            watcher.on_progress(TrainingProgress(step=step, steps=1000, loss=2.5, lr=1e-5, tokens=step))
     assert capsys.readouterr().err.splitlines() == [
         "metrist: step 30 of 1,000, loss 2.5000, 0.5 steps/s, 0 tokens/s, 0:32:20 left",
         "metrist: step 60 of 1,000, loss 2.5000, 0.5 steps/s, 0 tokens/s, 0:31:20 left",
@@ -181,6 +181,6 @@ def test_without_a_terminal_a_line_comes_each_minute_or_tenth_of_the_steps(
     with training_progress() as watcher:
         for step in range(10, 201, 10):
             clock[0] += 0.1
-            watcher.moved(TrainingProgress(step=step, steps=200, loss=2.5, lr=1e-5, tokens=step))
+            watcher.on_progress(TrainingProgress(step=step, steps=200, loss=2.5, lr=1e-5, tokens=step))
     told = [line.split(" of ")[0] for line in capsys.readouterr().err.splitlines()]
     assert told == [f"metrist: step {step}" for step in range(20, 200, 20)], "the end is told by the result"

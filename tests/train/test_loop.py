@@ -46,14 +46,14 @@ class Notes:
         self.progress: list[TrainingProgress] = []
         self.figures: list[Evaluation] = []
 
-    def moved(self, progress: TrainingProgress) -> None:
+    def on_progress(self, progress: TrainingProgress) -> None:
         self.progress.append(progress)
 
-    def evaluated(self, evaluation: Evaluation, name: str) -> None:
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
         assert name == "negative squared error"
         self.figures.append(evaluation)
 
-    def message(self, remark: str) -> None:
+    def on_message(self, remark: str) -> None:
         self.remarks.append(remark)
 
 
@@ -94,7 +94,7 @@ def test_how_much_is_computed_at_once_does_not_change_what_is_learned(tmp_path: 
 
 def test_it_learns_and_tells_of_it(tmp_path: Path) -> None:
     notes = Notes()
-    outcome = toy(tmp_path, dropout=0.0, watcher=notes).run()
+    outcome = toy(tmp_path, dropout=0.0, callback=notes).run()
     assert (outcome.steps, outcome.planned) == (48, 48)
     assert outcome.tokens == 4 * Rows(90, 1).lengths.sum()
     assert outcome.before is not None
@@ -169,7 +169,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path: Path, cal
     with pytest.raises(TrainingInterrupted, match=r"stopped after step \d+"):
         toy(tmp_path / "torn", objective=Scripted(call, interrupt)).run()
     notes = Notes()
-    resumed = toy(tmp_path / "torn", watcher=notes)
+    resumed = toy(tmp_path / "torn", callback=notes)
     outcome = resumed.run()
     assert same(calm.model, resumed.model)
     assert outcome.evaluations == wanted.evaluations
@@ -212,7 +212,7 @@ def test_a_training_killed_again_and_again_ends_with_the_same_weights(tmp_path: 
         os.kill(process, signal.SIGKILL)
         assert exit_code(process) == -signal.SIGKILL
     notes = Notes()
-    resumed = toy(folder, every=2, watcher=notes)
+    resumed = toy(folder, every=2, callback=notes)
     resumed.run()
     assert re.fullmatch(r"going on after step 3\d of 48", notes.remarks[0])
     assert same(calm.model, resumed.model)
@@ -252,12 +252,12 @@ def test_two_processes_learn_what_one_does(tmp_path: Path, monkeypatch: pytest.M
 
 def _train_as(rank: int, folder: Path) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    ranks = join_processes("cpu")
-    assert (ranks.rank, ranks.world) == (rank, 2)
-    training = toy(folder / "both", dropout=0.0, batch=8, ranks=ranks)
+    processes = join_processes("cpu")
+    assert (processes.rank, processes.world) == (rank, 2)
+    training = toy(folder / "both", dropout=0.0, batch=8, processes=processes)
     training.run()
     save_file(collect_weights(training.model), folder / f"{rank}.safetensors")
-    ranks.leave()
+    processes.leave()
 
 
 def test_several_processes_need_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_memory_that_runs_out_halves_what_is_computed_at_once(tmp_path: Path, mo
             return super().loss(model, batch)
 
     notes = Notes()
-    wide, narrow = toy(tmp_path / "a", dropout=0.0), toy(tmp_path / "b", dropout=0.0, objective=Narrow(), watcher=notes)
+    wide, narrow = toy(tmp_path / "a", dropout=0.0), toy(tmp_path / "b", dropout=0.0, objective=Narrow(), callback=notes)
     wide.run()
     narrow.run()
     assert near(wide.model, narrow.model) < 1e-5
@@ -351,7 +351,7 @@ def test_a_development_figure_that_is_no_number_is_told(tmp_path: Path) -> None:
 
 def test_losses_are_read_seldom_enough_not_to_wait_for_the_device(tmp_path: Path) -> None:
     notes = Notes()
-    toy(tmp_path, watcher=notes, dev=False, every=1000).run()
+    toy(tmp_path, callback=notes, dev=False, every=1000).run()
     assert [one.step for one in notes.progress] == [*range(loop._READ_EVERY, 48, loop._READ_EVERY), 48]
 
 

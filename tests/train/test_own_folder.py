@@ -74,21 +74,21 @@ def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Pa
 
         refused: RunError | None = None
 
-        def moved(self, _progress: object) -> None:
+        def on_progress(self, _progress: object) -> None:
             try:
                 fit(asked)
             except RunError as fault:
                 self.refused = fault
 
-        def evaluated(self, _evaluation: object, _name: str) -> None:
+        def on_evaluation(self, _evaluation: object, _name: str) -> None:
             pass
 
-        def message(self, _remark: str) -> None:
+        def on_message(self, _remark: str) -> None:
             pass
 
-    watcher = Second()
-    fit(asked, watcher)
-    assert str(watcher.refused).startswith(f"another process is training in {asked.out}")
+    callback = Second()
+    fit(asked, callback)
+    assert str(callback.refused).startswith(f"another process is training in {asked.out}")
     assert not (asked.out / LOCK).exists()
     with lock_folder(asked.out, FIRST):
         fit(asked)  # It is finished, and nothing is written.

@@ -46,13 +46,13 @@ class Heard:
         self.remarks: list[str] = []
         self.figures: list[float] = []
 
-    def moved(self, progress: Any) -> None:
+    def on_progress(self, progress: Any) -> None:
         pass
 
-    def evaluated(self, evaluation: Any, _name: str) -> None:
+    def on_evaluation(self, evaluation: Any, _name: str) -> None:
         self.figures.append(evaluation.figure)
 
-    def message(self, remark: str) -> None:
+    def on_message(self, remark: str) -> None:
         self.remarks.append(remark)
 
 
@@ -208,15 +208,15 @@ def test_the_seed_decides_and_the_budget_of_tokens_does_not(tiny: Callable[[str]
 
 def test_the_head_can_have_a_learning_rate_of_its_own(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     """AdamW's first steps are about as long as the rate."""
-    moved = {}
+    steps = {}
     for name, head_lr in {"same": None, "own": 1e-2}.items():
         recipe = {"epochs": 1, "lr": 1e-4, "schedule": "constant", "batch": 160}
         asked = preference_request(tmp_path / name, tiny("bert"), dev=(), recipe=recipe, head_lr=head_lr)
         fit(asked)
         dice = torch.Generator().manual_seed(0)
         first = torch.empty(1, 32).normal_(0, 0.02, generator=dice)
-        moved[name] = float((load_file(asked.out / "reward_head.safetensors")["weight"] - first).abs().median())
-    assert moved == pytest.approx({"same": 1e-4, "own": 1e-2}, rel=0.05)
+        steps[name] = float((load_file(asked.out / "reward_head.safetensors")["weight"] - first).abs().median())
+    assert steps == pytest.approx({"same": 1e-4, "own": 1e-2}, rel=0.05)
 
 
 def test_early_stopping_goes_by_the_mean_over_criteria(tiny: Callable[[str], Path], tmp_path: Path) -> None:

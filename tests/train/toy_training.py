@@ -55,10 +55,10 @@ def toy_model(dropout: float = 0.2) -> torch.nn.Module:
 
 
 def toy(folder: Path, *, dropout: float = 0.2, every: int = 1000, dev: bool = True, **changed: Any) -> Trainer:
-    given: dict[str, Any] = {"objective": SquaredError(), "examples": Rows(90, 1), "ranks": DEVICE, "watcher": None}
+    given: dict[str, Any] = {"objective": SquaredError(), "examples": Rows(90, 1), "processes": DEVICE, "callback": None}
     given |= {name: changed.pop(name) for name in list(given) if name in changed}
-    if given["watcher"] is None:
-        del given["watcher"]
+    if given["callback"] is None:
+        del given["callback"]
     recipe = Recipe(**{"epochs": 4, "batch": 8, "lr": 1e-2, "dtype": "float32", "max_tokens": 24, **changed})
     return Trainer(
         model=toy_model(dropout),

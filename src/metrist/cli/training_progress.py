@@ -37,19 +37,19 @@ class Lines:
         self._first: tuple[float, int, int] | None = None
         self._dev: float | None = None
 
-    def moved(self, progress: TrainingProgress) -> None:
+    def on_progress(self, progress: TrainingProgress) -> None:
         now, words = monotonic(), self._words(progress)
         then, step = self._told
         is_due = now - then >= _SECONDS or progress.step - step >= _SHARE * progress.steps
         if is_due and progress.step < progress.steps:  # The end is told by the result.
             self._told = (now, progress.step)
-            self.message(words)
+            self.on_message(words)
 
-    def evaluated(self, evaluation: Evaluation, name: str) -> None:
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
         self._dev = evaluation.figure
-        self.message(f"step {evaluation.step:,}: {name} of the development pairs {evaluation.figure:.4f}")
+        self.on_message(f"step {evaluation.step:,}: {name} of the development pairs {evaluation.figure:.4f}")
 
-    def message(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         remark(text)
 
     def _words(self, progress: TrainingProgress) -> str:
@@ -68,10 +68,10 @@ class Live(Lines):
         self._bar = bar
         self._task = task
 
-    def moved(self, progress: TrainingProgress) -> None:
+    def on_progress(self, progress: TrainingProgress) -> None:
         self._bar.update(self._task, completed=progress.step, total=progress.steps, far=self._words(progress))
 
-    def message(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self._bar.console.print(f"metrist: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -115,27 +115,27 @@ class StudyLines:
     def planned(self, count: int, finished: int) -> None:
         self.count, self.done = count, finished
         if finished:
-            self.message(f"{finished:,} of {count:,} trainings were finished before")
+            self.on_message(f"{finished:,} of {count:,} trainings were finished before")
 
     def started(self, name: str) -> None:
         self.far[name] = (0, 0)
 
-    def moved(self, name: str, progress: TrainingProgress) -> None:
+    def on_progress(self, name: str, progress: TrainingProgress) -> None:
         self.far[name] = (progress.step, progress.steps)
 
-    def evaluated(self, name: str, evaluation: Evaluation, figure: str) -> None:  # noqa: ARG002
+    def on_evaluation(self, name: str, evaluation: Evaluation, figure: str) -> None:  # noqa: ARG002
         self.dev[name] = evaluation.figure
 
     def finished(self, name: str, seconds: float) -> None:
         self._ended(name)
         dev = f", dev {self.dev[name]:.4f}" if name in self.dev else ""
-        self.message(f"{self.done:,} of {self.count:,}: {name} in {seconds:,.1f} s{dev}")
+        self.on_message(f"{self.done:,} of {self.count:,}: {name} in {seconds:,.1f} s{dev}")
 
     def failed(self, name: str, reason: str) -> None:
         self._ended(name)
-        self.message(f"{self.done:,} of {self.count:,}: {name} failed: {reason}")
+        self.on_message(f"{self.done:,} of {self.count:,}: {name} failed: {reason}")
 
-    def message(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         remark(text)
 
     def _ended(self, name: str) -> None:
@@ -159,15 +159,15 @@ class StudyLive(StudyLines):
         super().started(name)
         self._draw()
 
-    def moved(self, name: str, progress: TrainingProgress) -> None:
-        super().moved(name, progress)
+    def on_progress(self, name: str, progress: TrainingProgress) -> None:
+        super().on_progress(name, progress)
         self._draw()
 
     def _ended(self, name: str) -> None:
         super()._ended(name)
         self._draw()
 
-    def message(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self._bar.console.print(f"metrist: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> None:

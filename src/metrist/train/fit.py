@@ -64,12 +64,12 @@ def _fit(task: TrainingTask, processes: ProcessGroup, callback: TrainingCallback
     weights, data = find_base(task.base), task.load_data()
     with _claim_folder(task, task.identity(weights, data), processes, callback) as card:
         if card is not None:
-            callback.message(f"{task.out} is finished already; nothing was trained")
+            callback.on_message(f"{task.out} is finished already; nothing was trained")
             return card
         folder = TrainingFolder(task.out)
         plan = task.plan(weights, data)
         for remark in plan.remarks():
-            callback.message(remark)
+            callback.on_message(remark)
         learner = task.build(weights, plan, training_placement(processes))
         trainer = Trainer(
             model=learner.model,
@@ -79,8 +79,8 @@ def _fit(task: TrainingTask, processes: ProcessGroup, callback: TrainingCallback
             sampler=plan.sampler,
             recipe=task.recipe,
             checkpoints=Checkpoints(folder.checkpoints, every=task.checkpoint_every),
-            ranks=processes,
-            watcher=callback,
+            processes=processes,
+            callback=callback,
             rates=learner.rates,
         )
         outcome = trainer.run()
@@ -93,7 +93,7 @@ def _fit(task: TrainingTask, processes: ProcessGroup, callback: TrainingCallback
                 figure=learner.objective.figure,
                 recipe=task.recipe,
                 outcome=outcome,
-                ranks=processes,
+                processes=processes,
                 **facts,
             )
             folder.put_card(card, render_card(card))
@@ -127,7 +127,7 @@ def _claim_folder(
         folder.check(identity)  # Again: until now another process may have worked here.
         card = folder.card()
         if card is None and folder.is_begun and not Checkpoints(folder.checkpoints).steps():
-            callback.message(f"{task.out} has no checkpoint yet: from the start")
+            callback.on_message(f"{task.out} has no checkpoint yet: from the start")
         processes.wait()
         if card is None and processes.is_first:
             folder.begin(identity)

@@ -24,10 +24,10 @@ LOCK = "training.lock"
 
 
 @contextmanager
-def lock_folder(path: Path, ranks: ProcessGroup) -> Iterator[None]:
+def lock_folder(path: Path, processes: ProcessGroup) -> Iterator[None]:
     """Hold the folder, which is made if need be. Of processes that train together the first one holds it for all."""
-    with _held(path / LOCK, wanted=ranks.is_first) as is_mine:
-        if ranks.any(not is_mine):
+    with _held(path / LOCK, wanted=processes.is_first) as is_mine:
+        if processes.any(not is_mine):
             raise RunError(f"another process is training in {path}; wait until it ends, or give another --out")
         yield
 

@@ -71,9 +71,9 @@ class Trainer:
     sampler: Sampler
     recipe: Recipe
     checkpoints: Checkpoints
-    ranks: ProcessGroup
+    processes: ProcessGroup
     dev: Examples | None = None
-    watcher: TrainingCallback = field(default_factory=NoCallback)
+    callback: TrainingCallback = field(default_factory=NoCallback)
     rates: Mapping[str, float] = field(default_factory=dict)
 
     at: TrainingState = field(init=False)
@@ -97,39 +97,39 @@ class Trainer:
                 self._look_around(asked)
         self.checkpoints.put_best(self.model, self.at)
         self.model.eval()
-        self.ranks.wait()  # Checkpoints may be removed only when all processes have read the best.
+        self.processes.wait()  # Checkpoints may be removed only when all processes have read the best.
         return self._outcome()
 
     def _cards(self) -> list[str]:
-        return [self.ranks.device] if torch.device(self.ranks.device).type == "cuda" else []
+        return [self.processes.device] if torch.device(self.processes.device).type == "cuda" else []
 
     def _begin(self) -> None:
         self._began = time.monotonic()
-        self.model.to(self.ranks.device).train()
+        self.model.to(self.processes.device).train()
         self._optimizer = _adamw(self.model, self.recipe, self.rates)
-        resumed = self.checkpoints.resume(self.model, self._optimizer, self.watcher.message)
+        resumed = self.checkpoints.resume(self.model, self._optimizer, self.callback.on_message)
         self.at = resumed or TrainingState(max_tokens=self.recipe.max_tokens or _MAX_TOKENS)
         # Asked for fewer after a stop: there was too little memory, perhaps, and nobody to say so.
         self.at.max_tokens = min(self.at.max_tokens, self.recipe.max_tokens or self.at.max_tokens)
-        if self.ranks.is_first:
+        if self.processes.is_first:
             to_come = sum(map(self._is_kept, range(self.at.step + 1, self.steps + 1)))
             self.checkpoints.make_room(self.model, to_come)
         if resumed:
             self._began -= resumed.seconds
-            self.watcher.message(f"going on after step {resumed.step:,} of {self.steps:,}")
+            self.callback.on_message(f"going on after step {resumed.step:,} of {self.steps:,}")
         elif self.dev is not None:
             self.at.before = self._figure(self.dev)
-            self.watcher.evaluated(Evaluation(step=0, figure=self.at.before), self.objective.figure)
+            self.callback.on_evaluation(Evaluation(step=0, figure=self.at.before), self.objective.figure)
 
     def _update(self) -> None:
         chosen = self._batch()
         loss = self._gradients(chosen)
-        self.ranks.add_gradients(self.model.parameters())
+        self.processes.add_gradients(self.model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
         for group in self._optimizer.param_groups:
             group["lr"] = group["rate"] * self.recipe.learning_rate(self.at.step, self.steps)
         self._optimizer.step()
-        self._unread.append(torch.stack([self.ranks.total(loss), norm.to(loss)]))
+        self._unread.append(torch.stack([self.processes.total(loss), norm.to(loss)]))
         self.at.step += 1
         self.at.tokens += int(self.examples.lengths[chosen].sum())
 
@@ -143,12 +143,12 @@ class Trainer:
         """The loss of this process's share of a batch, after its gradients were computed."""
         whole = float(self.examples.weights[chosen].sum())
         spaces = self.examples.spaces
-        mine = sort_by_length(chosen, spaces)[self.ranks.rank :: self.ranks.world]
+        mine = sort_by_length(chosen, spaces)[self.processes.rank :: self.processes.world]
 
         def accumulate() -> Tensor:
-            _seed(self.recipe.seed, self.at.step, self.ranks)
+            _seed(self.recipe.seed, self.at.step, self.processes)
             self._optimizer.zero_grad(set_to_none=True)
-            total = torch.zeros((), device=self.ranks.device)
+            total = torch.zeros((), device=self.processes.device)
             for part in split_parts(mine, spaces, self.at.max_tokens):
                 batch = self._moved(self.examples, part)
                 with self._precision():
@@ -161,7 +161,7 @@ class Trainer:
 
     def _figure(self, dev: Examples) -> float:
         """The development figure of the weights as they are."""
-        mine = sort_by_length(np.arange(len(dev.spaces)), dev.spaces)[self.ranks.rank :: self.ranks.world]
+        mine = sort_by_length(np.arange(len(dev.spaces)), dev.spaces)[self.processes.rank :: self.processes.world]
 
         def judge() -> Tensor:
             found = [torch.zeros(0)]
@@ -175,8 +175,8 @@ class Trainer:
             total = self._within_memory(judge, dev.spaces[mine])
         self.model.train()
         # Only processes with a CUDA device, or none, come in several: those know doubles, which MPS does not.
-        total = total.to(self.ranks.device) if self.ranks.world > 1 else total
-        figure = float(self.ranks.total(total)) / len(dev.lengths)
+        total = total.to(self.processes.device) if self.processes.world > 1 else total
+        figure = float(self.processes.total(total)) / len(dev.lengths)
         if not math.isfinite(figure):
             raise RunError(
                 f"the {self.objective.figure} of the development data is {figure} after step {self.at.step:,}; "
@@ -200,13 +200,13 @@ class Trainer:
         at_once = min(self.at.max_tokens, longest * len(lengths))
         if at_once < 2 * longest:
             raise ModelError(
-                f"one example of {longest:,} tokens does not fit into the memory of {self.ranks.device}; "
+                f"one example of {longest:,} tokens does not fit into the memory of {self.processes.device}; "
                 "--max-length cuts texts shorter, and a smaller base model needs less"
             )
         self.at.max_tokens = at_once // 2
         self._optimizer.zero_grad(set_to_none=True)
-        free_memory(torch.device(self.ranks.device))
-        self.watcher.message(
+        free_memory(torch.device(self.processes.device))
+        self.callback.on_message(
             f"out of memory: {self.at.max_tokens:,} tokens at once from now on; the gradients are the same"
         )
 
@@ -215,7 +215,7 @@ class Trainer:
         step, at_end = self.at.step, self.at.step == self.steps
         reading = at_end or step % _READ_EVERY == 0
         # Several processes must stop after the same step, so they ask each other, and not all the time.
-        stop = asked() if self.ranks.world == 1 else reading and self.ranks.any(asked())
+        stop = asked() if self.processes.world == 1 else reading and self.processes.any(asked())
         keeping = stop or self._is_kept(step)
         if reading or keeping:
             self._read_losses()
@@ -244,7 +244,7 @@ class Trainer:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise RunError(_not_finite(step, loss, norm, self.checkpoints))
         self._loss = sum(loss for loss, _ in read) / len(read)
-        self.watcher.moved(
+        self.callback.on_progress(
             TrainingProgress(
                 step=self.at.step,
                 steps=self.steps,
@@ -260,13 +260,13 @@ class Trainer:
         best = self.at.best
         if best is None or evaluation.figure > best.figure:
             self.at.best_step = evaluation.step
-        self.watcher.evaluated(evaluation, self.objective.figure)
+        self.callback.on_evaluation(evaluation, self.objective.figure)
 
     def _keep(self) -> None:
         self.at.seconds = time.monotonic() - self._began
-        if self.ranks.is_first:
+        if self.processes.is_first:
             self.checkpoints.write(self.at, self.model, self._optimizer)
-        self.ranks.wait()
+        self.processes.wait()
 
     def _patience_is_spent(self) -> bool:
         return self.recipe.patience is not None and self.at.stale >= self.recipe.patience
@@ -274,12 +274,12 @@ class Trainer:
     def _moved(self, examples: Examples, part: Chosen) -> Batch:
         tensors = examples.collate(part).items()
         if not self._cards():
-            return {name: tensor.to(self.ranks.device) for name, tensor in tensors}
+            return {name: tensor.to(self.processes.device) for name, tensor in tensors}
         # From pinned memory the copy runs beside what the card computes.
-        return {name: tensor.pin_memory().to(self.ranks.device, non_blocking=True) for name, tensor in tensors}
+        return {name: tensor.pin_memory().to(self.processes.device, non_blocking=True) for name, tensor in tensors}
 
     def _precision(self) -> torch.autocast:
-        kind = torch.device(self.ranks.device).type
+        kind = torch.device(self.processes.device).type
         return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.recipe.dtype == "bfloat16")
 
     def _outcome(self) -> TrainingOutcome:
@@ -311,11 +311,11 @@ def _adamw(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> torch.opti
     return torch.optim.AdamW(told, lr=recipe.lr, fused=fused or None)
 
 
-def _seed(seed: int, step: int, ranks: ProcessGroup) -> None:
+def _seed(seed: int, step: int, processes: ProcessGroup) -> None:
     """Dropout of each step and process has its own seed: nothing depends on what was drawn before."""
-    made = int(np.random.SeedSequence([seed, step, ranks.rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    made = int(np.random.SeedSequence([seed, step, processes.rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
     # Told to all devices, a seed costs a processor that has no card a picture of the stack.
-    seeded = torch.default_generator.manual_seed if ranks.device == "cpu" else torch.manual_seed
+    seeded = torch.default_generator.manual_seed if processes.device == "cpu" else torch.manual_seed
     seeded(made)
 
 

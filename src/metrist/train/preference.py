@@ -223,7 +223,7 @@ class PreferenceTask(TrainingTask):
         from metrist.models.encoder import CPU_TOKENS
         from metrist.models.reward_model import make_torch_reward
 
-        device = torch.device(trainer.ranks.device)
+        device = torch.device(trainer.processes.device)
         tokens = CPU_TOKENS if device.type == "cpu" else self.recipe.max_tokens or trainer.at.max_tokens
         placement = Placement(device=device, dtype=torch.float32, tokens=tokens)
         return make_torch_reward(trainer.model.reward, tokenizer, plan.settings, placement, weights, self.base)

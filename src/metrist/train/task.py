@@ -145,21 +145,21 @@ class TrainingProgress:
 class TrainingCallback(Protocol):
     """Receives the events of a training, in the process that trains."""
 
-    def moved(self, progress: TrainingProgress) -> None: ...
+    def on_progress(self, progress: TrainingProgress) -> None: ...
 
-    def evaluated(self, evaluation: Evaluation, name: str) -> None: ...
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None: ...
 
-    def message(self, text: str) -> None: ...
+    def on_message(self, text: str) -> None: ...
 
 
 class NoCallback:
     """Ignores all events."""
 
-    def moved(self, progress: TrainingProgress) -> None:
+    def on_progress(self, progress: TrainingProgress) -> None:
         pass
 
-    def evaluated(self, evaluation: Evaluation, name: str) -> None:
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
         pass
 
-    def message(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         pass

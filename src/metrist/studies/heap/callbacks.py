@@ -17,15 +17,15 @@ class StudyWatcher(Protocol):
 
     def started(self, name: str) -> None: ...
 
-    def moved(self, name: str, progress: TrainingProgress) -> None: ...
+    def on_progress(self, name: str, progress: TrainingProgress) -> None: ...
 
-    def evaluated(self, name: str, evaluation: Evaluation, figure: str) -> None: ...
+    def on_evaluation(self, name: str, evaluation: Evaluation, figure: str) -> None: ...
 
     def finished(self, name: str, seconds: float) -> None: ...
 
     def failed(self, name: str, reason: str) -> None: ...
 
-    def message(self, remark: str) -> None: ...
+    def on_message(self, remark: str) -> None: ...
 
 
 class Silent:
@@ -37,10 +37,10 @@ class Silent:
     def started(self, name: str) -> None:
         pass
 
-    def moved(self, name: str, progress: TrainingProgress) -> None:
+    def on_progress(self, name: str, progress: TrainingProgress) -> None:
         pass
 
-    def evaluated(self, name: str, evaluation: Evaluation, figure: str) -> None:
+    def on_evaluation(self, name: str, evaluation: Evaluation, figure: str) -> None:
         pass
 
     def finished(self, name: str, seconds: float) -> None:
@@ -49,7 +49,7 @@ class Silent:
     def failed(self, name: str, reason: str) -> None:
         pass
 
-    def message(self, remark: str) -> None:
+    def on_message(self, remark: str) -> None:
         pass
 
 
@@ -60,11 +60,11 @@ class OneOf:
     name: str
     study: StudyWatcher
 
-    def moved(self, progress: TrainingProgress) -> None:
-        self.study.moved(self.name, progress)
+    def on_progress(self, progress: TrainingProgress) -> None:
+        self.study.on_progress(self.name, progress)
 
-    def evaluated(self, evaluation: Evaluation, name: str) -> None:
-        self.study.evaluated(self.name, evaluation, name)
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
+        self.study.on_evaluation(self.name, evaluation, name)
 
-    def message(self, remark: str) -> None:
-        self.study.message(f"{self.name}: {remark}")
+    def on_message(self, remark: str) -> None:
+        self.study.on_message(f"{self.name}: {remark}")

@@ -32,13 +32,13 @@ class Teller:
         self._out.write(json.dumps({"event": event, **facts}) + "\n")
         self._out.flush()
 
-    def moved(self, progress: TrainingProgress) -> None:
+    def on_progress(self, progress: TrainingProgress) -> None:
         self.tell("moved", **asdict(progress))
 
-    def evaluated(self, evaluation: Evaluation, name: str) -> None:
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
         self.tell("evaluated", name=name, **asdict(evaluation))
 
-    def message(self, remark: str) -> None:
+    def on_message(self, remark: str) -> None:
         self.tell("message", remark=remark)
 
 

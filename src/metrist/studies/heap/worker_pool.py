@@ -150,11 +150,11 @@ def _pass_on(watcher: StudyWatcher, name: str, event: str, facts: dict[str, Any]
         case "started":
             watcher.started(name)
         case "moved":
-            watcher.moved(name, TrainingProgress(**facts))
+            watcher.on_progress(name, TrainingProgress(**facts))
         case "evaluated":
-            watcher.evaluated(name, Evaluation(step=facts["step"], figure=facts["figure"]), facts["name"])
+            watcher.on_evaluation(name, Evaluation(step=facts["step"], figure=facts["figure"]), facts["name"])
         case "message":
-            watcher.message(f"{name}: {facts['remark']}")
+            watcher.on_message(f"{name}: {facts['remark']}")
         case "finished":
             watcher.finished(name, facts["seconds"])
         case "failed":
