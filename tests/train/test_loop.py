@@ -278,7 +278,8 @@ def test_memory_that_runs_out_halves_what_is_computed_at_once(tmp_path: Path, mo
             return super().loss(model, batch)
 
     notes = Notes()
-    wide, narrow = toy(tmp_path / "a", dropout=0.0), toy(tmp_path / "b", dropout=0.0, objective=Narrow(), callback=notes)
+    wide = toy(tmp_path / "a", dropout=0.0)
+    narrow = toy(tmp_path / "b", dropout=0.0, objective=Narrow(), callback=notes)
     wide.run()
     narrow.run()
     assert near(wide.model, narrow.model) < 1e-5

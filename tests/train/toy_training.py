@@ -29,8 +29,8 @@ class Rows:
         self.numbers = rng.normal(size=(count, 6)) * (np.arange(6) < self.lengths[:, None])
 
     def collate(self, chosen: Any) -> Mapping[str, Tensor]:
-        given = torch.from_numpy(self.numbers[chosen]).float()
-        return {"x": given, "y": given.sum(1), "weight": torch.from_numpy(self.weights[chosen]).float()}
+        x = torch.from_numpy(self.numbers[chosen]).float()
+        return {"x": x, "y": x.sum(1), "weight": torch.from_numpy(self.weights[chosen]).float()}
 
 
 class SquaredError:
@@ -55,16 +55,14 @@ def toy_model(dropout: float = 0.2) -> torch.nn.Module:
 
 
 def toy(folder: Path, *, dropout: float = 0.2, every: int = 1000, dev: bool = True, **changed: Any) -> Trainer:
-    given: dict[str, Any] = {"objective": SquaredError(), "examples": Rows(90, 1), "processes": DEVICE, "callback": None}
-    given |= {name: changed.pop(name) for name in list(given) if name in changed}
-    if given["callback"] is None:
-        del given["callback"]
+    parts: dict[str, Any] = {"objective": SquaredError(), "examples": Rows(90, 1), "processes": DEVICE}
+    parts |= {name: changed.pop(name) for name in (*parts, "callback") if name in changed}
     recipe = Recipe(**{"epochs": 4, "batch": 8, "lr": 1e-2, "dtype": "float32", "max_tokens": 24, **changed})
     return Trainer(
         model=toy_model(dropout),
         dev=Rows(30, 2) if dev else None,
-        sampler=Shuffled(lengths=given["examples"].lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket),
+        sampler=Shuffled(lengths=parts["examples"].lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket),
         recipe=recipe,
         checkpoints=Checkpoints(folder, every=every),
-        **given,
+        **parts,
     )
