@@ -68,7 +68,7 @@ def run(command: str | list[str], folder: Path) -> subprocess.CompletedProcess[s
     environment = {
         **os.environ,
         "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
         "COLUMNS": "100",
         "NO_COLOR": "1",
         "TERM": "dumb",

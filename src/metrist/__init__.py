@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from metrist.llm.messages import Sampling as Sampling
     from metrist.llm.replay import FakeLLM as FakeLLM
     from metrist.metrics.base import Metric as Metric
+    from metrist.metrics.base import hash_file as hash_file
     from metrist.metrics.comparator import Comparator as Comparator
     from metrist.metrics.comparator import Judgment as Judgment
+    from metrist.metrics.llm_metric import LLMMetric as LLMMetric
+    from metrist.metrics.model_metric import ModelMetric as ModelMetric
     from metrist.metrics.registry import metric as metric
     from metrist.metrics.shard import Shard as Shard
     from metrist.ratings import Error as Error
@@ -53,52 +56,55 @@ if TYPE_CHECKING:
     from metrist.scores import Score as Score
     from metrist.scores import Scores as Scores
 
-_HOME = {
-    "Runtime": "metrist.runtime",
-    "FakeLLM": "metrist.llm.replay",
-    "complete": "metrist.llm.gateway",
-    "Sampling": "metrist.llm.messages",
-    "Message": "metrist.llm.messages",
-    "Completion": "metrist.llm.messages",
-    "LLM": "metrist.llm.base",
-    "FailureKind": "metrist.scores",
-    "Failure": "metrist.scores",
+_MODULES = {
     "InputError": "metrist.errors",
     "MetristError": "metrist.errors",
     "MissingExtra": "metrist.errors",
     "NeedsError": "metrist.errors",
     "RunError": "metrist.errors",
     "SpecError": "metrist.errors",
+    "check": "metrist.evaluate.check",
+    "compare": "metrist.evaluate.compare",
+    "explain": "metrist.evaluate.explain",
+    "meta_evaluate": "metrist.evaluate.meta",
     "Grid": "metrist.grid",
+    "read_records": "metrist.io.reader",
+    "LLM": "metrist.llm.base",
+    "complete": "metrist.llm.gateway",
+    "Completion": "metrist.llm.messages",
+    "Message": "metrist.llm.messages",
+    "Sampling": "metrist.llm.messages",
+    "FakeLLM": "metrist.llm.replay",
     "Metric": "metrist.metrics.base",
+    "hash_file": "metrist.metrics.base",
     "Comparator": "metrist.metrics.comparator",
     "Judgment": "metrist.metrics.comparator",
+    "LLMMetric": "metrist.metrics.llm_metric",
+    "ModelMetric": "metrist.metrics.model_metric",
+    "metric": "metrist.metrics.registry",
     "Shard": "metrist.metrics.shard",
     "Error": "metrist.ratings",
     "Preference": "metrist.ratings",
     "Rating": "metrist.ratings",
     "Pair": "metrist.records",
     "Record": "metrist.records",
+    "load": "metrist.run",
+    "score": "metrist.run",
+    "prefer": "metrist.run.prefer",
+    "Runtime": "metrist.runtime",
+    "Failure": "metrist.scores",
+    "FailureKind": "metrist.scores",
     "Score": "metrist.scores",
     "Scores": "metrist.scores",
-    "check": "metrist.evaluate.check",
-    "compare": "metrist.evaluate.compare",
-    "explain": "metrist.evaluate.explain",
-    "load": "metrist.run",
-    "meta_evaluate": "metrist.evaluate.meta",
-    "metric": "metrist.metrics.registry",
-    "prefer": "metrist.run.prefer",
-    "read_records": "metrist.io.reader",
-    "score": "metrist.run",
 }
 
-__all__ = list(_HOME)
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'metrist' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

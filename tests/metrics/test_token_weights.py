@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from metrist.errors import InputError
+from metrist.metrics.base import hash_file
 from metrist.metrics.model_metric import find_spans
 from metrist.metrics.token_weights import (
     DocumentFrequencies,
     content_word_weights,
-    fingerprint,
     make_weigher,
     prior_weights,
     read_stop_words,
@@ -95,15 +95,15 @@ def test_a_missing_file_is_named():
     with pytest.raises(InputError, match=r"idf: cannot read the texts in nowhere\.txt: .*No such file"):
         read_texts("nowhere.txt")
     with pytest.raises(InputError, match=r"cannot read nowhere\.txt: No such file"):
-        fingerprint("nowhere.txt")
+        hash_file("nowhere.txt")
 
 
-def test_a_changed_file_has_another_fingerprint(tmp_path):
+def test_a_changed_file_has_another_hash_file(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("one\n")
-    before = fingerprint(str(path))
+    before = hash_file(str(path))
     path.write_text("one and more\n")
-    assert fingerprint(str(path)) != before
+    assert hash_file(str(path)) != before
 
 
 @pytest.mark.parametrize(

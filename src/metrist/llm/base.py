@@ -152,6 +152,7 @@ _BUILTIN: Mapping[str, tuple[str, str]] = {
     "transformers": ("metrist.llm.local", "Transformers"),
     "vllm": ("metrist.llm.local", "VLLM"),
     "replay": ("metrist.llm.replay", "Replay"),
+    "fake": ("metrist.llm.replay", "FakeLLM"),
 }
 _EXAMPLE = "openai(model='gpt-4o-mini')"
 

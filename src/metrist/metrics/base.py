@@ -12,16 +12,19 @@ import inspect
 import marshal
 import math
 import numbers
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist._version import __version__
-from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.errors import InputError, RunError, SpecError, did_you_mean
 from metrist.llm.base import LLM, build_llm
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
@@ -97,10 +100,10 @@ class Metric:
         return Spec(self.name, {k: _to_spec(v, in_full=True) for k, v in self._settings().items()})
 
     def facts(self) -> Mapping[str, str]:
-        """What else the numbers depend on, such as `{"weights": sha256, "prompt": sha256}`.
+        """What else the numbers depend on, such as `{"words": metrist.hash_file("words.txt")}`.
 
         Override it where a metric reads weights, prompts or tables: the facts become part of the signature, so that
-        stored scores are computed again when one of them changes.
+        stored scores are computed again when one of them changes. `ModelMetric` and `LLMMetric` do so themselves.
         """
         return {}
 
@@ -160,6 +163,33 @@ def is_resident(metric: Metric) -> bool:
     return any(isinstance(nested, Metric) and nested.resident for nested in iterate_nested(metric))
 
 
+def hash_file(path: str | os.PathLike[str]) -> str:
+    """The first 12 digits of the SHA-256 of a file, or of the names and contents of a folder's files.
+
+    For `Metric.facts`. A file is read again only after it changed.
+    """
+    place = Path(path)
+    try:
+        if not place.is_dir():
+            return _hash_content(place, *_size_and_time(place))[:12]
+        files = sorted(file for file in place.rglob("*") if file.is_file())
+        lines = [f"{file.relative_to(place)} {_hash_content(file, *_size_and_time(file))}\n" for file in files]
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=4096)
+def _hash_content(path: Path, _size: int, _changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def check_choice(metric: Metric, setting: str, choices: Iterable[str]) -> None:
     """Refuse a setting whose value is not one of the choices, suggesting the nearest."""
     value, known = getattr(metric, setting), tuple(choices)
@@ -216,9 +246,9 @@ def _source_code(cls: type) -> bytes:
     """The source of the class's module; of the class alone where the module is the main program; or the compiled code
     where there is no source."""
     module = sys.modules.get(cls.__module__)
-    whole = module is not None and cls.__module__ != "__main__"
+    source = module if module is not None and cls.__module__ != "__main__" else cls
     try:
-        return inspect.getsource(module if whole and module else cls).encode("utf-8", "surrogatepass")
+        return inspect.getsource(source).encode("utf-8", "surrogatepass")
     except (OSError, TypeError):
         functions = sorted((name, f) for name, f in vars(cls).items() if inspect.isfunction(f))
         # Version 2 writes nothing that depends on how often an object happens to be referred to.

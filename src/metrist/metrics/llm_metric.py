@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metrist.errors import SpecError
-from metrist.llm import base as llm_catalog
 from metrist.llm import gateway
 from metrist.llm.base import LLM
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
@@ -54,8 +53,7 @@ class LLMMetric(Metric):
     max_tokens: int = 1024
 
     def __post_init__(self) -> None:
-        if isinstance(self.llm, str):
-            object.__setattr__(self, "llm", llm_catalog.build_llm(self.llm))
+        super().__post_init__()
         if not isinstance(self.llm, LLM):
             raise SpecError(f"{self.name}: llm must be an LLM such as openai(model='gpt-4o-mini'), got {self.llm!r}")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +20,11 @@ CUT = "cut_tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelMetric(Metric):
-    """A metric that holds a model. Its numbers do not depend on the device or the batch size."""
+    """A metric that holds a model, given as a hub name, a folder or the name of a model that ships.
+
+    The hash of the weights is part of the signature. Numbers do not depend on the device or the batch size. A subclass
+    loads the model from `folder` or by `options`, and keeps it: a run calls `score` once per shard.
+    """
 
     extra: ClassVar[str | None] = "neural"
     #: Each worker process would load the model, so a run uses one process per device.
@@ -40,6 +45,13 @@ class ModelMetric(Metric):
         return Options(
             model=self.model, revision=self.revision, dtype=self.dtype, trust_remote_code=self.trust_remote_code
         )
+
+    @property
+    def folder(self) -> Path:
+        """The local folder with the model's files, which are downloaded if need be."""
+        from metrist.models.weights import find_weights
+
+        return find_weights(self.options).folder
 
     def facts(self) -> Mapping[str, str]:
         """The hash of the weights: the name alone does not identify them."""

@@ -7,14 +7,13 @@ shards, and a weight that depends on the shard would make a score depend on the 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import lzma
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -100,21 +99,6 @@ def _parse_row(path: str, number: int, line: str) -> Mapping[str, Any]:
     if references is not None and not (isinstance(references, list) and all(isinstance(r, str) for r in references)):
         raise InputError(f"{path}:{number}: 'references' must be a list of strings, got {references!r:.60}")
     return row
-
-
-def fingerprint(path: str) -> str:
-    """A hash of the file's bytes, for signatures."""
-    try:
-        stat = Path(path).stat()
-        return _hash_file(path, stat.st_size, stat.st_mtime_ns)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-@lru_cache(maxsize=32)
-def _hash_file(path: str, _size: int, _mtime: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
 # --- Weights of a target's tokens

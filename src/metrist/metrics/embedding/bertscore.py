@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, SpecError
-from metrist.metrics.base import Reduce, check_choice
+from metrist.metrics.base import Reduce, check_choice, hash_file
 from metrist.metrics.embedding.embedding import WeightedEmbedding, count_own_tokens, select_comparable
 from metrist.metrics.lexical.references import reduce_references
 from metrist.metrics.shard import Pairs, Shard, pairs_of
-from metrist.metrics.token_weights import fingerprint
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -64,7 +63,7 @@ class BertScore(WeightedEmbedding):
         return _read_layers().get(Path(self.model).name) if self.layer is None else self.layer
 
     def facts(self) -> Mapping[str, str]:
-        baseline = {"baseline": fingerprint(self.rescale)} if isinstance(self.rescale, str) else {}
+        baseline = {"baseline": hash_file(self.rescale)} if isinstance(self.rescale, str) else {}
         return {**super().facts(), **baseline}
 
     def score_part(self, shard: Shard) -> Scores:

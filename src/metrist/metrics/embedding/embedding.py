@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import SpecError
-from metrist.metrics.base import Reduce, check_choice
+from metrist.metrics.base import Reduce, check_choice, hash_file
 from metrist.metrics.lexical.references import reduce_references
 from metrist.metrics.model_metric import CUT, ModelMetric, count_above
 from metrist.metrics.shard import Pairs, Shard, pairs_of
-from metrist.metrics.token_weights import DocumentFrequencies, fingerprint, read_texts
+from metrist.metrics.token_weights import DocumentFrequencies, read_texts
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.protocols import EncoderModel, Long, States
@@ -179,14 +179,14 @@ class WeightedEmbedding(Embedding):
 
     def facts(self) -> Mapping[str, str]:
         """The hash of the idf file, and what all metrics on vectors depend on."""
-        return {**super().facts(), **({"idf": fingerprint(self.idf)} if isinstance(self.idf, str) else {})}
+        return {**super().facts(), **({"idf": hash_file(self.idf)} if isinstance(self.idf, str) else {})}
 
     def weights(self, states: States) -> NDArray[np.float64]:
         """The weight of each token; without idf, special tokens have weight 0 and all others 1."""
         if not isinstance(self.idf, str):
             return (~states.special).astype(np.float64)
         word_start = self.encoder().word_start
-        frequencies = _count_documents(self.idf, fingerprint(self.idf), self.options, self.long, word_start)
+        frequencies = _count_documents(self.idf, hash_file(self.idf), self.options, self.long, word_start)
         return frequencies.idf(states.tokens)
 
 

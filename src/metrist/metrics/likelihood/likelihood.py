@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, get_args
 import numpy as np
 
 from metrist.errors import ModelError, SpecError
-from metrist.metrics.base import Reduce, check_choice
+from metrist.metrics.base import Reduce, check_choice, hash_file
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
     Direction,
@@ -33,7 +33,6 @@ from metrist.metrics.token_weights import (
     DocumentFrequencies,
     Weigh,
     Weighting,
-    fingerprint,
     make_weigher,
     read_texts,
 )
@@ -114,7 +113,7 @@ class Likelihood(ModelMetric):
         return required_fields(self.direction)
 
     def facts(self) -> Mapping[str, str]:
-        idf = {"idf": fingerprint(self.idf)} if self.idf is not None else {}
+        idf = {"idf": hash_file(self.idf)} if self.idf is not None else {}
         return {**super().facts(), **prompt_facts(self.prompts), **idf}
 
     def score(self, shard: Shard) -> Scores:
@@ -171,7 +170,7 @@ class Likelihood(ModelMetric):
     def _weigher(self, model: LikelihoodModel) -> Weigh | None:
         frequencies = None
         if self.idf is not None:
-            frequencies = _count_documents(self.options, self.idf, fingerprint(self.idf))
+            frequencies = _count_documents(self.options, self.idf, hash_file(self.idf))
         return make_weigher(
             self.weighting,
             model,
