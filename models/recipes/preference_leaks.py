@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from agreement import DATA, rows
 
 from metrist.data.pairs import GoodBad, read_good_bad
-from metrist.data.text_overlap import normalised
+from metrist.data.text_overlap import normalise_text
 
 JUDGED = ("summeval", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar")
 LEARNED = ("train", "dev")
@@ -45,7 +45,7 @@ class Leak:
 
 def runs(text: str) -> set[Words]:
     """A text's runs of words, without case and punctuation."""
-    parts = [tuple(normalised(part).split()) for part in _NAMES.split(text)]
+    parts = [tuple(normalise_text(part).split()) for part in _NAMES.split(text)]
     return {run for words in parts if len(words) >= SHORTEST for run in _of(words, min(RUN, len(words)))}
 
 
@@ -58,7 +58,7 @@ def learned(pairs: Iterable[GoodBad], wanted: set[Words]) -> set[Words]:
     texts = {text for pair in pairs for side in (pair.good, pair.bad) for _, text in side}
     found: set[Words] = set()
     for text in texts:
-        words = tuple(normalised(text).split())
+        words = tuple(normalise_text(text).split())
         for length in range(SHORTEST, RUN + 1):
             found.update(run for run in _of(words, length) if run in wanted)
     return found

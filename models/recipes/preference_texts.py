@@ -13,7 +13,7 @@ from agreement import DATA, rated, rows
 from damage import sentences
 from preference_leaks import JUDGED, runs
 
-from metrist.data.heap import heap_pairs
+from metrist.data.heap import read_heap_pairs
 from metrist.data.splits import Split, split_pairs
 
 TRANSLATIONS = ("wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en")
@@ -78,7 +78,7 @@ def stories() -> list[str]:
 
 def heap_on_its_honest_split() -> Split:
     """HEAP as the study of docs/heap.md splits it, so that figures can stand beside each other."""
-    return split_pairs(heap_pairs(DATA / "heap-pairs.jsonl.xz"), inside=0)
+    return split_pairs(read_heap_pairs(DATA / "heap-pairs.jsonl.xz"), inside=0)
 
 
 def articles(known: Known) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from metrist import criteria
 from metrist.cli.build import register
-from metrist.data.heap import heap_pairs
+from metrist.data.heap import read_heap_pairs
 from metrist.errors import RunError, SpecError
 
 
@@ -36,8 +36,8 @@ def test_pairs_are_written_with_the_chosen_wording_and_split(build: typer.Typer,
     asked = ["heap", "hellaswag", str(endings), "-o", str(out), "--wording", "1", "--split", "positional"]
     done = CliRunner().invoke(build, asked, catch_exceptions=False)
     assert (done.exit_code, done.stderr) == (0, f"metrist: wrote 30 pairs to {out}: HS 30\n")
-    found = heap_pairs(out, 1)
-    assert [pair.split for pair in found] == ["train"] * 24 + ["dev"] * 3 + ["test"] * 3
+    result = read_heap_pairs(out, 1)
+    assert [pair.split for pair in result] == ["train"] * 24 + ["dev"] * 3 + ["test"] * 3
     assert json.loads(_first_line(out))["instruction"] == criteria.find("HS").instructions[1]
 
 

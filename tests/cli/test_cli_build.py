@@ -106,14 +106,14 @@ def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rate
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--aspect", "fluensy"), "nobody judged the aspect 'fluensy'"),
-        (("--opposite", "x"), "nobody judged the aspect 'x'; judged are 'fluency', 'mistakes'"),
+        (("--aspect", "fluensy"), "no judgments of the aspect 'fluensy'"),
+        (("--opposite", "x"), "no judgments of the aspect 'x'; judged aspects: 'fluency', 'mistakes'"),
         (("--criterion", "overall"), "--criterion wants ASPECT=TEXT with one of fluency, mistakes, got 'overall'"),
         (("--criterion", "fluency=a", "--criterion", "fluency=b"), "--criterion is given twice for 'fluency'"),
-        (("--criterion", "fluency=x", "--criterion", "mistakes=x"), "two aspects cannot be one criterion, 'x'"),
+        (("--criterion", "fluency=x", "--criterion", "mistakes=x"), "same criterion 'x'"),
         (("--split", "0.8,0.2"), "--split wants three shares, such as 0.8,0.1,0.1, got '0.8,0.2'"),
-        (("--split", "0.8,0.2,0.2"), "a split wants the shares of train, dev and test"),
-        (("--split", "0.8,0.1,0.1", "--near", "2"), "near-duplicates share more than 0 and at most 1"),
+        (("--split", "0.8,0.2,0.2"), "a split needs the shares of train, dev and test"),
+        (("--split", "0.8,0.1,0.1", "--near", "2"), "near-duplicates must be more than 0 and at most 1"),
         (("--margin", "-1"), "margin must be a number from 0 up"),
         (("--margin", "9"), "no pair is left: 'fluency': of 120 possible pairs"),
         (("--context", "nothing"), "no pair is left: 'fluency': of 120 possible pairs 120 no context"),
@@ -138,7 +138,7 @@ def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rate
             ("--aspect", "fluency", "--instruction", "fluent=Which?"),
             "--instruction wants ASPECT=TEXT with one of fluency",
         ),
-        (("--split", "0.8,0.1,0.1", "--inside", "2"), "a text inside another shares from 0 (not looked for) to 1"),
+        (("--split", "0.8,0.1,0.1", "--inside", "2"), "must be from 0 (off) to 1"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -155,7 +155,7 @@ def test_odd_files_are_refused(metrist: Callable[..., Any], rated: Path, tmp_pat
     answer = metrist("build", "pairs", empty, "-o", tmp_path / "p.jsonl")
     assert (answer.code, "no rows" in answer.err) == (2, True)
     answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.csv")
-    assert (answer.code, "wanted a name that ends in .jsonl" in answer.err) == (2, True)
+    assert (answer.code, "expected a name that ends in .jsonl" in answer.err) == (2, True)
     answer = metrist("build", "leaks", rated)
     assert (answer.code, "'task' is missing" in answer.err) == (2, True)
 
@@ -178,11 +178,11 @@ def test_skipped_rows_are_told_before_what_goes_wrong_later(
     assert answer.code == 2
     told = answer.err.splitlines()
     assert "2 rows could not be read and were left out" in told[0]
-    assert "nobody judged the aspect 'fluensy'" in told[1]
+    assert "no judgments of the aspect 'fluensy'" in told[1]
     rows = [{"item": "1", "system": "a", "output": "x"}, {"item": "2", "output": 3.5}]
     bare = write(tmp_path / "bare.jsonl", rows)
     answer = metrist("build", "pairs", bare, "-o", tmp_path / "p.jsonl", "--skip-bad")
-    assert (answer.code, "bare.jsonl (1 bad row skipped): nobody judged anything" in answer.err) == (2, True)
+    assert (answer.code, "bare.jsonl (1 bad row skipped): no judgments" in answer.err) == (2, True)
 
 
 def test_one_pair_and_one_item_are_no_plural(metrist: Callable[..., Any], tmp_path: Path) -> None:

@@ -69,14 +69,14 @@ def mean(suite: Suite, setup: str, codes: list[str] | tuple[str, ...]) -> float:
 
 
 def test_general_criteria_are_found_by_their_names() -> None:
-    found = criteria.find("Grammaticality")
-    assert (found.name, found.code, found.data_set, found.answer) == (
+    result = criteria.find("Grammaticality")
+    assert (result.name, result.code, result.data_set, result.answer) == (
         "grammaticality",
         "grammaticality",
         None,
         "output",
     )
-    assert found.instruction == found.instructions[0]
+    assert result.instruction == result.instructions[0]
 
 
 def test_a_suites_criteria_are_found_by_code_and_by_name() -> None:
@@ -185,11 +185,11 @@ def test_clusters_overlap_and_leave_two_criteria_out(heap: Suite) -> None:
 def test_two_groups_averages_are_printed_in_the_other_order(heap: Suite) -> None:
     """The text says "from 48.66% to 53.06%" of the why-questions, but 53.06 is what Table 2's rows give for training
     on all other criteria, the "from" of the sentence; likewise with defeasible inference, not with story rewriting."""
-    found = {one.name: (one.printed, round(mean(heap, "cross-task", one.codes), 2)) for one in heap.groups}
-    assert found["why-questions"] == ((48.66, 53.06), 53.06)
-    assert found["story rewriting"] == ((50.91, 53.22), 50.91)
+    result = {one.name: (one.printed, round(mean(heap, "cross-task", one.codes), 2)) for one in heap.groups}
+    assert result["why-questions"] == ((48.66, 53.06), 53.06)
+    assert result["story rewriting"] == ((50.91, 53.22), 50.91)
     # 61.935, which the paper rounds up.
-    assert found["defeasible inference"][0] == (60.56, 61.94)
+    assert result["defeasible inference"][0] == (60.56, 61.94)
     assert mean(heap, "cross-task", ("DIA", "DII")) == pytest.approx(61.935)
     assert {one.name: (one.average_cross_task, one.average_cross_cluster) for one in heap.groups} == {
         "why-questions": (53.06, 48.66),
@@ -211,8 +211,8 @@ def test_the_texts_correlations_with_size_are_not_those_of_its_tables(heap: Suit
         [heap.accuracy[setup][code].mean for code in CODES] for setup in ("single", "multi", "cross-task")
     )
     gains = [[a - b for a, b in zip(other, single, strict=True)] for other in (multi, cross)]
-    found = [round(statistics.correlation(sizes, values), 2) for values in (single, *gains)]
-    assert found == [0.10, -0.26, -0.16]
+    result = [round(statistics.correlation(sizes, values), 2) for values in (single, *gains)]
+    assert result == [0.10, -0.26, -0.16]
     assert list(heap.size_correlations.values()) == [0.15, -0.25, 0.16]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from metrist.data.build import Built, Splitting, build_pairs
+from metrist.data.build import BuildResult, Splitting, build_pairs
 from metrist.data.judgments import read_judgments
 from metrist.data.leaks import leaks
 from metrist.data.pairs import GoodBad, Shape
@@ -51,7 +51,7 @@ def write(folder: Path, rows: list[Row], name: str = "judged.jsonl") -> Path:
     return path
 
 
-def build(folder: Path, rows: list[Row], rules: Rules, aim: Aim = AIM, **more: Any) -> Built:
+def build(folder: Path, rows: list[Row], rules: Rules, aim: Aim = AIM, **more: Any) -> BuildResult:
     return build_pairs(read_judgments([write(folder, rows)]), [aim], rules, more.pop("shape", SOURCE), **more)
 
 
@@ -64,17 +64,17 @@ def naive(rows: list[Row], rules: Rules, sign: int = 1) -> tuple[Counter[tuple[s
             continue
         values = [sign * WAYS[rules.aggregate](row["ratings"]["fluency"]) for row in (one, other)]
         good, bad = (one, other) if values[0] > values[1] else (other, one)
-        found = (one["item"], good["output"], bad["output"])
+        result = (one["item"], good["output"], bad["output"])
         if one["output"] == other["output"]:
             reasons["same text"] += 1
         elif abs(values[0] - values[1]) < 1e-12:
             reasons["tie"] += 1
         elif abs(values[0] - values[1]) < rules.margin - 1e-12:
             reasons["below margin"] += 1
-        elif found in kept:
+        elif result in kept:
             reasons["repeated"] += 1
         else:
-            kept[found] += 1
+            kept[result] += 1
     return kept, reasons
 
 
@@ -165,8 +165,8 @@ def test_a_cap_draws_from_each_item_by_the_seed(tmp_path: Path) -> None:
     for built in drawn:
         assert as_triples(built.pairs) <= everything
         per_item = Counter(pair.item for pair in built.pairs)
-        wanted = {item: min(2, count) for item, count in Counter(item for item, _, _ in everything).items()}
-        assert per_item == wanted
+        expected = {item: min(2, count) for item, count in Counter(item for item, _, _ in everything).items()}
+        assert per_item == expected
         assert built.accounts[0].adds_up
 
 
@@ -174,8 +174,8 @@ def test_outputs_of_all_items_are_paired_when_asked(tmp_path: Path) -> None:
     rows = rated_rows(seed=9, items=20, systems=1, raters=1)
     built = build(tmp_path, rows, Rules(within="all"))
     values = {row["source"]: row["ratings"]["fluency"][0] for row in rows}
-    wanted = sum(values[one] != values[other] for one, other in combinations(values, 2))
-    assert len(built.pairs) == wanted
+    expected = sum(values[one] != values[other] for one, other in combinations(values, 2))
+    assert len(built.pairs) == expected
     assert all(values[pair.good[0][1]] > values[pair.bad[0][1]] for pair in built.pairs)
     assert built.accounts[0].possible == 190
     assert built.accounts[0].adds_up
@@ -208,7 +208,7 @@ def test_pairs_across_items_never_cross_the_split(tmp_path: Path) -> None:
     assert built.accounts[0].adds_up
 
 
-def test_too_many_pairs_across_items_want_a_cap(tmp_path: Path) -> None:
+def test_too_many_pairs_across_items_need_a_cap(tmp_path: Path) -> None:
     rows = [{"item": str(at), "output": f"o{at}", "ratings": {"fluency": [at]}} for at in range(1500)]
     with pytest.raises(
         SpecError, match=r"1,500 outputs make 1,124,250 pairs for 'fluency', more than 1,000,000; .*--cap"
@@ -225,8 +225,8 @@ def test_preferences_become_pairs_in_either_order_of_systems(tmp_path: Path) -> 
     rows += [row(5, ["a", "b"], [1]), row(5, ["b", "a"], [2]), row(6, ["a", "b"], [1, 0])]
     aim = Aim(aspect="preference", criterion="overall")
     built = build(tmp_path, rows, Rules(certainty="shares"), aim, shape=Shape())
-    found = {pair.item: (pair.systems, round(pair.certainty, 4)) for pair in built.pairs}
-    assert found == {
+    result = {pair.item: (pair.systems, round(pair.certainty, 4)) for pair in built.pairs}
+    assert result == {
         "1": (("b", "a"), 0.6667),
         "2": (("b", "a"), 1.0),
         "5": (("a", "b"), 1.0),
@@ -251,8 +251,8 @@ def test_real_preferences_give_the_counts_of_their_labels(data: Callable[[str], 
     pandalm = read_judgments([data("pandalm")])
     full = {key for key, record in pandalm.records.items() if record.output.strip()}
     signs = [
-        sum(sign for _, sign in said)
-        for (item, *systems), said in pandalm.preferences["preference"].items()
+        sum(sign for _, sign in values)
+        for (item, *systems), values in pandalm.preferences["preference"].items()
         if all((item, system) in full for system in systems)
     ]
     built = build_pairs(pandalm, [Aim(aspect="preference", criterion="overall")], Rules(), SOURCE)
@@ -273,8 +273,8 @@ def test_the_chosen_output_beats_the_others_and_they_have_no_order(tmp_path: Pat
     ]
     aim = Aim(aspect="chosen", criterion="overall", choice=True)
     built = build(tmp_path, rows, Rules(ties="soft", certainty="shares"), aim, shape=Shape())
-    found = [(pair.item, *pair.answers, round(pair.certainty, 4)) for pair in built.pairs]
-    assert found == [
+    result = [(pair.item, *pair.answers, round(pair.certainty, 4)) for pair in built.pairs]
+    assert result == [
         ("1", "x", "w", 1.0),
         ("1", "x", "y", 1.0),
         ("1", "x", "z", 1.0),
@@ -293,7 +293,7 @@ def test_the_chosen_output_beats_the_others_and_they_have_no_order(tmp_path: Pat
     assert built.accounts[0].good == "not chosen"
 
 
-def test_who_skipped_a_choice_is_no_rater_of_it(tmp_path: Path) -> None:
+def test_a_rater_who_skipped_a_choice_is_not_counted(tmp_path: Path) -> None:
     rows = [{"item": "1", "outputs": ["w", "x", "y"], "chosen": [2, None, 2], "raters": ["a", "b", "c"]}]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -335,17 +335,17 @@ def test_outputs_of_one_item_with_different_sources_are_not_compared(tmp_path: P
         build(tmp_path, rows, Rules())
 
 
-def test_ratings_and_texts_may_stand_in_different_files(tmp_path: Path) -> None:
+def test_ratings_and_texts_may_be_in_different_files(tmp_path: Path) -> None:
     rows = rated_rows(seed=2, items=2, systems=2)
     rows[3]["ratings"]["fluency"] = [9]
     texts = [{name: row[name] for name in ("item", "system", "output", "source")} for row in rows[:3]]
-    said = [{name: row[name] for name in ("item", "system", "ratings")} for row in rows]
-    paths = [write(tmp_path, texts, "texts.jsonl"), write(tmp_path, said, "ratings.jsonl")]
+    ratings = [{name: row[name] for name in ("item", "system", "ratings")} for row in rows]
+    paths = [write(tmp_path, texts, "texts.jsonl"), write(tmp_path, ratings, "ratings.jsonl")]
     account = build_pairs(read_judgments(paths), [AIM], Rules(ties="soft"), SOURCE).accounts[0]
     assert (account.outputs, account.without_text, account.possible) == (4, 1, 1)
 
 
-def test_what_cannot_be_paired_is_said(tmp_path: Path) -> None:
+def test_errors_explain_why_nothing_can_be_paired(tmp_path: Path) -> None:
     one_each = rated_rows(seed=1, items=3, systems=1)
     with pytest.raises(InputError, match=r"each of 3 items has one rated output.*--within all"):
         build(tmp_path, one_each, Rules())
@@ -354,10 +354,10 @@ def test_what_cannot_be_paired_is_said(tmp_path: Path) -> None:
         row |= {"ratings": {"fluency": [2]}, "output": f"o{at}"}
     with pytest.raises(InputError, match=r"no pair is left: 'fluency': of 3 possible pairs 3 tie"):
         build(tmp_path, ties, Rules())
-    with pytest.raises(InputError, match=r"nobody judged the aspect 'fluensy'.*did you mean 'fluency'"):
+    with pytest.raises(InputError, match=r"aspect 'fluensy'.*did you mean 'fluency'"):
         build(tmp_path, ties, Rules(), Aim(aspect="fluensy", criterion="x"))
     twice = [Aim(aspect="fluency", criterion="x"), Aim(aspect="fluency", criterion="x")]
-    with pytest.raises(SpecError, match="two aspects cannot be one criterion, 'x'"):
+    with pytest.raises(SpecError, match="same criterion 'x'"):
         build_pairs(read_judgments([write(tmp_path, ties)]), twice, Rules(), SOURCE)
 
 
@@ -365,7 +365,7 @@ def test_what_cannot_be_paired_is_said(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ([], "no rows"),
-        ([{"output": "x"}], "nobody judged anything; wanted 'ratings'"),
+        ([{"output": "x"}], "no judgments; expected 'ratings'"),
         ([{"item": "1", "ratings": {"fluency": [1]}}], "no row has an output"),
         (
             [{"output": "x", "ratings": {"fluency": [float("nan")]}}],
@@ -382,11 +382,11 @@ def test_what_cannot_be_paired_is_said(tmp_path: Path) -> None:
         ([{"outputs": ["x", "y"], "chosen": []}], ":1: 'chosen' is an empty list"),
         ([{"outputs": ["x", "y"], "chosen": 1, "systems": ["a"]}], ":1: 'systems' must be a list of 2 names"),
         ([{"outputs": ["x", "y"], "chosen": 1, "systems": ["a", "a"]}], ":1: 'systems' must name each system once"),
-        ([{"outputs": ["x"], "chosen": 1, "ratings": {"a": [1]}}], "'ratings' cannot stand beside 'chosen'"),
+        ([{"outputs": ["x"], "chosen": 1, "ratings": {"a": [1]}}], "both 'ratings' and 'chosen'"),
         ([{"outputs": "x", "chosen": 1}], "'outputs' must be a list of strings"),
     ],
 )
-def test_bad_input_is_named(tmp_path: Path, rows: list[Row], message: str) -> None:
+def test_bad_input_raises_an_error_with_its_line(tmp_path: Path, rows: list[Row], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_judgments([write(tmp_path, rows)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from itertools import combinations
 
 import pytest
 
-from metrist.data.text_overlap import contained_texts
+from metrist.data.text_overlap import find_contained_texts
 from metrist.errors import SpecError
 
 
@@ -21,25 +22,25 @@ def grams(text: str) -> set[tuple[str, ...]]:
 def naive(texts: list[str], threshold: float) -> set[tuple[int, int]]:
     """The smaller set's share in the larger, of all pairs; eight different words in a row make four grams."""
     sets = [grams(text) for text in texts]
-    found = set()
+    result = set()
     for couple in combinations(range(len(texts)), 2):
         inner, outer = sorted(couple, key=lambda at: (len(sets[at]), at))
         if len(sets[inner]) >= 4 and len(sets[inner] & sets[outer]) >= threshold * len(sets[inner]) - 1e-12:
-            found.add((inner, outer))
-    return found
+            result.add((inner, outer))
+    return result
 
 
 def dialogue(rng: random.Random, vocabulary: int) -> list[str]:
     """A text, beginnings and parts of it, some with a changed word, some with words of their own around."""
     words = [f"w{rng.randrange(vocabulary)}" for _ in range(rng.randint(8, 90))]
-    found = [" ".join(words)]
+    result = [" ".join(words)]
     for _ in range(rng.randint(1, 6)):
         begin = rng.choice([0, rng.randrange(len(words) - 4)])
         part = words[begin : rng.randint(begin + 4, len(words))]
         if rng.random() < 0.5:
             part[rng.randrange(len(part))] = "changed"
-        found.append(" ".join([*["x"] * rng.randint(0, 3), *part, *["y"] * rng.randint(0, 4)]))
-    return found
+        result.append(" ".join([*["x"] * rng.randint(0, 3), *part, *["y"] * rng.randint(0, 4)]))
+    return result
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.8, 1.0])
@@ -47,54 +48,60 @@ def dialogue(rng: random.Random, vocabulary: int) -> list[str]:
 def test_all_texts_inside_others_are_found_and_no_others(threshold: float, vocabulary: int) -> None:
     rng = random.Random(vocabulary)
     texts = list(dict.fromkeys(text for _ in range(60) for text in dialogue(rng, vocabulary)))
-    found = [tuple(pair) for pair in contained_texts(texts, threshold).tolist()]
-    assert found == sorted(naive(texts, threshold))
-    assert found
+    result = [tuple(pair) for pair in find_contained_texts(texts, threshold).tolist()]
+    assert result == sorted(naive(texts, threshold))
+    assert result
 
 
-def test_meetings_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_are_compared_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     texts = list(dict.fromkeys(text for _ in range(30) for text in dialogue(rng, 4)))
-    monkeypatch.setattr("metrist.data.text_overlap._AT_ONCE", 100)
-    assert [tuple(pair) for pair in contained_texts(texts).tolist()] == sorted(naive(texts, 0.8))
+    monkeypatch.setattr("metrist.data.text_overlap._BATCH_SIZE", 100)
+    assert [tuple(pair) for pair in find_contained_texts(texts).tolist()] == sorted(naive(texts, 0.8))
 
 
 def test_seven_words_are_a_phrase_and_lie_inside_nothing() -> None:
     words = [f"w{at}" for at in range(30)]
-    assert contained_texts([" ".join(words[3:10]), " ".join(words)]).tolist() == []
-    assert contained_texts([" ".join(words[3:11]), " ".join(words)]).tolist() == [[0, 1]]
+    assert find_contained_texts([" ".join(words[3:10]), " ".join(words)]).tolist() == []
+    assert find_contained_texts([" ".join(words[3:11]), " ".join(words)]).tolist() == [[0, 1]]
     for texts in ([], ["one"], ["", " "], ["a b c d e f g h i"]):
-        assert contained_texts(texts).tolist() == []
-    assert contained_texts([" ".join(words[3:11]), " ".join(words)], 0).tolist() == []
+        assert find_contained_texts(texts).tolist() == []
+    assert find_contained_texts([" ".join(words[3:11]), " ".join(words)], 0).tolist() == []
 
 
-def test_a_crowd_of_texts_from_one_template_is_not_compared_two_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.data.text_overlap._CROWD", 1_000)
+def test_texts_from_one_template_are_not_compared_two_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.data.text_overlap._MAX_CANDIDATES_PER_GRAM", 1_000)
     template = " ".join(f"w{at}" for at in range(60))
     texts = [f"{template} about the number {at}" for at in range(300)]
-    found = contained_texts(texts)
-    assert len(found) < 60 * len(texts)
-    assert {tuple(pair) for pair in found.tolist()} >= {(at, at + 1) for at in range(299)}
-    # One text inside many is no crowd: all are found.
-    assert {tuple(pair) for pair in contained_texts([template, *texts]).tolist()} >= {(0, at) for at in range(1, 301)}
+    result = find_contained_texts(texts)
+    assert len(result) < 60 * len(texts)
+    assert {tuple(pair) for pair in result.tolist()} >= {(at, at + 1) for at in range(299)}
+    # One text inside many others is not limited: all are found.
+    assert {tuple(pair) for pair in find_contained_texts([template, *texts]).tolist()} >= {
+        (0, at) for at in range(1, 301)
+    }
 
 
 def test_the_same_is_found_whatever_the_seed_of_pythons_hashes() -> None:
     code = (
-        "import metrist.data.text_overlap as c; c._CROWD = 100; "
+        "import metrist.data.text_overlap as c; c._MAX_CANDIDATES_PER_GRAM = 100; "
         "t = ' '.join(f'w{at}' for at in range(60)); "
-        "print(c.contained_texts([f'{t} about {at % 7} of {at}' for at in range(200)]).tolist())"
+        "print(c.find_contained_texts([f'{t} about {at % 7} of {at}' for at in range(200)]).tolist())"
     )
-    said = {
+    outputs = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, text=True
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(said) == 1
+    assert len(outputs) == 1
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, float("nan")])
 def test_a_threshold_outside_its_range_is_refused(wrong: float) -> None:
-    with pytest.raises(SpecError, match=r"a text inside another shares from 0 \(not looked for\) to 1 of its grams"):
-        contained_texts(["a"], wrong)
+    with pytest.raises(SpecError, match=r"from 0 \(off\) to 1"):
+        find_contained_texts(["a"], wrong)

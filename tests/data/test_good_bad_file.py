@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metrist.data.pairs import GoodBad, check_name, read_good_bad, write_good_bad
+from metrist.data.pairs import GoodBad, check_pairs_path, read_good_bad, write_good_bad
 from metrist.errors import InputError, SpecError
 
 GOOD = [["source", "a text"], ["output", "good"]]
@@ -61,7 +61,7 @@ def test_contexts_and_answers_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"good": GOOD, "bad": BAD}, ":1: 'task' is missing: a pair wants 'task', 'good' and 'bad'"),
+        ({"good": GOOD, "bad": BAD}, ":1: 'task' is missing: a pair needs 'task', 'good' and 'bad'"),
         ({"task": "c", "good": GOOD}, ":1: 'bad' is missing"),
         ({"task": "", "good": GOOD, "bad": BAD}, ":1: 'task' must be a non-empty text"),
         ({"task": "c", "good": "x", "bad": BAD}, r":1: 'good' must be a list of \[label, text\] with the answer last"),
@@ -85,7 +85,7 @@ def test_a_bad_line_is_named(tmp_path: Path, row: dict[str, Any], message: str) 
 
 def test_files_without_pairs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text("\n")
-    with pytest.raises(InputError, match=r"p\.jsonl: has no pairs; wanted lines with 'task', 'good' and 'bad'"):
+    with pytest.raises(InputError, match=r"p\.jsonl: has no pairs; expected lines with 'task', 'good' and 'bad'"):
         read_good_bad(tmp_path / "p.jsonl")
     (tmp_path / "p.jsonl").write_text("{\n")
     with pytest.raises(InputError, match=r"p\.jsonl:1: not valid JSON"):
@@ -93,5 +93,5 @@ def test_files_without_pairs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("task,good,bad\nc,x,y\n")
     with pytest.raises(InputError, match="pairs are read from JSONL files only"):
         read_good_bad(tmp_path / "p.csv")
-    with pytest.raises(SpecError, match=r"wanted a name that ends in \.jsonl"):
-        check_name(tmp_path / "p.csv")
+    with pytest.raises(SpecError, match=r"expected a name that ends in \.jsonl"):
+        check_pairs_path(tmp_path / "p.csv")

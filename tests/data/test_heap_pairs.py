@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from metrist import criteria
-from metrist.data.heap import heap_pairs, instructed
+from metrist.data.heap import add_instructions, read_heap_pairs
 from metrist.data.pairs import GoodBad, write_good_bad
-from metrist.data.splits import positional
+from metrist.data.splits import split_by_position
 from metrist.errors import InputError, SpecError
 
 
@@ -30,27 +30,27 @@ def saved(folder: Path, *pairs: GoodBad) -> Path:
 
 
 def test_each_pair_is_asked_for_in_its_criterions_words(tmp_path: Path) -> None:
-    found = heap_pairs(saved(tmp_path, replace(PAIR, instruction="another suite's"), MESSAGE))
-    assert [pair.instruction for pair in found] == [criteria.find(code).instructions[0] for code in ("AH", "HSO")]
-    assert found[0] == replace(PAIR, instruction=criteria.find("AH").instruction)
+    result = read_heap_pairs(saved(tmp_path, replace(PAIR, instruction="another suite's"), MESSAGE))
+    assert [pair.instruction for pair in result] == [criteria.find(code).instructions[0] for code in ("AH", "HSO")]
+    assert result[0] == replace(PAIR, instruction=criteria.find("AH").instruction)
 
 
 def test_the_wording_is_chosen_for_all_or_by_code(tmp_path: Path) -> None:
     path = saved(tmp_path, PAIR, MESSAGE)
-    assert heap_pairs(path, 2)[1].instruction == criteria.find("HSO").instructions[2]
-    chosen = heap_pairs(path, {"AH": 1})
+    assert read_heap_pairs(path, 2)[1].instruction == criteria.find("HSO").instructions[2]
+    chosen = read_heap_pairs(path, {"AH": 1})
     assert chosen[0].instruction == criteria.find("AH").instructions[1]
     assert chosen[1].instruction == criteria.find("HSO").instructions[0]
 
 
 def test_a_wording_that_is_not_there_is_refused() -> None:
     with pytest.raises(SpecError, match=r"the wordings of 'AH' are numbered 0 to 2, got 3"):
-        instructed([PAIR], 3)
+        add_instructions([PAIR], 3)
 
 
 def test_pairs_of_general_criteria_can_be_instructed_too() -> None:
-    found = instructed([replace(PAIR, criterion="fluency")])
-    assert found[0].instruction == criteria.find("fluency").instruction
+    result = add_instructions([replace(PAIR, criterion="fluency")])
+    assert result[0].instruction == criteria.find("fluency").instruction
 
 
 def test_a_pair_of_another_suite_is_refused(tmp_path: Path) -> None:
@@ -58,26 +58,26 @@ def test_a_pair_of_another_suite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"pairs.jsonl: pair 2: 'task' must be a code of the suite 'heap', got 'fluency'"
     ):
-        heap_pairs(path)
+        read_heap_pairs(path)
 
 
 def test_fields_that_are_not_the_criterions_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, replace(PAIR, bad=(("advice", "Buy a fish."),)))
     message = r"pairs.jsonl: pair 1: 'bad' of AH must have the fields situation, advice; got advice"
     with pytest.raises(InputError, match=message):
-        heap_pairs(path)
+        read_heap_pairs(path)
 
 
 def test_the_positional_split_cuts_each_criterion_at_80_and_90_per_cent() -> None:
     pairs = [pair for _ in range(11) for pair in (PAIR, MESSAGE)]
-    split = positional(pairs)
+    split = split_by_position(pairs)
     assert [pair.split for pair in split if pair.criterion == "AH"] == ["train"] * 8 + ["dev"] + ["test"] * 2
     assert [replace(pair, split=None) for pair in split] == pairs
 
 
 @pytest.fixture(scope="module")
 def authors_pairs(data: Callable[[str], Path]) -> list[GoodBad]:
-    return heap_pairs(data("heap-pairs"))
+    return read_heap_pairs(data("heap-pairs"))
 
 
 def test_the_authors_pairs_are_31767_of_16_criteria_split_by_position(authors_pairs: list[GoodBad]) -> None:
@@ -85,7 +85,7 @@ def test_the_authors_pairs_are_31767_of_16_criteria_split_by_position(authors_pa
     pairs = authors_pairs
     assert len(pairs) == 31_767
     assert len({pair.criterion for pair in pairs}) == 16
-    assert positional(pairs) == pairs
+    assert split_by_position(pairs) == pairs
     messages = [pair for pair in pairs if pair.criterion == "HSO"]
     first, second = (
         {text for pair in part for text in pair.answers} for part in (messages[:13_033], messages[13_033:])

@@ -1,4 +1,4 @@
-"""Preferences beside ratings: which of them make a pair, how many an item has, and on which side they stand."""
+"""Preferences and ratings of the same aspect: which make a pair, how the cap applies, and how they are split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from metrist.data.build import Built, Splitting, build_pairs
+from metrist.data.build import BuildResult, Splitting, build_pairs
 from metrist.data.judgments import read_judgments
 from metrist.data.leaks import leaks
 from metrist.data.pairing import share_above
@@ -30,7 +30,7 @@ def write(folder: Path, rows: list[Row]) -> Path:
     return path
 
 
-def build(folder: Path, rows: list[Row], rules: Rules) -> Built:
+def build(folder: Path, rows: list[Row], rules: Rules) -> BuildResult:
     return build_pairs(read_judgments([write(folder, rows)]), [AIM], rules, Shape())
 
 
@@ -44,8 +44,8 @@ def test_preferences_across_contexts_are_dropped_as_ratings_are(tmp_path: Path) 
     judged.records["1", "b"] = replace(judged.records["1", "b"], source="another source")
     with pytest.raises(InputError, match=r"no pair is left: 'fluency': of 1 possible pairs 1 other context"):
         build_pairs(judged, [AIM], Rules(), SOURCE)
-    found = build_pairs(judged, [AIM], Rules(within="all"), SOURCE).pairs
-    assert [pair.contexts for pair in found] == [("the one source", "another source")]
+    result = build_pairs(judged, [AIM], Rules(within="all"), SOURCE).pairs
+    assert [pair.contexts for pair in result] == [("the one source", "another source")]
 
 
 @pytest.mark.parametrize("empty", ["", " \n"])
@@ -75,11 +75,13 @@ def rated_and_preferred(items: int = 1) -> list[Row]:
     return rows
 
 
-def test_what_people_compared_is_not_taken_from_ratings_again(tmp_path: Path) -> None:
+def test_compared_texts_are_not_paired_again_by_ratings(tmp_path: Path) -> None:
     built = build(tmp_path, rated_and_preferred(), Rules())
     # Of the 15 couples the 5 of neighbours are in the order of the preference, all others in that of the ratings.
-    wanted = {(one, other) if ord(other) - ord(one) == 1 else (other, one) for one, other in combinations("abcdef", 2)}
-    assert {pair.systems for pair in built.pairs} == wanted
+    expected = {
+        (one, other) if ord(other) - ord(one) == 1 else (other, one) for one, other in combinations("abcdef", 2)
+    }
+    assert {pair.systems for pair in built.pairs} == expected
     assert len(built.pairs) == 15
     assert built.accounts[0].possible == 20
     assert built.accounts[0].dropped == {"compared": 5}
@@ -102,7 +104,7 @@ def test_two_comparisons_of_the_same_texts_are_one_pair(tmp_path: Path) -> None:
     assert built.accounts[0].dropped == {"repeated": 1}
 
 
-def test_preferences_get_a_side_beside_ratings_of_all_items(tmp_path: Path) -> None:
+def test_preferences_are_split_with_ratings_of_all_items(tmp_path: Path) -> None:
     rows = [row for row in rated_and_preferred(items=60) if row.get("system", "a") in "ab"]
     for row in rows:
         if "systems" in row:
@@ -121,7 +123,7 @@ def test_preferences_get_a_side_beside_ratings_of_all_items(tmp_path: Path) -> N
 
 def test_an_account_that_does_not_add_up_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metrist.data.build._split", lambda pairs, *_: pairs[1:])
-    with pytest.raises(AssertionError, match=r"'fluency': of 15 possible pairs 14 are kept and 0 dropped.*report"):
+    with pytest.raises(AssertionError, match=r"'fluency': of 15 possible pairs, 14 are kept and 0 dropped.*report"):
         build(tmp_path, [row for row in rated_and_preferred() if "system" in row], Rules())
 
 
@@ -132,7 +134,7 @@ def test_a_few_raters_in_common_do_not_decide_alone() -> None:
     assert share_above(second, first) == pytest.approx(7 / 9)
     # r and s gave four of these five values, and both put the first higher.
     assert share_above(first[:2], [("r", 4.0), ("s", 0.0), ("x", 5.0)]) == 1.0
-    # A rater in common who judged one of them twice is asked twice.
+    # A common rater who judged one of them twice counts twice.
     assert share_above([("r", 2.0), ("r", 4.0)], [("r", 3.0)]) == 0.5
 
 
@@ -150,12 +152,12 @@ def test_a_rater_who_skipped_one_output_does_not_decide(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 tie"):
         build(tmp_path, rows, Rules())
     rows[1]["ratings"]["fluency"] = [3, None, 2]
-    found = build(tmp_path, rows, Rules()).pairs
-    assert [(pair.systems, pair.good_rating, pair.bad_rating) for pair in found] == [(("a", "b"), 3.0, 2.5)]
-    # Where not all raters are named, nobody knows who skipped what: all values count.
+    result = build(tmp_path, rows, Rules()).pairs
+    assert [(pair.systems, pair.good_rating, pair.bad_rating) for pair in result] == [(("a", "b"), 3.0, 2.5)]
+    # Unless all raters are named, it is unknown who skipped what: all values count.
     rows = [named_row("a", [5, 1, 1], ["ann", None, "cy"]), named_row("b", [3, None, 2], RATERS)]
-    found = build(tmp_path, rows, Rules()).pairs
-    assert [(pair.systems, pair.good_rating) for pair in found] == [(("b", "a"), 2.5)]
+    result = build(tmp_path, rows, Rules()).pairs
+    assert [(pair.systems, pair.good_rating) for pair in result] == [(("b", "a"), 2.5)]
 
 
 def test_outputs_without_a_rater_in_common_make_no_pair(tmp_path: Path) -> None:
@@ -172,8 +174,8 @@ def test_outputs_without_a_rater_in_common_make_no_pair(tmp_path: Path) -> None:
 def test_a_choice_is_one_or_nothing(tmp_path: Path, wrong: float) -> None:
     rows = [named_row("a", [1]), named_row("b", [0]), named_row("c", [0, wrong], item="7")]
     judged = read_judgments([write(tmp_path, rows)])
-    wanted = (
+    expected = (
         f"'fluency' is no choice among several outputs.*got {wrong:g} for item '7' of system 'c'; leave --choice out"
     )
-    with pytest.raises(InputError, match=wanted):
+    with pytest.raises(InputError, match=expected):
         build_pairs(judged, [replace(AIM, choice=True)], Rules(), Shape())

@@ -14,7 +14,7 @@ import pytest
 
 from metrist.data.leaks import Leak, leaks
 from metrist.data.pairs import GoodBad
-from metrist.data.splits import USUAL, Split, assign, positional, split_pairs
+from metrist.data.splits import DEFAULT_SHARES, Split, assign_sides, split_by_position, split_pairs
 from metrist.data.text_overlap import Unit
 from metrist.errors import InputError, SpecError
 
@@ -34,18 +34,18 @@ def some_pairs(seed: int, contexts: int = 150) -> list[GoodBad]:
     known = [words(rng, 20) for _ in range(contexts)]
     known += [f"{text} more" for text in rng.sample(known, contexts // 10)]
     stock = [words(rng) for _ in range(10)]
-    found = []
+    result = []
     for context in known:
         for _ in range(rng.randint(1, 6)):
             good = rng.choice(stock) if rng.random() < 0.05 else words(rng)
-            found.append(pair(context, good, words(rng), rng.choice("abc")))
-    return found
+            result.append(pair(context, good, words(rng), rng.choice("abc")))
+    return result
 
 
 @cache
 def grams(text: str) -> set[tuple[str, ...]]:
-    found = text.lower().split()
-    return {tuple(found[at : at + 5]) for at in range(len(found) - 4)} or {tuple(found)}
+    result = text.lower().split()
+    return {tuple(result[at : at + 5]) for at in range(len(result) - 4)} or {tuple(result)}
 
 
 def alike(one: str, other: str) -> bool:
@@ -58,16 +58,16 @@ def texts(one: GoodBad) -> list[str]:
     return [*one.contexts, *one.answers]
 
 
-def naive_leak(held: list[GoodBad], train: list[GoodBad]) -> int:
+def naive_leak(held_out: list[GoodBad], train: list[GoodBad]) -> int:
     seen = {text for one in train for text in texts(one)}
-    return sum(any(alike(text, other) for text in texts(one) for other in seen) for one in held)
+    return sum(any(alike(text, other) for text in texts(one) for other in seen) for one in held_out)
 
 
 def sizes(split: Split, criterion: str) -> list[int]:
     return [sum(one.criterion == criterion for one in split.side(side)) for side in ("train", "dev", "test")]
 
 
-def test_no_text_or_near_duplicate_stands_on_two_sides() -> None:
+def test_no_text_or_near_duplicate_is_on_two_sides() -> None:
     pairs = some_pairs(seed=1, contexts=40)
     split = split_pairs(pairs, (0.6, 0.2, 0.2), seed=3)
     assert not split.left_out
@@ -80,8 +80,8 @@ def test_each_criterion_gets_its_shares_and_the_seed_decides() -> None:
     pairs = some_pairs(seed=2)
     split = split_pairs(pairs, seed=1)
     for criterion in "abc":
-        found = sizes(split, criterion)
-        assert [count / sum(found) for count in found] == pytest.approx([0.8, 0.1, 0.1], abs=0.03)
+        result = sizes(split, criterion)
+        assert [count / sum(result) for count in result] == pytest.approx([0.8, 0.1, 0.1], abs=0.03)
     assert split_pairs(pairs, seed=1) == split
     assert split_pairs(pairs, seed=2) != split
 
@@ -92,13 +92,13 @@ def fielded(fields: dict[str, str], good: str, bad: str, item: str = "", criteri
 
 
 def sides_of(pairs: list[GoodBad], by: Callable[[GoodBad], Hashable]) -> dict[Hashable, set[str | None]]:
-    found: dict[Hashable, set[str | None]] = {}
+    result: dict[Hashable, set[str | None]] = {}
     for one in pairs:
-        found.setdefault(by(one), set()).add(one.split)
-    return found
+        result.setdefault(by(one), set()).add(one.split)
+    return result
 
 
-def test_short_answers_and_short_fields_beside_longer_ones_join_nothing() -> None:
+def test_short_answers_and_short_fields_with_longer_ones_link_nothing() -> None:
     rng = random.Random(1)
     pairs = [fielded({"premise": "none", "update": words(rng)}, words(rng), "Yes, sir!") for _ in range(100)]
     split = split_pairs(pairs, seed=1)
@@ -114,19 +114,19 @@ def test_a_context_of_short_fields_joins_as_a_whole() -> None:
         for title in range(20)
         for _ in range(5)
     ]
-    leaking = positional(rng.sample(pairs, len(pairs)))
-    held = [one for one in leaking if one.split != "train"]
+    leaking = split_by_position(rng.sample(pairs, len(pairs)))
+    held_out = [one for one in leaking if one.split != "train"]
     seen = {one.good[:-1] for one in leaking if one.split == "train"}
     for row in leaks(leaking):
-        wanted = sum(one.good[:-1] in seen for one in held if one.split == row.split)
-        assert (row.same_context, row.any_text, row.elsewhere) == (wanted, wanted, wanted) != (0, 0, 0)
+        expected = sum(one.good[:-1] in seen for one in held_out if one.split == row.split)
+        assert (row.same_context, row.any_text, row.elsewhere) == (expected, expected, expected) != (0, 0, 0)
     split = split_pairs(leaking, seed=1)
     assert all(len(sides) == 1 for sides in sides_of(split.pairs, lambda one: one.good[:-1]).values())
     assert sizes(split, "c") == [160, 20, 20]
     assert all(row.elsewhere == 0 for row in leaks(split.pairs))
 
 
-def test_an_item_stands_on_one_side_within_its_criterion() -> None:
+def test_an_item_is_on_one_side_within_its_criterion() -> None:
     rng = random.Random(3)
     pairs = [
         fielded({}, words(rng), words(rng), f"i{item}", criterion)
@@ -134,11 +134,11 @@ def test_an_item_stands_on_one_side_within_its_criterion() -> None:
         for criterion in "cd"
         for _ in range(5)
     ]
-    leaking = positional(rng.sample(pairs, len(pairs)))
+    leaking = split_by_position(rng.sample(pairs, len(pairs)))
     trained = {(one.criterion, one.item) for one in leaking if one.split == "train"}
     for row in leaks(leaking):
-        held = [one for one in leaking if (one.criterion, one.split) == (row.criterion, row.split)]
-        assert row.elsewhere == sum((one.criterion, one.item) in trained for one in held) > 0
+        held_out = [one for one in leaking if (one.criterion, one.split) == (row.criterion, row.split)]
+        assert row.elsewhere == sum((one.criterion, one.item) in trained for one in held_out) > 0
     split = split_pairs(leaking, seed=1)
     assert all(len(sides) == 1 for sides in sides_of(split.pairs, lambda one: (one.criterion, one.item)).values())
     # Item 1 of one criterion need not be item 1 of another, which may come from another file.
@@ -147,11 +147,11 @@ def test_an_item_stands_on_one_side_within_its_criterion() -> None:
 
 
 @pytest.mark.parametrize(("count", "empty"), [(2, "dev and test"), (3, "dev and test"), (5, "test")])
-def test_too_few_pairs_are_not_said_to_hang_together(count: int, empty: str) -> None:
+def test_too_few_pairs_have_an_error_of_their_own(count: int, empty: str) -> None:
     rng = random.Random(4)
     pairs = [pair(words(rng), words(rng), words(rng)) for _ in range(count)]
-    wanted = rf"nothing is left for {empty}: there are only {count} to split, too few for the shares 0\.8, 0\.1, 0\.1"
-    with pytest.raises(InputError, match=wanted):
+    expected = rf"nothing is left for {empty}: there are only {count} to split, too few for the shares 0\.8, 0\.1, 0\.1"
+    with pytest.raises(InputError, match=expected):
         split_pairs(pairs)
 
 
@@ -174,41 +174,41 @@ def test_a_group_of_all_pairs_is_cut_and_what_crosses_is_left_out() -> None:
 def test_pairs_that_all_share_a_text_cannot_be_split() -> None:
     rng = random.Random(1)
     pairs = [pair("the one context of all pairs", words(rng), words(rng)) for _ in range(30)]
-    wanted = r"nothing is left for dev and test: of 30, 30 hang together by texts or items.*--near.*--split-by position"
-    with pytest.raises(InputError, match=wanted):
+    expected = r"nothing is left for dev and test: 30 of 30 are linked by texts or items.*--near.*--split-by position"
+    with pytest.raises(InputError, match=expected):
         split_pairs(pairs)
-    assert Counter(one.split for one in positional(pairs)) == {"train": 24, "dev": 3, "test": 3}
+    assert Counter(one.split for one in split_by_position(pairs)) == {"train": 24, "dev": 3, "test": 3}
 
 
 @pytest.mark.parametrize(
     "shares", [(0.8, 0.1), (0.8, 0.1, 0.2), (0.0, 0.5, 0.5), (1.2, -0.1, -0.1), (float("nan"), 0, 0)]
 )
 def test_shares_must_be_parts_of_a_whole(shares: tuple[float, ...]) -> None:
-    with pytest.raises(SpecError, match="a split wants the shares of train, dev and test"):
+    with pytest.raises(SpecError, match="shares of train, dev and test"):
         split_pairs([], shares)
 
 
 def test_leaks_are_those_of_comparing_all_texts() -> None:
-    pairs = positional(some_pairs(seed=7, contexts=40), (0.5, 0.2, 0.3))
-    found = leaks(pairs)
-    assert {row.criterion for row in found} == set("abc")
+    pairs = split_by_position(some_pairs(seed=7, contexts=40), (0.5, 0.2, 0.3))
+    result = leaks(pairs)
+    assert {row.criterion for row in result} == set("abc")
     train = [one for one in pairs if one.split == "train"]
-    for row in found:
-        held = [one for one in pairs if (one.criterion, one.split) == (row.criterion, row.split)]
+    for row in result:
+        held_out = [one for one in pairs if (one.criterion, one.split) == (row.criterion, row.split)]
         own = [one for one in train if one.criterion == row.criterion]
         contexts = {text for one in own for text in one.contexts}
-        same = [one for one in held if contexts.intersection(one.contexts)]
-        near = [one for one in held if any(alike(text, other) for text in one.contexts for other in contexts)]
-        assert (row.pairs, row.same_context, row.near_context) == (len(held), len(same), len(near) - len(same))
+        same = [one for one in held_out if contexts.intersection(one.contexts)]
+        near = [one for one in held_out if any(alike(text, other) for text in one.contexts for other in contexts)]
+        assert (row.pairs, row.same_context, row.near_context) == (len(held_out), len(same), len(near) - len(same))
         answers = {text for one in own for text in one.answers}
-        assert row.same_answer == sum(bool(answers.intersection(one.answers)) for one in held)
-        assert row.any_text == naive_leak(held, own)
-        assert row.elsewhere == naive_leak(held, train)
-    assert sum(row.near_context for row in found) > 0
-    assert sum(row.same_answer for row in found) > 0
+        assert row.same_answer == sum(bool(answers.intersection(one.answers)) for one in held_out)
+        assert row.any_text == naive_leak(held_out, own)
+        assert row.elsewhere == naive_leak(held_out, train)
+    assert sum(row.near_context for row in result) > 0
+    assert sum(row.same_answer for row in result) > 0
 
 
-def test_leaks_want_a_split() -> None:
+def test_leaks_need_a_split() -> None:
     with pytest.raises(InputError, match=r"there is no split to check: .*found no split"):
         leaks([pair("", "a", "b")])
     with pytest.raises(InputError, match=r"there is no split to check: .*found train"):
@@ -219,18 +219,18 @@ def test_leaks_want_a_split() -> None:
 
 def test_the_published_heap_split_is_positional_and_leaks(published_pairs: list[GoodBad]) -> None:
     pairs = published_pairs
-    assert positional(pairs) == pairs
-    found = {row.criterion: row for row in leaks(pairs) if row.split == "test"}
-    # Counted for the TimeTravel criteria by whoever collected the data: 49 to 69 of about 60 share a text with train.
-    rewriting = {name: found[name].any_text for name in ("SRC", "SRE", "SRPl", "SRPr", "SRS")}
+    assert split_by_position(pairs) == pairs
+    result = {row.criterion: row for row in leaks(pairs) if row.split == "test"}
+    # Counted for the TimeTravel criteria by the collectors of the data: 49 to 69 of about 60 share a text with train.
+    rewriting = {name: result[name].any_text for name in ("SRC", "SRE", "SRPl", "SRPr", "SRS")}
     assert (min(rewriting.values()), max(rewriting.values())) == (49, 69)
     for name in ("SRC", "SRS", "AG"):
-        held = [one for one in pairs if (one.criterion, one.split) == (name, "test")]
+        held_out = [one for one in pairs if (one.criterion, one.split) == (name, "test")]
         seen = {text for one in pairs if (one.criterion, one.split) == (name, "train") for text in one.contexts}
-        assert found[name].same_context == sum(bool(seen.intersection(one.contexts)) for one in held)
+        assert result[name].same_context == sum(bool(seen.intersection(one.contexts)) for one in held_out)
 
 
-def test_heap_pairs_are_split_anew_without_leaks(published_pairs: list[GoodBad]) -> None:
+def test_heap_pairs_are_split_again_without_leaks(published_pairs: list[GoodBad]) -> None:
     pairs = published_pairs
     # As the HEAP study splits them, which does not look for texts inside others.
     split = split_pairs(pairs, seed=0, inside=0)
@@ -254,7 +254,7 @@ def test_heap_pairs_are_split_without_parts_of_texts_on_two_sides(published_pair
 
 
 def test_the_honest_split_of_the_heap_study_is_that_of_its_published_results(published_pairs: list[GoodBad]) -> None:
-    sides = assign([Unit.of(one) for one in published_pairs], USUAL, inside=0)
+    sides = assign_sides([Unit.from_pair(one) for one in published_pairs], DEFAULT_SHARES, inside=0)
     # Of the sides as JSON, made before texts inside others were looked for: docs/heap.md rests on it.
     digest = hashlib.sha256(json.dumps(sides).encode()).hexdigest()
     assert digest == "ca978e1b139592a797cdfca387141703cffd0af18285265f2a55edfcca21dbcc"
@@ -263,11 +263,11 @@ def test_the_honest_split_of_the_heap_study_is_that_of_its_published_results(pub
 def growing_dialogues(seed: int, dialogues: int = 40, turns: int = 6) -> list[GoodBad]:
     """As in FED, each item is a dialogue up to some turn, with two answers to it."""
     rng = random.Random(seed)
-    found = []
+    result = []
     for _ in range(dialogues):
-        turns_said = [words(rng, 9) for _ in range(turns)]
-        found += [pair(" ".join(turns_said[:end]), words(rng), words(rng)) for end in range(1, turns + 1)]
-    return found
+        utterances = [words(rng, 9) for _ in range(turns)]
+        result += [pair(" ".join(utterances[:end]), words(rng), words(rng)) for end in range(1, turns + 1)]
+    return result
 
 
 def inside(one: str, other: str) -> bool:
@@ -283,8 +283,8 @@ def test_growing_dialogues_stay_on_one_side() -> None:
     assert all(row.elsewhere == 0 for row in leaks(blind.pairs, inside=0))
     train = [text for one in blind.side("train") for text in texts(one)]
     for row in leaks(blind.pairs):
-        held = blind.side(row.split)
-        seen = [any(inside(text, other) for text in texts(one) for other in train) for one in held]
+        held_out = blind.side(row.split)
+        seen = [any(inside(text, other) for text in texts(one) for other in train) for one in held_out]
         assert (row.part_context, row.part_answer, row.any_text) == (sum(seen), 0, sum(seen))
         assert sum(seen) > 0
     split = split_pairs(pairs, seed=1)

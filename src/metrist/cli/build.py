@@ -50,15 +50,15 @@ def heap(
     """Make pairs of a data set that HEAP was made of, from the files that its authors published."""
     from metrist.cli.output import counted, remark
     from metrist.data import originals
-    from metrist.data.pairs import check_name, write_good_bad
-    from metrist.data.splits import positional
+    from metrist.data.pairs import check_pairs_path, write_good_bad
+    from metrist.data.splits import split_by_position
     from metrist.io.writer import check_distinct
 
-    check_name(out)
+    check_pairs_path(out)
     check_distinct(out, files, "the data set is")
     pairs = originals.read(data_set, *files, wording=wording)
     if split is SplitRule.positional:
-        pairs = positional(pairs)
+        pairs = split_by_position(pairs)
     write_good_bad(out, pairs)
     made = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
     remark(f"wrote {counted(len(pairs), 'pair')} to {out}: {made}")
@@ -205,11 +205,11 @@ def pairs(
     from metrist.cli.output import counted, remark, show
     from metrist.data.build import build_pairs
     from metrist.data.judgments import read_judgments
-    from metrist.data.pairs import check_name, write_good_bad
+    from metrist.data.pairs import check_pairs_path, write_good_bad
     from metrist.data.rules import Rules
     from metrist.io.writer import check_distinct
 
-    check_name(out)
+    check_pairs_path(out)
     rules = Rules(
         within=within.value,
         aggregate=aggregate.value,
@@ -260,16 +260,16 @@ def split(
     """Split a file of pairs anew, so that nothing on one side was seen on another; print the sides."""
     from metrist.cli.build_tables import sides_table
     from metrist.cli.output import counted, remark, show
-    from metrist.data.pairs import check_name, read_good_bad, write_good_bad
-    from metrist.data.splits import Split, positional, split_pairs
+    from metrist.data.pairs import check_pairs_path, read_good_bad, write_good_bad
+    from metrist.data.splits import Split, split_by_position, split_pairs
     from metrist.io.writer import check_distinct
 
-    check_name(out)
+    check_pairs_path(out)
     wanted = _shares(shares)
     check_distinct(out, [source], "the pairs are")
     given = read_good_bad(source)
     if split_by is SplitByName.position:
-        found = Split(pairs=positional(given, wanted), left_out=[])
+        found = Split(pairs=split_by_position(given, wanted), left_out=[])
     else:
         found = split_pairs(given, wanted, seed=seed, near=near, inside=inside)
     write_good_bad(out, found.pairs)

@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from metrist.data.build import Built
+from metrist.data.build import BuildResult
 from metrist.data.leaks import Leak
 from metrist.data.pairs import SPLITS
-from metrist.data.rules import REASONS, Rules, reasons_of
+from metrist.data.rules import REASONS, Rules, list_reasons
 from metrist.data.splits import Split
 from metrist.data.text_overlap import FEWEST_WORDS_INSIDE, GRAM
 from metrist.report.tables import Column, Table
 
 
-def accounts_table(built: Built, rules: Rules) -> Table:
+def accounts_table(built: BuildResult, rules: Rules) -> Table:
     """Possible, kept and dropped pairs of each criterion: possible = kept + all that follows it."""
-    reasons = reasons_of(built.accounts)
+    reasons = list_reasons(built.accounts)
     sides = [side for side in SPLITS if any(pair.split == side for pair in built.pairs)]
     count = Counter((pair.criterion, pair.split) for pair in built.pairs)
     rows = [
@@ -35,7 +35,7 @@ def accounts_table(built: Built, rules: Rules) -> Table:
     return _table("Pairs", ["criterion", "good"], names, rows, notes)
 
 
-def _has_soft(built: Built) -> bool:
+def _has_soft(built: BuildResult) -> bool:
     return any(account.soft for account in built.accounts)
 
 

@@ -1,4 +1,4 @@
-"""The HEAP suite's pairs, with the words in which each criterion is asked."""
+"""HEAP's pairs with the instruction of each criterion."""
 
 from __future__ import annotations
 
@@ -7,53 +7,48 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from metrist import criteria
-from metrist.criteria import Criterion
 from metrist.data.pairs import GoodBad, read_good_bad
 from metrist.errors import InputError, SpecError
 
 Wording = int | Mapping[str, int]
 
 
-def heap_pairs(path: str | os.PathLike[str], wording: Wording = 0) -> list[GoodBad]:
-    """The pairs of a file in the suite's form, each with its criterion's instruction.
+def read_heap_pairs(path: str | os.PathLike[str], wording: Wording = 0) -> list[GoodBad]:
+    """Read a file of HEAP pairs and check that each pair has the fields of its criterion.
 
-    `wording` chooses among a criterion's wordings, one number for all or one for each code. A file's own
-    instructions are replaced: they may be another suite's.
+    `wording` selects among a criterion's instructions, one number for all or one for each code. Instructions in the
+    file are replaced: they may belong to another suite.
     """
     pairs = read_good_bad(path)
-    known = {one.code: one for one in criteria.suite("heap").criteria}
+    suite = {criterion.code: criterion for criterion in criteria.suite("heap").criteria}
     for number, pair in enumerate(pairs, 1):
-        fault = _fault(known.get(pair.criterion), pair)
-        if fault:
-            raise InputError(f"{os.fspath(path)}: pair {number}: {fault}")
-    return instructed(pairs, wording)
+        criterion = suite.get(pair.criterion)
+        if criterion is None:
+            message = f"'task' must be a code of the suite 'heap', got {pair.criterion!r}"
+            raise InputError(f"{os.fspath(path)}: pair {number}: {message}")
+        for side, fields in (("good", pair.good), ("bad", pair.bad)):
+            labels = tuple(label for label, _ in fields)
+            if labels != criterion.fields:
+                message = f"{side!r} of {criterion.code} must have the fields {', '.join(criterion.fields)}"
+                raise InputError(f"{os.fspath(path)}: pair {number}: {message}; got {', '.join(labels)}")
+    return add_instructions(pairs, wording)
 
 
-def instructed(pairs: Iterable[GoodBad], wording: Wording = 0) -> list[GoodBad]:
-    """The pairs with their criteria's instructions in the chosen wording; codes that are not named take the first."""
-    texts: dict[str, str] = {}
-    filled = []
+def add_instructions(pairs: Iterable[GoodBad], wording: Wording = 0) -> list[GoodBad]:
+    """Return the pairs with their criteria's instructions in the selected wording; codes without a number get the
+    first."""
+    instructions: dict[str, str] = {}
+    instructed = []
     for pair in pairs:
-        if pair.criterion not in texts:
-            texts[pair.criterion] = _instruction(criteria.find(pair.criterion), wording)
-        filled.append(replace(pair, instruction=texts[pair.criterion]))
-    return filled
+        if pair.criterion not in instructions:
+            instructions[pair.criterion] = _select_instruction(criteria.find(pair.criterion), wording)
+        instructed.append(replace(pair, instruction=instructions[pair.criterion]))
+    return instructed
 
 
-def _instruction(criterion: Criterion, wording: Wording) -> str:
-    chosen = wording if isinstance(wording, int) else wording.get(criterion.code, 0)
-    if not 0 <= chosen < len(criterion.instructions):
+def _select_instruction(criterion: criteria.Criterion, wording: Wording) -> str:
+    number = wording if isinstance(wording, int) else wording.get(criterion.code, 0)
+    if not 0 <= number < len(criterion.instructions):
         last = len(criterion.instructions) - 1
-        raise SpecError(f"the wordings of {criterion.code!r} are numbered 0 to {last}, got {chosen}")
-    return criterion.instructions[chosen]
-
-
-def _fault(criterion: Criterion | None, pair: GoodBad) -> str | None:
-    if criterion is None:
-        return f"'task' must be a code of the suite 'heap', got {pair.criterion!r}"
-    for side, fields in (("good", pair.good), ("bad", pair.bad)):
-        labels = tuple(label for label, _ in fields)
-        if labels != criterion.fields:
-            wanted = ", ".join(criterion.fields)
-            return f"{side!r} of {criterion.code} must have the fields {wanted}; got {', '.join(labels)}"
-    return None
+        raise SpecError(f"the wordings of {criterion.code!r} are numbered 0 to {last}, got {number}")
+    return criterion.instructions[number]

@@ -1,4 +1,4 @@
-"""Whether two outputs can be compared at all, whatever people said of them."""
+"""Compare outputs by their judgments: which two outputs are compared, and which one is better."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import statistics
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 from typing import Protocol, TypeVar
@@ -14,14 +15,65 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from metrist.data import rules as reasons
-from metrist.data.judgments import Said
-from metrist.data.pairs import Fields, GoodBad
-from metrist.data.rules import COMPARED, NOT_DRAWN, OVER_CAP, REPEATED, Account, How, Rules
-from metrist.errors import SpecError
+from metrist.data.judgments import Judgments, RaterValue
+from metrist.data.pairs import Fields, GoodBad, Shape
+from metrist.data.rules import Account, Aggregation, Aim, Rules
+from metrist.errors import InputError, SpecError
+
+#: Two values are equal if they differ by less than this, relative to their size: 0.1 + 0.2 is not exactly 0.3.
+TOLERANCE = 1e-9
+
+#: Above this number of possible pairs, pairs across items are only drawn under a cap.
+MAX_UNCAPPED_PAIRS = 1_000_000
 
 
-def unfit(first: Fields | None, second: Fields | None, rules: Rules) -> str | None:
-    """Why two outputs make no pair, or None where they may. Fields are None without their context."""
+def aggregate(values: Sequence[RaterValue], aggregation: Aggregation) -> float:
+    """Combine the values of all raters."""
+    return _AGGREGATIONS[aggregation]([value for _, value in values])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _majority(values: Sequence[float]) -> float:
+    """Return the most common value, or the mean of several equally common ones."""
+    counts = Counter(values)
+    highest = max(counts.values())
+    return _mean([value for value, count in counts.items() if count == highest])
+
+
+_AGGREGATIONS: dict[Aggregation, Callable[[Sequence[float]], float]] = {
+    "mean": _mean,
+    "median": statistics.median,
+    "majority": _majority,
+}
+
+
+def _difference(first: float, second: float) -> float:
+    """Subtract the second value from the first; exactly 0 if they are equal up to rounding."""
+    difference = first - second
+    return 0.0 if abs(difference) <= TOLERANCE * max(1.0, abs(first), abs(second)) else difference
+
+
+def share_above(first: Sequence[RaterValue], second: Sequence[RaterValue]) -> float:
+    """Estimate the probability that a rater puts the first output above the second; a tie counts half.
+
+    If raters who judged both outputs gave most of the values, only their own values are compared with each other.
+    Otherwise each value of the first output is compared with each value of the second.
+    """
+    common = {rater for rater, _ in first if rater is not None} & {rater for rater, _ in second}
+    common_count = sum(rater in common for rater, _ in (*first, *second))
+    comparisons = [(one, other) for one in first for other in second]
+    if 2 * common_count > len(first) + len(second):
+        comparisons = [(one, other) for one, other in comparisons if one[0] == other[0] and one[0] in common]
+    differences = [_difference(one, other) for (_, one), (_, other) in comparisons]
+    return _mean([0.5 + 0.5 * ((difference > 0) - (difference < 0)) for difference in differences])
+
+
+def _check_comparable(first: Fields | None, second: Fields | None, rules: Rules) -> str | None:
+    """Return the reason why two outputs make no pair whatever their judgments, or None. Fields are None for an output
+    that lacks its context."""
     if first is None or second is None:
         return reasons.NO_CONTEXT
     if not (first[-1][1].strip() and second[-1][1].strip()):
@@ -31,71 +83,198 @@ def unfit(first: Fields | None, second: Fields | None, rules: Rules) -> str | No
     return reasons.SAME_TEXT if first[-1] == second[-1] else None
 
 
-# Several raters' values made one, and how sure they are of an order together.
+# Pairs from ratings, and from choices among several outputs.
 
 
-#: Values nearer than this, for their size, are equal: .1 + .2 is not exactly .3.
-EQUAL = 1e-9
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedOutput:
+    """An output with its ratings and their aggregated value; high is good. `fields` is None if a context field is
+    missing, `raters` is None unless all raters are named."""
+
+    item: str
+    system: str
+    text: str
+    fields: Fields | None
+    ratings: tuple[RaterValue, ...]
+    value: float
+    raters: frozenset[str] | None
 
 
-def aggregated(said: Sequence[Said], how: How) -> float:
-    """One value for all raters'."""
-    return _WAYS[how]([value for _, value in said])
+def collect_rated_outputs(
+    judgments: Judgments, aim: Aim, rules: Rules, shape: Shape, account: Account
+) -> list[RatedOutput]:
+    """Return the outputs rated for the aspect, sorted by item and system so that the order of rows does not matter."""
+    outputs = []
+    for (item, system), values in sorted(judgments.ratings.get(aim.aspect, {}).items()):
+        account.outputs += 1
+        record = judgments.records.get((item, system))
+        if record is None:
+            account.without_text += 1
+            continue
+        _check_choices(values, aim, item, system)
+        # Sorted, because a sum of floats depends on the order of its terms, and unnamed raters have no order.
+        signed = [(rater, -value if aim.opposite else value) for rater, value in values]
+        ratings = tuple(sorted(signed, key=lambda rating: (rating[0] or "", rating[1])))
+        names = frozenset(rater for rater, _ in ratings if rater is not None)
+        outputs.append(
+            RatedOutput(
+                item=item,
+                system=system,
+                text=record.output,
+                fields=shape.lay_out(record),
+                ratings=ratings,
+                value=aggregate(ratings, rules.aggregate),
+                raters=names if all(rater is not None for rater, _ in ratings) else None,
+            )
+        )
+    return outputs
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+def _check_choices(values: Sequence[RaterValue], aim: Aim, item: str, system: str) -> None:
+    invalid = next((value for _, value in values if aim.choice and value not in (0, 1)), None)
+    if invalid is not None:
+        raise InputError(
+            f"{aim.aspect!r} is no choice among several outputs (--choice): expected 1 for a chosen output and 0 for "
+            f"the others, got {invalid:g} for item {item!r} of system {system!r}; leave --choice out for ratings"
+        )
 
 
-def _majority(values: Sequence[float]) -> float:
-    """The value that most raters gave; of several that are equally common, their mean."""
-    counts = Counter(values)
-    most = max(counts.values())
-    return _mean([value for value, count in counts.items() if count == most])
+@dataclass(frozen=True, slots=True)
+class RatingOrder:
+    """Orders two rated outputs: the better one is good."""
+
+    aim: Aim
+    rules: Rules
+
+    def compare(self, first: RatedOutput, second: RatedOutput) -> GoodBad | str:
+        """Return the pair, or the reason why there is none.
+
+        If all raters are named, only those who judged both outputs count: otherwise a harsh rater who skipped one
+        output would raise its mean.
+        """
+        reason = _check_comparable(first.fields, second.fields, self.rules)
+        if reason is not None:
+            return reason
+        if first.raters is None or second.raters is None or first.raters == second.raters:
+            return self._order(first, second)
+        common = first.raters & second.raters
+        if not common:
+            return reasons.NO_COMMON_RATER
+        return self._order(self._restrict(first, common), self._restrict(second, common))
+
+    def _restrict(self, output: RatedOutput, raters: frozenset[str]) -> RatedOutput:
+        ratings = tuple(rating for rating in output.ratings if rating[0] in raters)
+        return replace(output, ratings=ratings, value=aggregate(ratings, self.rules.aggregate), raters=raters)
+
+    def _order(self, first: RatedOutput, second: RatedOutput) -> GoodBad | str:
+        if self.aim.choice and not any(value for output in (first, second) for _, value in output.ratings):
+            return reasons.NEITHER_CHOSEN
+        difference = _difference(first.value, second.value)
+        good, bad = (first, second) if difference >= 0 else (second, first)
+        if not difference:
+            return self._tie(good, bad, reasons.TIE)
+        if abs(difference) < self.rules.margin * (1 - TOLERANCE):
+            return reasons.SMALL_MARGIN
+        if self.rules.certainty == "full":
+            return self._pair(good, bad, 1.0)
+        certainty = self._certainty(good, bad)
+        return self._pair(good, bad, certainty) if certainty > 0.5 else self._tie(good, bad, reasons.RATERS_SPLIT)
+
+    def _certainty(self, good: RatedOutput, bad: RatedOutput) -> float:
+        if not self.aim.choice:
+            return share_above(good.ratings, bad.ratings)
+        good_votes, bad_votes = (math.fsum(value for _, value in output.ratings) for output in (good, bad))
+        share = good_votes / (good_votes + bad_votes)
+        return 1 - share if self.aim.opposite else share
+
+    def _tie(self, good: RatedOutput, bad: RatedOutput, reason: str) -> GoodBad | str:
+        return self._pair(good, bad, 0.5) if self.rules.ties == "soft" else reason
+
+    def _pair(self, good: RatedOutput, bad: RatedOutput, certainty: float) -> GoodBad:
+        return GoodBad(
+            criterion=self.aim.criterion,
+            instruction=self.aim.instruction,
+            good=good.fields or (),
+            bad=bad.fields or (),
+            item=good.item if good.item == bad.item else "",
+            certainty=certainty,
+            good_rating=good.value,
+            bad_rating=bad.value,
+            systems=(good.system, bad.system),
+        )
 
 
-_WAYS: dict[How, Callable[[Sequence[float]], float]] = {
-    "mean": _mean,
-    "median": statistics.median,
-    "majority": _majority,
-}
+# Pairs from preferences: raters saw two outputs and chose one.
 
 
-def gap(first: float, second: float) -> float:
-    """By how much the first is higher; exactly 0 where they are equal but for rounding."""
-    found = first - second
-    return 0.0 if abs(found) <= EQUAL * max(1.0, abs(first), abs(second)) else found
+def collect_preferred_pairs(
+    judgments: Judgments, aim: Aim, rules: Rules, shape: Shape, account: Account
+) -> list[GoodBad]:
+    """Return the pairs that raters compared, before any cap, sorted by item and system so that the order of rows does
+    not matter."""
+    pairs = []
+    seen: set[tuple[str, Fields, Fields]] = set()
+    for key, values in sorted(judgments.preferences.get(aim.aspect, {}).items()):
+        account.possible += 1
+        result = _pair_preferred(judgments, key, values, aim, rules, shape)
+        if isinstance(result, str):
+            account.drop(result)
+        elif (result.item, result.good, result.bad) in seen:
+            account.drop(reasons.REPEATED)
+        else:
+            seen.add((result.item, result.good, result.bad))
+            pairs.append(result)
+    return pairs
 
 
-def share_above(first: Sequence[Said], second: Sequence[Said]) -> float:
-    """The probability that a rater puts the first above the second, ties counted half. Raters who judged both are
-    asked where most values are theirs; where they are few, or unknown, each value of the first is set against each of
-    the second."""
-    common = {rater for rater, _ in first if rater is not None} & {rater for rater, _ in second}
-    theirs = sum(rater in common for rater, _ in (*first, *second))
-    every = [(one, other) for one in first for other in second]
-    if 2 * theirs > len(first) + len(second):
-        every = [(one, other) for one, other in every if one[0] == other[0] and one[0] in common]
-    compared = [(one, other) for (_, one), (_, other) in every]
-    return _mean([0.5 + 0.5 * ((gap(one, other) > 0) - (gap(one, other) < 0)) for one, other in compared])
+def _pair_preferred(
+    judgments: Judgments,
+    key: tuple[str, str, str],
+    values: Sequence[RaterValue],
+    aim: Aim,
+    rules: Rules,
+    shape: Shape,
+) -> GoodBad | str:
+    item, *systems = key
+    records = [judgments.records.get((item, system)) for system in systems]
+    fields = [shape.lay_out(record) if record else None for record in records]
+    if None in records:
+        return reasons.NO_TEXT
+    if (reason := _check_comparable(fields[0], fields[1], rules)) is not None:
+        return reason
+    order = _order_preferences([(rater, -sign if aim.opposite else sign) for rater, sign in values], rules)
+    if isinstance(order, str):
+        return order
+    first_is_good, certainty = order
+    good, bad = (0, 1) if first_is_good else (1, 0)
+    return GoodBad(
+        criterion=aim.criterion,
+        instruction=aim.instruction,
+        good=fields[good] or (),
+        bad=fields[bad] or (),
+        item=item,
+        certainty=certainty,
+        systems=(systems[good], systems[bad]),
+    )
 
 
-def share_of_votes(first: Sequence[Said], second: Sequence[Said]) -> float:
-    """Of the raters who chose one of these two outputs among several, the share that chose the first."""
-    ours, theirs = (math.fsum(value for _, value in said) for said in (first, second))
-    return ours / (ours + theirs)
+def _order_preferences(values: Sequence[RaterValue], rules: Rules) -> tuple[bool, float] | str:
+    """Return whether the first output is good and how certain that is, or the reason why there is no order."""
+    difference = _difference(aggregate(values, rules.aggregate), 0.0)
+    if not difference:
+        return (True, 0.5) if rules.ties == "soft" else reasons.TIE
+    if abs(difference) < rules.margin * (1 - TOLERANCE):
+        return reasons.SMALL_MARGIN
+    if rules.certainty == "full":
+        return difference > 0, 1.0
+    share_of_first = _mean([(1 + sign) / 2 for _, sign in values])  # a tie counts half
+    certainty = share_of_first if difference > 0 else 1 - share_of_first
+    if certainty > 0.5:
+        return difference > 0, certainty
+    return (True, 0.5) if rules.ties == "soft" else reasons.RATERS_SPLIT
 
 
-def share_preferring(said: Sequence[Said]) -> float:
-    """The share of raters who prefer the first, ties counted half."""
-    return _mean([(1 + sign) / 2 for _, sign in said])
-
-
-# Which outputs are set against each other: those of one item, or any two, as many as the cap allows.
-
-
-#: More pairs than this are drawn, never all taken.
-MOST_UNDRAWN = 1_000_000
+# Which outputs are compared: those of one item, or any two, up to the cap.
 
 
 class ItemOutput(Protocol):
@@ -106,136 +285,132 @@ class ItemOutput(Protocol):
 
 
 Output = TypeVar("Output", bound=ItemOutput)
-#: Two outputs' pair, or the reason why they make none.
+#: Compares two outputs: their pair, or the reason why there is none.
 Compare = Callable[[Output, Output], GoodBad | str]
 
 
-def within_items(
-    outputs: Sequence[Output],
-    compare: Compare[Output],
-    rules: Rules,
-    account: Account,
-    given: Sequence[GoodBad] = (),
+def pair_within_items(
+    outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account, preferred: Sequence[GoodBad]
 ) -> list[GoodBad]:
-    """The pairs of outputs that belong to one item, besides those given; the cap holds for both together."""
-    by_item = _by_item(outputs)
-    known = _by_item(given)
+    """Pair the outputs of each item and add them to the preferred pairs; the cap applies to both together."""
+    outputs_by_item = _group_by_item(outputs)
+    preferred_by_item = _group_by_item(preferred)
     pairs: list[GoodBad] = []
-    for item in sorted({*by_item, *known}):
-        own = known.get(item, [])
-        found = _compared(combinations(by_item.get(item, []), 2), compare, account, own)
-        pairs += _capped([*own, *found], rules, account, item)
+    for item in sorted({*outputs_by_item, *preferred_by_item}):
+        item_preferred = preferred_by_item.get(item, [])
+        rated = _compare_each(combinations(outputs_by_item.get(item, []), 2), compare, account, item_preferred)
+        pairs += _apply_cap([*item_preferred, *rated], rules, account, item)
     return pairs
 
 
-def _by_item(placed: Sequence[Output]) -> dict[str, list[Output]]:
-    found: dict[str, list[Output]] = {}
-    for one in placed:
-        found.setdefault(one.item, []).append(one)
-    return found
-
-
-def _capped(pairs: list[GoodBad], rules: Rules, account: Account, item: str) -> list[GoodBad]:
-    """At most as many of an item's pairs as the cap allows, drawn at random; in the order given."""
-    if rules.cap is None or len(pairs) <= rules.cap:
-        return pairs
-    account.drop(OVER_CAP, len(pairs) - rules.cap)
-    drawn = _rng(rules.seed, account.criterion, item).choice(len(pairs), size=rules.cap, replace=False)
-    return [pairs[at] for at in sorted(drawn)]
-
-
-def among_all(
-    outputs: Sequence[Output],
-    compare: Compare[Output],
-    rules: Rules,
-    account: Account,
-    given: Sequence[GoodBad] = (),
+def pair_across_items(
+    outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account, preferred: Sequence[GoodBad]
 ) -> list[GoodBad]:
-    """The pairs given, and pairs of any two outputs. With a cap, which the pairs given come under first, partners are
-    drawn until each item has its pairs or none can be found."""
+    """Pair any two outputs and add them to the preferred pairs. A cap applies to the preferred pairs first; then
+    partners are drawn until each item has its pairs or none is left."""
     if rules.cap is not None:
-        own = [pair for item, some in _by_item(given).items() for pair in _capped(some, rules, account, item)]
-        return [*_drawn(outputs, compare, rules, account, own), *own]
-    if comb(len(outputs), 2) > MOST_UNDRAWN:
+        capped = [
+            pair
+            for item, pairs in _group_by_item(preferred).items()
+            for pair in _apply_cap(pairs, rules, account, item)
+        ]
+        return [*_draw_pairs(outputs, compare, rules, account, capped), *capped]
+    if comb(len(outputs), 2) > MAX_UNCAPPED_PAIRS:
         raise SpecError(
             f"{len(outputs):,} outputs make {comb(len(outputs), 2):,} pairs for {account.criterion!r}, more than "
-            f"{MOST_UNDRAWN:,}; say in how many of them an item may take part at most, such as --cap 10"
+            f"{MAX_UNCAPPED_PAIRS:,}; limit the number of pairs an item may take part in, such as --cap 10"
         )
-    return [*_compared(combinations(outputs, 2), compare, account, given), *given]
+    return [*_compare_each(combinations(outputs, 2), compare, account, preferred), *preferred]
 
 
-def _compared(
-    couples: Iterator[tuple[Output, Output]], compare: Compare[Output], account: Account, given: Sequence[GoodBad]
+def _group_by_item(outputs: Sequence[Output]) -> dict[str, list[Output]]:
+    groups: dict[str, list[Output]] = {}
+    for output in outputs:
+        groups.setdefault(output.item, []).append(output)
+    return groups
+
+
+def _apply_cap(pairs: list[GoodBad], rules: Rules, account: Account, item: str) -> list[GoodBad]:
+    """Draw as many of an item's pairs as the cap allows, keeping their order."""
+    if rules.cap is None or len(pairs) <= rules.cap:
+        return pairs
+    account.drop(reasons.OVER_CAP, len(pairs) - rules.cap)
+    drawn = _seed_rng(rules.seed, account.criterion, item).choice(len(pairs), size=rules.cap, replace=False)
+    return [pairs[index] for index in sorted(drawn)]
+
+
+def _compare_each(
+    couples: Iterator[tuple[Output, Output]], compare: Compare[Output], account: Account, preferred: Sequence[GoodBad]
 ) -> list[GoodBad]:
-    known = _Known(given)
+    seen = _SeenPairs(preferred)
     pairs = []
     for first, second in couples:
-        found = known.new(compare(first, second))
-        if isinstance(found, GoodBad):
-            pairs.append(found)
+        result = seen.add(compare(first, second))
+        if isinstance(result, GoodBad):
+            pairs.append(result)
         else:
-            account.drop(found)
+            account.drop(result)
     return pairs
 
 
-class _Known:
-    """The texts that were set against each other already: in this order by a rating, in any by a preference."""
+class _SeenPairs:
+    """The texts that were compared already: in any order by a preference, in this order by ratings."""
 
-    def __init__(self, given: Sequence[GoodBad]) -> None:
-        self._given = {frozenset((pair.good, pair.bad)) for pair in given}
-        self._seen: set[tuple[Fields, Fields]] = set()
+    def __init__(self, preferred: Sequence[GoodBad]) -> None:
+        self._preferred = {frozenset((pair.good, pair.bad)) for pair in preferred}
+        self._rated: set[tuple[Fields, Fields]] = set()
 
-    def new(self, found: GoodBad | str) -> GoodBad | str:
-        """The pair, if the same texts did not come before, or the reason why it is none."""
-        if isinstance(found, str):
-            return found
-        if frozenset((found.good, found.bad)) in self._given:
-            return COMPARED
-        if (found.good, found.bad) in self._seen:
-            return REPEATED
-        self._seen.add((found.good, found.bad))
-        return found
+    def add(self, result: GoodBad | str) -> GoodBad | str:
+        """Return the pair if its texts are new, otherwise the reason to drop it. A reason is passed through."""
+        if isinstance(result, str):
+            return result
+        if frozenset((result.good, result.bad)) in self._preferred:
+            return reasons.COMPARED
+        if (result.good, result.bad) in self._rated:
+            return reasons.REPEATED
+        self._rated.add((result.good, result.bad))
+        return result
 
 
-def _drawn(
-    outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account, given: Sequence[GoodBad]
+def _draw_pairs(
+    outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account, preferred: Sequence[GoodBad]
 ) -> list[GoodBad]:
     cap = rules.cap or 0
-    rng = _rng(rules.seed, account.criterion)
-    looked_at: set[tuple[int, int]] = set()
-    taken = Counter(pair.item for pair in given)
+    rng = _seed_rng(rules.seed, account.criterion)
+    compared: set[tuple[int, int]] = set()
+    counts = Counter(pair.item for pair in preferred)
     pairs: list[GoodBad] = []
-    known = _Known(given)
-    # A round gives each output one partner. Ties and narrow gaps use rounds up, so there are more of them than pairs
-    # wanted; where almost everything is a tie, they end before the cap is reached.
+    seen = _SeenPairs(preferred)
+    # Each round gives every output one partner. Ties and small margins waste rounds, so there are more rounds than
+    # the cap; if almost everything is a tie, the rounds end before the cap is reached.
     for _ in range(16 * cap + 32):
-        for one, other in _partners(outputs, taken, cap, rng):
-            if (one, other) in looked_at:
+        for first, second in _draw_partners(outputs, counts, cap, rng):
+            if (first, second) in compared:
                 continue
-            looked_at.add((one, other))
-            found = known.new(compare(outputs[one], outputs[other]))
-            items = {outputs[one].item, outputs[other].item}
-            if isinstance(found, str):
-                account.drop(found)
-            elif any(taken[item] >= cap for item in items):
-                account.drop(OVER_CAP)
+            compared.add((first, second))
+            result = seen.add(compare(outputs[first], outputs[second]))
+            items = {outputs[first].item, outputs[second].item}
+            if isinstance(result, str):
+                account.drop(result)
+            elif any(counts[item] >= cap for item in items):
+                account.drop(reasons.OVER_CAP)
             else:
-                taken.update(items)
-                pairs.append(found)
-    account.drop(NOT_DRAWN, comb(len(outputs), 2) - len(looked_at))
+                counts.update(items)
+                pairs.append(result)
+    account.drop(reasons.NOT_DRAWN, comb(len(outputs), 2) - len(compared))
     return pairs
 
 
-def _partners(
-    outputs: Sequence[Output], taken: Counter[str], cap: int, rng: np.random.Generator
+def _draw_partners(
+    outputs: Sequence[Output], counts: Counter[str], cap: int, rng: np.random.Generator
 ) -> Iterator[tuple[int, int]]:
-    """The outputs whose items may have more pairs, two by two."""
-    free = [at for at, output in enumerate(outputs) if taken[output.item] < cap]
+    """Yield the indices of two outputs at a time, of items that are below the cap."""
+    free = [index for index, output in enumerate(outputs) if counts[output.item] < cap]
     order = rng.permutation(np.array(free, dtype=np.int64)).tolist()
-    for one, other in zip(order[::2], order[1::2], strict=False):
-        yield min(one, other), max(one, other)
+    for first, second in zip(order[::2], order[1::2], strict=False):
+        yield min(first, second), max(first, second)
 
 
-def _rng(seed: int, *names: str) -> np.random.Generator:
-    """A generator of its own for each name, so that what is drawn for one item does not hang on the others."""
+def _seed_rng(seed: int, *names: str) -> np.random.Generator:
+    """Return a separate generator for each name, so that the draw for one item does not depend on the others."""
     return np.random.default_rng([seed, *(zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in names)])

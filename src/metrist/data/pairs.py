@@ -1,4 +1,4 @@
-"""The noun that preference models learn from: two answers to one question, of which one is better."""
+"""Pairs of a good and a bad answer, which preference models learn from, and files of them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from metrist.io.table_rows import Cells
 from metrist.io.writer import atomic_write
 from metrist.records import Record
 
-#: (label, text) of each field, the answer last and its context before it.
+#: (label, text) of each field: the context first, the answer last.
 Fields = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodBad:
-    """Two answers judged by one criterion. `good` has more of what the criterion asks for, which need not be what
-    people want: of two offensive texts, the more offensive one is good at offending.
+    """Two answers judged by one criterion. `good` has more of what the criterion asks for, which need not be desirable:
+    under a criterion of offensiveness, the more offensive text is `good`.
 
-    `certainty` is the probability that `good` is the better one: 1 where people were clear, .5 for a tie kept as a
-    soft label. The good rating is the higher one, or equal in a tie. `split` is train, dev or test, None where nothing
-    was split.
+    `certainty` is the probability that `good` is the better one: 1 if the raters agree, 0.5 for a tie kept as a soft
+    label. The good rating is the higher one, or equal in a tie. `split` is train, dev or test, or None.
     """
 
     criterion: str
@@ -45,7 +44,7 @@ class GoodBad:
 
     @property
     def contexts(self) -> tuple[str, ...]:
-        """The texts that the answers are judged in; both sides', where they differ."""
+        """The distinct context texts of both answers."""
         return tuple(dict.fromkeys(text for side in (self.good, self.bad) for _, text in side[:-1]))
 
     @property
@@ -54,30 +53,28 @@ class GoodBad:
         return self.good[-1][1], self.bad[-1][1]
 
 
-# Which fields of a record a judge gets to see, and under which labels.
-
-
-_LABELS = {"references": "reference"}
+_DEFAULT_LABELS = {"references": "reference"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The context's fields in their order, then the output. A context field is `source`, `references` (the first one
-    counts), `instruction`, or any further column that holds text. `labels` renames fields, `output` too."""
+    """Which fields of a record are shown to the judge, and under which labels: the context's fields in order, then the
+    output. A context field is `source`, `references` (the first one), `instruction`, or any other column with text.
+    `labels` renames fields, including `output`."""
 
     context: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def lay_out(self, record: Record) -> Fields | None:
-        """The record's fields, or None where a context field has no text."""
-        context = tuple((self._label(name), text) for name in self.context if (text := _text(record, name)))
+        """Return the record's fields, or None if a context field has no text."""
+        context = tuple((self._label(name), text) for name in self.context if (text := _context_text(record, name)))
         return (*context, (self._label("output"), record.output)) if len(context) == len(self.context) else None
 
     def _label(self, name: str) -> str:
-        return self.labels.get(name, _LABELS.get(name, name))
+        return self.labels.get(name, _DEFAULT_LABELS.get(name, name))
 
 
-def _text(record: Record, name: str) -> str | None:
+def _context_text(record: Record, name: str) -> str | None:
     if name == "references":
         return record.references[0] if record.references else None
     if name in ("source", "instruction"):
@@ -86,40 +83,39 @@ def _text(record: Record, name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-# Files of good and bad answers: one JSON object a line, the good answer and the bad one with their labelled fields.
-
+# Files of pairs: one JSON object a line, with the labelled fields of the good answer and of the bad one.
 
 SPLITS = ("train", "dev", "test")
 
 
 def read_good_bad(path: str | os.PathLike[str]) -> list[GoodBad]:
-    """All pairs of a file, plain or compressed; the first bad line is an error."""
+    """Read all pairs of a file, plain or compressed. The first bad line raises an error."""
     source = open_source(path)
     pairs = []
     for line, row in source.read():
         try:
-            pairs.append(_pair(row))
-        except RowError as fault:
-            raise InputError(f"{source.location(line)}: {fault}") from None
+            pairs.append(_parse_pair(row))
+        except RowError as error:
+            raise InputError(f"{source.location(line)}: {error}") from None
     if not pairs:
-        raise InputError(f"{source.name}: has no pairs; wanted lines with 'task', 'good' and 'bad'")
+        raise InputError(f"{source.name}: has no pairs; expected lines with 'task', 'good' and 'bad'")
     return pairs
 
 
 def write_good_bad(path: str | os.PathLike[str], pairs: Iterable[GoodBad]) -> None:
-    """Write the pairs, numbered within each criterion; compressed where the file's name says so."""
+    """Write the pairs, numbered within each criterion; the file's suffix selects the compression."""
     numbers: Counter[str] = Counter()
     with atomic_write(path) as file:
         for pair in pairs:
-            row = {"task": pair.criterion, "pair": numbers[pair.criterion], **_row(pair)}
+            row = {"task": pair.criterion, "pair": numbers[pair.criterion], **_format_pair(pair)}
             numbers[pair.criterion] += 1
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def _row(pair: GoodBad) -> dict[str, Any]:
+def _format_pair(pair: GoodBad) -> dict[str, Any]:
     row: dict[str, Any] = {"split": pair.split} if pair.split else {}
     row |= {"good": [list(field) for field in pair.good], "bad": [list(field) for field in pair.bad]}
-    ranks = {"good_rank": _short(pair.good_rating), "bad_rank": _short(pair.bad_rating)}
+    ranks = {"good_rank": _shorten(pair.good_rating), "bad_rank": _shorten(pair.bad_rating)}
     row |= {name: rank for name, rank in ranks.items() if rank is not None}
     row |= {name: value for name in ("instruction", "item") if (value := getattr(pair, name))}
     if pair.certainty != 1:
@@ -127,50 +123,50 @@ def _row(pair: GoodBad) -> dict[str, Any]:
     return row | ({"systems": list(pair.systems)} if pair.systems else {})
 
 
-def _short(rating: float | None) -> float | None:
-    """A rating as people write it: 4, not 4.0."""
+def _shorten(rating: float | None) -> float | None:
+    """Write a whole number as 4, not 4.0."""
     return int(rating) if rating is not None and float(rating).is_integer() else rating
 
 
-def _pair(row: Any) -> GoodBad:
+def _parse_pair(row: Any) -> GoodBad:
     if isinstance(row, RowError):
         raise row
     if not isinstance(row, dict) or type(row) is Cells:
         raise RowError("pairs are read from JSONL files only: a table's cell cannot hold labelled fields")
     missing = next((name for name in ("task", "good", "bad") if row.get(name) is None), None)
     if missing:
-        raise RowError(f"{missing!r} is missing: a pair wants 'task', 'good' and 'bad'")
+        raise RowError(f"{missing!r} is missing: a pair needs 'task', 'good' and 'bad'")
     return GoodBad(
         criterion=as_name("task", row["task"]),
-        good=_fields("good", row["good"]),
-        bad=_fields("bad", row["bad"]),
+        good=_parse_fields("good", row["good"]),
+        bad=_parse_fields("bad", row["bad"]),
         instruction=as_optional_text("instruction", row.get("instruction")) or "",
         item="" if row.get("item") is None else as_name("item", row["item"]),
-        split=_split(row.get("split")),
-        certainty=_certainty(row.get("certainty")),
-        good_rating=_rating("good_rank", row),
-        bad_rating=_rating("bad_rank", row),
-        systems=_systems(row.get("systems")),
+        split=_parse_split(row.get("split")),
+        certainty=_parse_certainty(row.get("certainty")),
+        good_rating=_parse_rating("good_rank", row),
+        bad_rating=_parse_rating("bad_rank", row),
+        systems=_parse_systems(row.get("systems")),
     )
 
 
-def _fields(name: str, value: Any) -> Fields:
-    wanted = f"{name!r} must be a list of [label, text] with the answer last"
+def _parse_fields(name: str, value: Any) -> Fields:
+    expected = f"{name!r} must be a list of [label, text] with the answer last"
     if not isinstance(value, list) or not value:
-        raise RowError(f"{wanted}, got {format_value(value)}")
+        raise RowError(f"{expected}, got {format_value(value)}")
     for entry in value:
         if not (isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
-            raise RowError(f"{wanted}, got the field {format_value(entry)}")
+            raise RowError(f"{expected}, got the field {format_value(entry)}")
     return tuple((label, text) for label, text in value)
 
 
-def _split(value: Any) -> str | None:
+def _parse_split(value: Any) -> str | None:
     if value is not None and value not in SPLITS:
         raise RowError(f"'split' must be train, dev or test, got {format_value(value)}")
     return value if value is None else str(value)
 
 
-def _certainty(value: Any) -> float:
+def _parse_certainty(value: Any) -> float:
     if value is None:
         return 1.0
     number = as_number("'certainty'", value)
@@ -181,11 +177,11 @@ def _certainty(value: Any) -> float:
     return number
 
 
-def _rating(name: str, row: dict[str, Any]) -> float | None:
+def _parse_rating(name: str, row: dict[str, Any]) -> float | None:
     return None if row.get(name) is None else as_number(repr(name), row[name])
 
 
-def _systems(value: Any) -> tuple[str, str] | None:
+def _parse_systems(value: Any) -> tuple[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != 2:
@@ -193,7 +189,7 @@ def _systems(value: Any) -> tuple[str, str] | None:
     return as_name("systems", value[0]), as_name("systems", value[1])
 
 
-def check_name(path: str | os.PathLike[str]) -> None:
-    """Refuse a name under which the pairs could not be read again."""
+def check_pairs_path(path: str | os.PathLike[str]) -> None:
+    """Raise an error if the pairs could not be read again under this name."""
     if not uncompressed_name(path).lower().endswith(".jsonl"):
-        raise SpecError(f"cannot write pairs to {os.fspath(path)}: wanted a name that ends in .jsonl, or .jsonl.xz")
+        raise SpecError(f"cannot write pairs to {os.fspath(path)}: expected a name that ends in .jsonl or .jsonl.xz")

@@ -1,10 +1,10 @@
-"""Rules for turning judgments into pairs, and an account of every pair that was kept or dropped."""
+"""Rules for turning judgments into pairs, and the count of pairs that were kept or dropped."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -26,30 +26,30 @@ OVER_CAP = "over cap"
 NOT_DRAWN = "not drawn"
 TWO_SIDES = "on two sides"
 
-
-#: Why a pair is dropped, in the order in which it is looked at.
+#: Why a pair is dropped, in the order in which the reasons are checked.
 REASONS = {
     NO_TEXT: "the text of one output is not in the files",
     NO_CONTEXT: "a context field of one output is empty",
     EMPTY_TEXT: "one output is empty",
     OTHER_CONTEXT: "the two outputs of the item have different contexts",
     SAME_TEXT: "both outputs are the same text",
-    NO_COMMON_RATER: "no rater that is named judged both; without 'raters', all values are compared",
-    NEITHER_CHOSEN: "nobody chose either of the two",
+    NO_COMMON_RATER: "no named rater judged both; without 'raters', all values are compared",
+    NEITHER_CHOSEN: "no rater chose either of the two",
     TIE: "the aggregated judgments are equal",
     SMALL_MARGIN: "the ratings differ by less than the margin",
     RATERS_SPLIT: "the ratings differ, but no majority of raters agrees with the order",
-    COMPARED: "people preferred one of the same two texts, which says more than two ratings",
+    COMPARED: "raters compared the same two texts directly, and that preference is used instead",
     REPEATED: "the item has the same two texts in this order already",
     OVER_CAP: "the item has as many pairs as the cap allows",
     NOT_DRAWN: "not among the pairs drawn from all",
-    TWO_SIDES: "their texts stand on two sides of the split",
+    TWO_SIDES: "their texts are on two sides of the split",
 }
 
 
 @dataclass(slots=True)
 class Account:
-    """The count for one criterion. `without_text` are judged outputs that no file holds; they make no pair."""
+    """The count of pairs for one criterion. `without_text` counts judged outputs whose text is in no file; they make no
+    pair. `soft` counts kept pairs with a certainty below 1."""
 
     criterion: str
     good: str = ""
@@ -62,41 +62,42 @@ class Account:
 
     @property
     def adds_up(self) -> bool:
-        """Whether every possible pair is either kept or dropped for one reason."""
+        """Whether every possible pair is either kept or dropped for exactly one reason."""
         return self.possible == self.kept + self.dropped.total()
 
     def drop(self, reason: str, count: int = 1) -> None:
         if count:
             self.dropped[reason] += count
 
-    def why(self) -> str:
-        """The reasons with their counts, the most common first."""
+    def describe_dropped(self) -> str:
+        """Return the reasons with their counts, the most common first."""
         return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.most_common())
 
 
-def reasons_of(accounts: Iterable[Account]) -> list[str]:
-    """The reasons that occur, in their fixed order."""
+def list_reasons(accounts: Iterable[Account]) -> list[str]:
+    """Return the reasons that occur, in the order of `REASONS`."""
     seen = {reason for account in accounts for reason in account.dropped}
     return [reason for reason in REASONS if reason in seen]
 
 
 Within = Literal["item", "all"]
-
-
+Aggregation = Literal["mean", "median", "majority"]
 Ties = Literal["drop", "soft"]
-
-
 Certainty = Literal["full", "shares"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """`within` sets outputs of one item against each other, or any two outputs; `margin` is the least difference of two
-    aggregated ratings; `ties` are dropped, or kept with certainty .5; `cap` is the most pairs an item may take part in;
-    `certainty` is 1, or the share of raters who agree with the order. `seed` decides what a cap leaves out."""
+    """How judgments become pairs.
+
+    `within` compares outputs of the same item, or any two outputs. `aggregate` combines the values of several raters.
+    `margin` is the smallest difference of two aggregated ratings. `ties` are dropped, or kept with certainty 0.5. `cap`
+    is the largest number of pairs an item may take part in. `certainty` is 1, or the share of raters who agree with the
+    order. `seed` decides which pairs a cap leaves out.
+    """
 
     within: Within = "item"
-    aggregate: How = "mean"
+    aggregate: Aggregation = "mean"
     margin: float = 0.0
     ties: Ties = "drop"
     certainty: Certainty = "full"
@@ -104,31 +105,23 @@ class Rules:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _one_of("within", self.within, get_args(Within))
-        _one_of("aggregate", self.aggregate, get_args(How))
-        _one_of("ties", self.ties, get_args(Ties))
-        _one_of("certainty", self.certainty, get_args(Certainty))
+        choices = {"within": Within, "aggregate": Aggregation, "ties": Ties, "certainty": Certainty}
+        for name, literal in choices.items():
+            if getattr(self, name) not in get_args(literal):
+                raise SpecError(f"{name} must be one of {', '.join(get_args(literal))}, got {getattr(self, name)!r}")
         if not (math.isfinite(self.margin) and self.margin >= 0):
             raise SpecError(f"margin must be a number from 0 up, got {self.margin!r}")
         if self.cap is not None and self.cap < 1:
             raise SpecError(f"cap must be 1 or more, got {self.cap!r}")
 
 
-def _one_of(name: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise SpecError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """What the pairs of one aspect teach: a criterion with its instruction. Where it is `opposite`, the lower rating is
-    the good one. A `choice` marks the outputs that were chosen among several with 1 and says nothing of the others."""
+    """The criterion that the pairs of one aspect teach. With `opposite`, the lower rating is the good one. With
+    `choice`, a rating of 1 marks an output that was chosen among several; two outputs rated 0 have no order."""
 
     aspect: str
     criterion: str
     instruction: str = ""
     opposite: bool = False
     choice: bool = False
-
-
-How = Literal["mean", "median", "majority"]

@@ -1,4 +1,4 @@
-"""Texts as sets of word 5-grams, and which of these several texts have: what near-duplicates and parts are found by."""
+"""Find texts that almost repeat or contain each other, by their word 5-grams, and group the pairs that share them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from metrist.data.pairs import GoodBad
 from metrist.errors import SpecError
 
-#: Words in a row that make one gram. A text with fewer words is one gram.
+#: Words in a gram. A text with fewer words is one gram.
 GRAM = 5
 
 _MIXING = np.uint64(0x9E3779B97F4A7C15)
@@ -23,9 +23,12 @@ _TABLE_MASK = np.uint64((1 << _TABLE_BITS) - 1)
 
 @dataclass(frozen=True, slots=True)
 class Grams:
-    """`sizes` counts each text's distinct grams. The others are of the grams that more than one text has, text by text,
-    and rarest first within each: the gram's hash, its text, and its rank there; grams that no other text has come
-    before all of these."""
+    """The word 5-grams of several texts, as hashes.
+
+    `sizes` counts each text's distinct grams. The other arrays list the grams that more than one text has, text by
+    text and rarest first within each: the gram's hash, its text, and its rank within the text. Grams that no other text
+    has rank before all of these.
+    """
 
     sizes: NDArray[np.int64]
     common: NDArray[np.uint64]
@@ -33,278 +36,277 @@ class Grams:
     rank: NDArray[np.int64]
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Grams:
-        grams = _grams(texts)
-        sizes = np.array([len(found) for found in grams], dtype=np.int64)
-        common, owners, counts = _common(grams, sizes)
+    def from_texts(cls, texts: Sequence[str]) -> Grams:
+        grams = _hash_grams(texts)
+        sizes = np.array([len(hashes) for hashes in grams], dtype=np.int64)
+        common, owners, counts = _select_common(grams, sizes)
         order = np.lexsort((common, counts, owners))
         common, owners = common[order], owners[order]
-        kept = np.bincount(owners, minlength=len(texts))
-        rank = np.arange(len(owners)) - (np.cumsum(kept) - kept)[owners] + (sizes - kept)[owners]
+        common_sizes = np.bincount(owners, minlength=len(texts))
+        begins = np.cumsum(common_sizes) - common_sizes
+        rank = np.arange(len(owners)) - begins[owners] + (sizes - common_sizes)[owners]
         return cls(sizes, common, owners, rank)
 
-    def shared(self, couples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many grams the two texts of each couple have in common."""
+    def count_shared(self, couples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count the grams that the two texts of each couple have in common."""
         ends = np.cumsum(np.bincount(self.owners, minlength=len(self.sizes)))
         begins = np.append(0, ends[:-1])
         sets: dict[int, set[int]] = {}
 
-        def of(text: int) -> set[int]:
+        def gram_set(text: int) -> set[int]:
             if text not in sets:
                 sets[text] = set(self.common[begins[text] : ends[text]].tolist())
             return sets[text]
 
-        return np.array([len(of(one) & of(other)) for one, other in couples.tolist()], dtype=np.int64)
+        return np.array([len(gram_set(first) & gram_set(second)) for first, second in couples.tolist()], dtype=np.int64)
 
 
-def _grams(texts: Sequence[str]) -> list[NDArray[np.uint64]]:
-    """Each text's grams as distinct 64-bit hashes, in order. They rest on the order in which words are first met, not
-    on Python's own hashes, which differ from process to process."""
+def _hash_grams(texts: Sequence[str]) -> list[NDArray[np.uint64]]:
+    """Return each text's grams as distinct 64-bit hashes, sorted. Words are numbered in order of appearance, because
+    Python's own hashes differ between processes."""
     numbers: dict[str, int] = {}
-    found = []
+    grams = []
     for text in texts:
         words = np.fromiter((numbers.setdefault(word, len(numbers) + 1) for word in text.split()), dtype=np.uint64)
-        found.append(_distinct(np.sort(_rolled(_mixed(words)))))
-    return found
+        mixed = words * _MIXING
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIXING
+        grams.append(_drop_repeats(np.sort(_hash_runs(mixed))))
+    return grams
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    mixed = numbers * _MIXING
-    return (mixed ^ (mixed >> np.uint64(32))) * _MIXING
+def _drop_repeats(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the distinct values of a sorted array."""
+    return hashes[np.concatenate([[True], hashes[1:] != hashes[:-1]])] if len(hashes) else hashes
 
 
-def _distinct(in_order: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return in_order[np.concatenate([[True], in_order[1:] != in_order[:-1]])] if len(in_order) else in_order
-
-
-def _rolled(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One hash for each run of words. A short text's only gram begins with its length and meets no longer one."""
+def _hash_runs(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hash each run of `GRAM` words. The hash starts from the length, so a short text's only gram equals no longer
+    one."""
     length = min(GRAM, len(words))
     total = np.full(len(words) - length + 1 if length else 0, length, dtype=np.uint64)
-    for at in range(length):
-        total = (total ^ words[at : at + len(total)]) * _MIXING
+    for offset in range(length):
+        total = (total ^ words[offset : offset + len(total)]) * _MIXING
         total ^= total >> np.uint64(32)
     return total
 
 
-def _common(
+def _select_common(
     grams: list[NDArray[np.uint64]], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-    """The grams that more than one text has, with the text and the number of texts of each."""
+    """Return the grams that more than one text has, with the text and the number of texts of each."""
     flat = np.concatenate([*grams, np.empty(0, dtype=np.uint64)])
     in_order = np.sort(flat)
-    several = _distinct(in_order[1:][in_order[1:] == in_order[:-1]])
-    # Most grams stand in one text only; a table of their last bits spares most of them the search.
+    repeated = _drop_repeats(in_order[1:][in_order[1:] == in_order[:-1]])
+    # Most grams occur in one text only; a table of their last bits spares most of them the search.
     marked = np.zeros(1 << _TABLE_BITS, dtype=bool)
-    marked[several & _TABLE_MASK] = True
+    marked[repeated & _TABLE_MASK] = True
     likely = np.flatnonzero(marked[flat & _TABLE_MASK])
-    at = np.searchsorted(several, flat[likely])
-    here = several[np.minimum(at, len(several) - 1)] == flat[likely] if len(several) else np.zeros(0, dtype=bool)
-    owners = np.repeat(np.arange(len(grams)), sizes)[likely[here]]
-    counts = np.bincount(at[here], minlength=len(several))
-    return flat[likely[here]], owners, counts[at[here]]
+    positions = np.searchsorted(repeated, flat[likely])
+    matches = (
+        repeated[np.minimum(positions, len(repeated) - 1)] == flat[likely] if len(repeated) else np.zeros(0, dtype=bool)
+    )
+    owners = np.repeat(np.arange(len(grams)), sizes)[likely[matches]]
+    counts = np.bincount(positions[matches], minlength=len(repeated))
+    return flat[likely[matches]], owners, counts[positions[matches]]
 
 
-def runs(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """begin, begin + 1, … for as long as each length says."""
+def _concatenate_ranges(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return begin, begin + 1, … for each begin, as many as its length."""
     ends = np.cumsum(lengths)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + lengths, lengths)
 
 
-# Texts that lie inside longer ones, such as a dialogue's beginning: the share of the shorter one's word 5-grams that
-# the longer one has too, found without comparing all.
+# Texts that lie inside longer ones, such as the beginning of a dialogue.
 
-
-#: A text lies inside a longer one that has at least this share of its grams: a few words may be changed or left out.
+#: A text lies inside a longer one that has at least this share of its grams: a few words may be changed or missing.
 INSIDE = 0.8
-#: Shorter texts are phrases that anybody may use.
+#: Shorter texts are phrases that occur anywhere.
 FEWEST_WORDS_INSIDE = 8
 
-#: After this many meetings by one gram, of which texts made from one template have billions, each text meets its next
-#: larger neighbours only: they hang together all the same. The smallest, which many may contain, are looked at first.
-_CROWD = 100_000
-_NEIGHBOURS = 5
-#: Where there are many crowds, a crowd is what has fewer meetings, but never fewer than these.
-_LEAST_CROWD = 1_000
-#: Meetings that are looked at together, so that they fit into memory.
-_AT_ONCE = 4_000_000
+#: Texts made from one template share grams with thousands of others and would make billions of candidates. After this
+#: many candidates by one gram, each text is compared only with its next larger neighbours, which still links them all.
+#: The smallest texts, which many may contain, come first.
+_MAX_CANDIDATES_PER_GRAM = 100_000
+_INSIDE_NEIGHBOURS = 5
+#: If the candidates exceed the batch size, the limit per gram is lowered, but not below this.
+_MIN_CANDIDATES_PER_GRAM = 1_000
+#: Candidates that are compared together, so that they fit into memory.
+_BATCH_SIZE = 4_000_000
 
 
-def contained_texts(texts: Sequence[str], threshold: float = INSIDE) -> NDArray[np.int64]:
-    """All pairs (i, j) of different normalised texts of which the first lies inside the second: it has as many grams or
-    fewer, and the threshold's share of them is the second's too. Of two as large as each other, i < j. A threshold of 0
-    looks for nothing.
+def find_contained_texts(texts: Sequence[str], threshold: float = INSIDE) -> NDArray[np.int64]:
+    """Return all pairs (i, j) of different normalised texts of which the first lies inside the second: it has as many
+    grams or fewer, and the second has at least the threshold's share of them. Of two equally large texts, i < j. A
+    threshold of 0 finds nothing.
 
-    Exact but for collisions of 64-bit hashes, and in crowds of thousands of texts made from one template. A text that
-    shares so many of its grams shares one of its rarest (all but as many as must be shared, and one), so only the texts
-    that have one of these are compared.
+    Exact except for collisions of 64-bit hashes and for thousands of texts made from one template. A text that shares
+    so many of its grams shares one of its rarest (all but the required number, plus one), so only texts that have one
+    of these are compared.
     """
     if not 0 <= threshold <= 1:
-        raise SpecError(f"a text inside another shares from 0 (not looked for) to 1 of its grams, got {threshold:g}")
+        raise SpecError(f"the share of a text's grams inside another must be from 0 (off) to 1, got {threshold:g}")
     if not threshold:
         return np.empty((0, 2), dtype=np.int64)
-    grams = Grams.of(texts)
-    # Rows by number of grams, then by number: what may contain a text comes after it.
+    grams = Grams.from_texts(texts)
+    # By number of grams, then by number: the texts that may contain a text come after it.
     by_size = np.argsort(grams.sizes, kind="stable")
-    found = [np.empty((0, 2), dtype=np.int64)]
-    for couples in _meetings(grams, by_size, threshold):
-        enough = grams.shared(couples) >= threshold * grams.sizes[couples[:, 0]] - 1e-9
-        found.append(couples[enough])
-    return np.unique(np.concatenate(found), axis=0)
+    contained = [np.empty((0, 2), dtype=np.int64)]
+    for couples in _iterate_containers(grams, by_size, threshold):
+        enough = grams.count_shared(couples) >= threshold * grams.sizes[couples[:, 0]] - 1e-9
+        contained.append(couples[enough])
+    return np.unique(np.concatenate(contained), axis=0)
 
 
-def _meetings(grams: Grams, by_size: NDArray[np.int64], threshold: float) -> Iterator[NDArray[np.int64]]:
-    """Texts beside larger ones that have one of their rarest grams, each couple once for as many as fit together."""
-    place = np.empty(len(by_size), dtype=np.int64)
-    place[by_size] = np.arange(len(by_size))
-    order = np.lexsort((place[grams.owners], grams.common))
+def _iterate_containers(grams: Grams, by_size: NDArray[np.int64], threshold: float) -> Iterator[NDArray[np.int64]]:
+    """Yield couples of a text and a larger one that has one of its rarest grams, each couple once per batch."""
+    position = np.empty(len(by_size), dtype=np.int64)
+    position[by_size] = np.arange(len(by_size))
+    order = np.lexsort((position[grams.owners], grams.common))
     owners = grams.owners[order]
-    asking = _asking(grams, threshold)[order]
-    ends = _ends(grams.common[order])
-    begins, lengths = _later(asking, ends)
+    rare = _mark_rare(grams, threshold)[order]
+    begins, lengths = _limit_candidates(rare, _find_run_ends(grams.common[order]))
     first = 0
     while first < len(begins):
-        last = max(first + 1, int(np.searchsorted(np.cumsum(lengths[first:]), _AT_ONCE)) + first)
-        met = owners[runs(begins[first:last] + 1, lengths[first:last])]
-        own = np.repeat(owners[begins[first:last]], lengths[first:last])
-        keys = np.unique(own * len(by_size) + met)
+        last = max(first + 1, int(np.searchsorted(np.cumsum(lengths[first:]), _BATCH_SIZE)) + first)
+        larger = owners[_concatenate_ranges(begins[first:last] + 1, lengths[first:last])]
+        smaller = np.repeat(owners[begins[first:last]], lengths[first:last])
+        keys = np.unique(smaller * len(by_size) + larger)
         yield np.stack([keys // len(by_size), keys % len(by_size)], axis=1)
         first = last
 
 
-def _asking(grams: Grams, threshold: float) -> NDArray[np.bool_]:
-    """Which grams are among their text's rarest, where the text is long enough to be looked for. Words that are said
-    again and again make few grams, so these are counted rather than the words."""
+def _mark_rare(grams: Grams, threshold: float) -> NDArray[np.bool_]:
+    """Mark the grams that are among their text's rarest, if the text is long enough. Length is counted in grams, not in
+    words, because repeated words make few grams."""
     needed = np.ceil(threshold * grams.sizes - 1e-9).astype(np.int64)
     long_enough = grams.sizes >= FEWEST_WORDS_INSIDE - GRAM + 1
     rare: NDArray[np.bool_] = grams.rank <= (grams.sizes - needed)[grams.owners]
     return rare & long_enough[grams.owners]
 
 
-def _ends(in_order: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """For each gram in a sorted row, where the row of its equals ends."""
+def _find_run_ends(in_order: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return, for each gram of a sorted array, the end of the run of equal grams."""
     last = np.flatnonzero(np.append(in_order[1:] != in_order[:-1], np.ones(min(1, len(in_order)), dtype=bool)))
     return np.repeat(last + 1, np.diff(np.append(-1, last)))
 
 
-def _later(asking: NDArray[np.bool_], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The places of the texts that ask, and how many after each they meet: all with the same gram, or in a crowd the
-    next few."""
-    begins = np.flatnonzero(asking)
+def _limit_candidates(rare: NDArray[np.bool_], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions of the rare grams and how many after each are candidates: the rest of its run, or the next
+    few once the run's limit is exceeded."""
+    begins = np.flatnonzero(rare)
     lengths = ends[begins] - begins - 1
-    # The meetings of smaller texts by the same gram. The smallest has none before it and meets all, however many.
+    # Candidates of smaller texts by the same gram. The smallest text has none before it and is compared with all.
     before = np.cumsum(lengths) - lengths
     before -= before[np.searchsorted(ends[begins], ends[begins])]
-    crowd = _CROWD
+    limit = _MAX_CANDIDATES_PER_GRAM
     while True:
-        met = np.where(before > crowd, np.minimum(lengths, _NEIGHBOURS), lengths)
-        if met.sum() <= _AT_ONCE or crowd <= _LEAST_CROWD:
-            return begins, met
-        crowd //= 10
+        limited = np.where(before > limit, np.minimum(lengths, _INSIDE_NEIGHBOURS), lengths)
+        if limited.sum() <= _BATCH_SIZE or limit <= _MIN_CANDIDATES_PER_GRAM:
+            return begins, limited
+        limit //= 10
 
 
-# Texts that say almost the same: the share of word 5-grams that two have in common, found without comparing all.
+# Near-duplicates: texts that share a large part of all their grams.
 
-
-#: Two texts are near-duplicates when they share at least half of all their grams (Jaccard). One changed word in the
-#: middle of a text of 20 words leaves .52, in one of 50 words .80.
+#: Two texts are near-duplicates if they share at least half of all their grams (Jaccard). One changed word in the
+#: middle of a text of 20 words leaves 0.52, in one of 50 words 0.80.
 NEAR = 0.5
 
-#: Of more texts than this that share a rare gram, as texts made from one template do, each is compared with its next
-#: neighbours only: they hang together all the same, and comparing all would take hours.
-_CROWD_SIMILAR_TEXTS = 2_000
-_NEIGHBOURS_SIMILAR_TEXTS = 50
+#: If more texts than this share a rare gram, as texts made from one template do, each is compared only with its next
+#: neighbours: this still links them all, and comparing every couple would take hours.
+_MAX_TEXTS_PER_GRAM = 2_000
+_NEAR_NEIGHBOURS = 50
 
 
-class _Letters(dict[int, str | int]):
-    """How each character is normalised, learned as characters are met: punctuation parts words, and so does each side
-    of a character of a script that is written without spaces."""
+class _CharacterMap(dict[int, str | int]):
+    """How each character is normalised, filled on demand: punctuation separates words, and a character of a script
+    written without spaces is a word of its own."""
 
     def __missing__(self, code: int) -> str | int:
-        category = unicodedata.category(chr(code))
-        if category[0] in "PSZC":
-            found: str | int = " "
+        if unicodedata.category(chr(code))[0] in "PSZC":
+            self[code] = " "
         else:
-            found = f" {chr(code)} " if _stands_alone(code) else code
-        self[code] = found
-        return found
+            self[code] = f" {chr(code)} " if _is_unspaced(code) else code
+        return self[code]
 
 
-def _stands_alone(code: int) -> bool:
+def _is_unspaced(code: int) -> bool:
     return (
         0x0E00 <= code <= 0x0EFF or 0x3040 <= code <= 0x30FF or 0x3400 <= code <= 0x9FFF or 0x20000 <= code <= 0x3FFFF
     )
 
 
-_LETTERS = _Letters()
+_CHARACTER_MAP = _CharacterMap()
 
 
-def normalised(text: str) -> str:
-    """The text's words in small letters with one space between, no punctuation; a text without words as it is."""
-    words = unicodedata.normalize("NFKC", text).casefold().translate(_LETTERS).split()
+def normalise_text(text: str) -> str:
+    """Return the text's casefolded words separated by one space, without punctuation; a text without words is only
+    stripped."""
+    words = unicodedata.normalize("NFKC", text).casefold().translate(_CHARACTER_MAP).split()
     return " ".join(words) if words else text.strip()
 
 
-def near_duplicates(texts: Sequence[str], threshold: float = NEAR) -> NDArray[np.int64]:
-    """All pairs (i, j), i < j, of different normalised texts whose grams' Jaccard similarity reaches the threshold.
+def find_near_duplicates(texts: Sequence[str], threshold: float = NEAR) -> NDArray[np.int64]:
+    """Return all pairs (i, j), i < j, of different normalised texts whose grams' Jaccard similarity reaches the
+    threshold.
 
-    Exact but for collisions of 64-bit hashes, and in crowds of thousands of texts made from one template. Of two sets
-    that similar, the rarest grams of one (all but as many as must be shared, and one) meet those of the other, so only
-    texts that share a rare gram are compared.
+    Exact except for collisions of 64-bit hashes and for thousands of texts made from one template. Two sets that are so
+    similar share one of their rarest grams (all but the required number, plus one), so only texts that share a rare
+    gram are compared.
     """
     if not 0 < threshold <= 1:
-        raise SpecError(f"near-duplicates share more than 0 and at most 1 of their grams, got {threshold:g}")
-    found = Grams.of(texts)
-    sizes = found.sizes
-    if not len(found.common):
+        raise SpecError(
+            f"the share of grams that makes near-duplicates must be more than 0 and at most 1, got {threshold:g}"
+        )
+    grams = Grams.from_texts(texts)
+    sizes = grams.sizes
+    if not len(grams.common):
         return np.empty((0, 2), dtype=np.int64)
     needed = np.ceil(threshold * sizes - 1e-9).astype(np.int64)
-    in_prefix = found.rank <= (sizes - needed)[found.owners]
-    candidates = _meeting(found.common[in_prefix], found.owners[in_prefix], sizes, threshold)
-    shared = found.shared(candidates)
-    one, other = candidates.T
-    near: NDArray[np.bool_] = shared >= threshold * (sizes[one] + sizes[other] - shared) - 1e-9
+    rare = grams.rank <= (sizes - needed)[grams.owners]
+    candidates = _find_candidates(grams.common[rare], grams.owners[rare], sizes, threshold)
+    shared = grams.count_shared(candidates)
+    first, second = candidates.T
+    near: NDArray[np.bool_] = shared >= threshold * (sizes[first] + sizes[second] - shared) - 1e-9
     return candidates[near]
 
 
-def _meeting(
+def _find_candidates(
     grams: NDArray[np.uint64], owners: NDArray[np.int64], sizes: NDArray[np.int64], threshold: float
 ) -> NDArray[np.int64]:
-    """The pairs of texts that share one of these grams, and whose sizes allow the similarity."""
+    """Return the pairs of texts that share one of these grams and whose sizes allow the similarity."""
     order = np.lexsort((owners, grams))
     grams, owners = grams[order], owners[order]
     begins = np.flatnonzero(np.concatenate([[True], grams[1:] != grams[:-1]]))
     lengths = np.diff(np.append(begins, len(grams)))
-    # Texts that share a gram stand in a row: each meets the one after it, then the one after that, …
-    met = []
+    # Texts that share a gram are adjacent: pair each with the next one, then with the one after that, …
+    keys = []
     for step in range(1, int(lengths.max(initial=1))):
-        going = (lengths > step) & ((lengths <= _CROWD_SIMILAR_TEXTS) | (step <= _NEIGHBOURS_SIMILAR_TEXTS))
-        begins, lengths = begins[going], lengths[going]
+        active = (lengths > step) & ((lengths <= _MAX_TEXTS_PER_GRAM) | (step <= _NEAR_NEIGHBOURS))
+        begins, lengths = begins[active], lengths[active]
         if not len(begins):
             break
-        first = np.concatenate([runs(begins, lengths - step), np.empty(0, dtype=np.int64)])
-        met.append(np.unique(owners[first] * len(sizes) + owners[first + step]))
-    pairs = np.unique(np.concatenate([*met, np.empty(0, dtype=np.int64)]))
-    one, other = pairs // len(sizes), pairs % len(sizes)
-    alike = np.minimum(sizes[one], sizes[other]) >= threshold * np.maximum(sizes[one], sizes[other]) - 1e-9
-    return np.stack([one[alike], other[alike]], axis=1)
+        positions = np.concatenate([_concatenate_ranges(begins, lengths - step), np.empty(0, dtype=np.int64)])
+        keys.append(np.unique(owners[positions] * len(sizes) + owners[positions + step]))
+    pairs = np.unique(np.concatenate([*keys, np.empty(0, dtype=np.int64)]))
+    first, second = pairs // len(sizes), pairs % len(sizes)
+    alike = np.minimum(sizes[first], sizes[second]) >= threshold * np.maximum(sizes[first], sizes[second]) - 1e-9
+    return np.stack([first[alike], second[alike]], axis=1)
 
 
-# Which pairs belong together: every text gets a number, near-duplicates get the same one, and so does what an item
-# or a context of short texts joins.
+# Which pairs belong together: every text gets a number, and so does an item or a short context that several share.
 
-
-#: Texts of fewer words say too little to give anything away: "none", "yes", a name.
+#: Texts of fewer words ("none", "yes", a name) reveal too little to count as shared.
 FEWEST_WORDS = 3
 
-#: What joins units besides a text: the name of an item, or the fields of a whole context.
-Key = tuple[str, ...]
+#: What links units apart from a text: the name of an item, or all fields of a context.
+LinkKey = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What must stay on one side of a split: the texts of a pair, or of an output, judged by one criterion. A
-    context is whole: all its fields."""
+    """What must stay on one side of a split: the texts of a pair, or of one output, judged by one criterion. Each
+    context is a tuple of all its fields."""
 
     criterion: str
     contexts: tuple[tuple[str, ...], ...]
@@ -312,7 +314,7 @@ class Unit:
     item: str = ""
 
     @classmethod
-    def of(cls, pair: GoodBad) -> Unit:
+    def from_pair(cls, pair: GoodBad) -> Unit:
         contexts = dict.fromkeys(tuple(text for _, text in side[:-1]) for side in (pair.good, pair.bad))
         return cls(pair.criterion, tuple(contexts), pair.answers, pair.item)
 
@@ -321,8 +323,8 @@ class Unit:
         return (*(text for context in self.contexts for text in context), *self.answers)
 
 
-class Union:
-    """Sets that grow together: two members have the same root once a chain of joins links them."""
+class DisjointSets:
+    """Sets that merge: two members have the same root once a chain of joins links them."""
 
     def __init__(self, size: int) -> None:
         self._parent = list(range(size))
@@ -334,77 +336,83 @@ class Union:
         return member
 
     def join(self, members: Iterable[int]) -> None:
-        """Put all of them into one set, whose root is its smallest member."""
+        """Merge the sets of all members; the root is the smallest."""
         roots = sorted({self.root(member) for member in members})
         for other in roots[1:]:
             self._parent[other] = roots[0]
 
 
-class Numbered:
-    """Numbers for distinct normalised texts. Those too short to count have none."""
+class TextNumbers:
+    """Numbers for distinct normalised texts. Texts of fewer than `FEWEST_WORDS` words have none."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self._by_text: dict[str, int] = {}
-        self._by_raw: dict[str, int | None] = {}
+        self._by_normalised: dict[str, int] = {}
+        self._by_text: dict[str, int | None] = {}
 
-    def number(self, raw: str) -> int | None:
-        if raw not in self._by_raw:
-            self._by_raw[raw] = self._new(normalised(raw))
-        return self._by_raw[raw]
+    def of_texts(self, texts: Iterable[str]) -> frozenset[int]:
+        """Return the numbers of the texts that are long enough."""
+        return frozenset(number for text in texts if (number := self._number(text)) is not None)
 
-    def numbers(self, raws: Iterable[str]) -> frozenset[int]:
-        """The numbers of the texts that count."""
-        return frozenset(found for raw in raws if (found := self.number(raw)) is not None)
+    def keys(self, unit: Unit) -> frozenset[LinkKey]:
+        """Return what links the unit to others apart from its texts.
 
-    def keys(self, unit: Unit) -> frozenset[Key]:
-        """What joins the unit to others besides its texts. An item's name holds for its criterion alone. A context
-        counts as a whole where all its fields are short: "none" stands beside many a text, but a title of two words
-        may be all that there is. A longer field joins by itself."""
-        short = [context for context in unit.contexts if not self.numbers(context)]
-        whole = [tuple(map(normalised, context)) for context in short]
+        An item's name links within its criterion only. A context links as a whole if all its fields are short: a field
+        such as "none" occurs in many contexts, but a title of two words may be the only field. A longer field links by
+        itself.
+        """
+        short = [context for context in unit.contexts if not self.of_texts(context)]
+        contexts = [tuple(map(normalise_text, context)) for context in short]
         item = [("item", unit.criterion, unit.item)] if unit.item else []
-        return frozenset([*item, *(("context", *texts) for texts in whole if any(texts))])
+        return frozenset([*item, *(("context", *texts) for texts in contexts if any(texts))])
 
-    def _new(self, text: str) -> int | None:
-        if text.count(" ") < FEWEST_WORDS - 1:
-            return None
+    def _number(self, text: str) -> int | None:
         if text not in self._by_text:
-            self._by_text[text] = len(self.texts)
-            self.texts.append(text)
+            normalised = normalise_text(text)
+            if normalised.count(" ") < FEWEST_WORDS - 1:
+                self._by_text[text] = None
+            else:
+                if normalised not in self._by_normalised:
+                    self._by_normalised[normalised] = len(self.texts)
+                    self.texts.append(normalised)
+                self._by_text[text] = self._by_normalised[normalised]
         return self._by_text[text]
 
 
-def shared_texts(units: Sequence[Unit], near: float = NEAR, inside: float = INSIDE) -> list[tuple[int, ...]]:
-    """For each unit, the numbers of its texts and of what else joins it to others, sorted. Equal texts and
-    near-duplicates have one number, wherever they stand: what is an answer here may be a context there."""
-    numbered = Numbered()
-    texts = [numbered.numbers(unit.texts) for unit in units]
-    union = Union(len(numbered.texts))
-    for pair in near_duplicates(numbered.texts, near).tolist():
-        union.join(pair)
-    # A unit has the texts inside its own as well. Were both one text, no large group could be cut between them.
-    within: dict[int, set[int]] = {}
-    for inner, outer in contained_texts(numbered.texts, inside).tolist():
-        within.setdefault(outer, set()).add(inner)
-    texts = [found.union(*(within.get(one, ()) for one in found)) for found in texts]
-    joins = _joins([numbered.keys(unit) for unit in units], len(numbered.texts))
-    return [tuple(sorted({union.root(one) for one in found} | own)) for found, own in zip(texts, joins, strict=True)]
+def number_shared_texts(units: Sequence[Unit], near: float = NEAR, inside: float = INSIDE) -> list[tuple[int, ...]]:
+    """Return, for each unit, the sorted numbers of its texts and of the keys that link it to others. Equal texts and
+    near-duplicates have the same number, also if one is an answer and the other a context."""
+    numbers = TextNumbers()
+    texts = [numbers.of_texts(unit.texts) for unit in units]
+    sets = DisjointSets(len(numbers.texts))
+    for couple in find_near_duplicates(numbers.texts, near).tolist():
+        sets.join(couple)
+    # A unit also gets the numbers of the texts inside its own. If both had one number, no large group could be cut
+    # between them.
+    contained: dict[int, set[int]] = {}
+    for inner, outer in find_contained_texts(numbers.texts, inside).tolist():
+        contained.setdefault(outer, set()).add(inner)
+    texts = [own.union(*(contained.get(text, ()) for text in own)) for own in texts]
+    keys = _number_shared_keys([numbers.keys(unit) for unit in units], len(numbers.texts))
+    return [
+        tuple(sorted({sets.root(text) for text in own_texts} | own_keys))
+        for own_texts, own_keys in zip(texts, keys, strict=True)
+    ]
 
 
-def _joins(keys: Sequence[frozenset[Key]], begin: int) -> list[set[int]]:
-    """The numbers, from `begin` up, of the keys that a unit has in common with others."""
-    count = Counter(key for own in keys for key in sorted(own))
-    numbers = {key: at for at, key in enumerate((one for one, times in count.items() if times > 1), begin)}
+def _number_shared_keys(keys: Sequence[frozenset[LinkKey]], begin: int) -> list[set[int]]:
+    """Return, for each unit, the numbers, from `begin` up, of the keys that it shares with others."""
+    counts = Counter(key for own in keys for key in sorted(own))
+    numbers = {key: number for number, key in enumerate((key for key, count in counts.items() if count > 1), begin)}
     return [{numbers[key] for key in own if key in numbers} for own in keys]
 
 
-def groups(texts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The units that a chain of shared texts links, each group in order. A unit without texts is a group of its own."""
-    union = Union(1 + max((one for found in texts for one in found), default=-1))
-    for found in texts:
-        union.join(found)
-    together: dict[int, list[int]] = {}
-    for unit, found in enumerate(texts):
-        together.setdefault(union.root(found[0]) if found else -1 - unit, []).append(unit)
-    return list(together.values())
+def group_units(texts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Group the units that a chain of shared texts links. A unit without texts is a group by itself."""
+    sets = DisjointSets(1 + max((text for own in texts for text in own), default=-1))
+    for own in texts:
+        sets.join(own)
+    groups: dict[int, list[int]] = {}
+    for unit, own in enumerate(texts):
+        groups.setdefault(sets.root(own[0]) if own else -1 - unit, []).append(unit)
+    return list(groups.values())

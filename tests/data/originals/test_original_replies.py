@@ -47,30 +47,32 @@ def narratives(folder: Path) -> Path:
 
 
 def test_counter_narratives_are_ordered_by_the_floor_of_two_raters_mean(tmp_path: Path) -> None:
-    found = originals.read("counter narratives", narratives(tmp_path))
+    result = originals.read("counter narratives", narratives(tmp_path))
     # Suitable: 5 4 4 4 4. Specific: floor(4.5) = 4, floor(1.5) = 1, 1 1 1. Grammar: 5 5 floor(4.5) = 4, 5 5.
     assert (
-        {good for good, _ in answers(found, "CNSu")} == {good for good, _ in answers(found, "CNSp")} == {"by dialoGPT"}
+        {good for good, _ in answers(result, "CNSu")}
+        == {good for good, _ in answers(result, "CNSp")}
+        == {"by dialoGPT"}
     )
-    assert ratings(found, "CNSp") == [(4, 1)] * 4
-    assert answers(found, "CNG") == [(f"by {one}", "by BERT") for one in ("dialoGPT", "BART", "T5", "gpt2")]
-    assert found[0].good[:2] == (("hate speech", "They are all bad."), ("target", "CATS"))
+    assert ratings(result, "CNSp") == [(4, 1)] * 4
+    assert answers(result, "CNG") == [(f"by {one}", "by BERT") for one in ("dialoGPT", "BART", "T5", "gpt2")]
+    assert result[0].good[:2] == (("hate speech", "They are all bad."), ("target", "CATS"))
 
 
 def test_a_chosen_counter_narrative_is_one_that_all_raters_chose(tmp_path: Path) -> None:
-    found = originals.read("CCN", narratives(tmp_path))
-    assert answers(found, "CCN") == [
+    result = originals.read("CCN", narratives(tmp_path))
+    assert answers(result, "CCN") == [
         (f"by {good}", f"by {bad}") for good in ("dialoGPT", "BART") for bad in ("BERT", "T5", "gpt2")
     ]
-    assert ratings(found, "CCN") == [(None, None)] * 6
+    assert ratings(result, "CCN") == [(None, None)] * 6
 
 
 def test_the_best_counter_narratives_of_two_raters_are_not_compared(tmp_path: Path) -> None:
-    found = originals.read("BCN", narratives(tmp_path))
-    assert answers(found, "BCN") == [
+    result = originals.read("BCN", narratives(tmp_path))
+    assert answers(result, "BCN") == [
         (f"by {good}", f"by {bad}") for good in ("dialoGPT", "BART") for bad in ("BERT", "T5", "gpt2")
     ]
-    assert found[0].systems == ("dialoGPT", "BERT")
+    assert result[0].systems == ("dialoGPT", "BERT")
 
 
 def test_counter_narratives_name_the_column_at_fault(tmp_path: Path) -> None:
@@ -95,35 +97,35 @@ def entry(post: str, offence: int, *rated: tuple[int, int, int]) -> dict[str, An
     return {"post": {"text": post, "score": [offence] * 9}, **replies}
 
 
-def chasm(folder: Path, found: Any, name: str = "counter.json") -> Path:
-    (folder / name).write_text(json.dumps(found), encoding="utf-8")
+def chasm(folder: Path, result: Any, name: str = "counter.json") -> Path:
+    (folder / name).write_text(json.dumps(result), encoding="utf-8")
     return folder / name
 
 
 def test_chasm_orders_replies_by_the_floor_of_three_ratings(tmp_path: Path) -> None:
-    found = originals.read(
+    result = originals.read(
         "CHASM",
         chasm(tmp_path, {"c1": entry("p", 2, (0, 4, 0), (3, 4, 4), (1, 0, 1))}),
     )
-    assert answers(found, "CNO") == [
+    assert answers(result, "CNO") == [
         ("GPT-Neo on p", "GPT-2 on p"),
         ("GPT-Neo on p", "GPT-3 on p"),
         ("GPT-3 on p", "GPT-2 on p"),
     ]
     # Informativeness: floor(2/3) = 0, 2, 1.
-    assert ratings(found, "CNI") == [(2, 0), (2, 1), (1, 0)]
-    assert answers(found, "CNSt") == [("GPT-2 on p", "GPT-3 on p"), ("GPT-Neo on p", "GPT-3 on p")]
-    assert (found[0].item, found[0].systems) == ("c1", ("GPT-Neo", "GPT-2"))
+    assert ratings(result, "CNI") == [(2, 0), (2, 1), (1, 0)]
+    assert answers(result, "CNSt") == [("GPT-2 on p", "GPT-3 on p"), ("GPT-Neo on p", "GPT-3 on p")]
+    assert (result[0].item, result[0].systems) == ("c1", ("GPT-Neo", "GPT-2"))
 
 
 def test_chasms_messages_meet_within_the_first_two_thirds_and_within_the_rest(tmp_path: Path) -> None:
     same = ((1, 1, 1),) * 3
     one = chasm(tmp_path, {"a": entry("a", 4, *same), "b": entry("b", 2, *same), "c": entry("c", 3, *same)}, "one.json")
     other = chasm(tmp_path, {"d": entry("d", 1, *same), "e": entry("e", 0, *same)}, "two.json")
-    found = originals.read("HSO", one, other)  # floor(.66 × 5) = 3 messages in the first part.
-    assert answers(found, "HSO") == [("a", "b"), ("a", "c"), ("c", "b"), ("d", "e")]
-    assert found[-1].good == (("hate speech", "d"),)
-    assert [pair.item for pair in found] == ["first part"] * 3 + ["second part"]
+    result = originals.read("HSO", one, other)  # floor(.66 × 5) = 3 messages in the first part.
+    assert answers(result, "HSO") == [("a", "b"), ("a", "c"), ("c", "b"), ("d", "e")]
+    assert result[-1].good == (("hate speech", "d"),)
+    assert [pair.item for pair in result] == ["first part"] * 3 + ["second part"]
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ def test_tellmewhy_orders_answers_by_the_floor_of_the_mean_rating(tmp_path: Path
         ["A tale.", "Why?", "second", "Answerable", "q1", "[2, 1, 0]", "[2, 1, 2]"],
         ["A tale.", "Why?", "third", "Answerable", "q1", "[2, 2, 2]", "[-1, 0, 0]"],
     )
-    found = originals.read("TellMeWhy", path)
-    assert answers(found, "AG") == [("first", "second"), ("first", "third"), ("second", "third")]
-    assert ratings(found, "AG") == [(2, 1), (2, -1), (1, -1)]
-    assert answers(found, "AV") == [("third", "first"), ("third", "second")]
-    assert found[0].good == (("narrative", "A tale."), ("question", "Why?"), ("answer", "first"))
-    assert found[0].item == "q1"
+    result = originals.read("TellMeWhy", path)
+    assert answers(result, "AG") == [("first", "second"), ("first", "third"), ("second", "third")]
+    assert ratings(result, "AG") == [(2, 1), (2, -1), (1, -1)]
+    assert answers(result, "AV") == [("third", "first"), ("third", "second")]
+    assert result[0].good == (("narrative", "A tale."), ("question", "Why?"), ("answer", "first"))
+    assert result[0].item == "q1"
 
 
 def test_tellmewhy_pairs_answerable_questions_of_a_narrative_row_by_row(tmp_path: Path) -> None:
@@ -46,9 +46,9 @@ def test_tellmewhy_pairs_answerable_questions_of_a_narrative_row_by_row(tmp_path
         ["Another.", "Why so?", "c", "Answerable", "q3", "", ""],
         ["A tale.", "Why?", "d", "Answerable", "q2", "", ""],
     )
-    found = originals.read("QA", path)
-    assert answers(found, "QA") == [("Why?", "Why not?")] * 2
-    assert found[0].good == (("narrative", "A tale."), ("question", "Why?"))
+    result = originals.read("QA", path)
+    assert answers(result, "QA") == [("Why?", "Why not?")] * 2
+    assert result[0].good == (("narrative", "A tale."), ("question", "Why?"))
 
 
 def test_tellmewhy_is_read_from_json_as_well(tmp_path: Path) -> None:
@@ -114,19 +114,19 @@ def turk(*choices: str) -> list[str]:
 
 
 def test_timetravels_raters_choose_an_ending_for_each_criterion(tmp_path: Path) -> None:
-    found = originals.read(
+    result = originals.read(
         "TimeTravel", table(tmp_path, TURK, turk("A", "B", "A", "S", "IR"), turk("A", "S", "S", "B", "S"))
     )
     cried, sang = ("She cried.", "She sang."), ("She sang.", "She cried.")
-    assert {code: answers(found, code) for code in ("SRC", "SRE", "SRPl", "SRPr", "SRS")} == {
+    assert {code: answers(result, code) for code in ("SRC", "SRE", "SRPl", "SRPr", "SRS")} == {
         "SRC": [cried, cried],
         "SRE": [sang],
         "SRPl": [cried],
         "SRPr": [sang],
         "SRS": [],
     }
-    assert found[0].good[0] == ("story", "Ann ran. She fell.")
-    plot = next(pair for pair in found if pair.criterion == "SRPl")
+    assert result[0].good[0] == ("story", "Ann ran. She fell.")
+    plot = next(pair for pair in result if pair.criterion == "SRPl")
     assert plot.good[1:] == (("original ending", "She was glad."), ("rewritten ending", "She cried."))
     assert (plot.systems, plot.item) == (("m1", "m2"), "s1")
 
@@ -140,11 +140,11 @@ def test_timetravels_rewritten_endings_stand_against_the_original_one(tmp_path: 
     }
     one = {**story, "edited_ending": ["She lost.", "Alas."]}
     several = {**story, "edited_endings": [["She won.", "Hurrah."], ["She cried.", "Alas."]]}
-    found = originals.read("TimeTravel", json_lines(tmp_path, one, several, name="dev_data.json"))
+    result = originals.read("TimeTravel", json_lines(tmp_path, one, several, name="dev_data.json"))
     endings = [("She lost. Alas.", "She won. Hurrah."), ("She cried. Alas.", "She won. Hurrah.")]
-    assert {code: answers(found, code) for code in ("SRC", "SRS")} == {"SRC": endings, "SRS": endings}
-    assert len(found) == 4
-    with pytest.raises(InputError, match=r"dev_data.json:1: SRPl can be had from TimeTravel's human evaluation only"):
+    assert {code: answers(result, code) for code in ("SRC", "SRS")} == {"SRC": endings, "SRS": endings}
+    assert len(result) == 4
+    with pytest.raises(InputError, match=r"dev_data.json:1: a file of stories has no pairs of SRPl"):
         originals.read("SRPl", tmp_path / "dev_data.json")
 
 
@@ -162,13 +162,13 @@ def test_timetravel_names_the_field_at_fault(tmp_path: Path) -> None:
 
 
 def test_updates_are_ordered_within_what_they_were_meant_to_do(tmp_path: Path) -> None:
-    found = originals.read("Defeasible Inference", defeasible(tmp_path))
+    result = originals.read("Defeasible Inference", defeasible(tmp_path))
     # Attenuators: floor(-5/3) = -2, turned to 2; -2; 1.
-    assert answers(found, "DIA") == [("roof", "swim"), ("roof", "hat"), ("hat", "swim")]
-    assert ratings(found, "DIA") == [(2, -2), (2, 1), (1, -2)]
-    assert answers(found, "DII") == [("sea", "walk")]
-    assert found[0].good[:2] == (("premise", "Rain falls."), ("hypothesis", "Bo is wet."))
-    assert found[0].systems == ("m-roof", "m-swim")
+    assert answers(result, "DIA") == [("roof", "swim"), ("roof", "hat"), ("hat", "swim")]
+    assert ratings(result, "DIA") == [(2, -2), (2, 1), (1, -2)]
+    assert answers(result, "DII") == [("sea", "walk")]
+    assert result[0].good[:2] == (("premise", "Rain falls."), ("hypothesis", "Bo is wet."))
+    assert result[0].systems == ("m-roof", "m-swim")
 
 
 def written(kind: str, text: str, assignment: int = 1, **changed: Any) -> dict[str, Any]:
@@ -186,10 +186,10 @@ def test_one_persons_weakener_and_strengthener_make_a_pair_each_way(tmp_path: Pa
         written("weakener", "no", 3, Premise=None),
         written("strengthener", "yes", 3, Premise=None),
     )
-    found = originals.read("Defeasible Inference", path)
-    assert answers(found, "DIA") == [("roof", "sea"), ("no", "yes")]
-    assert answers(found, "DII") == [("sea", "roof"), ("yes", "no")]
-    assert found[1].good == (("premise", ""), ("hypothesis", "Bo is wet."), ("update sentence", "no"))
+    result = originals.read("Defeasible Inference", path)
+    assert answers(result, "DIA") == [("roof", "sea"), ("no", "yes")]
+    assert answers(result, "DII") == [("sea", "roof"), ("yes", "no")]
+    assert result[1].good == (("premise", ""), ("hypothesis", "Bo is wet."), ("update sentence", "no"))
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def test_a_code_gives_the_pairs_of_one_criterion(tmp_path: Path) -> None:
 
 
 def test_pairs_have_the_chosen_wording_and_no_split(tmp_path: Path) -> None:
-    found = originals.read("DIA", defeasible(tmp_path), wording={"DIA": 2})
-    assert {(pair.instruction, pair.split) for pair in found} == {(criteria.find("DIA").instructions[2], None)}
+    result = originals.read("DIA", defeasible(tmp_path), wording={"DIA": 2})
+    assert {(pair.instruction, pair.split) for pair in result} == {(criteria.find("DIA").instructions[2], None)}
 
 
 def test_an_unknown_name_is_an_error_that_names_near_ones(tmp_path: Path) -> None:
@@ -47,9 +47,9 @@ def test_an_unknown_name_is_an_error_that_names_near_ones(tmp_path: Path) -> Non
 
 
 def test_no_file_and_a_file_without_pairs_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"CHASM wants the files that it was published in; none was given"):
+    with pytest.raises(InputError, match=r"CHASM needs the files"):
         originals.read("CHASM")
-    with pytest.raises(InputError, match=r"rows.jsonl: gives no pairs of DIA, DII"):
+    with pytest.raises(InputError, match=r"rows.jsonl: no pairs of DIA, DII"):
         originals.read("Defeasible Inference", json_lines(tmp_path))
     with pytest.raises(InputError, match=r"none.jsonl: no such file"):
         originals.read("HS", tmp_path / "none.jsonl")
@@ -69,11 +69,11 @@ def advice(**changed: Any) -> dict[str, Any]:
 
 
 def test_turing_advice_compares_each_system_with_the_best_advice(tmp_path: Path) -> None:
-    found = originals.read("TuringAdvice", json_lines(tmp_path, advice()))
-    assert answers(found, "AH") == [("Call a locksmith.", "Swim."), ("Change the lock.", "Call a locksmith.")]
-    assert found[0].good[0] == ("situation", "Lost keysThey fell into the sea.")
-    assert [pair.systems for pair in found] == [("best_advice", "one"), ("two", "best_advice")]
-    assert (found[0].item, found[0].good_rating) == ("s1", None)
+    result = originals.read("TuringAdvice", json_lines(tmp_path, advice()))
+    assert answers(result, "AH") == [("Call a locksmith.", "Swim."), ("Change the lock.", "Call a locksmith.")]
+    assert result[0].good[0] == ("situation", "Lost keysThey fell into the sea.")
+    assert [pair.systems for pair in result] == [("best_advice", "one"), ("two", "best_advice")]
+    assert (result[0].item, result[0].good_rating) == ("s1", None)
 
 
 @pytest.mark.parametrize(
@@ -101,17 +101,17 @@ def ending(**changed: Any) -> dict[str, Any]:
 
 
 def test_hellaswag_sets_the_true_ending_against_each_other_one(tmp_path: Path) -> None:
-    found = originals.read("HellaSwag", json_lines(tmp_path, ending(), ending(ind=5, label="0")))
-    assert answers(found, "HS")[:3] == [("stands", "flies"), ("stands", "melts"), ("stands", "sings")]
-    assert {pair.answers[0] for pair in found[3:]} == {"flies"}
-    assert found[0].good == (("context", "A man sits. he"), ("follow up sentence", "stands"))
-    assert [pair.item for pair in found] == ["4"] * 3 + ["5"] * 3
+    result = originals.read("HellaSwag", json_lines(tmp_path, ending(), ending(ind=5, label="0")))
+    assert answers(result, "HS")[:3] == [("stands", "flies"), ("stands", "melts"), ("stands", "sings")]
+    assert {pair.answers[0] for pair in result[3:]} == {"flies"}
+    assert result[0].good == (("context", "A man sits. he"), ("follow up sentence", "stands"))
+    assert [pair.item for pair in result] == ["4"] * 3 + ["5"] * 3
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"label": ""}, r":1: has no 'label': HellaSwag's test file comes without answers; take the training or"),
+        ({"label": ""}, r":1: has no 'label': HellaSwag's test file comes without answers"),
         ({"label": 4}, r":1: 'label' must be the number of an ending, 0 to 3, got 4"),
         ({"label": 1.5}, r":1: 'label' must be the number of an ending, 0 to 3, got 1.5"),
         ({"label": "one"}, r":1: 'label' must be a finite number, got 'one'"),
@@ -142,22 +142,22 @@ def test_commongen_favours_the_sentence_with_the_better_mean_over_the_sheets(tmp
     other = sheet(
         tmp_path, "2.csv", *BLOCK, "a,b,-0.5", "a,c,-0.5", "b,c,-1", "Concept set: cat,,", "Reference: Cat.,,", "a,b,-1"
     )
-    found = originals.read("CommonGen", one, other)
-    assert answers(found, "CR") == [("a", "b"), ("c", "b"), ("b", "a")]
-    assert found[0].good == (
+    result = originals.read("CommonGen", one, other)
+    assert answers(result, "CR") == [("a", "b"), ("c", "b"), ("b", "a")]
+    assert result[0].good == (
         ("concept set", "dog ball"),
         ("reference sentence", "A dog has a ball."),
         ("sentence", "a"),
     )
-    assert found[2].item == "cat"
+    assert result[2].item == "cat"
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
         ([*BLOCK, "a,b,much"], r"1.csv:7: the score must be a finite number, got 'much'"),
-        ([*BLOCK, "a,,1"], r"1.csv:7: wanted two sentences and a score, got \['a', '', '1'\]"),
-        (["a,b,1"], r"1.csv: has no line 'Concept set: …'; wanted a sheet of CommonGen's human evaluation"),
+        ([*BLOCK, "a,,1"], r"1.csv:7: expected two sentences and a score, got \['a', '', '1'\]"),
+        (["a,b,1"], r"1.csv: has no line 'Concept set: …'; expected a sheet"),
         ([*BLOCK, 'a,"b"c,1'], r"1.csv:7: not readable as CSV: "),
     ],
 )

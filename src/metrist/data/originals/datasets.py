@@ -1,18 +1,9 @@
-"""CHASM: hateful messages and the replies of three systems, rated from 0 to 4 (Ashida and Komachi, 2022).
-
-counter_conan.json and counter_sbic.json hold one object each. An entry has `post` (`text`, `score`: nine ratings of how
-offensive it is) and, for GPT-2, GPT-Neo and GPT-3, `text` and `score` with three ratings each of `off`, `stance` and
-`info`.
-
-CNI, CNO, CNSt: replies to one message, by the floor of the mean rating; the more offensive reply is CNO's good one.
-HSO: messages against each other, the more offensive one being good. As in the code of HEAP's authors, the first 66 % of
-the messages meet only one another, and so do the others; give both files together, in the order above.
-"""
+"""Make HEAP's pairs from each data set; the comment above each reader describes the files and the rules."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from metrist.data.originals.rows import (
@@ -20,14 +11,14 @@ from metrist.data.originals.rows import (
     PathLike,
     Question,
     Row,
-    cells,
-    entries,
     floor_mean,
-    grouped,
-    rated,
-    rows,
-    two_by_two,
-    winners_first,
+    group_by_key,
+    pair_by_winner,
+    pair_in_order,
+    rated_answer,
+    read_cells,
+    read_entries,
+    read_published_rows,
 )
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError
@@ -35,224 +26,202 @@ from metrist.io.compression import display_name
 from metrist.io.fields import as_number
 from metrist.io.row_model import RowError
 
-_SYSTEMS = ("GPT-2", "GPT-Neo", "GPT-3")
-_SCORES = {"CNI": "info", "CNO": "off", "CNSt": "stance"}
-_FIRST_PART = 0.66
+# CHASM: hateful messages and the replies of three systems, rated from 0 to 4 (Ashida and Komachi, 2022).
+#
+# counter_conan.json and counter_sbic.json hold one object each. An entry has `post` (`text`, `score`: nine ratings of
+# how offensive it is) and, for GPT-2, GPT-Neo and GPT-3, `text` and `score` with three ratings each of `off`, `stance`
+# and `info`.
+#
+# CNI, CNO, CNSt: replies to one message, by the floor of the mean rating; the more offensive reply is CNO's good one.
+# HSO: messages compared with each other, the more offensive one being good. As in the code of HEAP's authors, the first
+# 66 % of the messages are compared only with one another, and so are the others; pass both files together, in the order
+# above.
+
+_CHASM_SYSTEMS = ("GPT-2", "GPT-Neo", "GPT-3")
+_CHASM_SCORES = {"CNI": "info", "CNO": "off", "CNSt": "stance"}
+_CHASM_FIRST_PART = 0.66
 
 
 def read_chasm(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[GoodBad]:
-    """The pairs of CNI, CNO, CNSt and HSO, criterion after criterion."""
-    found = list(entries(paths))
-    for code in _SCORES:
-        for item, row in found if code in codes else ():
+    """Yield the pairs of CNI, CNO, CNSt and HSO, criterion after criterion."""
+    entries = list(read_entries(paths))
+    for code, score in _CHASM_SCORES.items():
+        for item, row in entries if code in codes else ():
             question = Question(code=code, context=(row.text("post", "text"),), item=item)
-            yield from winners_first(question, [_reply(row, system, _SCORES[code]) for system in _SYSTEMS])
+            replies = [
+                rated_answer(row.text(system, "text"), floor_mean(row.numbers(system, "score", score)), system)
+                for system in _CHASM_SYSTEMS
+            ]
+            yield from pair_by_winner(question, replies)
     if "HSO" in codes:
-        yield from _messages([row for _, row in found])
-
-
-def _reply(row: Row, system: str, score: str) -> Answer:
-    return rated(row.text(system, "text"), floor_mean(row.numbers(system, "score", score)), system)
-
-
-def _messages(found: list[Row]) -> Iterator[GoodBad]:
-    posts = [rated(row.text("post", "text"), floor_mean(row.numbers("post", "score"))) for row in found]
-    end = math.floor(len(posts) * _FIRST_PART)
-    for item, part in (("first part", posts[:end]), ("second part", posts[end:])):
-        yield from two_by_two(Question(code="HSO", context=(), item=item), part)
+        posts = [rated_answer(row.text("post", "text"), floor_mean(row.numbers("post", "score"))) for _, row in entries]
+        end = math.floor(len(posts) * _CHASM_FIRST_PART)
+        for item, part in (("first part", posts[:end]), ("second part", posts[end:])):
+            yield from pair_in_order(Question(code="HSO", context=(), item=item), part)
 
 
 # CommonGen: sentences made of given words, compared two by two for common sense.
 #
-# The raters' sheets (CSV, one a rater) have blocks: a line `Concept set: …`, a line `Reference: …`, then lines of two
-# sentences and a score from -1 (the second is much more realistic) to 1 (the first is). What stands before the first
-# block is the instruction to the raters.
+# The raters' sheets (CSV, one per rater) have blocks: a line `Concept set: …`, a line `Reference: …`, then lines of two
+# sentences and a score from -1 (the second is much more realistic) to 1 (the first is). Lines before the first block
+# are the instruction to the raters.
 #
-# CR: the sentence that the raters' scores favour on the average; a mean of 0 makes no pair. Scores left blank are
-# passed
-# over. Give all sheets together: the same two sentences stand in several.
-
+# CR: the sentence that the raters' scores favour on average; a mean of 0 makes no pair. Blank scores are skipped. Pass
+# all sheets together: the same two sentences occur in several.
 
 _CONCEPTS, _REFERENCE = "Concept set:", "Reference:"
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
+class _Comparison:
     concepts: str
     reference: str
     first: str
     second: str
     score: float | None
 
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        return self.concepts, self.reference, self.first, self.second
-
 
 def read_commongen(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[GoodBad]:
-    """The pairs of CR."""
-    compared = (one for path in paths for one in _sheet(path)) if "CR" in codes else ()
-    for group in grouped((one.key, one) for one in compared):
-        total = sum(one.score for one in group if one.score is not None)
+    """Yield the pairs of CR."""
+    if "CR" not in codes:
+        return
+    comparisons = (comparison for path in paths for comparison in _read_sheet(path))
+    for group in group_by_key(comparisons, lambda row: (row.concepts, row.reference, row.first, row.second)):
+        total = sum(comparison.score for comparison in group if comparison.score is not None)
         if total:
-            one = group[0]
-            first, second = Answer(text=one.first), Answer(text=one.second)
+            first, second = Answer(text=group[0].first), Answer(text=group[0].second)
             good, bad = (first, second) if total > 0 else (second, first)
-            question = Question(code="CR", context=(one.concepts, one.reference), item=one.concepts)
-            yield question.pair(good, bad)
+            concepts = group[0].concepts
+            yield Question(code="CR", context=(concepts, group[0].reference), item=concepts).pair(good, bad)
 
 
-def _sheet(path: PathLike) -> Iterator[_Compared]:
+def _read_sheet(path: PathLike) -> Iterator[_Comparison]:
     name = display_name(path)
     concepts = reference = ""
-    for line, found in cells(path):
-        head = found[0].strip()
+    for line, cells in read_cells(path):
+        head = cells[0].strip()
         if head.startswith(_CONCEPTS):
             concepts, reference = head.removeprefix(_CONCEPTS).strip(), ""
         elif head.startswith(_REFERENCE):
             reference = head.removeprefix(_REFERENCE).strip()
         elif concepts and reference:
-            yield _compared(concepts, reference, found, f"{name}:{line}")
+            yield _parse_comparison(concepts, reference, cells, f"{name}:{line}")
     if not concepts:
-        raise InputError(f"{name}: has no line 'Concept set: …'; wanted a sheet of CommonGen's human evaluation")
+        raise InputError(f"{name}: has no line 'Concept set: …'; expected a sheet of CommonGen's human evaluation")
 
 
-def _compared(concepts: str, reference: str, found: list[str], place: str) -> _Compared:
-    if len(found) < 3 or not found[0] or not found[1]:
-        raise InputError(f"{place}: wanted two sentences and a score, got {found}")
+def _parse_comparison(concepts: str, reference: str, cells: list[str], location: str) -> _Comparison:
+    if len(cells) < 3 or not cells[0] or not cells[1]:
+        raise InputError(f"{location}: expected two sentences and a score, got {cells}")
     try:
-        score = as_number("the score", found[2]) if found[2].strip() else None
-    except RowError as fault:
-        raise InputError(f"{place}: {fault}") from None
-    return _Compared(concepts, reference, found[0], found[1], score)
+        score = as_number("the score", cells[2]) if cells[2].strip() else None
+    except RowError as error:
+        raise InputError(f"{location}: {error}") from None
+    return _Comparison(concepts, reference, cells[0], cells[1], score)
 
 
 # Counter narratives by five systems, judged by two raters each (Tekiroğlu and others, 2022).
 #
 # A row of the CSV is one rater's view of one hateful message: `Hate_Speech`, `TARGET`, the five systems' replies in the
-# columns that bear their names, and for each system its name with `_suitable`, `_specific`, `_grammar` (1 to 5),
+# columns of their names, and for each system its name with `_suitable`, `_specific`, `_grammar` (1 to 5),
 # `_choose_or_not` and `_is_best` (0 or 1).
 #
 # CNSu, CNSp, CNG: replies to one message, by the floor of the raters' mean.
 # CCN: a reply that all raters would choose against one that not all would.
-# BCN: a reply that some rater named the best against each that none did, once for each rater's best; replies of two
-# raters' choice are not compared.
+# BCN: a reply that some rater named the best against each that none did, once for each rater's best; two replies that
+# were each named the best are not compared.
 
-
-_SYSTEMS_COUNTER_NARRATIVES = ("dialoGPT", "BART", "BERT", "T5", "gpt2")
-_RATINGS = {"CNG": "grammar", "CNSp": "specific", "CNSu": "suitable"}
+_NARRATIVE_SYSTEMS = ("dialoGPT", "BART", "BERT", "T5", "gpt2")
+_NARRATIVE_RATINGS = {"CNG": "grammar", "CNSp": "specific", "CNSu": "suitable"}
 
 
 def read_counter_narratives(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[GoodBad]:
-    """The pairs of BCN, CCN, CNG, CNSp and CNSu, criterion after criterion."""
-    messages = grouped((_key(row), row) for row in rows(paths))
-    for code in ("BCN", "CCN", *_RATINGS):
+    """Yield the pairs of BCN, CCN, CNG, CNSp and CNSu, criterion after criterion."""
+    key_columns = ("Hate_Speech", "TARGET", *_NARRATIVE_SYSTEMS)
+    messages = group_by_key(read_published_rows(paths), lambda row: tuple(map(row.text, key_columns)))
+    for code in ("BCN", "CCN", *_NARRATIVE_RATINGS):
         for number, group in enumerate(messages if code in codes else (), 1):
-            yield from _of(code, group, f"message {number}")
+            context = (group[0].text("Hate_Speech"), group[0].text("TARGET"))
+            question = Question(code=code, context=context, item=f"message {number}")
+            if code == "BCN":
+                yield from _pair_best_replies(question, group)
+            else:
+                yield from pair_in_order(question, [_rank_reply(group, name, code) for name in _NARRATIVE_SYSTEMS])
 
 
-def _key(row: Row) -> tuple[str, ...]:
-    return tuple(row.text(column) for column in ("Hate_Speech", "TARGET", *_SYSTEMS_COUNTER_NARRATIVES))
+def _pair_best_replies(question: Question, group: list[Row]) -> Iterator[GoodBad]:
+    best = dict.fromkeys(name for row in group for name in _NARRATIVE_SYSTEMS if row.boolean(f"{name}_is_best"))
+    replies = {name: Answer(text=group[0].text(name), system=name) for name in _NARRATIVE_SYSTEMS}
+    for name in best:
+        yield from (question.pair(replies[name], replies[other]) for other in replies if other not in best)
 
 
-def _of(code: str, group: list[Row], item: str) -> Iterator[GoodBad]:
-    question = Question(code=code, context=(group[0].text("Hate_Speech"), group[0].text("TARGET")), item=item)
-    if code == "BCN":
-        return _best(question, group)
-    replies = [
-        _chosen(group, one) if code == "CCN" else _rated(group, one, code) for one in _SYSTEMS_COUNTER_NARRATIVES
-    ]
-    return two_by_two(question, replies)
-
-
-def _best(question: Question, group: list[Row]) -> Iterator[GoodBad]:
-    named = dict.fromkeys(one for row in group for one in _SYSTEMS_COUNTER_NARRATIVES if row.truth(f"{one}_is_best"))
-    replies = {one: Answer(text=group[0].text(one), system=one) for one in _SYSTEMS_COUNTER_NARRATIVES}
-    for best in named:
-        yield from (
-            question.pair(replies[best], replies[other]) for other in _SYSTEMS_COUNTER_NARRATIVES if other not in named
-        )
-
-
-def _chosen(group: list[Row], system: str) -> Answer:
-    by_all = all(row.truth(f"{system}_choose_or_not") for row in group)
-    return Answer(text=group[0].text(system), rank=by_all, system=system)
-
-
-def _rated(group: list[Row], system: str, code: str) -> Answer:
-    ratings = [row.number(f"{system}_{_RATINGS[code]}") for row in group]
-    return rated(group[0].text(system), floor_mean(ratings), system)
+def _rank_reply(group: list[Row], system: str, code: str) -> Answer:
+    text = group[0].text(system)
+    if code == "CCN":
+        return Answer(text=text, rank=all(row.boolean(f"{system}_choose_or_not") for row in group), system=system)
+    ratings = [row.number(f"{system}_{_NARRATIVE_RATINGS[code]}") for row in group]
+    return rated_answer(text, floor_mean(ratings), system)
 
 
 # Defeasible inference: updates that make a hypothesis more or less likely (Rudinger and others, 2020).
 #
-# Two files are read. The human evaluation (JSONL) has one line an update: `premise`, `hypothesis`, `update`, `model`,
-# `pred_label` (attenuator or intensifier: what the update was to be) and `human_label`, three ratings from -2
-# (weakens a
-# lot) to 2 (strengthens a lot). The data set itself has `Premise` (not in its Social part), `Hypothesis`, `Update`,
+# Two files are read. The human evaluation (JSONL) has one line per update: `premise`, `hypothesis`, `update`, `model`,
+# `pred_label` (attenuator or intensifier: what the update should be) and `human_label`, three ratings from -2 (weakens
+# a lot) to 2 (strengthens a lot). The data set itself has `Premise` (not in its Social part), `Hypothesis`, `Update`,
 # `UpdateType` (weakener or strengthener), `UpdateTypeImpossible` and `AssignmentIdAnon`.
 #
 # DIA, DII from the evaluation: attenuators of one premise and hypothesis, and likewise intensifiers, by the floor of
-# the
-# mean rating; for attenuators its sign is turned after rounding, as HEAP's authors did.
+# the mean rating; for attenuators its sign is changed after rounding, as HEAP's authors did.
 # DIA, DII from the data set, which HEAP did not use: the weakener against the strengthener that one person wrote for
-# one
-# premise and hypothesis, and the other way round; those found impossible make no pair.
+# one premise and hypothesis, and the other way round; updates marked impossible make no pair.
 
-
-_LABELS = {"DIA": ("attenuator", -1.0), "DII": ("intensifier", 1.0)}
-_TYPES = {"DIA": ("weakener", "strengthener"), "DII": ("strengthener", "weakener")}
+_UPDATE_LABELS = {"DIA": ("attenuator", -1.0), "DII": ("intensifier", 1.0)}
+_UPDATE_TYPES = {"DIA": ("weakener", "strengthener"), "DII": ("strengthener", "weakener")}
 
 
 def read_defeasible_inference(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[GoodBad]:
-    """The pairs of DIA and DII, criterion after criterion."""
-    found = list(rows(paths))
-    make = _written if found and found[0].has("UpdateType") else _rated_defeasible_inference
-    for code in _LABELS:
+    """Yield the pairs of DIA and DII, criterion after criterion."""
+    rows = list(read_published_rows(paths))
+    pair_updates = _pair_written_updates if rows and rows[0].has("UpdateType") else _pair_rated_updates
+    for code in _UPDATE_LABELS:
         if code in codes:
-            yield from make(found, code)
+            yield from pair_updates(rows, code)
 
 
-def _rated_defeasible_inference(found: list[Row], code: str) -> Iterator[GoodBad]:
-    label, sign = _LABELS[code]
-    asked = [row for row in found if _one_of(row, "pred_label", ("attenuator", "intensifier")) == label]
-    for number, group in enumerate(grouped((_sentences(row), row) for row in asked), 1):
-        question = Question(code=code, context=_sentences(group[0]), item=f"hypothesis {number}")
-        yield from winners_first(question, [_update(row, sign) for row in group])
+def _pair_rated_updates(rows: list[Row], code: str) -> Iterator[GoodBad]:
+    label, sign = _UPDATE_LABELS[code]
+    matching = [row for row in rows if _read_choice(row, "pred_label", ("attenuator", "intensifier")) == label]
+    groups = group_by_key(matching, lambda row: (row.text("premise"), row.text("hypothesis")))
+    for number, group in enumerate(groups, 1):
+        context = (group[0].text("premise"), group[0].text("hypothesis"))
+        updates = [
+            rated_answer(row.text("update"), sign * floor_mean(row.numbers("human_label")), row.text("model"))
+            for row in group
+        ]
+        yield from pair_by_winner(Question(code=code, context=context, item=f"hypothesis {number}"), updates)
 
 
-def _sentences(row: Row) -> tuple[str, str]:
-    return row.text("premise"), row.text("hypothesis")
-
-
-def _update(row: Row, sign: float) -> Answer:
-    return rated(row.text("update"), sign * floor_mean(row.numbers("human_label")), row.text("model"))
-
-
-def _written(found: list[Row], code: str) -> Iterator[GoodBad]:
-    better, worse = _TYPES[code]
-    possible = (row for row in found if not row.truth("UpdateTypeImpossible"))
-    for group in grouped((_assignment(row), row) for row in possible):
-        by_type = {_one_of(row, "UpdateType", ("weakener", "strengthener")): row for row in group}
+def _pair_written_updates(rows: list[Row], code: str) -> Iterator[GoodBad]:
+    better, worse = _UPDATE_TYPES[code]
+    possible = (row for row in rows if not row.boolean("UpdateTypeImpossible"))
+    for group in group_by_key(possible, lambda row: (row.text("AssignmentIdAnon"), *_written_context(row))):
+        by_type = {_read_choice(row, "UpdateType", ("weakener", "strengthener")): row for row in group}
         if len(by_type) == 2:
-            good, bad = (Answer(text=by_type[one].text("Update")) for one in (better, worse))
-            premise = group[0].text("Premise") if group[0].has("Premise") else ""
-            question = Question(
-                code=code, context=(premise, group[0].text("Hypothesis")), item=group[0].text("AssignmentIdAnon")
-            )
-            yield question.pair(good, bad)
+            good, bad = (Answer(text=by_type[update_type].text("Update")) for update_type in (better, worse))
+            item = group[0].text("AssignmentIdAnon")
+            yield Question(code=code, context=_written_context(group[0]), item=item).pair(good, bad)
 
 
-def _assignment(row: Row) -> Hashable:
-    premise = row.text("Premise") if row.has("Premise") else ""
-    return row.text("AssignmentIdAnon"), premise, row.text("Hypothesis")
+def _written_context(row: Row) -> tuple[str, str]:
+    return row.text("Premise") if row.has("Premise") else "", row.text("Hypothesis")
 
 
-def _one_of(row: Row, field: str, known: tuple[str, str]) -> str:
-    found = row.text(field)
-    if found not in known:
-        raise row.wrong(f"{field!r} must be {known[0]} or {known[1]}, got {found!r}")
-    return found
+def _read_choice(row: Row, field: str, choices: tuple[str, str]) -> str:
+    value = row.text(field)
+    if value not in choices:
+        raise row.error(f"{field!r} must be {choices[0]} or {choices[1]}, got {value!r}")
+    return value
 
 
 # HellaSwag: the one true ending of a text among four.
@@ -264,112 +233,103 @@ def _one_of(row: Row, field: str, known: tuple[str, str]) -> str:
 
 
 def read_hellaswag(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[GoodBad]:
-    """The pairs of HS."""
-    for row in rows(paths) if "HS" in codes else ():
+    """Yield the pairs of HS."""
+    for row in read_published_rows(paths) if "HS" in codes else ():
         endings = row.texts("endings")
-        true = _label(row, len(endings))
+        true = _read_label(row, len(endings))
         question = Question(code="HS", context=(row.text("ctx"),), item=row.text("ind"))
         answers = [Answer(text=ending) for ending in endings]
-        for number, other in enumerate(answers):
-            if number != true:
-                yield question.pair(answers[true], other)
+        yield from (question.pair(answers[true], other) for index, other in enumerate(answers) if index != true)
 
 
-def _label(row: Row, endings: int) -> int:
+def _read_label(row: Row, endings: int) -> int:
     if not row.has("label") or row.value("label") == "":
-        raise row.wrong(
-            "has no 'label': HellaSwag's test file comes without answers; take the training or validation file"
+        raise row.error(
+            "has no 'label': HellaSwag's test file comes without answers; use the training or validation file"
         )
     label = row.number("label")
     if label not in range(endings):
-        raise row.wrong(f"'label' must be the number of an ending, 0 to {endings - 1}, got {label:g}")
+        raise row.error(f"'label' must be the number of an ending, 0 to {endings - 1}, got {label:g}")
     return int(label)
 
 
 # TellMeWhy: why-questions about short stories, three answers each.
 #
-# The annotated subset (test_caters_subset, CSV or JSON) has one row an answer: `narrative`, `question`, `answer`,
+# The annotated subset (test_caters_subset, CSV or JSON) has one row per answer: `narrative`, `question`, `answer`,
 # `is_ques_answerable` (Answerable or Not Answerable), `val_ann` and `gram_ann` (three ratings from -2 to 2 each) and
 # `question_meta`. Other files of the data set have no ratings and give pairs of QA only.
 #
 # AG, AV: answers to one question, by the floor of the mean grammar or validity rating.
-# QA: questions about one narrative, an answerable one against one that is not. A question stands in the file once for
-# each of its answers, and HEAP pairs rows, so that one pair of questions comes several times.
+# QA: questions about one narrative, an answerable one against one that is not. The file repeats a question for each of
+# its answers, and HEAP pairs rows, so one pair of questions occurs several times.
 
-
-_RATINGS_TELLMEWHY = {"AG": "gram_ann", "AV": "val_ann"}
+_ANSWER_RATINGS = {"AG": "gram_ann", "AV": "val_ann"}
 _ANSWERABLE = {"Answerable": 1.0, "Not Answerable": 0.0}
 
 
 def read_tellmewhy(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[GoodBad]:
-    """The pairs of AG, AV and QA."""
-    found = list(rows(paths))
-    for code, column in _RATINGS_TELLMEWHY.items():
+    """Yield the pairs of AG, AV and QA."""
+    rows = list(read_published_rows(paths))
+    for code, column in _ANSWER_RATINGS.items():
         if code in codes:
-            yield from _by_rating(found, code, column)
+            yield from _pair_rated_answers(rows, code, column)
     if "QA" in codes:
-        yield from _by_answerability(found)
+        for number, group in enumerate(group_by_key(rows, lambda row: row.text("narrative")), 1):
+            question = Question(code="QA", context=(group[0].text("narrative"),), item=f"narrative {number}")
+            yield from pair_in_order(question, [_rank_question(row) for row in group])
 
 
-def _by_rating(found: list[Row], code: str, column: str) -> Iterator[GoodBad]:
-    with_ratings = (row for row in found if row.has(column) and row.value(column) not in ("", "[]", []))
-    for group in grouped(((row.text("narrative"), row.text("question")), row) for row in with_ratings):
-        context = group[0].text("narrative"), group[0].text("question")
-        answers = [rated(row.text("answer"), floor_mean(row.numbers(column))) for row in group]
-        yield from winners_first(Question(code=code, context=context, item=group[0].text("question_meta")), answers)
+def _pair_rated_answers(rows: list[Row], code: str, column: str) -> Iterator[GoodBad]:
+    rated = (row for row in rows if row.has(column) and row.value(column) not in ("", "[]", []))
+    for group in group_by_key(rated, lambda row: (row.text("narrative"), row.text("question"))):
+        context = (group[0].text("narrative"), group[0].text("question"))
+        answers = [rated_answer(row.text("answer"), floor_mean(row.numbers(column))) for row in group]
+        yield from pair_by_winner(Question(code=code, context=context, item=group[0].text("question_meta")), answers)
 
 
-def _by_answerability(found: list[Row]) -> Iterator[GoodBad]:
-    for number, group in enumerate(grouped((row.text("narrative"), row) for row in found), 1):
-        question = Question(code="QA", context=(group[0].text("narrative"),), item=f"narrative {number}")
-        yield from two_by_two(question, [_question(row) for row in group])
-
-
-def _question(row: Row) -> Answer:
-    judged = row.text("is_ques_answerable")
-    if judged not in _ANSWERABLE:
-        raise row.wrong(f"'is_ques_answerable' must be Answerable or Not Answerable, got {judged!r}")
-    return Answer(text=row.text("question"), rank=_ANSWERABLE[judged])
+def _rank_question(row: Row) -> Answer:
+    judgment = row.text("is_ques_answerable")
+    if judgment not in _ANSWERABLE:
+        raise row.error(f"'is_ques_answerable' must be Answerable or Not Answerable, got {judgment!r}")
+    return Answer(text=row.text("question"), rank=_ANSWERABLE[judgment])
 
 
 # TimeTravel: stories whose second sentence was changed, with endings rewritten to fit (Qin and others, 2019).
 #
-# Two files are read. The human evaluation (CSV of Mechanical Turk) has one row a rater: `Input.X1` (premise),
-# `Input.X2`
-# (second sentence), `Input.Y` (ending), `Input.XX2` (changed second sentence), `Input.YY1` and `Input.YY2` (two
-# rewritten endings), `Input.YY1_MODEL` and `Input.YY2_MODEL`, `Input.STORY`, and `Answer.premise`, `Answer.second`,
-# `Answer.plot`, `Answer.ending`, `Answer.counterfactual`: A, B, S (the same) or IR (neither can be judged).
+# Two files are read. The human evaluation (CSV of Mechanical Turk) has one row per rater: `Input.X1` (premise),
+# `Input.X2` (second sentence), `Input.Y` (ending), `Input.XX2` (changed second sentence), `Input.YY1` and `Input.YY2`
+# (two rewritten endings), `Input.YY1_MODEL` and `Input.YY2_MODEL`, `Input.STORY`, and `Answer.premise`,
+# `Answer.second`, `Answer.plot`, `Answer.ending`, `Answer.counterfactual`: A, B, S (the same) or IR (neither can be
+# judged).
 # The data set itself has `premise`, `initial`, `counterfactual`, `original_ending`, and `edited_ending` (a list of
 # sentences) or `edited_endings` (a list of such lists), written by people.
 #
 # SRC, SRE, SRPl, SRPr, SRS from the evaluation: the ending that a rater chose; S and IR make no pair. Each rater's
-# choice
-# is a pair of its own. HEAP joins premise and changed sentence with nothing between.
+# choice is a separate pair. HEAP joins premise and changed sentence with nothing between.
 # SRC, SRS from the data set, which HEAP did not use: a person's rewritten ending against the original one, which was
-# written for another second sentence; endings left unchanged make no pair.
+# written for another second sentence; unchanged endings make no pair.
 
-
-_ASKED = {"SRC": "counterfactual", "SRE": "ending", "SRPl": "plot", "SRPr": "premise", "SRS": "second"}
-_WRITTEN = ("SRC", "SRS")
-_CHOICES = ("A", "B", "S", "IR")
+_STORY_QUESTIONS = {"SRC": "counterfactual", "SRE": "ending", "SRPl": "plot", "SRPr": "premise", "SRS": "second"}
+_STORY_CHOICES = ("A", "B", "S", "IR")
+_WRITTEN_STORY_CODES = ("SRC", "SRS")
 
 
 def read_timetravel(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[GoodBad]:
-    """The pairs of the five criteria, criterion after criterion."""
-    found = list(rows(paths))
-    if found and not found[0].has("Input.XX2"):
-        yield from _written_timetravel(found, codes)
+    """Yield the pairs of the five criteria, criterion after criterion."""
+    rows = list(read_published_rows(paths))
+    if rows and not rows[0].has("Input.XX2"):
+        yield from _pair_written_endings(rows, codes)
         return
-    for code in _ASKED:
-        for row in found if code in codes else ():
-            yield from _chosen_timetravel(row, code)
+    for code in _STORY_QUESTIONS:
+        for row in rows if code in codes else ():
+            yield from _pair_chosen_ending(row, code)
 
 
-def _chosen_timetravel(row: Row, code: str) -> Iterator[GoodBad]:
-    answer = f"Answer.{_ASKED[code]}"
-    choice = row.text(answer)
-    if choice not in _CHOICES:
-        raise row.wrong(f"{answer!r} must be A, B, S or IR, got {choice!r}")
+def _pair_chosen_ending(row: Row, code: str) -> Iterator[GoodBad]:
+    column = f"Answer.{_STORY_QUESTIONS[code]}"
+    choice = row.text(column)
+    if choice not in _STORY_CHOICES:
+        raise row.error(f"{column!r} must be A, B, S or IR, got {choice!r}")
     endings = [Answer(text=row.text(f"Input.{y}"), system=row.text(f"Input.{y}_MODEL")) for y in ("YY1", "YY2")]
     if choice in ("A", "B"):
         good, bad = endings if choice == "A" else reversed(endings)
@@ -378,54 +338,52 @@ def _chosen_timetravel(row: Row, code: str) -> Iterator[GoodBad]:
         yield Question(code=code, context=context, item=row.text("Input.STORY")).pair(good, bad)
 
 
-def _written_timetravel(found: list[Row], codes: Collection[str]) -> Iterator[GoodBad]:
-    if not set(codes) & set(_WRITTEN):
-        wanted = ", ".join(codes)
+def _pair_written_endings(rows: list[Row], codes: Collection[str]) -> Iterator[GoodBad]:
+    if not set(codes) & set(_WRITTEN_STORY_CODES):
         raise InputError(
-            f"{found[0].place}: {wanted} can be had from TimeTravel's human evaluation only, not from stories"
+            f"{rows[0].location}: a file of stories has no pairs of {', '.join(codes)}; use TimeTravel's human "
+            "evaluation"
         )
-    for code in _WRITTEN:
-        for row in found if code in codes else ():
+    for code in _WRITTEN_STORY_CODES:
+        for row in rows if code in codes else ():
             story = row.text("premise") + row.text("counterfactual")
             question = Question(code=code, context=(story,), item=row.text("story_id"))
             original = Answer(text=row.text("original_ending"))
-            for ending in _endings(row):
+            for ending in _read_endings(row):
                 if ending != original.text:
                     yield question.pair(Answer(text=ending), original)
 
 
-def _endings(row: Row) -> list[str]:
+def _read_endings(row: Row) -> list[str]:
     if row.has("edited_ending"):
         return [" ".join(row.texts("edited_ending"))]
     if not row.has("edited_endings"):
-        raise row.wrong(
+        raise row.error(
             "has neither 'edited_ending' nor 'edited_endings': this file of stories has no rewritten endings"
         )
-    written = [Row(row.place, {"edited_endings": sentences}) for sentences in row.listed("edited_endings")]
-    return [" ".join(one.texts("edited_endings")) for one in written]
+    endings = [Row(row.location, {"edited_endings": sentences}) for sentences in row.elements("edited_endings")]
+    return [" ".join(ending.texts("edited_endings")) for ending in endings]
 
 
 # TuringAdvice: advice from Reddit and from systems, compared for helpfulness.
 #
-# A line of the evaluation's JSONL has `situation` (`title`, `selftext`, `id`), `best_advice` (`bestadvice_body`),
-# and by
-# system `model_advice` (its text) and `turk_ratings` (`is_preferred`: whether people preferred it to the best advice).
+# A line of the evaluation's JSONL has `situation` (`title`, `selftext`, `id`), `best_advice` (`bestadvice_body`), and
+# by system `model_advice` (its text) and `turk_ratings` (`is_preferred`: whether raters preferred it to the best
+# advice).
 #
 # AH: each system's advice against the best advice of the same situation. HEAP joins title and text with nothing
 # between.
 
-
-_BEST = "best_advice"
+_BEST_ADVICE = "best_advice"
 
 
 def read_turing_advice(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[GoodBad]:
-    """The pairs of AH."""
-    for row in rows(paths) if "AH" in codes else ():
+    """Yield the pairs of AH."""
+    for row in read_published_rows(paths) if "AH" in codes else ():
         situation = row.text("situation", "title") + row.text("situation", "selftext")
         question = Question(code="AH", context=(situation,), item=row.text("situation", "id"))
-        best = Answer(text=row.text(_BEST, "bestadvice_body"), system=_BEST)
+        best = Answer(text=row.text(_BEST_ADVICE, "bestadvice_body"), system=_BEST_ADVICE)
         for system in row.names("model_advice"):
-            preferred = row.truth("turk_ratings", system, "is_preferred")
+            preferred = row.boolean("turk_ratings", system, "is_preferred")
             advice = Answer(text=row.text("model_advice", system), system=system)
-            good, bad = (advice, best) if preferred else (best, advice)
-            yield question.pair(good, bad)
+            yield question.pair(advice, best) if preferred else question.pair(best, advice)

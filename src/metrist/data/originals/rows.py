@@ -1,7 +1,7 @@
-"""CSV files as they were published: cells by line, and rows by the names of a header.
+"""Rows of published files, and the pairs that their answers make.
 
-Mechanical Turk's exports end with columns for the requester's verdict that the rows lack, and CommonGen's sheets have
-no header at all; the room of files refuses both, rightly for what users write themselves.
+`metrist.io` rejects two kinds of CSV files that are read here: Mechanical Turk's exports, whose header ends with
+columns that the rows lack, and CommonGen's sheets, which have no header.
 """
 
 from __future__ import annotations
@@ -27,137 +27,138 @@ from metrist.io.row_model import RowError, format_value
 from metrist.io.rows import read_rows
 
 PathLike = str | os.PathLike[str]
-
-
-def cells(path: PathLike) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each line that has any, with the line's number."""
-    name = display_name(path)
-    with open_bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-        reader = csv.reader(text, strict=True)
-        begin = 1
-        try:
-            for found in reader:
-                if any(found):
-                    yield begin, found
-                begin = reader.line_num + 1
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise InputError(f"{name}:{begin}: not readable as CSV: {error}") from None
-
-
-def table(path: PathLike) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows below the header; cells missing at a row's end are absent."""
-    lines = cells(path)
-    _, header = next(lines, (1, []))
-    for line, found in lines:
-        if len(found) > len(header):
-            raise InputError(
-                f"{display_name(path)}:{line}: must have at most {len(header)} cells like the header, got {len(found)}"
-            )
-        yield line, dict(zip(header, found, strict=False))
-
-
-# One row of a published file: values by name, or an error that names the file, the line and the field.
-
-
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row and its place. A field inside others is named by the way to it: `row.text("situation", "title")`."""
+    """A row and its location. A nested field is named by its path: `row.text("situation", "title")`. Errors name the
+    file, the line and the field."""
 
-    place: str
+    location: str
     values: Mapping[str, Any]
 
-    def has(self, *way: str) -> bool:
-        """Whether the field is there and not null."""
-        return self._lookup(way) is not None
+    def has(self, *path: str) -> bool:
+        """Return whether the field exists and is not null."""
+        return self._lookup(path) is not None
 
-    def value(self, *way: str) -> Any:
-        """Whatever the field holds."""
-        found = self._lookup(way)
-        if found is None:
-            raise self.wrong(f"{_named(way)!r} is missing")
-        return found
+    def value(self, *path: str) -> Any:
+        value = self._lookup(path)
+        if value is None:
+            raise self.error(f"{_join(path)!r} is missing")
+        return value
 
-    def text(self, *way: str) -> str:
-        """A text."""
-        return self._with_location(lambda: as_text(_named(way), self.value(*way)))
+    def text(self, *path: str) -> str:
+        return self._add_location(lambda: as_text(_join(path), self.value(*path)))
 
-    def number(self, *way: str) -> float:
-        """A number, also one written as text."""
-        return self._with_location(lambda: as_number(repr(_named(way)), self.value(*way)))
+    def number(self, *path: str) -> float:
+        """Return a number, which may be written as text."""
+        return self._add_location(lambda: as_number(repr(_join(path)), self.value(*path)))
 
-    def truth(self, *way: str) -> bool:
-        """true or false, 1 or 0, yes or no."""
-        number = self.number(*way)
+    def boolean(self, *path: str) -> bool:
+        """Return true or false, also written as 1 or 0, yes or no."""
+        number = self.number(*path)
         if number not in (0, 1):
-            raise self.wrong(f"{_named(way)!r} must be true or false, got {format_value(self.value(*way))}")
+            raise self.error(f"{_join(path)!r} must be true or false, got {format_value(self.value(*path))}")
         return number == 1
 
-    def texts(self, *way: str) -> list[str]:
-        """A list of texts, one at least."""
-        return self._with_location(lambda: [as_text(_named(way), one) for one in self.listed(*way)])
+    def texts(self, *path: str) -> list[str]:
+        return self._add_location(lambda: [as_text(_join(path), element) for element in self.elements(*path)])
 
-    def numbers(self, *way: str) -> list[float]:
-        """A list of numbers, one at least."""
-        return self._with_location(lambda: [as_number(repr(_named(way)), one) for one in self.listed(*way)])
+    def numbers(self, *path: str) -> list[float]:
+        return self._add_location(lambda: [as_number(repr(_join(path)), element) for element in self.elements(*path)])
 
-    def listed(self, *way: str) -> list[Any]:
-        """A list, one value at least; a table's cell holds it as text: [2, 1, 1]."""
-        found = self.value(*way)
-        opened = _opened(found) if isinstance(found, str) else found
-        if not isinstance(opened, list) or not opened:
-            raise self.wrong(f"{_named(way)!r} must be a list that is not empty, got {format_value(found)}")
-        return opened
+    def elements(self, *path: str) -> list[Any]:
+        """Return a list that is not empty; a table's cell has it as text: [2, 1, 1]."""
+        value = self.value(*path)
+        elements = _parse_json(value) if isinstance(value, str) else value
+        if not isinstance(elements, list) or not elements:
+            raise self.error(f"{_join(path)!r} must be a list that is not empty, got {format_value(value)}")
+        return elements
 
-    def names(self, *way: str) -> tuple[str, ...]:
-        """The names inside an object."""
-        found = self.value(*way)
-        if not isinstance(found, dict):
-            raise self.wrong(f"{_named(way)!r} must be an object, got {format_value(found)}")
-        return tuple(found)
+    def names(self, *path: str) -> tuple[str, ...]:
+        """Return the names in an object."""
+        value = self.value(*path)
+        if not isinstance(value, dict):
+            raise self.error(f"{_join(path)!r} must be an object, got {format_value(value)}")
+        return tuple(value)
 
-    def wrong(self, what: str) -> InputError:
-        """What is wrong with this row, and where it stands."""
-        return InputError(f"{self.place}: {what}")
+    def error(self, message: str) -> InputError:
+        return InputError(f"{self.location}: {message}")
 
-    def _with_location(self, check: Callable[[], T]) -> T:
+    def _add_location(self, parse: Callable[[], T]) -> T:
         try:
-            return check()
-        except RowError as fault:
-            raise self.wrong(str(fault)) from None
+            return parse()
+        except RowError as error:
+            raise self.error(str(error)) from None
 
-    def _lookup(self, way: Sequence[str]) -> Any:
-        found: Any = self.values
-        for name in way:
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return found
+    def _lookup(self, path: Sequence[str]) -> Any:
+        value: Any = self.values
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
 
 
-def rows(paths: Iterable[PathLike]) -> Iterator[Row]:
-    """The rows of CSV, JSON and JSONL files, file after file."""
+def _join(path: Sequence[str]) -> str:
+    return ".".join(path)
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_published_rows(paths: Iterable[PathLike]) -> Iterator[Row]:
+    """Read the rows of CSV, JSON and JSONL files, file after file."""
     for path in paths:
         if uncompressed_name(path).lower().endswith(".csv"):
-            yield from (Row(f"{display_name(path)}:{line}", values) for line, values in table(path))
+            yield from _read_csv_rows(path)
         else:
-            yield from (Row(str(place), values) for place, values in read_rows(path))
+            yield from (Row(str(location), values) for location, values in read_rows(path))
 
 
-def entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, Row]]:
-    """The entries of JSON files that hold one object, with their names; a row's place names its entry."""
+def _read_csv_rows(path: PathLike) -> Iterator[Row]:
+    """Read the rows below the header; cells missing at the end of a row are absent."""
+    name = display_name(path)
+    lines = read_cells(path)
+    _, header = next(lines, (1, []))
+    for line, cells in lines:
+        if len(cells) > len(header):
+            raise InputError(f"{name}:{line}: must have at most {len(header)} cells like the header, got {len(cells)}")
+        yield Row(f"{name}:{line}", dict(zip(header, cells, strict=False)))
+
+
+def read_cells(path: PathLike) -> Iterator[tuple[int, list[str]]]:
+    """Read the number and the cells of each line of a CSV file that is not empty."""
+    name = display_name(path)
+    with open_bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+        reader = csv.reader(text, strict=True)
+        begin = 1
+        try:
+            for cells in reader:
+                if any(cells):
+                    yield begin, cells
+                begin = reader.line_num + 1
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InputError(f"{name}:{begin}: not readable as CSV: {error}") from None
+
+
+def read_entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, Row]]:
+    """Read the named entries of JSON files that hold one object; a row's location names its entry."""
     for path in paths:
         name = display_name(path)
-        found = _json_file(path, name)
-        if not isinstance(found, dict):
-            raise InputError(f"{name}: must hold one JSON object of named entries, got {format_value(found)}")
-        for entry, values in found.items():
+        entries = _read_json_file(path, name)
+        if not isinstance(entries, dict):
+            raise InputError(f"{name}: must hold one JSON object of named entries, got {format_value(entries)}")
+        for entry, values in entries.items():
             if not isinstance(values, dict):
                 raise InputError(f"{name}: {entry!r} must be an object, got {format_value(values)}")
             yield entry, Row(f"{name}: {entry!r}", values)
 
 
-def _json_file(path: PathLike, name: str) -> Any:
+def _read_json_file(path: PathLike, name: str) -> Any:
     with open_bytes(path) as stream:
         data = stream.read().removeprefix(BYTE_ORDER_MARK)
     try:
@@ -168,23 +169,12 @@ def _json_file(path: PathLike, name: str) -> Any:
         raise InputError(f"{name}: {error}") from None
 
 
-def _opened(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _named(way: Sequence[str]) -> str:
-    return ".".join(way)
-
-
-# From ratings to pairs: what two answers to the same question need in order to become a good and a bad one.
+# Pairs of the answers to one question.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A judged text. `rank` orders it among others; `rating` is kept in the pairs, where people gave one."""
+    """A judged text. `rank` orders it among others; `rating` is written into the pairs, if there is one."""
 
     text: str
     rank: float = 0.0
@@ -192,21 +182,20 @@ class Answer:
     system: str | None = None
 
 
-def rated(text: str, rating: float, system: str | None = None) -> Answer:
-    """An answer that its rating orders."""
+def rated_answer(text: str, rating: float, system: str | None = None) -> Answer:
+    """Return an answer ranked by its rating."""
     return Answer(text=text, rank=rating, rating=rating, system=system)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a criterion's answers are judged in: the texts of its context fields, in the criterion's order."""
+    """What the answers of a criterion respond to: the texts of its context fields, in the criterion's order."""
 
     code: str
     context: tuple[str, ...]
     item: str
 
     def pair(self, good: Answer, bad: Answer) -> GoodBad:
-        """The pair of these two."""
         return GoodBad(
             criterion=self.code,
             good=self._fields(good.text),
@@ -218,36 +207,36 @@ class Question:
         )
 
     def _fields(self, answer: str) -> Fields:
-        return tuple(zip(_labels(self.code), (*self.context, answer), strict=True))
+        return tuple(zip(_field_labels(self.code), (*self.context, answer), strict=True))
 
 
 @cache
-def _labels(code: str) -> tuple[str, ...]:
+def _field_labels(code: str) -> tuple[str, ...]:
     return criteria.suite("heap").criterion(code).fields
 
 
-def winners_first(question: Question, answers: Sequence[Answer]) -> Iterator[GoodBad]:
-    """The first answer's victories, then the second's, and so on; equal ranks make no pair."""
+def pair_by_winner(question: Question, answers: Sequence[Answer]) -> Iterator[GoodBad]:
+    """Yield the pairs that the first answer wins, then those that the second wins, and so on; equal ranks make none."""
     for good, bad in permutations(answers, 2):
         if good.rank > bad.rank:
             yield question.pair(good, bad)
 
 
-def two_by_two(question: Question, answers: Sequence[Answer]) -> Iterator[GoodBad]:
-    """Each two answers once, in the order in which they stand; equal ranks make no pair."""
-    for one, other in combinations(answers, 2):
-        if one.rank != other.rank:
-            yield question.pair(one, other) if one.rank > other.rank else question.pair(other, one)
+def pair_in_order(question: Question, answers: Sequence[Answer]) -> Iterator[GoodBad]:
+    """Yield the pair of each two answers in their order; equal ranks make none."""
+    for first, second in combinations(answers, 2):
+        if first.rank != second.rank:
+            yield question.pair(first, second) if first.rank > second.rank else question.pair(second, first)
 
 
 def floor_mean(ratings: Sequence[float]) -> float:
-    """HEAP's way to make one rating of several: the mean, rounded down."""
+    """Combine several ratings as HEAP does: the mean, rounded down."""
     return float(math.floor(sum(ratings) / len(ratings)))
 
 
-def grouped(keyed: Iterable[tuple[Hashable, T]]) -> list[list[T]]:
-    """Values of one key together, in the order in which keys and values first come."""
+def group_by_key(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    """Group values with the same key, in order of first appearance."""
     groups: dict[Hashable, list[T]] = {}
-    for key, value in keyed:
-        groups.setdefault(key, []).append(value)
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
     return list(groups.values())

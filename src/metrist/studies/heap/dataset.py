@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from metrist.data.heap import heap_pairs
+from metrist.data.heap import read_heap_pairs
 from metrist.data.pairs import GoodBad
-from metrist.data.splits import USUAL, assign
+from metrist.data.splits import DEFAULT_SHARES, assign_sides
 from metrist.data.text_overlap import Unit
 from metrist.errors import InputError
 from metrist.io.writer import atomic_write
@@ -44,7 +44,7 @@ class Material:
 
 def read(path: Path) -> Material:
     """Read a file of the suite's pairs."""
-    return Material(path=path, sha256=_sha256(path), pairs=tuple(heap_pairs(path)))
+    return Material(path=path, sha256=_sha256(path), pairs=tuple(read_heap_pairs(path)))
 
 
 def authors(material: Material) -> list[str | None]:
@@ -59,7 +59,7 @@ def honest(material: Material) -> list[str | None]:
     """A split that keeps whatever shares a text, near-duplicates too, on one side; None for the pairs that stand
     between two sides, which are used nowhere. It is the same whoever asks."""
     # Texts inside longer ones came to be looked for after the published results, which rest on this split.
-    return assign([Unit.of(pair) for pair in material.pairs], USUAL, inside=0)
+    return assign_sides([Unit.from_pair(pair) for pair in material.pairs], DEFAULT_SHARES, inside=0)
 
 
 def splits_file(folder: Path, name: SplitName) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.data.heap import instructed
+from metrist.data.heap import add_instructions
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError
 from metrist.models.devices import Options, import_torch
@@ -32,7 +32,7 @@ def run(order: Order, watcher: TrainingCallback) -> Result:
     if done is not None:
         return done
     material = _material(order.pairs)
-    pairs = instructed(split_material(order.study, order.job.split, material), order.settings.instructions)
+    pairs = add_instructions(split_material(order.study, order.job.split, material), order.settings.instructions)
     judged = side(pairs, order.side, order.job.judged)
     if not judged:
         raise InputError(f"{order.pairs} has no {order.side} pairs of {', '.join(order.job.judged)}")
