@@ -88,16 +88,9 @@ def test_the_same_is_found_whatever_the_seed_of_pythons_hashes() -> None:
         "t = ' '.join(f'w{at}' for at in range(60)); "
         "print(c.find_contained_texts([f'{t} about {at % 7} of {at}' for at in range(200)]).tolist())"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
+    command = [sys.executable, "-c", code]
+    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
+    outputs = {subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True).stdout for env in environments}
     assert len(outputs) == 1
 
 
