@@ -275,7 +275,7 @@ def prompts(
             gold=gold,
             groups=named_values(groups or [], "--aspect-group"),
             progress=progress,
-            running={"device": device, "batch_tokens": batch_tokens, "cache": cache},
+            score_options={"device": device, "batch_tokens": batch_tokens, "cache": cache},
             item_key=item_key(item_fields),
             fields=named_values(fields or [], "--field"),
             system=system,
