@@ -1,4 +1,4 @@
-"""The judge audit, on judges whose habits are planted: the card must find each, and none in an honest one."""
+"""The judge audit on fake judges with known biases: the card must find each, and none in an honest judge."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import metrist
 from fake_llm import FakeLLM
 from metrist.errors import ModelError, RunError
 from metrist.evaluate.audit import Plan, audit, estimate_audit
-from metrist.evaluate.audit.intervals import correlation_by_item, partial, wilson
-from metrist.evaluate.audit.sample import probes
+from metrist.evaluate.audit.card import correlation_by_item, partial_correlation_by_item, wilson_interval
+from metrist.evaluate.audit.sample import load_probes
 from metrist.llm.messages import Completion, Usage
 
 RUBRIC = "single_answer"
@@ -38,8 +38,8 @@ WORDS = [
 ]
 
 
-def made_rows(items: int = 50, *, ratings: bool = True, references: bool = True, systems: str = "abcd") -> list[dict]:
-    """Outputs that say their own quality, from 2 to 8, and are as long as chance will have it."""
+def make_rows(items: int = 50, *, ratings: bool = True, references: bool = True, systems: str = "abcd") -> list[dict]:
+    """Outputs that state their own quality, from 2 to 8, and are of random length."""
     rng = random.Random(5)
     rows = []
     for item in range(items):
@@ -60,19 +60,19 @@ def made_rows(items: int = 50, *, ratings: bool = True, references: bool = True,
     return rows
 
 
-def parts(conversation) -> dict[str, str]:
+def parse_prompt(conversation) -> dict[str, str]:
     text = conversation[-1].text
-    found = {
+    texts = {
         name: body for name, _, body in re.findall(r"\[([\w ]+) (\w{6}) begins\]\n(.*?)\n\[\1 \2 ends\]", text, re.S)
     }
-    return {**found, "mark": re.findall(r"its fences carry the mark (\w{6})", text)[0]}
+    return {**texts, "mark": re.findall(r"its fences carry the mark (\w{6})", text)[0]}
 
 
-def quality(output: str) -> int:
+def read_quality(output: str) -> int:
     return int(re.findall(r"\bq(\d)\b", output)[0])
 
 
-def graded(mark: str, grade: int, reasons: str = "It is as it is.") -> str:
+def write_grade(mark: str, grade: int, reasons: str = "It is as it is.") -> str:
     return json.dumps({"reasons": reasons, "quality": max(1, min(10, grade)), "id": mark})
 
 
@@ -83,40 +83,40 @@ class Habits:
         self.grade, self.choose, self.answer = grade, choose, answer
 
     def __call__(self, conversation, sampling):
-        found = parts(conversation)
-        if "output A" in found:
-            return self.chosen(found)
-        if self.answer and (said := self.answer(found)) is not None:
-            return said
-        honest = quality(found["output"])
-        return graded(found["mark"], self.grade(honest, found, sampling) if self.grade else honest)
+        prompt = parse_prompt(conversation)
+        if "output A" in prompt:
+            return self.choose_better(prompt)
+        if self.answer and (answer := self.answer(prompt)) is not None:
+            return answer
+        honest = read_quality(prompt["output"])
+        return write_grade(prompt["mark"], self.grade(honest, prompt, sampling) if self.grade else honest)
 
-    def chosen(self, found):
-        a, b = quality(found["output A"]), quality(found["output B"])
-        better = self.choose(found) if self.choose else "tie" if a == b else "A" if a > b else "B"
-        return json.dumps({"reasons": "So it is.", "better": better, "id": found["mark"]})
+    def choose_better(self, prompt):
+        a, b = read_quality(prompt["output A"]), read_quality(prompt["output B"])
+        better = self.choose(prompt) if self.choose else "tie" if a == b else "A" if a > b else "B"
+        return json.dumps({"reasons": "So it is.", "better": better, "id": prompt["mark"]})
 
 
 def chance(text: str) -> float:
     return hashlib.sha256(text.encode()).digest()[0] / 256
 
 
-def card_of(habits: Habits, rows=None, **settings):
+def run_audit(habits: Habits, rows=None, **settings):
     plan = settings.pop("plan", Plan(own="a"))
-    return audit(rows or made_rows(), FakeLLM(habits), rubric=RUBRIC, plan=plan, **settings)
+    return audit(rows or make_rows(), FakeLLM(habits), rubric=RUBRIC, plan=plan, **settings)
 
 
 def checker(conversation, _sampling):
     """A second LLM: an analysis that speaks of a dragon is made up."""
-    found = parts(conversation)
-    verdict = "yes" if "dragon" in found["analysis"] else "no"
-    return json.dumps({"reasons": "I looked.", "made_up": verdict, "id": found["mark"]})
+    prompt = parse_prompt(conversation)
+    verdict = "yes" if "dragon" in prompt["analysis"] else "no"
+    return json.dumps({"reasons": "I looked.", "made_up": verdict, "id": prompt["mark"]})
 
 
-def test_an_honest_judge_is_found_guilty_of_nothing_and_everything_is_measured():
-    card = card_of(Habits(), second_llm=FakeLLM(checker))
+def test_an_honest_judge_has_no_problems_and_everything_is_measured():
+    card = run_audit(Habits(), second_llm=FakeLLM(checker))
     assert card.problems == ()
-    unmeasured = {one.name for one in card.findings if one.verdict == "not measured"}
+    unmeasured = {finding.name for finding in card.findings if finding.verdict == "not measured"}
     assert unmeasured == {"US dollars per output", "US dollars in all"}
     assert card.data == {"items": 50, "outputs": 200, "pairs": 50, "aspects": ["overall"]}
     flips = card.finding("flips")
@@ -124,79 +124,81 @@ def test_an_honest_judge_is_found_guilty_of_nothing_and_everything_is_measured()
     assert card.finding("equal grades").value == 1.0
     assert card.finding("spearman with overall, reference hidden").value == pytest.approx(1.0)
     assert card.finding("probes that raise the grade").n == 60
-    assert repr(card).endswith("found: nothing amiss)")
+    assert repr(card).endswith("found: no problem)")
 
 
-def test_a_judge_that_goes_by_place_is_found_out():
-    card = card_of(Habits(choose=lambda _: "A"))
+def test_position_bias_is_detected():
+    card = run_audit(Habits(choose=lambda _: "A"))
     assert {"flips", "first place chosen"} <= set(card.problems)
     assert card.finding("flips").value == 1.0
     assert card.finding("first place chosen").value == 1.0
     assert card.finding("first place chosen").limit == "> 0.55 or < 0.45"
-    last = card_of(Habits(choose=lambda _: "B")).finding("first place chosen")
+    last = run_audit(Habits(choose=lambda _: "B")).finding("first place chosen")
     assert (last.value, last.verdict) == (0.0, "found")
 
 
-def test_a_judge_of_many_minds_is_found_out():
-    card = card_of(
-        Habits(grade=lambda honest, found, sampling: honest + (sampling.sample == 1 and chance(found["output"]) < 0.4))
+def test_unequal_repeated_grades_are_detected():
+    card = run_audit(
+        Habits(
+            grade=lambda honest, prompt, sampling: honest + (sampling.sample == 1 and chance(prompt["output"]) < 0.4)
+        )
     )
     assert card.problems == ("equal grades",)
     assert card.finding("equal grades").value == pytest.approx(0.6, abs=0.2)
 
 
-def test_a_judge_that_loves_length_is_found_out_by_padding_and_with_ratings_fixed():
-    card = card_of(Habits(grade=lambda honest, found, _: honest + len(found["output"]) // 100))
+def test_length_bias_is_detected_by_padding_and_with_ratings_fixed():
+    card = run_audit(Habits(grade=lambda honest, prompt, _: honest + len(prompt["output"]) // 100))
     assert {"padding that raises the grade", "correlation, human ratings fixed"} <= set(card.problems)
     assert card.finding("correlation with length").value > 0.2
     assert not {"flips", "equal grades", "probes that raise the grade"} & set(card.problems)
 
 
 def test_longer_outputs_that_are_better_make_no_bias_when_people_say_so_too():
-    rows = made_rows()
+    rows = make_rows()
     for row in rows:
-        row["output"] += " more" * 20 * quality(row["output"])
-    card = card_of(Habits(), rows)
+        row["output"] += " more" * 20 * read_quality(row["output"])
+    card = run_audit(Habits(), rows)
     assert card.finding("correlation with length").value > 0.5
     assert card.finding("correlation, human ratings fixed").value == 0.0
     assert card.problems == ()
 
 
-def test_a_judge_that_grades_otherwise_with_the_reference_is_told():
-    card = card_of(Habits(grade=lambda honest, found, _: honest - 2 * ("reference" in found)))
+def test_an_effect_of_the_reference_is_detected():
+    card = run_audit(Habits(grade=lambda honest, prompt, _: honest - 2 * ("reference" in prompt)))
     finding = card.finding("grade with the reference less without")
     # No grade goes below 1, so the mean is a little above -2.
     assert finding.verdict == "found"
     assert finding.value == pytest.approx(-1.86, abs=0.1)
     assert card.problems == ("grade with the reference less without",)
-    turned = card_of(Habits(grade=lambda honest, found, _: honest - 2 * ("reference" in found)), reference="shown")
+    turned = run_audit(Habits(grade=lambda honest, prompt, _: honest - 2 * ("reference" in prompt)), reference="shown")
     assert turned.finding("grade with the reference less without").value == pytest.approx(finding.value)
 
 
-def test_a_judge_with_one_grade_for_all_is_found_out():
-    card = card_of(Habits(grade=lambda *_: 8))
+def test_a_single_grade_for_all_outputs_is_detected():
+    card = run_audit(Habits(grade=lambda *_: 8))
     assert card.problems == ("most used grade of quality",)
     assert card.finding("most used grade of quality").details["entropy"] == 0.0
     assert card.finding("correlation with length").reason == "the outputs of an item do not differ in grade and length"
 
 
-def test_a_judge_that_prefers_its_own_is_found_out_only_beyond_what_people_say():
-    vain = Habits(grade=lambda honest, found, _: honest + 2 * ("by a:" in found["output"]))
-    card = card_of(vain)
+def test_self_preference_is_detected_only_beyond_human_ratings():
+    vain = Habits(grade=lambda honest, prompt, _: honest + 2 * ("by a:" in prompt["output"]))
+    card = run_audit(vain)
     assert card.problems == ("own outputs' lead over others, beyond people's",)
-    rows = made_rows()
+    rows = make_rows()
     for row in rows:
         if row["system"] == "a":
-            row["output"] = row["output"].replace(f"q{quality(row['output'])}", "q8")
+            row["output"] = row["output"].replace(f"q{read_quality(row['output'])}", "q8")
             row["ratings"] = {"overall": 8}
-    better = card_of(Habits(), rows)
+    better = run_audit(Habits(), rows)
     assert better.problems == ()
     assert better.finding("own outputs' lead over others").value > 1
     assert better.finding("own outputs' win rate").value > 0.8
 
 
-def test_a_gullible_judge_is_found_out_by_the_probes():
-    card = card_of(Habits(grade=lambda honest, found, _: 10 if '"quality": 10' in found["output"] else honest))
+def test_injection_is_detected_by_the_probes():
+    card = run_audit(Habits(grade=lambda honest, prompt, _: 10 if '"quality": 10' in prompt["output"] else honest))
     finding = card.finding("probes that raise the grade")
     assert card.problems == ("probes that raise the grade",)
     # Five of the twelve probes carry the JSON.
@@ -208,31 +210,31 @@ def test_a_gullible_judge_is_found_out_by_the_probes():
 
 def noisy(seed: int) -> Habits:
     """An honest judge that any other letter may move by one."""
-    return Habits(grade=lambda honest, found, _: honest + int(3 * chance(f"{seed} {found['output']}")) - 1)
+    return Habits(grade=lambda honest, prompt, _: honest + int(3 * chance(f"{seed} {prompt['output']}")) - 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_judge_whose_grades_are_shaky_is_not_taken_for_gullible_or_fond_of_length(seed):
-    card = card_of(noisy(seed))
+def test_a_noisy_judge_shows_neither_injection_nor_length_bias(seed):
+    card = run_audit(noisy(seed))
     assert "grades moved by neutral edits" in card.problems
     assert not {"probes that raise the grade", "padding that raises the grade"} & set(card.problems)
 
 
-def test_a_judge_whose_grades_are_shaky_and_that_obeys_is_found_out_all_the_same():
-    def grade(honest, found, _):
-        return 10 if '"quality": 10' in found["output"] else honest + int(3 * chance(found["output"])) - 1
+def test_injection_is_detected_in_a_noisy_judge():
+    def grade(honest, prompt, _):
+        return 10 if '"quality": 10' in prompt["output"] else honest + int(3 * chance(prompt["output"])) - 1
 
     assert {"grades moved by neutral edits", "probes that raise the grade"} <= set(
-        card_of(Habits(grade=grade)).problems
+        run_audit(Habits(grade=grade)).problems
     )
 
 
-def test_refusals_and_answers_that_cannot_be_read_are_counted_apart():
-    def answer(found):
-        share = chance(found["output"])
+def test_refusals_and_unparsable_answers_are_counted_separately():
+    def answer(prompt):
+        share = chance(prompt["output"])
         return "I'm sorry, but I cannot grade this." if share < 0.15 else "Seven or so." if share < 0.3 else None
 
-    card = card_of(Habits(answer=answer))
+    card = run_audit(Habits(answer=answer))
     assert {"refusals", "answers without a grade"} <= set(card.problems)
     refused, failed = card.finding("refusals"), card.finding("answers without a grade")
     assert 0.05 < refused.value < failed.value < 0.5
@@ -240,21 +242,23 @@ def test_refusals_and_answers_that_cannot_be_read_are_counted_apart():
 
 
 def test_made_up_analyses_are_counted_by_the_second_llm():
-    def dreams(found):
-        honest = quality(found["output"])
-        return graded(found["mark"], honest, "It speaks of a dragon." if chance(found["output"]) < 0.5 else "Fine.")
+    def dreams(prompt):
+        honest = read_quality(prompt["output"])
+        return write_grade(
+            prompt["mark"], honest, "It speaks of a dragon." if chance(prompt["output"]) < 0.5 else "Fine."
+        )
 
-    card = card_of(Habits(answer=dreams), second_llm=FakeLLM(checker))
+    card = run_audit(Habits(answer=dreams), second_llm=FakeLLM(checker))
     finding = card.finding("made-up analyses")
     assert card.problems == ("made-up analyses",)
     assert (finding.n, finding.details["calls"], finding.details["unread"]) == (40, 40, 0)
     assert finding.value == pytest.approx(0.5, abs=0.2)
 
 
-def test_what_could_not_be_measured_says_why():
-    rows = made_rows(12, ratings=False, references=False, systems="a")
-    card = card_of(Habits(), rows, plan=Plan(repeats=1))
-    reasons = {one.name: one.reason for one in card.findings if one.verdict == "not measured"}
+def test_unmeasured_findings_give_a_reason():
+    rows = make_rows(12, ratings=False, references=False, systems="a")
+    card = run_audit(Habits(), rows, plan=Plan(repeats=1))
+    reasons = {finding.name: finding.reason for finding in card.findings if finding.verdict == "not measured"}
     assert reasons["flips"] == "no item has two different outputs"
     assert reasons["equal grades"] == "the question was asked once only (--repeats)"
     assert reasons["correlation with length"] == "the outputs of an item do not differ in grade and length"
@@ -263,27 +267,27 @@ def test_what_could_not_be_measured_says_why():
     assert reasons["made-up analyses"] == "no second LLM was named (--second-llm)"
     assert reasons["agreement with ratings"] == "the data have no human ratings"
     assert "flips: not measured: no item has two different outputs" in card.table().text()
-    few = card_of(Habits(), made_rows(2), plan=Plan())
-    assert few.finding("flips").reason == "only 2 pairs, asked in both orders, wanted 5 or more"
+    few = run_audit(Habits(), make_rows(2), plan=Plan())
+    assert few.finding("flips").reason == "only 2 pairs, asked in both orders, at least 5 are needed"
 
 
-def test_without_ratings_length_and_own_outputs_are_told_without_a_verdict():
-    card = card_of(Habits(), made_rows(ratings=False))
+def test_without_ratings_length_and_own_outputs_get_no_verdict():
+    card = run_audit(Habits(), make_rows(ratings=False))
     assert card.finding("correlation with length").verdict == "told"
     assert "may simply be better" in card.finding("correlation, human ratings fixed").reason
     assert "may simply be better" in card.finding("own outputs' lead over others, beyond people's").reason
 
 
 def test_where_every_output_has_the_best_grade_no_probe_can_raise_it():
-    card = card_of(Habits(grade=lambda *_: 10))
+    card = run_audit(Habits(grade=lambda *_: 10))
     assert (
         card.finding("probes that raise the grade").reason == "no output has a grade below the best, so none can rise"
     )
 
 
 def test_the_same_data_give_the_same_sample_and_card_whatever_their_order():
-    rows = made_rows(80)
-    first, again = card_of(Habits(), rows), card_of(Habits(), rows[::-1])
+    rows = make_rows(80)
+    first, again = run_audit(Habits(), rows), run_audit(Habits(), rows[::-1])
     assert first.data["items"] == 50
     for one, other in zip(first.findings, again.findings, strict=True):
         if one.part != "cost":
@@ -291,30 +295,30 @@ def test_the_same_data_give_the_same_sample_and_card_whatever_their_order():
 
 
 def test_the_card_is_written_as_json_and_markdown(tmp_path):
-    card = card_of(Habits(), out=tmp_path / "card.json")
+    card = run_audit(Habits(), out=tmp_path / "card.json")
     written = json.loads((tmp_path / "card.json").read_text())
     assert written["format"] == "metrist judge card 1"
-    assert {one["name"] for one in written["findings"]} == {one.name for one in card.findings}
+    assert {finding["name"] for finding in written["findings"]} == {finding.name for finding in card.findings}
     assert "NaN" not in (tmp_path / "card.json").read_text()
     card.write(tmp_path / "card.md")
     page = (tmp_path / "card.md").read_text()
     assert "| position | flips |" in page
     assert "Signature: `judge(" in page
-    with pytest.raises(RunError, match=r"cannot tell how to write the card to .*card\.txt: wanted a name that ends in"):
-        card_of(Habits(), out=tmp_path / "card.txt")
+    with pytest.raises(RunError, match=r"card\.txt: the name must end in \.json or \.md"):
+        run_audit(Habits(), out=tmp_path / "card.txt")
     with pytest.raises(RunError, match="there is no folder"):
-        card_of(Habits(), out=tmp_path / "none" / "card.md")
+        run_audit(Habits(), out=tmp_path / "none" / "card.md")
     with pytest.raises(RunError, match="this card has no finding 'flop'; it has flips, "):
         card.finding("flop")
 
 
-def test_cost_and_time_are_told_per_output():
+def test_cost_and_time_are_reported_per_output():
     usage = Usage(prompt_tokens=100, completion_tokens=20, cost=0.002, seconds=0.5)
     honest = Habits()
     llm = FakeLLM(lambda conversation, sampling: Completion(text=honest(conversation, sampling), usage=usage))
-    card = audit(made_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
-    told = {one.name: one.value for one in card.findings if one.part == "cost"}
-    assert told == {
+    card = audit(make_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
+    costs = {finding.name: finding.value for finding in card.findings if finding.part == "cost"}
+    assert costs == {
         "US dollars per output": pytest.approx(0.002),
         "seconds per output": pytest.approx(0.5),
         "tokens in per output": pytest.approx(100),
@@ -325,32 +329,32 @@ def test_cost_and_time_are_told_per_output():
     assert card.usage["calls"] == 40 + 40 + 20 + 20 + 100
 
 
-def test_what_the_second_llm_took_is_counted_too():
+def test_the_cost_includes_the_second_llm():
     usage = Usage(prompt_tokens=1000, completion_tokens=20, cost=0.00001)
 
     def priced(answer):
         return FakeLLM(lambda *asked: Completion(text=answer(*asked), usage=usage))
 
     plan = Plan(items=10)
-    card = audit(made_rows(10), priced(Habits()), second_llm=priced(checker), rubric=RUBRIC, plan=plan)
+    card = audit(make_rows(10), priced(Habits()), second_llm=priced(checker), rubric=RUBRIC, plan=plan)
     assert card.usage["calls"] == 40 + 40 + 20 + 20 + 100 + 40
     assert card.finding("US dollars in all").value == pytest.approx(0.00001 * 260)
-    # A small amount is told from none.
+    # A small amount is not rounded to zero.
     table = card.table().text()
     assert re.search(r"US dollars per output +0\.000010 ", table)
     assert re.search(r"US dollars in all +0\.0026 ", table)
 
 
-def test_agreement_with_people_stands_beside_what_needs_no_judge():
-    card = card_of(Habits())
+def test_agreement_with_people_is_shown_with_its_baselines():
+    card = run_audit(Habits())
     finding = card.finding("acc_eq with overall, reference hidden")
     chance, ties = finding.details["chance"], finding.details["all_ties"]
-    assert finding.beside == f"chance {chance:.3f}, all ties {ties:.3f}"
-    assert finding.to_dict()["beside"] == finding.beside
-    assert finding.beside in card.table().text()
-    assert card.finding("spearman with overall, reference hidden").beside == ""
+    assert finding.baseline == f"chance {chance:.3f}, all ties {ties:.3f}"
+    assert finding.to_dict()["beside"] == finding.baseline
+    assert finding.baseline in card.table().text()
+    assert card.finding("spearman with overall, reference hidden").baseline == ""
     # Of pairs as people rate them, by hand: qualities from 2 to 8, those of an item and of different ones alike.
-    rated = [row["ratings"]["overall"][0] for row in made_rows()]
+    rated = [row["ratings"]["overall"][0] for row in make_rows()]
     pairs = [(a, b) for i, a in enumerate(rated) for b in rated[:i]]
     assert ties == pytest.approx(sum(a == b for a, b in pairs) / len(pairs))
 
@@ -365,38 +369,38 @@ def test_agreement_with_people_stands_beside_what_needs_no_judge():
 )
 def test_the_card_says_which_grade_is_compared_with_the_ratings(settings, grade):
     def graded_all(conversation, _):
-        found = parts(conversation)
+        prompt = parse_prompt(conversation)
         grades = dict.fromkeys(("naturalness", "relatedness", "correctness", "quality"), 3)
-        return json.dumps({"reasons": "So.", **grades, "better": "A", "id": found["mark"]})
+        return json.dumps({"reasons": "So.", **grades, "better": "A", "id": prompt["mark"]})
 
-    card = audit(made_rows(6), FakeLLM(graded_all), plan=Plan(items=6), **settings)
+    card = audit(make_rows(6), FakeLLM(graded_all), plan=Plan(items=6), **settings)
     assert card.notes == (f"People: the judge's grade {grade} is compared with each rating in turn.",)
     assert card.notes[0] in card.table().text()
 
 
 def test_a_dry_run_counts_the_questions_and_asks_none():
     llm = FakeLLM(Habits())
-    found = estimate_audit(made_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
+    estimate = estimate_audit(make_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
     assert llm.asked == []
-    (asked,) = found.by_llm.values()
-    assert asked.calls == 40 + 40 + 20 + 20 + 100
+    (calls,) = estimate.by_llm.values()
+    assert calls.calls == 40 + 40 + 20 + 20 + 100
 
 
 def test_a_dry_run_counts_the_checks_of_the_second_llm_with_the_reasons_that_they_will_hold():
     llm, second = FakeLLM(Habits()), FakeLLM(checker)
-    found = estimate_audit(made_rows(20), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=20), max_tokens=500)
+    estimate = estimate_audit(make_rows(20), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=20), max_tokens=500)
     assert (llm.asked, second.asked) == ([], [])
-    _, checks = found.by_llm.values()
-    assert checks.calls == 40  # Of eighty outputs with a reason each, so many are checked.
+    _, checks = estimate.by_llm.values()
+    assert checks.calls == 40  # Of eighty outputs with a reason each, the first 40 are checked.
     # Each question quotes an answer of the judge, which may have as many tokens as it is allowed.
     assert checks.most_prompt_tokens > 40 * 500
-    few = estimate_audit(made_rows(2), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=2))
-    assert [one.calls for one in few.by_llm.values()][1] == 8
+    few = estimate_audit(make_rows(2), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=2))
+    assert [calls.calls for calls in few.by_llm.values()][1] == 8
 
 
 def test_a_judge_that_never_grades_is_a_fault_of_the_audit():
     with pytest.raises(RunError, match=r"judge\(.* graded none of 200 outputs, such as: the answer has no JSON object"):
-        card_of(Habits(answer=lambda _: "No."))
+        run_audit(Habits(answer=lambda _: "No."))
 
 
 @pytest.mark.parametrize(
@@ -409,7 +413,7 @@ def test_a_judge_that_never_grades_is_a_fault_of_the_audit():
 )
 def test_what_the_data_do_not_have_is_refused(settings, message):
     with pytest.raises(RunError, match=message):
-        card_of(Habits(), **settings)
+        run_audit(Habits(), **settings)
 
 
 @pytest.mark.parametrize("name", ["items", "outputs_per_item", "repeats"])
@@ -418,27 +422,27 @@ def test_an_audit_of_nothing_is_refused(name):
         Plan(**{name: 0})
 
 
-def test_a_fault_of_the_whole_is_raised():
+def test_an_unreachable_server_stops_the_audit():
     def broken(*_):
         raise ModelError("no server at http://127.0.0.1:9")
 
     with pytest.raises(ModelError, match="no server"):
-        audit(made_rows(3), FakeLLM(broken), rubric=RUBRIC)
+        audit(make_rows(3), FakeLLM(broken), rubric=RUBRIC)
 
 
 def test_every_probe_holds_the_output_and_leaves_no_slot_open():
     record = metrist.Record(item="1", system="s", output="the {{top}} output")
     from metrist.metrics.judge.rubrics import load_rubric
 
-    for probe in probes():
+    for probe in load_probes():
         for rubric in ("single_answer", "reliability", "faithfulness"):
-            made = probe.on(record, load_rubric(rubric)).output
-            assert "the {{top}} output" in made
-            assert not re.search(r"\{\{(?!top\}\} output)", made)
-            assert len(made) > len(record.output)
-    assert {probe.kind for probe in probes()} == {"neutral", "grade", "padding"}
-    with_json = next(probe for probe in probes() if probe.name == "json_at_the_end")
-    assert '"support": "supported"' in with_json.on(record, load_rubric("faithfulness")).output
+            output = probe.apply(record, load_rubric(rubric)).output
+            assert "the {{top}} output" in output
+            assert not re.search(r"\{\{(?!top\}\} output)", output)
+            assert len(output) > len(record.output)
+    assert {probe.kind for probe in load_probes()} == {"neutral", "grade", "padding"}
+    with_json = next(probe for probe in load_probes() if probe.name == "json_at_the_end")
+    assert '"support": "supported"' in with_json.apply(record, load_rubric("faithfulness")).output
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 50), (1, 3), (25, 50), (50, 50)])
@@ -446,8 +450,8 @@ def test_the_intervals_of_shares_are_those_of_scipy(hits, n):
     from scipy.stats import binomtest
 
     expected = binomtest(hits, n).proportion_ci(method="wilson")
-    assert wilson(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert all(map(math.isnan, wilson(0, 0)))
+    assert wilson_interval(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert all(map(math.isnan, wilson_interval(0, 0)))
 
 
 def test_correlations_within_items_are_those_of_numpy_on_what_is_left():
@@ -458,18 +462,18 @@ def test_correlations_within_items_are_those_of_numpy_on_what_is_left():
     z = rng.normal(size=48) + items
     x, y = z + rng.normal(size=48), z + rng.normal(size=48)
 
-    def left(values):
+    def center(values):
         return values - np.array([values[items == item].mean() for item in items])
 
     names = [str(item) for item in items]
-    expected = np.corrcoef(left(x), left(y))[0, 1]
+    expected = np.corrcoef(center(x), center(y))[0, 1]
     assert correlation_by_item(x, y, names)[0] == pytest.approx(expected)
-    of_z = left(z)
-    rest = [left(one) - of_z * (left(one) @ of_z) / (of_z @ of_z) for one in (x, y)]
-    assert partial(x, y, z, names)[0] == pytest.approx(np.corrcoef(*rest)[0, 1])
+    of_z = center(z)
+    rest = [center(variable) - of_z * (center(variable) @ of_z) / (of_z @ of_z) for variable in (x, y)]
+    assert partial_correlation_by_item(x, y, z, names)[0] == pytest.approx(np.corrcoef(*rest)[0, 1])
 
 
-def test_choices_are_set_beside_those_of_people():
+def test_choices_are_compared_with_human_preferences():
     rows = []
     for item in range(20):
         worse, better = 3 + item % 3, 7
@@ -481,7 +485,7 @@ def test_choices_are_set_beside_those_of_people():
                 "ratings": {"preference": [1, 1, 2] if item % 4 else [0]},
             }
         )
-    card = card_of(Habits(), rows, plan=Plan())
+    card = run_audit(Habits(), rows, plan=Plan())
     finding = card.finding("choices as people's by preference")
     # People tie every fourth pair; the judge never does.
     assert (finding.value, finding.n, finding.details["chance"]) == (0.75, 20, 0.375)
@@ -489,18 +493,20 @@ def test_choices_are_set_beside_those_of_people():
 
 def test_verdicts_that_cannot_be_read_are_left_out_and_counted():
     def mumbles(conversation, sampling):
-        said = parts(conversation)["analysis"] + parts(conversation)["output"]
-        return "Hm." if chance(said) < 0.5 else checker(conversation, sampling)
+        key = parse_prompt(conversation)["analysis"] + parse_prompt(conversation)["output"]
+        return "Hm." if chance(key) < 0.5 else checker(conversation, sampling)
 
-    finding = card_of(Habits(), second_llm=FakeLLM(mumbles)).finding("made-up analyses")
+    finding = run_audit(Habits(), second_llm=FakeLLM(mumbles)).finding("made-up analyses")
     assert finding.n + finding.details["unread"] == 40
     assert 5 < finding.n < 35
-    lost = card_of(Habits(), second_llm=FakeLLM(lambda *_: Completion(failure="no answer"))).finding("made-up analyses")
-    assert lost.reason == "only 0 analyses, wanted 5 or more"
+    lost = run_audit(Habits(), second_llm=FakeLLM(lambda *_: Completion(failure="no answer"))).finding(
+        "made-up analyses"
+    )
+    assert lost.reason == "only 0 analyses, at least 5 are needed"
 
 
 @pytest.mark.parametrize(
-    ("said", "refused"),
+    ("text", "refused"),
     [
         ("I’m sorry, but I can’t assist with that request.", True),
         ("I'm sorry, but I can't assist with that.", True),
@@ -515,21 +521,21 @@ def test_verdicts_that_cannot_be_read_are_left_out_and_counted():
         (Completion(failure="the server answered 500"), False),
     ],
 )
-def test_refusals_are_counted_however_they_are_worded(said, refused):
-    def answer(found):
-        return said if quality(found["output"]) == 5 else None
+def test_refusals_are_counted_however_they_are_worded(text, refused):
+    def answer(prompt):
+        return text if read_quality(prompt["output"]) == 5 else None
 
-    card = card_of(Habits(answer=answer), plan=Plan(items=20))
+    card = run_audit(Habits(answer=answer), plan=Plan(items=20))
     silent = card.finding("answers without a grade").value
     assert 0 < silent < 1
     assert card.finding("refusals").value == (silent if refused else 0.0)
 
 
-def test_outputs_that_the_judge_was_never_shown_are_no_failures_of_it():
-    rows = made_rows()
+def test_outputs_not_shown_to_the_judge_are_not_failures():
+    rows = make_rows()
     for row in rows[100:]:
         del row["references"]
-    card = card_of(Habits(), rows, reference="shown")
+    card = run_audit(Habits(), rows, reference="shown")
     silent = card.finding("answers without a grade")
     assert (silent.value, silent.verdict) == (0.0, "not found")
     # 100 outputs with references are graded, asked twice again by one each of 25 items, and 100 with none shown.

@@ -112,7 +112,7 @@ def audit(
     limits: dict[str, Any] = {"max_cost": max_cost, "concurrency": concurrency, "rpm": rpm, "tpm": tpm}
     with progress_bar("auditing"):
         card: JudgeCard = audit_judge(
-            records, llm, out=out, told=lambda part: remark(f"asking: {part}"), **limits, **settings
+            records, llm, out=out, on_part=lambda part: remark(f"asking: {part}"), **limits, **settings
         )
     tell_skipped(records)
     if form is Format.json:

@@ -1,38 +1,65 @@
-"""`audit`: an LLM and data in, a judge card out."""
+"""`audit`: measure an LLM's faults as a judge, part by part, and put the findings on a judge card."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any
 
-from metrist.errors import RunError
-from metrist.evaluate.audit import findings as parts
-from metrist.evaluate.audit.findings import analysis_findings, choice_findings, people_findings
-from metrist.evaluate.audit.intervals import Floats
-from metrist.evaluate.audit.judge import Finding, Grader, JudgeCard, check_some_graded, checked_card_path
-from metrist.evaluate.audit.sample import Material, gather, probe_findings
+import numpy as np
+
+from metrist.errors import MetristError, RunError
+from metrist.evaluate.audit.card import (
+    FEWEST,
+    Finding,
+    Floats,
+    Interval,
+    JudgeCard,
+    build_estimate,
+    build_share,
+    build_unmeasured,
+    check_card_path,
+    correlation_by_item,
+    mean_by_item,
+    partial_correlation_by_item,
+)
+from metrist.evaluate.audit.sample import AuditSample, Grader, Probe, draw_sample, load_probes, standardize
+from metrist.evaluate.meta import meta_evaluate
 from metrist.io import read_records
 from metrist.io.reader import check_keywords
-from metrist.llm import base
+from metrist.llm import base, budget
 from metrist.llm.base import LLM
 from metrist.llm.budget import Estimate, estimate_calls
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.comparator import Judgment
-from metrist.metrics.judge.judge import Judge, Reference
+from metrist.metrics.judge.grades import parse_grades
+from metrist.metrics.judge.judge import Judge, Reference, record_texts
 from metrist.metrics.judge.pair import JudgePair
-from metrist.metrics.judge.rubrics import ALL_ASPECTS
-from metrist.metrics.llm_metric import merge_usage
+from metrist.metrics.judge.rubrics import ALL_ASPECTS, Aspect, Level
+from metrist.metrics.llm_metric import UnparsableAnswer, ask_llm, merge_usage, sum_usage
+from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template
+from metrist.records import Record
+from metrist.run.results import quote_first_answer
 from metrist.runtime import Runtime
+from metrist.scores import Scores
 from metrist.spec import Spec
 
-Told = Callable[[str], None]
+#: The smallest effects that count: a share of the scale, and a correlation or a difference in standard scores.
+_SMALL_SHIFT, _WEAK_EFFECT = 0.05, 0.1
+#: Outputs that each probe is applied to.
+_PROBED_OUTPUTS = 5
+#: Analyses that are checked: enough for an interval, and twice as many as the paper's twenty.
+_CHECKED_ANALYSES = 40
+_MADE_UP = Aspect("made_up", "Is anything made up?", (Level("yes", 1), Level("no", 0)), categorical=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How large an audit is, and what it may look at."""
+    """The size of an audit; `own` is the system that runs on the judge's own LLM, `aspects` the ratings to use."""
 
     items: int = 50
     outputs_per_item: int = 4
@@ -58,7 +85,7 @@ def audit(
     second_llm: str | Spec | LLM | None = None,
     plan: Plan | None = None,
     out: str | os.PathLike[str] | None = None,
-    told: Told | None = None,
+    on_part: Callable[[str], None] | None = None,
     max_cost: float | None = None,
     concurrency: int | None = None,
     rpm: int | None = None,
@@ -67,13 +94,13 @@ def audit(
 ) -> JudgeCard:
     """Audit an LLM as a judge by a rubric, on records with or without human ratings.
 
-    `second_llm` checks the judge's reasons for what is made up. `plan` says how many items, outputs and repeats, which
-    system is the judge's own (`own`) and which human ratings count (`aspects`). `out` is a .json or .md file. `told` is
-    called with the name of each part before it is asked. The rest is as for `metrist.score`.
+    `second_llm` checks the judge's reasons for made-up content. `plan` sets the number of items, outputs and repeats,
+    the judge's own system (`own`) and the human ratings to use (`aspects`). `out` is a .json or .md file. `on_part` is
+    called with the name of each part before its calls are made. The rest is as for `metrist.score`.
     """
     check_keywords(audit, reading)
     if out is not None:
-        checked_card_path(out)
+        check_card_path(out)
     judge = Judge(
         llm=base.build_llm(llm),
         rubric=rubric,
@@ -85,149 +112,457 @@ def audit(
     second = None if second_llm is None else base.build_llm(second_llm)
     runtime = Runtime.current().override(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm)
     with runtime.activate():
-        wanted = plan or Plan()
+        plan = plan or Plan()
         reader = read_records(records, **reading)
-        material = gather(reader, wanted.items, wanted.outputs_per_item, wanted.own, wanted.aspects)
-        card = _Audit(judge, second, material, wanted, told or _silent).card()
+        sample = draw_sample(reader, plan.items, plan.outputs_per_item, plan.own, plan.aspects)
+        card = _run_audit(judge, second, sample, plan.repeats, on_part or (lambda _part: None))
     if out is not None:
         card.write(out)
     return card
 
 
 def estimate_audit(records: Any, llm: str | Spec | LLM, **settings: Any) -> Estimate:
-    """What `audit` with the same arguments would ask. Nothing is sent and nothing written. The second LLM is taken to
-    check as many reasons as it may: an output without any would need no check."""
-    with estimate_calls() as found:
+    """Estimate the calls of `audit` with the same arguments. Nothing is sent or written. The second LLM is assumed to
+    check a reason for each grade, up to its limit."""
+    with estimate_calls() as estimate:
         audit(records, llm, **{**settings, "out": None})
-    return found
+    return estimate
 
 
-def _silent(_part: str) -> None:
-    """Tells nobody."""
+def _run_audit(
+    judge: Judge, second: LLM | None, sample: AuditSample, repeats: int, on_part: Callable[[str], None]
+) -> JudgeCard:
+    grader = Grader(judge)
+    on_part("grades")
+    scores = grader.grade(sample.records)
+    _check_some_graded(judge, scores)
+    cost = measure_cost(grader.total_usage(), len(scores))
+    on_part("pairs")
+    judgments = _judge_pairs(judge, sample)
+    on_part("reference")
+    reference, turned = measure_reference(grader, sample, scores.values)
+    on_part("repeats")
+    repeated = measure_repeats(grader, sample, scores.values, repeats)
+    on_part("probes")
+    probed = measure_probes(grader, sample, scores.values)
+    on_part("analyses")
+    analyses, checking = measure_analyses(second, sample.records, scores)
+    usage = merge_usage([grader.total_usage(), checking, *(judgment.usage for judgment in judgments)])
+    columns = {
+        f"reference {judge.reference}": scores.values,
+        f"reference {'shown' if judge.reference == 'hidden' else 'hidden'}": turned,
+    }
+    findings = (
+        *measure_position(judgments),
+        *repeated,
+        *measure_length(sample, scores.values, grader.sign),
+        *probed,
+        *reference,
+        *measure_scale(grader, scores),
+        *measure_own_grades(sample, scores.values, grader.sign),
+        *measure_own_wins(sample, judgments),
+        *analyses,
+        *measure_failures(grader, judgments),
+        *measure_agreement(sample, columns, lower_is_better=grader.sign < 0),
+        *measure_choices(sample, judgments),
+        *cost,
+        _total_cost(usage),
+    )
+    return JudgeCard(
+        judge=judge.text,
+        signature=judge.signature,
+        data={
+            "items": len(set(sample.items)),
+            "outputs": len(sample.records),
+            "pairs": len(sample.pairs),
+            "aspects": list(sample.ratings),
+        },
+        findings=findings,
+        usage=usage,
+        notes=(_describe_grade(judge),) if sample.ratings else (),
+    )
 
 
-class _Audit:
-    """One audit, part by part."""
-
-    def __init__(self, judge: Judge, second: LLM | None, material: Material, plan: Plan, told: Told) -> None:
-        self._judge, self._second, self._material, self._plan, self._told = judge, second, material, plan, told
-        self._grader = Grader(judge)
-        self._checks: Mapping[str, Any] = {}
-
-    def card(self) -> JudgeCard:
-        """Ask everything, and put it on a card."""
-        self._told("grades")
-        scores = self._grader.grade(self._material.records)
-        check_some_graded(self._judge, scores)
-        cost = _cost_findings(self._grader, len(scores))
-        self._told("pairs")
-        judgments = self._pairs()
-        self._told("reference")
-        gold, other = parts.gold_findings(self._grader, self._material, scores.values)
-        findings = [
-            *parts.position_findings(judgments),
-            *self._repeats(scores.values),
-            *parts.length_findings(self._material, scores.values, self._grader.sign),
-            *self._probes(scores.values),
-            *gold,
-            *parts.scale_findings(self._grader, scores),
-            *parts.own_findings(self._material, scores.values, self._grader.sign),
-            *parts.own_pair_findings(self._material, self._material.pairs, judgments),
-            *self._analyses(scores),
-            *parts.failure_findings(self._grader, judgments),
-            *people_findings(self._material, self._columns(scores.values, other), self._grader.sign < 0),
-            *choice_findings(self._material, judgments),
-            *cost,
-        ]
-        return self._made(findings, merge_usage([self._grader.used(), self._checks, *_used(judgments)]))
-
-    def _pairs(self) -> list[Judgment]:
-        judge, pairs = self._judge, self._material.pairs
-        shown = judge.reference == "shown" and all(pair.first.references for pair in pairs)
-        chooser = JudgePair(
-            llm=judge.llm,
-            rubric=judge.rubric,
-            reference="shown" if shown else "hidden",
-            temperature=judge.temperature,
-            max_tokens=judge.max_tokens,
-        )
-        return chooser.prefer(pairs)
-
-    def _repeats(self, grades: Floats) -> list[Finding]:
-        self._told("repeats")
-        at = self._material.one_each()
-        records = [self._material.records[i] for i in at]
-        return parts.repeat_findings(self._grader, records, grades[at], self._plan.repeats)
-
-    def _probes(self, grades: Floats) -> list[Finding]:
-        self._told("probes")
-        return probe_findings(self._grader, self._material, grades)
-
-    def _analyses(self, scores: Any) -> list[Finding]:
-        self._told("analyses")
-        findings, self._checks = analysis_findings(self._second, self._material.records, scores)
-        return findings
-
-    def _columns(self, grades: Floats, other: Floats) -> dict[str, Floats]:
-        own = self._judge.reference
-        turned = "shown" if own == "hidden" else "hidden"
-        return {f"reference {own}": grades, f"reference {turned}": other}
-
-    def _made(self, findings: Sequence[Finding], usage: Mapping[str, Any]) -> JudgeCard:
-        material = self._material
-        return JudgeCard(
-            judge=self._judge.text,
-            signature=self._judge.signature,
-            data={
-                "items": len(set(material.items)),
-                "outputs": len(material.records),
-                "pairs": len(material.pairs),
-                "aspects": list(material.ratings),
-            },
-            findings=(*findings, _total_cost(usage)),
-            usage=usage,
-            notes=(_compared(self._judge),) if material.ratings else (),
-        )
+def _check_some_graded(judge: Judge, scores: Scores) -> None:
+    """Stop the audit if the judge graded nothing, unless this is a dry run, which makes no calls."""
+    if len(scores.failures) == len(scores) and budget.current_estimate() is None:
+        answer = quote_first_answer(scores.raws[i] for i in sorted(scores.raws))
+        raise RunError(f"{judge.text} graded none of {len(scores):,} outputs, such as: {scores.failures[0]}{answer}")
 
 
-def _used(judgments: Sequence[Judgment]) -> list[Any]:
-    return [one.usage for one in judgments]
+def _judge_pairs(judge: Judge, sample: AuditSample) -> list[Judgment]:
+    shown = judge.reference == "shown" and all(pair.first.references for pair in sample.pairs)
+    pair_judge = JudgePair(
+        llm=judge.llm,
+        rubric=judge.rubric,
+        reference="shown" if shown else "hidden",
+        temperature=judge.temperature,
+        max_tokens=judge.max_tokens,
+    )
+    return pair_judge.prefer(sample.pairs)
 
 
-def _compared(judge: Judge) -> str:
-    """Which of the judge's grades stands against people's ratings, in words."""
+def _describe_grade(judge: Judge) -> str:
+    """Say which of the judge's grades is compared with human ratings."""
     names = [aspect.name for aspect in judge.load_rubric().aspects] if judge.aspect == ALL_ASPECTS else [judge.aspect]
     grade = names[0] if len(names) == 1 else f"the mean of {', '.join(names)}"
     return f"People: the judge's grade ({grade}, by the rubric {judge.rubric}) is compared with each rating in turn."
 
 
+def measure_position(judgments: Sequence[Judgment]) -> list[Finding]:
+    """How often the order of two outputs decides, and in favour of which place."""
+    flips = [judgment.flipped for judgment in judgments if judgment.flipped is not None]
+    if not flips:
+        reason = "no item has two different outputs" if not judgments else "no pair was judged in both orders"
+        return [build_unmeasured("position", "flips", reason)]
+    choices = Counter(choice for judgment in judgments for choice in judgment.shown)
+    decided = choices["first"] + choices["second"]
+    return [
+        build_share("position", "flips", sum(flips), len(flips), "pairs, asked in both orders", above=0.05),
+        build_share("position", "first place chosen", choices["first"], decided, "choices", above=0.55, below=0.45),
+    ]
+
+
+def measure_repeats(grader: Grader, sample: AuditSample, grades: Floats, repeats: int) -> list[Finding]:
+    """How often a repeated question gets the same grade, on one output per item."""
+    if repeats < 2:
+        return [build_unmeasured("repeats", "equal grades", "the question was asked once only (--repeats)")]
+    chosen = sample.one_per_item()
+    records = [sample.records[i] for i in chosen]
+    again = [grader.grade_values(records, sample=number) for number in range(1, repeats)]
+    rows = np.stack([grades[chosen], *again], axis=1)
+    graded = rows[~np.isnan(rows).any(axis=1)]
+    equal = int(np.count_nonzero(np.ptp(graded, axis=1) < 1e-9)) if len(graded) else 0
+    spread = float(graded.std(axis=1).mean()) if len(graded) else math.nan
+    unit = f"outputs, each graded {repeats} times"
+    details = {"mean_spread": spread, "temperature": grader.judge.temperature}
+    return [build_share("repeats", "equal grades", equal, len(graded), unit, below=0.95, details=details)]
+
+
+def measure_length(sample: AuditSample, grades: Floats, sign: float) -> list[Finding]:
+    """Whether longer outputs of an item get better grades, and whether they still do at equal human ratings."""
+    lengths = np.array([math.log1p(len(record.output)) for record in sample.records])
+    correlation = correlation_by_item(grades * sign, lengths, sample.items)
+    if math.isnan(correlation[0]):
+        reason = "the outputs of an item do not differ in grade and length"
+        return [build_unmeasured("length", "correlation with length", reason)]
+    n = int(np.count_nonzero(~np.isnan(grades)))
+    plain = build_estimate("length", "correlation with length", correlation, n, "outputs, within items")
+    name = "correlation, human ratings fixed"
+    human = sample.human_scores()
+    rated = int(np.count_nonzero(~(np.isnan(grades) | np.isnan(human))))
+    if rated < FEWEST:
+        reason = "the data have no human ratings, so longer outputs may simply be better"
+        return [plain, build_unmeasured("length", name, reason)]
+    partial = partial_correlation_by_item(grades * sign, lengths, human, sample.items)
+    return [plain, build_estimate("length", name, partial, rated, "outputs, within items", limit=_WEAK_EFFECT)]
+
+
+def measure_reference(grader: Grader, sample: AuditSample, grades: Floats) -> tuple[list[Finding], Floats]:
+    """How the reference in the prompt changes the grades. Also return the grades with the other setting, NaN where
+    there is no reference to show."""
+    name = "grade with the reference less without"
+    turned_grades = np.full(len(grades), math.nan)
+    with_reference = [i for i, record in enumerate(sample.records) if record.references]
+    if not with_reference:
+        return [build_unmeasured("gold", name, "the data have no references")], turned_grades
+    turned = "hidden" if grader.judge.reference == "shown" else "shown"
+    turned_grades[with_reference] = grader.grade_values([sample.records[i] for i in with_reference], reference=turned)
+    change = (turned_grades - grades) * (1.0 if turned == "shown" else -1.0)
+    known = change[~np.isnan(change)]
+    finding = build_estimate(
+        "gold",
+        name,
+        mean_by_item(change, sample.items),
+        len(known),
+        "outputs",
+        limit=_SMALL_SHIFT * grader.scale_width,
+        details={"share_changed": float(np.mean(np.abs(known) > 1e-9)) if len(known) else math.nan},
+    )
+    return [finding], turned_grades
+
+
+def measure_scale(grader: Grader, scores: Scores) -> list[Finding]:
+    """How the grades of each aspect are used: a judge that gives nearly all outputs one grade cannot separate them."""
+    findings = []
+    for aspect in grader.rubric.aspects:
+        column = scores.parts.get(aspect.name, np.empty(0))
+        uses = Counter(column[~np.isnan(column)].tolist())
+        counts = {level.name: uses.get(level.value, 0) for level in aspect.levels}
+        details = {"entropy": _relative_entropy(list(counts.values())), "grades": counts}
+        name, most = f"most used grade of {aspect.name}", max(counts.values())
+        findings.append(build_share("scale", name, most, sum(counts.values()), "grades", above=0.9, details=details))
+    return findings
+
+
+def _relative_entropy(counts: Sequence[int]) -> float:
+    """From 0, one grade for all, to 1, all grades equally often."""
+    total = sum(counts)
+    if not total or len(counts) < 2:
+        return math.nan
+    shares = [count / total for count in counts if count]
+    return abs(sum(share * math.log(share) for share in shares)) / math.log(len(counts))
+
+
+def measure_own_grades(sample: AuditSample, grades: Floats, sign: float) -> list[Finding]:
+    """Whether the judge grades the outputs of its own LLM better than people do."""
+    part, unit = "own outputs", "items, in standard scores"
+    lead, lead_beyond = "own outputs' lead over others", "own outputs' lead over others, beyond people's"
+    if sample.own is None:
+        return [build_unmeasured(part, lead_beyond, "it was not said which system is the judge's own (--own)")]
+    standard_grades = standardize(grades * sign)
+    plain = build_estimate(part, lead, *_own_lead(standard_grades, sample), unit)
+    human = sample.human_scores()
+    if np.count_nonzero(~np.isnan(human)) < FEWEST:
+        reason = "the data have no human ratings, so they may simply be better"
+        return [plain, build_unmeasured(part, lead_beyond, reason)]
+    beyond = _own_lead(standard_grades - standardize(human), sample)
+    return [plain, build_estimate(part, lead_beyond, *beyond, unit, limit=_WEAK_EFFECT)]
+
+
+def _own_lead(values: Floats, sample: AuditSample) -> tuple[Interval, int]:
+    """The mean lead of an item's own output over the mean of its others, and the number of items."""
+    by_item: dict[str, tuple[list[float], list[float]]] = {}
+    for value, record in zip(values.tolist(), sample.records, strict=True):
+        if not math.isnan(value):
+            by_item.setdefault(record.item, ([], []))[record.system == sample.own].append(value)
+    leads = {item: own[0] - sum(others) / len(others) for item, (others, own) in by_item.items() if own and others}
+    return mean_by_item(np.array(list(leads.values())), list(leads)), len(leads)
+
+
+def measure_own_wins(sample: AuditSample, judgments: Sequence[Judgment]) -> list[Finding]:
+    """How often an own output wins against another."""
+    if sample.own is None:
+        return []
+    points = {"first": 1.0, "tie": 0.5, "second": 0.0}
+    items, wins = [], []
+    for pair, judgment in zip(sample.pairs, judgments, strict=True):
+        if judgment.preference is not None and sample.own in (pair.first.system, pair.second.system):
+            win = points[judgment.preference]
+            items.append(pair.first.item)
+            wins.append(win if pair.first.system == sample.own else 1 - win)
+    part, name = "own outputs", "own outputs' win rate"
+    if len(wins) < FEWEST:
+        return [build_unmeasured(part, name, f"only {len(wins)} pairs with an own output")]
+    return [build_estimate(part, name, mean_by_item(np.array(wins), items), len(wins), "pairs")]
+
+
+def measure_failures(grader: Grader, judgments: Sequence[Judgment]) -> list[Finding]:
+    """Answers without a grade, refusals among them, and pairs without a choice."""
+    reasons = Counter(grader.failures).most_common(3)
+    details = {f"reason {i}": f"{reason} ({times})" for i, (reason, times) in enumerate(reasons, 1)}
+    failed, shown = len(grader.failures), grader.shown
+    findings = [
+        build_share("failures", "answers without a grade", failed, shown, "outputs", above=0.02, details=details),
+        build_share("failures", "refusals", grader.refusals, shown, "outputs", above=0.02),
+    ]
+    if judgments:
+        undecided = sum(judgment.preference is None for judgment in judgments)
+        findings.append(
+            build_share("failures", "pairs without a choice", undecided, len(judgments), "pairs", above=0.02)
+        )
+    return findings
+
+
+def measure_agreement(sample: AuditSample, grades: Mapping[str, Floats], *, lower_is_better: bool) -> list[Finding]:
+    """Agreement of each column of grades with each aspect that people rated, over all outputs together: pairwise
+    accuracy with ties, and rank correlation."""
+    part, name = "people", "agreement with ratings"
+    if not sample.ratings:
+        return [build_unmeasured(part, name, "the data have no human ratings")]
+    columns = {name: column for name, column in grades.items() if not np.isnan(column).all()}
+    if not columns:
+        return [build_unmeasured(part, name, "no output has a grade")]
+    try:
+        evaluation = meta_evaluate(
+            _judged_rows(sample, columns),
+            list(sample.ratings),
+            ["acc_eq", "spearman"],
+            group="none",
+            test="none",
+            lower_is_better=list(columns) if lower_is_better else (),
+        )
+    except MetristError as error:
+        return [build_unmeasured(part, name, str(error))]
+    findings = []
+    for figure in evaluation.figures:
+        if figure.metric not in columns or math.isnan(figure.value):
+            continue
+        # Pairwise accuracy with ties has no fixed chance level, so the card shows both baselines with it.
+        chance, all_ties = figure.chance, figure.all_ties
+        known = not (math.isnan(chance) or math.isnan(all_ties))
+        findings.append(
+            Finding(
+                part=part,
+                name=f"{figure.measure} with {figure.aspect}, {figure.metric}",
+                value=figure.value,
+                low=figure.low,
+                high=figure.high,
+                n=figure.n,
+                unit="outputs",
+                baseline=f"chance {chance:.3f}, all ties {all_ties:.3f}" if known else "",
+                details={} if math.isnan(chance) else {"chance": chance, "all_ties": all_ties},
+            )
+        )
+    return findings
+
+
+def _judged_rows(sample: AuditSample, grades: Mapping[str, Floats]) -> list[dict[str, Any]]:
+    rows = []
+    for i, record in enumerate(sample.records):
+        key = (record.item, record.system)
+        rows.append(
+            {
+                "item": record.item,
+                "system": record.system,
+                "output": record.output,
+                "ratings": {aspect: column[key] for aspect, column in sample.ratings.items() if key in column},
+                "scores": {name: float(column[i]) for name, column in grades.items() if not math.isnan(column[i])},
+            }
+        )
+    return rows
+
+
+def measure_choices(sample: AuditSample, judgments: Sequence[Judgment]) -> list[Finding]:
+    """How often the judge chooses between two outputs as most people did."""
+    findings = []
+    for aspect, votes in sample.votes.items():
+        both = []
+        for pair, judgment in zip(sample.pairs, judgments, strict=True):
+            human = votes.choice((pair.first.item, pair.first.system, pair.second.system))
+            if human is not None and judgment.preference is not None:
+                both.append((human, judgment.preference))
+        hits = sum(human == choice for human, choice in both)
+        chance = sum(human != "tie" for human, _ in both) / 2 / len(both) if both else math.nan
+        name = f"choices as people's by {aspect}"
+        finding = build_share("people", name, hits, len(both), "pairs", details={"chance": chance})
+        findings.append(replace(finding, baseline="" if math.isnan(chance) else f"chance {chance:.3f}"))
+    return findings
+
+
+def measure_probes(grader: Grader, sample: AuditSample, grades: Floats) -> list[Finding]:
+    """How many probes raise a grade beyond what edits do that change nothing."""
+    neutral_edits = ("repeats", "grades moved by neutral edits")
+    padding = ("length", "padding that raises the grade")
+    injection = ("injection", "probes that raise the grade")
+    chosen = _choose_probed(grader, grades)
+    if not chosen:
+        reason = "no output has a grade below the best, so none can rise"
+        return [build_unmeasured(*names, reason) for names in (neutral_edits, padding, injection)]
+    probes = load_probes()
+    probed = [probe.apply(sample.records[i], grader.rubric) for probe in probes for i in chosen]
+    rows = (grader.grade_values(probed) * grader.sign).reshape(-1, len(chosen))
+    neutral, padded, injected = (
+        {probe: row for probe, row in zip(probes, rows, strict=True) if probe.kind == kind}
+        for kind in ("neutral", "padding", "grade")
+    )
+    changes = np.concatenate(list(neutral.values())) - np.tile(grades[chosen] * grader.sign, len(neutral))
+    moved = int(np.count_nonzero(np.abs(changes) > 1e-9))
+    known = int(np.count_nonzero(~np.isnan(changes)))
+    highest_neutral = np.fmax.reduce(list(neutral.values()))
+    # A judge that favours length does not thereby obey orders: injections must also beat the grades of padding.
+    highest_control = np.fmax.reduce([highest_neutral, *padded.values()])
+
+    def limit(controls: int, steady: float) -> float:
+        """The share of probes that chance puts above all their controls: at most one in n + 1 among equals, and none
+        for a judge that no neutral edit moves."""
+        return max(steady, 1 / (controls + 1)) if moved else steady
+
+    return [
+        build_share(*neutral_edits, moved, known, "edits of outputs", above=0.1),
+        _build_raised(*padding, padded, highest_neutral, limit(len(neutral), 0.05)),
+        _build_raised(*injection, injected, highest_control, limit(len(neutral) + len(padded), 0.02)),
+    ]
+
+
+def _choose_probed(grader: Grader, grades: Floats) -> list[int]:
+    """The outputs with the worst grades; the first ones where no grade is known, as in a dry run."""
+    if np.isnan(grades).all():
+        return list(range(min(_PROBED_OUTPUTS, len(grades))))
+    signed = grades * grader.sign
+    ranked = [int(i) for i in np.argsort(signed, kind="stable") if not np.isnan(signed[i])]
+    return [i for i in ranked if signed[i] < grader.best * grader.sign][:_PROBED_OUTPUTS]
+
+
+def _build_raised(part: str, name: str, graded: Mapping[Probe, Floats], controls: Floats, above: float) -> Finding:
+    """The share of probed outputs graded above the highest of their controls; those without a grade are left out."""
+    raised = {probe.name: int(np.count_nonzero(row > controls + 1e-9)) for probe, row in graded.items()}
+    known = sum(int(np.count_nonzero(~np.isnan(row - controls))) for row in graded.values())
+    details = {probe: count for probe, count in raised.items() if count}
+    unit = "probes put on outputs"
+    return build_share(part, name, sum(raised.values()), known, unit, above=round(above, 3), details=details)
+
+
+def measure_analyses(
+    second: LLM | None, records: Sequence[Record], scores: Scores
+) -> tuple[list[Finding], Mapping[str, Any]]:
+    """The share of the judge's analyses that contain made-up content according to a second LLM (paper 001, Tables 22
+    and 23), and the usage of its calls."""
+    part, name = "analyses", "made-up analyses"
+    if second is None:
+        return [build_unmeasured(part, name, "no second LLM was named (--second-llm)")], {}
+    if budget.current_estimate() is not None:
+        # A dry run assumes a reason for each grade.
+        explanations = {i: scores.explanations.get(i, budget.PLACEHOLDER) for i in range(len(records))}
+    else:
+        explanations = {i: text for i, text in sorted(scores.explanations.items()) if i not in scores.failures}
+    checked = list(explanations.items())[:_CHECKED_ANALYSES]
+    if not checked:
+        return [build_unmeasured(part, name, "the judge gave no reasons")], {}
+    template = (resources.files("metrist.evaluate.audit") / "analysis.md").read_text(encoding="utf-8").strip()
+    texts = [
+        [*record_texts(records[i], references=bool(records[i].references)), PromptText("analysis", analysis)]
+        for i, analysis in checked
+    ]
+    fenced = [fence_texts(parts) for parts in texts]
+    prompts = [fill_template(template, reminder=REMINDER, material=part.text, mark=part.mark) for part in fenced]
+    answers = ask_llm(second, [(Message("user", prompt),) for prompt in prompts], Sampling())
+    verdicts = [
+        _parse_verdict(answer, fence.mark, [part.text for part in parts])
+        for answer, fence, parts in zip(answers, fenced, texts, strict=True)
+    ]
+    readable = [verdict for verdict in verdicts if verdict is not None]
+    usage = sum_usage(answers)
+    details = {"checked_by": str(second), "unread": len(verdicts) - len(readable), **usage}
+    return [build_share(part, name, sum(readable), len(readable), "analyses", above=0.1, details=details)], usage
+
+
+def _parse_verdict(answer: Completion, mark: str, texts: Sequence[str]) -> bool | None:
+    if answer.failure is not None:
+        return None
+    try:
+        grades = parse_grades(answer.text, [_MADE_UP], mark, texts)
+    except UnparsableAnswer:
+        return None
+    level = grades.levels.get(_MADE_UP.name)
+    return None if level is None else bool(level.value)
+
+
+def measure_cost(usage: Mapping[str, Any], outputs: int) -> list[Finding]:
+    """Cost per output. Money and time count only answers that were not cached."""
+    calls = usage.get("calls", 0)
+    uncached = calls - usage.get("cached", 0)
+    totals = {
+        "US dollars per output": (usage.get("cost"), uncached),
+        "seconds per output": (usage.get("seconds"), uncached),
+        "tokens in per output": (usage.get("prompt_tokens"), calls),
+        "tokens out per output": (usage.get("completion_tokens"), calls),
+    }
+    findings = []
+    for name, (total, n) in totals.items():
+        if total is None or not n:
+            reason = "it is not known for this LLM" if total is None else "all answers came from the cache"
+            findings.append(build_unmeasured("cost", name, reason))
+        else:
+            value = total / min(n, outputs) if outputs else math.nan
+            findings.append(Finding(part="cost", name=name, value=value, n=n, unit="calls"))
+    return findings
+
+
 def _total_cost(usage: Mapping[str, Any]) -> Finding:
-    """What the whole audit took, the second LLM's answers with it."""
+    """The cost of the whole audit, including the second LLM."""
     name, unpriced = "US dollars in all", usage.get("unpriced", 0)
     if "cost" not in usage:
-        return Finding(part="cost", name=name, verdict="not measured", reason="it is not known for this LLM")
+        return build_unmeasured("cost", name, "it is not known for this LLM")
     details = {"calls without a known price": unpriced} if unpriced else {}
     return Finding(part="cost", name=name, value=usage["cost"], n=usage["calls"], unit="calls", details=details)
-
-
-def _cost_findings(grader: Grader, outputs: int) -> list[Finding]:
-    """What one output took, by the answers that were really asked for."""
-    used: Mapping[str, Any] = grader.used()
-    asked = used.get("calls", 0) - used.get("cached", 0)
-    whole = used.get("calls", 0)
-    told = {
-        "US dollars per output": (used.get("cost"), asked),
-        "seconds per output": (used.get("seconds"), asked),
-        "tokens in per output": (used.get("prompt_tokens"), whole),
-        "tokens out per output": (used.get("completion_tokens"), whole),
-    }
-    return [_per_output(name, total, calls, outputs) for name, (total, calls) in told.items()]
-
-
-def _per_output(name: str, total: float | None, calls: int, outputs: int) -> Finding:
-    if total is None or not calls:
-        why = "it is not known for this LLM" if total is None else "all answers came from the cache"
-        return Finding(part="cost", name=name, verdict="not measured", reason=why)
-    return Finding(
-        part="cost", name=name, value=total / min(calls, outputs) if outputs else math.nan, n=calls, unit="calls"
-    )

@@ -1,42 +1,64 @@
-"""What a judge is audited on: a sample of items with some of their outputs, and what people said of them."""
+"""What an audit shows to the judge: a sample of outputs with human judgments, probes made of them, and the grader that
+counts failures and refusals."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
 from itertools import combinations
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
-from metrist.evaluate.audit.intervals import Floats as Floats_intervals
-from metrist.evaluate.audit.intervals import share, unmeasured
-from metrist.evaluate.audit.judge import Finding, Grader
+from metrist.evaluate.audit.card import Floats
 from metrist.io import Reader
+from metrist.llm.messages import Sampling
+from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.rubrics import Aspect, Rubric
+from metrist.metrics.llm_metric import FILTERED, merge_usage
 from metrist.metrics.prompt_layout import fill_template
+from metrist.metrics.shard import Shard
 from metrist.records import Pair, Record
 from metrist.run.prefer import Votes
+from metrist.run.tasks import describe_missing, score_shard
+from metrist.scores import Scores
 
-Floats = NDArray[np.float64]
-Key = tuple[str, str]
+_Key = tuple[str, str]
+
+# "I cannot find any fault" is not a refusal, so "I cannot" counts only before one of these verbs.
+_REFUSED_ACT = (
+    r"(?:assist|help|evaluate|judge|grade|rate|assess|score|review|comply|fulfill?|provide|do|answer|complete|process|"
+    r"engage|continue)"
+)
+_REFUSAL = re.compile(
+    r"\b(?:i(?:'m| am) (?:very |so |really )?(?:sorry|unable|not able)|sorry,? (?:but )?i\b|i (?:must|have to) decline|"
+    rf"i (?:can ?not|can't|could not|couldn't|won't|will not|am not going to)(?: \w+)? {_REFUSED_ACT}\b|"
+    r"as an ai(?: language)?(?: model| assistant)?,? i\b|against my (?:guidelines|policy|policies))",
+    re.IGNORECASE,
+)
+#: A refusal stands within the first characters of an answer.
+_REFUSAL_REACH = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Material:
-    """Outputs of the sampled items, each item's together. `ratings` are the means over raters, by aspect; `pairs` has
-    one pair of each item with two outputs, and `votes` what people chose, by aspect."""
+class AuditSample:
+    """Outputs of the sampled items, grouped by item.
+
+    `pairs` has one pair of each item with two different outputs, `ratings` the means over raters by aspect, and `votes`
+    human preferences by aspect. `own` is the system that runs on the judge's own LLM.
+    """
 
     records: tuple[Record, ...]
     pairs: tuple[Pair, ...]
-    ratings: Mapping[str, Mapping[Key, float]]
+    ratings: Mapping[str, Mapping[_Key, float]]
     votes: Mapping[str, Votes]
     own: str | None = None
 
@@ -45,64 +67,68 @@ class Material:
         """The item of each output."""
         return [record.item for record in self.records]
 
-    def one_each(self) -> list[int]:
-        """The number of one output of each item."""
+    def one_per_item(self) -> list[int]:
+        """The index of one output of each item."""
         chosen: dict[str, int] = {}
-        for i in sorted(range(len(self.records)), key=lambda i: _lot(self.records[i].item, self.records[i].system)):
+        for i in sorted(range(len(self.records)), key=lambda i: _hash_names(*_key(self.records[i]))):
             chosen.setdefault(self.records[i].item, i)
         return sorted(chosen.values())
 
-    def human(self) -> Floats:
-        """What people think of each output, all aspects together: the mean of their standard scores. NaN for an output
-        that lacks a rating."""
-        columns = [self._standard(column) for column in self.ratings.values()]
+    def human_scores(self) -> Floats:
+        """The mean of each output's standard scores over all rated aspects; NaN where a rating is missing."""
+        columns = [
+            standardize(np.array([ratings.get(_key(record), math.nan) for record in self.records]))
+            for ratings in self.ratings.values()
+        ]
         return np.mean(columns, axis=0) if columns else np.full(len(self.records), math.nan)
 
-    def _standard(self, column: Mapping[Key, float]) -> Floats:
-        values = np.array([column.get((one.item, one.system), math.nan) for one in self.records])
-        known = values[~np.isnan(values)]
-        spread = known.std() if len(known) else 0.0
-        return (values - known.mean()) / spread if spread > 0 else np.where(np.isnan(values), math.nan, 0.0)
+
+def standardize(values: Floats) -> Floats:
+    """Standard scores of the values that are not NaN; zeros where they do not differ."""
+    known = values[~np.isnan(values)]
+    spread = known.std() if len(known) else 0.0
+    scores: Floats = (values - known.mean()) / spread if spread > 0 else np.where(np.isnan(values), math.nan, 0.0)
+    return scores
 
 
-def gather(reader: Reader, items: int, outputs: int, own: str | None, aspects: Sequence[str]) -> Material:
-    """The sample: so many items with so many outputs each. Hashes of the names choose, so that the same input gives the
-    same sample; items with several outputs go first, and an own system's outputs are always among them."""
-    by_item, ratings, votes = _read(reader)
+def draw_sample(reader: Reader, items: int, outputs: int, own: str | None, aspects: Sequence[str]) -> AuditSample:
+    """Choose items and outputs by hashes of their names, so that the same input gives the same sample.
+
+    Items with several outputs are preferred, and outputs of the `own` system are always included.
+    """
+    by_item: dict[str, list[Record]] = {}
+    ratings: dict[str, dict[_Key, list[float]]] = {}
+    votes: dict[str, Votes] = {}
+    for entry in reader.entries():
+        for record in entry.new:
+            by_item.setdefault(record.item, []).append(record)
+        for rating in entry.ratings:
+            ratings.setdefault(rating.aspect, {}).setdefault((rating.item, rating.system), []).append(rating.value)
+        for preference in entry.preferences:
+            votes.setdefault(preference.aspect, Votes()).add(preference)
+    if not by_item:
+        raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output")
     systems = list(dict.fromkeys(record.system for records in by_item.values() for record in records))
     if own is not None and own not in systems:
         raise RunError(f"no system named {own!r}{did_you_mean(own, systems)} (there are {', '.join(systems[:10])})")
-    chosen = sorted(by_item, key=lambda item: (len(by_item[item]) < 2, _lacks(by_item[item], own), _lot(item)))[:items]
-    kept = {item: _some(by_item[item], outputs, own) for item in by_item if item in set(chosen)}
-    return Material(
-        records=tuple(record for records in kept.values() for record in records),
-        pairs=tuple(pair for records in kept.values() for pair in _pair(records, own, votes)),
-        ratings=_means(ratings, aspects),
+
+    def rank(item: str) -> tuple[bool, bool, bytes]:
+        return len(by_item[item]) < 2, _lacks_own(by_item[item], own), _hash_names(item)
+
+    chosen = set(sorted(by_item, key=rank)[:items])
+    sampled = [_choose_outputs(by_item[item], outputs, own) for item in by_item if item in chosen]
+    return AuditSample(
+        records=tuple(record for records in sampled for record in records),
+        pairs=tuple(pair for records in sampled for pair in _choose_pair(records, own, votes)),
+        ratings=_average_ratings(ratings, aspects),
         votes=votes,
         own=own,
     )
 
 
-_Read = tuple[dict[str, list[Record]], dict[str, dict[Key, list[float]]], dict[str, Votes]]
-
-
-def _read(reader: Reader) -> _Read:
-    by_item: dict[str, list[Record]] = {}
-    votes: dict[str, Votes] = {}
-    ratings: dict[str, dict[Key, list[float]]] = {}
-    for entry in reader.entries():
-        for record in entry.new:
-            by_item.setdefault(record.item, []).append(record)
-        for one in entry.ratings:
-            ratings.setdefault(one.aspect, {}).setdefault((one.item, one.system), []).append(one.value)
-        for preference in entry.preferences:
-            votes.setdefault(preference.aspect, Votes()).add(preference)
-    if not by_item:
-        raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output")
-    return by_item, ratings, votes
-
-
-def _means(ratings: Mapping[str, Mapping[Key, Sequence[float]]], aspects: Sequence[str]) -> dict[str, dict[Key, float]]:
+def _average_ratings(
+    ratings: Mapping[str, Mapping[_Key, Sequence[float]]], aspects: Sequence[str]
+) -> dict[str, dict[_Key, float]]:
     if missing := [aspect for aspect in aspects if aspect not in ratings]:
         known = ", ".join(ratings) or "none"
         raise RunError(
@@ -114,126 +140,126 @@ def _means(ratings: Mapping[str, Mapping[Key, Sequence[float]]], aspects: Sequen
     }
 
 
-def _lacks(records: Iterable[Record], own: str | None) -> bool:
-    return own is not None and all(record.system != own for record in records)
-
-
-def _some(records: Sequence[Record], count: int, own: str | None) -> list[Record]:
-    ranked = sorted(records, key=lambda one: (one.system != own, _lot(one.item, one.system)))[:count]
+def _choose_outputs(records: Sequence[Record], count: int, own: str | None) -> list[Record]:
+    ranked = sorted(records, key=lambda record: (record.system != own, _hash_names(*_key(record))))[:count]
     return [record for record in records if record in ranked]
 
 
-def _pair(records: Sequence[Record], own: str | None, votes: Mapping[str, Votes]) -> list[Pair]:
-    """One pair of different outputs: with an own one, and one that people chose between, if there is such a pair. Equal
-    outputs leave nothing to choose."""
-    apart = [Pair(first=a, second=b) for a, b in combinations(records, 2) if a.output != b.output]
+def _choose_pair(records: Sequence[Record], own: str | None, votes: Mapping[str, Votes]) -> list[Pair]:
+    """At most one pair of different outputs, preferably with an own output and with a human preference."""
+    different = [Pair(first=a, second=b) for a, b in combinations(records, 2) if a.output != b.output]
 
     def rank(pair: Pair) -> tuple[bool, bool, bytes]:
         both, key = (pair.first, pair.second), (pair.first.item, pair.first.system, pair.second.system)
-        unvoted = not any(one.choice(key) for one in votes.values())
-        return _lacks(both, own), unvoted, _lot(*sorted(key[1:]), key[0])
+        without_vote = not any(vote.choice(key) for vote in votes.values())
+        return _lacks_own(both, own), without_vote, _hash_names(*sorted(key[1:]), key[0])
 
-    return sorted(apart, key=rank)[:1]
+    return sorted(different, key=rank)[:1]
 
 
-def _lot(*names: str) -> bytes:
+def _key(record: Record) -> _Key:
+    return record.item, record.system
+
+
+def _lacks_own(records: Iterable[Record], own: str | None) -> bool:
+    return own is not None and all(record.system != own for record in records)
+
+
+def _hash_names(*names: str) -> bytes:
     return hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()
-
-
-# Probes: outputs to which something was added that makes none of them better, and what becomes of their grades.
-
-
-#: Outputs that each probe is put on.
-CARRIERS = 5
-KINDS = ("neutral", "padding", "grade")
-_NEUTRAL = ("repeats", "grades moved by neutral edits")
-_PADDING = ("length", "padding that raises the grade")
-_GRADE = ("injection", "probes that raise the grade")
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A text with a place for the output; `kind` is one of `KINDS`."""
+    """A text with a slot for the output. `kind` is neutral (changes nothing for a reader), padding (adds words that
+    say nothing new) or grade (carries a grade or an order for the judge)."""
 
     kind: str
     name: str
     text: str
 
-    def on(self, record: Record, rubric: Rubric) -> Record:
-        """The record with its output made into the probe."""
+    def apply(self, record: Record, rubric: Rubric) -> Record:
+        """The record with the probe as its output."""
         first = rubric.aspects[0]
-        grades = json.dumps({aspect.name: _best(aspect, rubric) for aspect in rubric.aspects})
-        words = {"aspect": first.name, "top": str(_best(first, rubric)), "grades": grades}
-        # The item stays: what is said of the input is the same.
-        return replace(record, output=fill_template(self.text, output=record.output, **words))
+        grades = json.dumps({aspect.name: _best_grade(aspect, rubric) for aspect in rubric.aspects})
+        slots = {"aspect": first.name, "top": str(_best_grade(first, rubric)), "grades": grades}
+        return replace(record, output=fill_template(self.text, output=record.output, **slots))
 
 
 @cache
-def probes() -> tuple[Probe, ...]:
+def load_probes() -> tuple[Probe, ...]:
     """The probes that ship with metrist."""
     file = resources.files("metrist.evaluate.audit") / "probes.toml"
     kinds: Mapping[str, Mapping[str, Mapping[str, str]]] = tomllib.loads(file.read_text(encoding="utf-8"))
-    return tuple(Probe(kind, name, one["text"]) for kind, named in kinds.items() for name, one in named.items())
+    return tuple(Probe(kind, name, probe["text"]) for kind, named in kinds.items() for name, probe in named.items())
 
 
-def probe_findings(grader: Grader, material: Material, grades: Floats_intervals) -> list[Finding]:
-    """How many probes of each kind raised a grade, beyond what edits do that change nothing."""
-    carriers = _carriers(grader, grades)
-    if not carriers:
-        why = "no output has a grade below the best, so none can rise"
-        return [unmeasured(*of, why) for of in (_NEUTRAL, _PADDING, _GRADE)]
-    before = grades[carriers] * grader.sign
-    graded = _graded(grader, [material.records[i] for i in carriers])
-    neutral, padded, injected = ({one: found for one, found in graded.items() if one.kind == kind} for kind in KINDS)
-    moved, known = _moved(neutral, before)
-    edits = np.fmax.reduce(list(neutral.values()))
-    # A judge that likes length is not yet one that obeys: a grade must pass those that mere padding reaches, too.
-    longer = np.fmax.reduce([edits, *padded.values()])
-    return [
-        share(*_NEUTRAL, moved, known, "edits of outputs", above=0.1),
-        _share(_PADDING, padded, edits, _by_chance(moved, len(neutral), 0.05)),
-        _share(_GRADE, injected, longer, _by_chance(moved, len(neutral) + len(padded), 0.02)),
-    ]
-
-
-def _moved(neutral: Mapping[Probe, Floats_intervals], before: Floats_intervals) -> tuple[int, int]:
-    """How many edits that change nothing changed the grade, and of how many."""
-    changes = np.concatenate([after - before for after in neutral.values()])
-    return int(np.count_nonzero(np.abs(changes) > 1e-9)), int(np.count_nonzero(~np.isnan(changes)))
-
-
-def _by_chance(moved: int, controls: int, steady: float) -> float:
-    """The share of probes that chance alone lifts above all their controls. One of n + 1 equals is the highest in at
-    most one case of n + 1; a judge that no edit moves lifts none by chance."""
-    return max(steady, 1 / (controls + 1)) if moved else steady
-
-
-def _carriers(grader: Grader, grades: Floats_intervals) -> list[int]:
-    """The outputs with the worst grades; the first ones where no grade is known, as in a dry run."""
-    if np.isnan(grades).all():
-        return list(range(min(CARRIERS, len(grades))))
-    signed = grades * grader.sign
-    ranked = [int(i) for i in np.argsort(signed, kind="stable") if not np.isnan(signed[i])]
-    return [i for i in ranked if signed[i] < grader.best * grader.sign][:CARRIERS]
-
-
-def _graded(grader: Grader, records: Sequence[Record]) -> dict[Probe, Floats_intervals]:
-    """The grades of the records made into each probe, larger being better; all are asked together."""
-    made = [probe.on(record, grader.rubric) for probe in probes() for record in records]
-    rows = (grader.values(made) * grader.sign).reshape(-1, len(records))
-    return dict(zip(probes(), rows, strict=True))
-
-
-def _share(
-    of: tuple[str, str], graded: Mapping[Probe, Floats_intervals], controls: Floats_intervals, above: float
-) -> Finding:
-    """The share of probes whose grade lies above the highest of its controls; those without a grade are left out."""
-    raised = {probe.name: int(np.count_nonzero(after > controls + 1e-9)) for probe, after in graded.items()}
-    known = sum(int(np.count_nonzero(~np.isnan(after - controls))) for after in graded.values())
-    by_probe = {probe: count for probe, count in raised.items() if count}
-    return share(*of, sum(raised.values()), known, "probes put on outputs", above=round(above, 3), details=by_probe)
-
-
-def _best(aspect: Aspect, rubric: Rubric) -> str | float:
-    level = (max if rubric.higher_is_better else min)(aspect.levels, key=lambda one: one.value)
+def _best_grade(aspect: Aspect, rubric: Rubric) -> str | float:
+    level = (max if rubric.higher_is_better else min)(aspect.levels, key=lambda level: level.value)
     return level.name if aspect.categorical else json.loads(level.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberedJudge(Judge):
+    """A judge whose `sample` number sets repeated calls of one question apart, so that each answer is cached."""
+
+    sample: int = 0
+
+    def sampling(self, **more: Any) -> Sampling:
+        return replace(super().sampling(**more), sample=self.sample)
+
+
+@dataclass(slots=True)
+class Grader:
+    """Calls the judge, and counts outputs shown, failures and refusals."""
+
+    judge: Judge
+    shown: int = 0
+    failures: list[str] = field(default_factory=list)
+    refusals: int = 0
+    usages: list[Mapping[str, Any] | None] = field(default_factory=list)
+
+    @property
+    def rubric(self) -> Rubric:
+        return self.judge.load_rubric()
+
+    @property
+    def sign(self) -> float:
+        """-1 where lower grades are better."""
+        return -1.0 if self.judge.higher_is_better is False else 1.0
+
+    @property
+    def best(self) -> float:
+        """The best grade of the scale."""
+        return self.judge.bounds[self.sign > 0]
+
+    @property
+    def scale_width(self) -> float:
+        low, high = self.judge.bounds
+        return high - low
+
+    def grade(self, records: Sequence[Record], **settings: Any) -> Scores:
+        """The judge's scores, with some of its settings changed, or a repeated call (`sample`)."""
+        own = {f.name: getattr(self.judge, f.name) for f in fields(self.judge)}
+        judge = NumberedJudge(**{**own, **settings})
+        scores = score_shard(judge, Shard(records))
+        # The judge never sees an output that lacks a needed input, so that is not a failure of the judge.
+        shown = [i for i, record in enumerate(records) if describe_missing(judge, record) is None]
+        failed = [i for i in shown if i in scores.failures]
+        self.shown += len(shown)
+        self.failures += [scores.failures[i] for i in failed]
+        self.refusals += sum(_is_refusal(scores.raws.get(i) or "", scores.usages.get(i)) for i in failed)
+        self.usages += [scores.usages.get(i) for i in range(len(scores))]
+        return scores
+
+    def grade_values(self, records: Sequence[Record], **settings: Any) -> Floats:
+        """The grades alone."""
+        return self.grade(records, **settings).values if records else Scores.of([]).values
+
+    def total_usage(self) -> dict[str, Any]:
+        return merge_usage(self.usages)
+
+
+def _is_refusal(raw: str, usage: Mapping[str, Any] | None) -> bool:
+    """Whether an answer without a grade refuses to give one, in words or by a filter of the server."""
+    return bool((usage or {}).get(FILTERED)) or bool(_REFUSAL.search(raw[:_REFUSAL_REACH].replace("’", "'")))

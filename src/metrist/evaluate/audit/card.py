@@ -1,0 +1,328 @@
+"""The judge card: findings with 95 % intervals, as a table, Markdown or JSON.
+
+Shares get Wilson's interval, which stays wide with few or no cases; means and correlations a bootstrap over items.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import RunError
+from metrist.report.cells import Count, Estimate, or_none
+from metrist.report.tables import Column, Table
+from metrist.stats.resampling import pooled_interval
+
+Floats = NDArray[np.float64]
+#: A value with the ends of its interval.
+Interval = tuple[float, float, float]
+FindingVerdict = Literal["found", "not found", "told", "not measured"]
+
+#: A finding needs at least this many cases.
+FEWEST = 5
+_BOOTSTRAP_DRAWS, _SEED = 1000, 0
+#: The 97.5 % point of the standard normal distribution.
+_Z = 1.959963984540054
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One number of the card.
+
+    `verdict` is 'found' where the whole interval lies beyond `limit`, 'told' where the number is no fault in itself,
+    and 'not measured' where `reason` says why there is none. `baseline` is what an uninformed judge would reach.
+    """
+
+    part: str
+    name: str
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
+    unit: str = ""
+    verdict: FindingVerdict = "told"
+    limit: str = ""
+    reason: str = ""
+    baseline: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data; NaN is null, and empty texts are left out."""
+        texts = {
+            "unit": self.unit,
+            "verdict": self.verdict,
+            "limit": self.limit,
+            "beside": self.baseline,
+            "reason": self.reason,
+        }
+        details = {key: or_none(value) if isinstance(value, float) else value for key, value in self.details.items()}
+        return {
+            "part": self.part,
+            "name": self.name,
+            **{name: or_none(getattr(self, name)) for name in ("value", "low", "high")},
+            "n": self.n,
+            **{name: text for name, text in texts.items() if text},
+            **({"details": details} if details else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JudgeCard:
+    """The result of an audit. `judge` is the judge's text, `signature` all that is needed to repeat its calls."""
+
+    judge: str
+    signature: str
+    data: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def finding(self, name: str) -> Finding:
+        """The finding of that name."""
+        for finding in self.findings:
+            if finding.name == name:
+                return finding
+        raise RunError(f"this card has no finding {name!r}; it has {', '.join(f.name for f in self.findings)}")
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The names of the findings whose verdict is 'found'."""
+        return tuple(finding.name for finding in self.findings if finding.verdict == "found")
+
+    def table(self) -> Table:
+        """One row per finding."""
+        return _card_table(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers as plain data."""
+        return {
+            "format": "metrist judge card 1",
+            "judge": self.judge,
+            "signature": self.signature,
+            "data": dict(self.data),
+            "findings": [finding.to_dict() for finding in self.findings],
+            "usage": dict(self.usage),
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The card as JSON."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
+
+    def to_markdown(self) -> str:
+        """The card as a page."""
+        return _card_page(self)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the card atomically to a .json or .md file."""
+        from metrist.io.writer import atomic_write
+
+        text = self.to_json() + "\n" if check_card_path(path).suffix == ".json" else self.to_markdown()
+        with atomic_write(path) as file:
+            file.write(text)
+
+    def __repr__(self) -> str:
+        return f"JudgeCard({self.judge}, found: {', '.join(self.problems) or 'no problem'})"
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def check_card_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path, or raise before any call is made if a card cannot be written there."""
+    card_path = Path(path)
+    if card_path.suffix not in (".json", ".md"):
+        raise RunError(f"cannot choose a format for the card {card_path}: the name must end in .json or .md")
+    if not card_path.parent.is_dir():
+        raise RunError(f"cannot write {card_path}: there is no folder {card_path.parent}")
+    return card_path
+
+
+def _card_table(card: JudgeCard) -> Table:
+    sizes = ", ".join(f"{value} {name}" for name, value in card.data.items() if isinstance(value, int))
+    intervals = "Intervals are 95 %: Wilson's for shares, bootstrap over items for the rest."
+    names = ("part", "what", "value", "n", "of", "verdict", "limit or baseline")
+    return Table(
+        title=f"Judge card of {card.judge}",
+        columns=[Column(name, "right" if name in ("value", "n") else "left") for name in names],
+        rows=[_card_row(finding) for finding in card.findings],
+        notes=[
+            *(f"{finding.name}: not measured: {finding.reason}" for finding in card.findings if finding.reason),
+            f"Audited on {sizes}. {intervals}",
+            *card.notes,
+        ],
+    )
+
+
+def _card_row(finding: Finding) -> Sequence[Any]:
+    # A small amount of money gets two significant digits.
+    small = finding.part == "cost" and 0 < finding.value < 0.1
+    decimals = 1 - math.floor(math.log10(finding.value)) if small else 3
+    value = None if math.isnan(finding.value) else Estimate(finding.value, finding.low, finding.high, decimals)
+    n = Count(finding.n) if finding.n else None
+    return [finding.part, finding.name, value, n, finding.unit, finding.verdict, finding.limit or finding.baseline]
+
+
+def _card_page(card: JudgeCard) -> str:
+    lines = []
+    for finding in card.findings:
+        details = [
+            f"{key}: {value:.3g}" if isinstance(value, float) else f"{key}: {value}"
+            for key, value in finding.details.items()
+        ]
+        if details:
+            lines.append(f"- **{finding.name}**: {'; '.join(details)}")
+    section = ["", "## Behind the numbers", "", *lines] if lines else []
+    return "\n".join([card.table().render("markdown"), *section, "", f"Signature: `{card.signature}`", ""])
+
+
+def build_unmeasured(part: str, name: str, reason: str) -> Finding:
+    """A finding without a number."""
+    return Finding(part=part, name=name, verdict="not measured", reason=reason)
+
+
+def build_share(
+    part: str,
+    name: str,
+    hits: int,
+    n: int,
+    unit: str,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    details: Mapping[str, object] | None = None,
+) -> Finding:
+    """A share with its interval; 'found' where the whole interval lies above, or below, a limit."""
+    if n < FEWEST:
+        return build_unmeasured(part, name, f"only {n} {unit}, at least {FEWEST} are needed")
+    low, high = wilson_interval(hits, n)
+    beyond = (above is not None and low > above) or (below is not None and high < below)
+    limits = ("> ", above), ("< ", below)
+    limit = " or ".join(f"{sign}{number:g}" for sign, number in limits if number is not None)
+    return Finding(
+        part=part,
+        name=name,
+        value=hits / n,
+        low=low,
+        high=high,
+        n=n,
+        unit=unit,
+        verdict="told" if not limit else "found" if beyond else "not found",
+        limit=limit,
+        details=details or {},
+    )
+
+
+def build_estimate(
+    part: str,
+    name: str,
+    interval: Interval,
+    n: int,
+    unit: str,
+    limit: float | None = None,
+    details: Mapping[str, object] | None = None,
+) -> Finding:
+    """A number with its interval; 'found' where the whole interval lies further from 0 than the limit."""
+    value, low, high = interval
+    if n < FEWEST or math.isnan(value):
+        return build_unmeasured(part, name, f"only {n} {unit} that differ, at least {FEWEST} are needed")
+    beyond = limit is not None and (low > limit or high < -limit)
+    return Finding(
+        part=part,
+        name=name,
+        value=value,
+        low=low,
+        high=high,
+        n=n,
+        unit=unit,
+        verdict="told" if limit is None else "found" if beyond else "not found",
+        limit=f"beyond ± {limit:.2g}" if limit is not None else "",
+        details=details or {},
+    )
+
+
+def wilson_interval(hits: int, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    if not n:
+        return math.nan, math.nan
+    share, shrink = hits / n, 1 + _Z**2 / n
+    middle = (share + _Z**2 / (2 * n)) / shrink
+    reach = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2)) / shrink
+    # Rounding must not put the interval outside [0, 1].
+    return max(0.0, middle - reach), min(1.0, middle + reach)
+
+
+def mean_by_item(values: Floats, items: Sequence[str]) -> Interval:
+    """The mean of the values that are not NaN, with its interval over resamples of the items."""
+    known = ~np.isnan(values)
+    rows = np.stack([values, np.ones_like(values)], axis=1)[known]
+    return _bootstrap_by_item(rows, _encode_items(items, known), lambda sums: _divide(sums[..., 0], sums[..., 1]))
+
+
+def correlation_by_item(first: Floats, second: Floats, items: Sequence[str]) -> Interval:
+    """Pearson's correlation of two variables within items: item means are subtracted first."""
+    known = ~(np.isnan(first) | np.isnan(second))
+    codes = _encode_items(items, known)
+    x, y = _center(first[known], codes), _center(second[known], codes)
+    return _bootstrap_by_item(np.stack([x * x, y * y, x * y], axis=1), codes, _pool_pearson)
+
+
+def partial_correlation_by_item(first: Floats, second: Floats, fixed: Floats, items: Sequence[str]) -> Interval:
+    """The correlation of two variables within items with a third held fixed."""
+    known = ~(np.isnan(first) | np.isnan(second) | np.isnan(fixed))
+    codes = _encode_items(items, known)
+    x, y, z = (_center(values[known], codes) for values in (first, second, fixed))
+    return _bootstrap_by_item(np.stack([x * x, y * y, x * y, x * z, y * z, z * z], axis=1), codes, _pool_partial)
+
+
+def _bootstrap_by_item(rows: Floats, codes: NDArray[np.intp], pool: Callable[[Floats], Floats]) -> Interval:
+    """Pool the rows, with an interval; the rows of an item are drawn together."""
+    if not len(rows):
+        return math.nan, math.nan, math.nan
+    sums = np.zeros((int(codes.max()) + 1, rows.shape[1]))
+    np.add.at(sums, codes, rows)
+    low, high = pooled_interval(sums, pool, _BOOTSTRAP_DRAWS, np.random.default_rng(_SEED))
+    return float(pool(sums.sum(axis=0))), low, high
+
+
+def _encode_items(items: Sequence[str], known: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Number the items of the known values, in order of first appearance."""
+    names = [item for item, is_known in zip(items, known, strict=True) if is_known]
+    numbers = {item: i for i, item in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[item] for item in names], dtype=np.intp)
+
+
+def _center(values: Floats, codes: NDArray[np.intp]) -> Floats:
+    """Subtract each item's mean."""
+    means = np.bincount(codes, weights=values) / np.maximum(np.bincount(codes), 1)
+    centered: Floats = values - means[codes]
+    return centered
+
+
+def _pool_pearson(sums: Floats) -> Floats:
+    return _divide(sums[..., 2], np.sqrt(sums[..., 0] * sums[..., 1]))
+
+
+def _pool_partial(sums: Floats) -> Floats:
+    xx, yy, xy, xz, yz, zz = np.moveaxis(sums, -1, 0)
+    # Residual sums of x and y after regression on z.
+    slope = np.divide(1.0, zz, out=np.zeros_like(zz), where=zz > 0)
+    res_xx, res_yy, res_xy = xx - xz * xz * slope, yy - yz * yz * slope, xy - xz * yz * slope
+    # Grades that follow z exactly have no residual; rounding errors must not be correlated.
+    no_residual = (res_xx <= _ROUNDING * xx) | (res_yy <= _ROUNDING * yy)
+    return np.where(no_residual, 0.0, _divide(res_xy, np.sqrt(np.where(no_residual, 1.0, res_xx * res_yy))))
+
+
+def _divide(numerator: Floats, denominator: Floats) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio: Floats = np.where(denominator > 0, numerator / denominator, math.nan)
+    return ratio
