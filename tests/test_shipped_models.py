@@ -114,7 +114,7 @@ def test_the_model_says_what_transformers_say_of_its_weights(
     chosen = rows(data("summeval"))[::200]
     pairs = [(row["source"], row["output"]) for row in chosen]
     found = model.log_probs(pairs)
-    tokenizer = model._tokenizer
+    tokenizer = model._targets._tokenizer
     for number, (condition, _) in enumerate(pairs):
         fed = torch.tensor([tokenizer.encode(condition).ids[:1024]])
         labels = torch.from_numpy(found.tokens[found.starts[number] : found.starts[number + 1]])[None]

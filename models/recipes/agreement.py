@@ -188,7 +188,7 @@ def of_folder(folder: Path, max_tokens: int | None = None) -> Likelihood:
     from metrist.models.numpy_inference.scorers import NumpySeq2Seq
     from metrist.models.weights import Weights
 
-    model = NumpySeq2Seq.load(Weights(name=folder.name, folder=folder, fingerprint=""))
+    model = NumpySeq2Seq(Weights(name=folder.name, folder=folder, fingerprint=""))
 
     def likelihood(pairs: Sequence[tuple[str, str]]) -> list[float]:
         found = model.log_probs(pairs, max_tokens)

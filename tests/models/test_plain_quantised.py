@@ -91,16 +91,16 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"fine.scale": None}, "'fine' has whole numbers (int8) but no 'fine.scale'"),
-        ({"small.scale": None}, "'small' has whole numbers (uint8) but no 'small.scale'"),
-        ({"small.shape": None}, "'small' has the shape (4, 64) in uint8, wanted a matrix of int8"),
+        ({"fine.scale": None}, "'fine' has integers (int8) but no 'fine.scale'"),
+        ({"small.scale": None}, "'small' has integers (uint8) but no 'small.scale'"),
+        ({"small.shape": None}, "'small' has the shape (4, 64) in uint8, expected a matrix of int8"),
         ({"small.shape": np.array([8, 65])}, "'small' has bit planes of (4, 64), which do not fit a matrix of (8, 65)"),
-        ({"small.shape": np.array([8])}, "'small.shape' is [8], wanted rows and columns"),
+        ({"small.shape": np.array([8])}, "'small.shape' is [8], expected rows and columns"),
         ({"fine.scale": np.ones((8, 3), np.float16)}, "'fine.scale' has the shape (8, 3), which does not fit a matrix"),
         ({"fine.scale": np.ones(8, np.float16)}, "'fine.scale' has the shape (8,), which does not fit a matrix of (8,"),
-        ({"fine.scale": np.full((8, 1), np.nan, np.float16)}, "'fine.scale' has numbers that are infinite or none (N"),
-        ({"as it is": np.array([1, np.inf], np.float32)}, "'as it is' has numbers that are infinite or none (NaN)"),
-        ({"fine": matrix(8)}, "'fine' has the shape (8, 64) in float32, wanted a matrix of int8"),
+        ({"fine.scale": np.full((8, 1), np.nan, np.float16)}, "'fine.scale' has numbers that are infinite or N"),
+        ({"as it is": np.array([1, np.inf], np.float32)}, "'as it is' has numbers that are infinite or NaN"),
+        ({"fine": matrix(8)}, "'fine' has the shape (8, 64) in float32, expected a matrix of int8"),
     ],
 )
 def test_arrays_that_do_not_fit_each_other_are_named(changed: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def whole(_name: str) -> None:
 
 def exported(source: Path, out: Path, depths: Depths = whole, **facts: Any) -> NumpySeq2Seq:
     folder = export_t5(source, out, depths, **facts)
-    return NumpySeq2Seq.load(Weights(name="tiny", folder=folder, fingerprint="f00"))
+    return NumpySeq2Seq(Weights(name="tiny", folder=folder, fingerprint="f00"))
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_rounded_weights_are_computed_with_in_float32(
 def test_batch_mates_order_and_budget_do_not_matter(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
     together = model.log_probs(PAIRS)
     backwards = model.log_probs(PAIRS[::-1])
-    monkeypatch.setattr(model, "_budget", 1)
+    monkeypatch.setattr(model, "_batch_tokens", 1)
     small = model.log_probs(PAIRS)
     for number, pair in enumerate(PAIRS):
         alone = model.log_probs([pair]).of(0)
@@ -125,7 +125,7 @@ def test_equal_work_is_done_once(model: NumpySeq2Seq, monkeypatch: pytest.Monkey
     encode, log_probs = T5.encode, T5.log_probs
     monkeypatch.setattr(T5, "encode", lambda self, ids: encoded.append(len(ids)) or encode(self, ids))
     monkeypatch.setattr(T5, "log_probs", lambda self, m, ids, c: decoded.append(len(ids)) or log_probs(self, m, ids, c))
-    monkeypatch.setattr(model, "_budget", 64)
+    monkeypatch.setattr(model, "_batch_tokens", 64)
     model.log_probs(PAIRS)
     assert sum(encoded) == len({condition for condition, _ in PAIRS})
     assert sum(decoded) == len(set(PAIRS))
@@ -192,7 +192,7 @@ def test_facts_name_the_weights(model: NumpySeq2Seq) -> None:
         ({"metrist_format": 9}, r"config\.json: is of format 9, this metrist reads 1; install metrist and metrist-mod"),
         ({"architecture": "bert"}, r"config\.json: is a 'bert', wanted a 't5'"),
         ({"num_heads": None}, r"neither config\.json nor weights\.safetensors has 'num_heads'; the folder is damaged"),
-        ({"num_layers": 3}, r"neither config\.json nor weights\.safetensors has 'encoder\.block\.2\.layer\.0\.SelfAtt"),
+        ({"num_layers": 3}, r"neither config\.json nor weights\.safetensors has 'encoder\.block\.2\.layer\.0\."),
     ],
 )
 def test_a_faulty_configuration_is_named(
@@ -202,17 +202,17 @@ def test_a_faulty_configuration_is_named(
     config = {**json.loads((folder / "config.json").read_text()), **changed}
     (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
     with pytest.raises(ModelError, match=message):
-        NumpySeq2Seq.load(Weights(name="x", folder=folder, fingerprint=""))
+        NumpySeq2Seq(Weights(name="x", folder=folder, fingerprint=""))
 
 
 def test_a_folder_without_files_is_named(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     weights = Weights(name="x", folder=tmp_path, fingerprint="")
     with pytest.raises(ModelError, match=r"config\.json: cannot be read as a model's configuration"):
-        NumpySeq2Seq.load(weights)
+        NumpySeq2Seq(weights)
     export_t5(tiny("t5"), tmp_path, whole)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match=r"tokenizer\.json: cannot be read as a tokenizer"):
-        NumpySeq2Seq.load(weights)
+        NumpySeq2Seq(weights)
 
 
 def test_without_tokenizers_the_extra_is_named(
@@ -221,7 +221,7 @@ def test_without_tokenizers_the_extra_is_named(
     export_t5(tiny("t5"), tmp_path, whole)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtra, match=r"running a shipped model needs .* pip install 'metrist\[standard\]'"):
-        NumpySeq2Seq.load(Weights(name="x", folder=tmp_path, fingerprint=""))
+        NumpySeq2Seq(Weights(name="x", folder=tmp_path, fingerprint=""))
 
 
 def test_only_what_the_form_can_hold_is_exported(tiny: Callable[[str], Path], tmp_path: Path) -> None:

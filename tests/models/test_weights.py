@@ -43,7 +43,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_local_folder_is_found_under_the_name_the_user_gave(folder: Path) -> None:
     found = find_weights(Options(model=str(folder)))
-    assert (found.name, found.folder, len(found.fingerprint), found.plain) == (str(folder), folder, 12, False)
+    assert (found.name, found.folder, len(found.fingerprint), found.runs_on_numpy) == (str(folder), folder, 12, False)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "merges.txt", "source.spm"])
@@ -83,7 +83,7 @@ def test_weights_in_the_hubs_cache_are_not_read_to_know_their_hash(folder: Path,
 
 def test_a_shipped_model_is_a_folder_of_the_installed_package(shipped: Path) -> None:
     found = find_weights(Options(model="metrist:small"))
-    assert (found.folder, found.plain, len(found.fingerprint)) == (shipped, True, 12)
+    assert (found.folder, found.runs_on_numpy, len(found.fingerprint)) == (shipped, True, 12)
 
 
 def test_a_shipped_models_fingerprint_takes_in_all_files_but_its_papers(shipped: Path) -> None:
@@ -166,7 +166,7 @@ def test_the_advice_on_pickled_weights_works_when_followed(tiny: Callable[[str],
     before, after = (load_file(folder / "model.safetensors") for folder in (tiny("bart"), converted))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert find_weights(Options(model=str(converted))).plain is False
+    assert find_weights(Options(model=str(converted))).runs_on_numpy is False
 
 
 def test_the_advice_on_a_lone_state_dict_loads_it(folder: Path) -> None:

@@ -71,7 +71,7 @@ class Generator:
     def load(cls, options: Options, turns: Turns = "chat", runtime: Runtime | None = None) -> Generator:
         """Load the model on the device of the runtime."""
         files = weights.find_weights(options)
-        if files.plain or files.config.get("is_encoder_decoder"):
+        if files.runs_on_numpy or files.config.get("is_encoder_decoder"):
             kind = files.config.get("model_type", "no model_type")
             raise ModelError(f"{files.name} ({kind}) is not a causal language model; choose a model that can chat")
         place = devices.resolve_placement(options, runtime)

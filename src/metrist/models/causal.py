@@ -71,7 +71,7 @@ class Causal:
     def load(cls, options: Options, runtime: Runtime | None = None) -> Causal:
         """Load the model that the options name, on the device of the runtime."""
         found = weights.find_weights(options)
-        if found.plain or found.config.get("is_encoder_decoder"):
+        if found.runs_on_numpy or found.config.get("is_encoder_decoder"):
             raise ModelError(_not_causal(found, "reads and writes with two halves: a sequence-to-sequence model"))
         where = devices.resolve_placement(options, runtime)
         model = read_model("AutoModelForCausalLM", found, options, where)

@@ -65,13 +65,14 @@ def load_seq2seq(options: Options, *, runtime: Runtime | None = None) -> Likelih
     """Load a sequence-to-sequence model: its encoder reads the condition, its decoder scores the target."""
     runtime = runtime or Runtime.current()
     model: LikelihoodModel = _seq2seq_models.get(_key(options, runtime), lambda: _load_seq2seq(options, runtime))
-    return _with_cache(model, runtime)
+    return model if runtime.cache is None else _add_cache(model, runtime)
 
 
 def load_causal(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
     """Load a causal language model: the condition stands before the target and is not scored."""
     runtime = runtime or Runtime.current()
-    return _with_cache(_load_causal(options, runtime), runtime)
+    model = _load_causal(options, runtime)
+    return model if runtime.cache is None else _add_cache(model, runtime)
 
 
 def load_reader(options: Options, *, runtime: Runtime | None = None) -> TextModel:
@@ -118,17 +119,16 @@ def _key(options: Options, runtime: Runtime) -> Hashable:
     return options, runtime.device, runtime.batch_tokens, fingerprint
 
 
-def _with_cache(model: LikelihoodModel, runtime: Runtime) -> LikelihoodModel:
-    if runtime.cache is None:
-        return model
+def _add_cache(model: LikelihoodModel, runtime: Runtime) -> LikelihoodModel:
     from metrist.models.cache import CachedLikelihoodModel
 
+    assert runtime.cache is not None
     return CachedLikelihoodModel(model, runtime.cache, runtime.cache_gb)
 
 
 def _load_seq2seq(options: Options, runtime: Runtime) -> LikelihoodModel:
-    found = weights.find_weights(options)
-    if not found.plain:
+    files = weights.find_weights(options)
+    if not files.runs_on_numpy:
         from metrist.models.seq2seq import Seq2Seq
 
         return Seq2Seq.load(options, runtime)
@@ -136,8 +136,9 @@ def _load_seq2seq(options: Options, runtime: Runtime) -> LikelihoodModel:
 
     if options.languages:
         raise ModelError(f"{options.model} takes no language; leave language={options.languages[1]!r} out")
-    _refuse_dtype(options)
-    return NumpySeq2Seq.load(found, runtime)
+    if options.dtype != "float32":
+        raise _fixed_format(options)
+    return NumpySeq2Seq(files, runtime)
 
 
 def _load_causal(options: Options, runtime: Runtime) -> Causal:
@@ -152,18 +153,18 @@ def _load_causal(options: Options, runtime: Runtime) -> Causal:
 
 
 def _load_reward(options: Options, runtime: Runtime) -> RewardScorer:
-    found = weights.find_weights(options)
-    if found.plain:
+    files = weights.find_weights(options)
+    if files.runs_on_numpy:
         from metrist.models.numpy_inference.scorers import NumpyReward
 
-        _refuse_dtype(options)
-        return NumpyReward(found, runtime)
+        if options.dtype != "float32":
+            raise _fixed_format(options)
+        return NumpyReward(files, runtime)
     import_torch(f"the preference model {options.model!r}")
     from metrist.models.reward_model import TorchReward
 
     return TorchReward.load(options, runtime)
 
 
-def _refuse_dtype(options: Options) -> None:
-    if options.dtype != "float32":
-        raise ModelError(f"{options.model} has a fixed number format; leave dtype={options.dtype!r} out")
+def _fixed_format(options: Options) -> ModelError:
+    return ModelError(f"{options.model} has a fixed number format; leave dtype={options.dtype!r} out")

@@ -9,9 +9,9 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module, resources, util
 from pathlib import Path
@@ -49,11 +49,8 @@ class Weights:
     name: str
     folder: Path
     fingerprint: str
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The content of config.json."""
-        return _config(self.name, self.folder)
+    #: The content of config.json.
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def has_tokenizer(self) -> bool:
@@ -64,24 +61,40 @@ class Weights:
         return settings.is_file() and any(name in settings.read_text(encoding="utf-8") for name in _NO_VOCABULARY)
 
     @property
-    def plain(self) -> bool:
+    def runs_on_numpy(self) -> bool:
         """Whether the model runs on numpy, without torch."""
         return _NUMPY_KEY in self.config
 
 
 def find_weights(options: Options) -> Weights:
     """Find a hub model (downloading it if need be), a local folder, or a shipped model ('metrist:NAME')."""
-    folder = _folder(options)
-    plain = _NUMPY_KEY in _config(options.model, folder)
-    if not plain and not any(folder.glob("*.safetensors")):
+    folder = _find_folder(options)
+    config = _read_config(options.model, folder)
+    runs_on_numpy = _NUMPY_KEY in config
+    if not runs_on_numpy and not any(folder.glob("*.safetensors")):
         _refuse(options.model, folder)
-    return Weights(name=options.model, folder=folder, fingerprint=_fingerprint(folder, plain, options))
+    # The names and contents of all files that influence numbers, executed code included.
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        relevant = not _NO_NUMBERS.fullmatch(path.name) if runs_on_numpy else _is_relevant(path.name)
+        relevant |= options.trust_remote_code and path.suffix == ".py"
+        if relevant and path.is_file():
+            digest.update(f"{path.name} {file_digest(path)}\n".encode())
+    return Weights(name=options.model, folder=folder, fingerprint=digest.hexdigest()[:12], config=config)
 
 
-def _folder(options: Options) -> Path:
+def _find_folder(options: Options) -> Path:
     name = options.model
     if name.startswith(SHIPPED):
-        return _shipped(name)
+        try:
+            root = resources.files("metrist_models")
+        except ModuleNotFoundError:
+            raise MissingExtra(f"the shipped model {name!r}", "standard") from None
+        known = sorted(SHIPPED + entry.name for entry in root.iterdir() if (entry / "config.json").is_file())
+        if name not in known:
+            listed = f"there are {', '.join(map(repr, known))}" if known else "there are none"
+            raise ModelError(f"no shipped model {name!r}: {listed}{did_you_mean(name, known)}")
+        return Path(str(root / name.removeprefix(SHIPPED)))
     local = Path(name).expanduser()
     if local.is_dir():
         return local.resolve()
@@ -90,18 +103,6 @@ def _folder(options: Options) -> Path:
     if not _HUB_NAME.fullmatch(name) or "--" in name or ".." in name:
         raise ModelError(f"{name!r} is neither a folder nor a hub name such as 'facebook/bart-large-cnn'")
     return _hub(options)
-
-
-def _shipped(name: str) -> Path:
-    try:
-        root = resources.files("metrist_models")
-    except ModuleNotFoundError:
-        raise MissingExtra(f"the shipped model {name!r}", "standard") from None
-    known = sorted(SHIPPED + entry.name for entry in root.iterdir() if (entry / "config.json").is_file())
-    if name not in known:
-        listed = f"there are {', '.join(map(repr, known))}" if known else "there are none"
-        raise ModelError(f"no shipped model {name!r}: {listed}{did_you_mean(name, known)}")
-    return Path(str(root / name.removeprefix(SHIPPED)))
 
 
 def _hub(options: Options) -> Path:
@@ -172,7 +173,7 @@ def _no_bars() -> Iterator[None]:
             bars.enable_progress_bars()
 
 
-def _config(name: str, folder: Path) -> dict[str, Any]:
+def _read_config(name: str, folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         _refuse_unfinished(name, folder)
@@ -204,7 +205,7 @@ def _refuse(name: str, folder: Path) -> None:
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
     if not pickles:
         raise ModelError(f"{name} has no *.safetensors weights; give a model that has them, or convert its weights")
-    kind = (_config(name, folder).get("architectures") or ["AutoModelForSeq2SeqLM"])[0]
+    kind = (_read_config(name, folder).get("architectures") or ["AutoModelForSeq2SeqLM"])[0]
     state = pickles[0] if not pickles[0].startswith("pytorch_model") else None
     raise ModelError(
         f"{name} has pickled weights only ({', '.join(pickles[:3])}), which can run code when they are read; "
@@ -229,29 +230,15 @@ def _conversion(folder: Path, kind: str, state: str | None) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
-def _fingerprint(folder: Path, plain: bool, options: Options) -> str:
-    """Hash the names and contents of all files that influence numbers, executed code included, into 12 hex digits."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        counts = not _NO_NUMBERS.fullmatch(path.name) if plain else _is_relevant(path.name)
-        counts |= options.trust_remote_code and path.suffix == ".py"
-        if counts and path.is_file():
-            digest.update(f"{path.name} {_hub_digest(path) or file_digest(path)}\n".encode())
-    return digest.hexdigest()[:12]
-
-
 def _is_relevant(name: str) -> bool:
     return name in ("config.json", "reward.json") or name.endswith(_WEIGHTS) or bool(_TOKENIZER.fullmatch(name))
 
 
-def _hub_digest(path: Path) -> str | None:
-    """Return the SHA-256 by which the hub's cache names a large file, which saves reading it."""
-    blob = path.resolve()
-    return blob.name if blob.parent.name == "blobs" and _SHA256.fullmatch(blob.name) else None
-
-
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, reading it again only after it changed."""
+    blob = path.resolve()
+    if blob.parent.name == "blobs" and _SHA256.fullmatch(blob.name):
+        return blob.name  # The hub's cache names large files by their SHA-256.
     status = path.stat()
     return _digest(path, status.st_size, status.st_mtime_ns)
 

@@ -46,7 +46,7 @@ def plan_training(task: TrainingTask, *, runtime: Runtime | None = None) -> Trai
 def find_base(options: Options) -> Weights:
     """Find the base model; a model for numpy inference cannot be trained."""
     weights = find_weights(options)
-    if weights.plain:
+    if weights.runs_on_numpy:
         raise ModelError(f"{options.model} can only score; give the model it was exported from as --base")
     return weights
 

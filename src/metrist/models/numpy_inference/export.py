@@ -18,7 +18,7 @@ from metrist.models.numpy_inference import quantization as folders
 from metrist.models.numpy_inference.bert import Sizes as BertSizes
 from metrist.models.numpy_inference.quantization import Floats, write_arrays
 from metrist.models.numpy_inference.scorers import ARCHITECTURE as BERT_REWARD
-from metrist.models.numpy_inference.t5 import Sizes as T5Sizes
+from metrist.models.numpy_inference.t5 import T5Sizes
 from metrist.models.reward_layout import HEAD, RewardSettings
 
 #: The folder of a training has it, whether finished or not.

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from metrist.errors import MissingExtra, ModelError
 
 Floats = NDArray[np.float32]
-_Kind = TypeVar("_Kind", np.float16, np.float32)
 
 #: A matrix `m` lies in the file as `m` (8 bits: int8; fewer: bit planes) and `m.scale`, [rows, groups of columns].
 SCALE = ".scale"
@@ -43,26 +42,24 @@ def quantize(matrix: Floats, bits: int = 8, group: int | None = None) -> tuple[N
     scale = np.zeros(widest.shape, np.float16)
     for share in _SHARES:
         tried = (widest * np.float32(share)).astype(np.float16)
-        error = np.square(_rounded(grouped, tried, largest) * _steps(tried) - grouped).sum(2)
+        error = np.square(
+            _rounded(grouped, tried, largest) * (tried.astype(np.float32) * _UNIT)[..., None] - grouped
+        ).sum(2)
         better = error < best
         best[better], scale[better] = error[better], tried[better]
     return _rounded(grouped, scale, largest).astype(np.int8).reshape(rows, columns), scale
 
 
-def _steps(scale: NDArray[np.float16]) -> Floats:
-    return (scale.astype(np.float32) * _UNIT)[..., None]
-
-
 def _rounded(grouped: Floats, scale: NDArray[np.float16], largest: int) -> Floats:
-    steps = _steps(scale)
+    steps = (scale.astype(np.float32) * _UNIT)[..., None]
     return np.clip(np.rint(grouped / np.where(steps > 0, steps, 1)), -largest, largest)
 
 
-def dequantize(whole: NDArray[np.int8], scale: NDArray[np.float16]) -> Floats:
-    """The matrix that the whole numbers and their scales stand for."""
-    rows, columns = whole.shape
-    grouped = whole.reshape(rows, scale.shape[1], -1).astype(np.float32)
-    grouped *= _steps(scale)
+def dequantize(integers: NDArray[np.int8], scale: NDArray[np.float16]) -> Floats:
+    """The matrix that these integers and their scales represent."""
+    rows, columns = integers.shape
+    grouped = integers.reshape(rows, scale.shape[1], -1).astype(np.float32)
+    grouped *= (scale.astype(np.float32) * _UNIT)[..., None]
     return grouped.reshape(rows, columns)
 
 
@@ -112,7 +109,7 @@ def read_arrays(path: Path) -> dict[str, Floats]:
         raise ModelError(f"{path}: the weights cannot be read ({fault}); {remedy(path.parent)}") from None
     parts = (SCALE, SHAPE)
     try:
-        return {name: _read_one(name, stored) for name in stored if not name.endswith(parts)}
+        return {name: _read_array(name, stored) for name in stored if not name.endswith(parts)}
     except ValueError as fault:
         raise ModelError(f"{path}: {fault}; {remedy(path.parent)}") from None
 
@@ -128,42 +125,32 @@ def remedy(folder: Path) -> str:
     return "the folder is damaged: write it again from the model that it was made of"
 
 
-def _read_one(name: str, stored: Mapping[str, NDArray[np.generic]]) -> Floats:
-    array = stored[name]
-    if name + SCALE not in stored:
-        if array.dtype.kind in "biu":
-            raise ValueError(f"{name!r} has whole numbers ({array.dtype}) but no {name + SCALE!r}")
-        return _finite(name, array.astype(np.float32))
-    shape = _whole_shape(name, array, stored.get(name + SHAPE))
-    scale = _finite(name + SCALE, stored[name + SCALE].astype(np.float16))
+def _read_array(name: str, stored: Mapping[str, NDArray[np.generic]]) -> Floats:
+    """One array of a file as float32; ValueError where its parts do not fit each other."""
+    array, scale, size = stored[name], stored.get(name + SCALE), stored.get(name + SHAPE)
+    if scale is None and array.dtype.kind in "biu":
+        raise ValueError(f"{name!r} has integers ({array.dtype}) but no {name + SCALE!r}")
+    floats = array.astype(np.float32) if scale is None else scale.astype(np.float16)
+    # Minimum and maximum are NaN where any number is: two fast passes, without an array of flags.
+    if floats.size and not (np.isfinite(floats.min()) and np.isfinite(floats.max())):
+        raise ValueError(f"{(name if scale is None else name + SCALE)!r} has numbers that are infinite or NaN")
+    if scale is None:
+        return floats.astype(np.float32, copy=False)
+    if array.ndim != 2 or array.dtype != (np.int8 if size is None else np.uint8):
+        expected = "a matrix of int8" if size is None else "bit planes of uint8"
+        raise ValueError(f"{name!r} has the shape {array.shape} in {array.dtype}, expected {expected}")
+    shape = array.shape[0], array.shape[1]
+    if size is not None:
+        # Bit planes must have as many bytes as their shape needs: missing ones would be read as zeros.
+        if size.shape != (2,) or size.dtype.kind != "i" or (size.astype(np.int64) < 1).any():
+            raise ValueError(f"{name + SHAPE!r} is {size.tolist()}, expected rows and columns")
+        shape = int(size[0]), int(size[1])
+        if not 1 <= array.shape[0] <= 8 or array.shape[1] != -(-shape[0] * shape[1] // 8):
+            raise ValueError(f"{name!r} has bit planes of {array.shape}, which do not fit a matrix of {shape}")
     if scale.ndim != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % scale.shape[1]:
         raise ValueError(f"{name + SCALE!r} has the shape {scale.shape}, which does not fit a matrix of {shape}")
-    if name + SHAPE in stored:
-        return dequantize(unpack_bits(array.astype(np.uint8), shape), scale)
-    return dequantize(array.astype(np.int8), scale)
-
-
-def _whole_shape(name: str, array: NDArray[np.generic], said: NDArray[np.generic] | None) -> tuple[int, int]:
-    """The shape of a matrix of whole numbers; bit planes have it beside them, and must be as many bytes as it asks
-    for: missing ones would be read as zeros."""
-    if array.ndim != 2 or array.dtype != (np.int8 if said is None else np.uint8):
-        form = "a matrix of int8" if said is None else "bit planes of uint8"
-        raise ValueError(f"{name!r} has the shape {array.shape} in {array.dtype}, wanted {form}")
-    if said is None:
-        return array.shape[0], array.shape[1]
-    if said.shape != (2,) or said.dtype.kind != "i" or (said.astype(np.int64) < 1).any():
-        raise ValueError(f"{name + SHAPE!r} is {said.tolist()}, wanted rows and columns")
-    rows, columns = (int(size) for size in said)
-    if not 1 <= array.shape[0] <= 8 or array.shape[1] != -(-rows * columns // 8):
-        raise ValueError(f"{name!r} has bit planes of {array.shape}, which do not fit a matrix of {(rows, columns)}")
-    return rows, columns
-
-
-def _finite(name: str, array: NDArray[_Kind]) -> NDArray[_Kind]:
-    # The least and the largest are NaN where any number is: two fast passes, and no table of flags.
-    if array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
-        raise ValueError(f"{name!r} has numbers that are infinite or none (NaN)")
-    return array
+    integers = array.astype(np.int8) if size is None else unpack_bits(array.astype(np.uint8), shape)
+    return dequantize(integers, floats.astype(np.float16, copy=False))
 
 
 # A folder in metrist's own form: what it says of itself, and its tokenizer.

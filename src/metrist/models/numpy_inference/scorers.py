@@ -1,9 +1,9 @@
-"""A shipped preference model: an instruction, a context and an answer in, a reward out."""
+"""Shipped models that run on numpy: a reward model and a likelihood model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,8 +15,7 @@ from metrist.models.numpy_inference import quantization as folders
 from metrist.models.numpy_inference import threads
 from metrist.models.numpy_inference.bert import Bert, Sizes, check_shape
 from metrist.models.numpy_inference.quantization import Floats, read_arrays, remedy
-from metrist.models.numpy_inference.t5 import T5
-from metrist.models.numpy_inference.t5 import Sizes as Sizes_t5
+from metrist.models.numpy_inference.t5 import T5, T5Sizes
 from metrist.models.protocols import Likelihoods, Rewards
 from metrist.models.reward_layout import NAME as SETTINGS
 from metrist.models.reward_layout import (
@@ -121,142 +120,115 @@ def _head(arrays: Mapping[str, Floats], width: int) -> tuple[NDArray[np.float64]
     return arrays["head.weight"][0].astype(np.float64), float(arrays["head.bias"][0])
 
 
-# A shipped sequence-to-sequence model as a likelihood model: texts in, log-probabilities of target tokens out.
-
+# A shipped sequence-to-sequence model: log-probabilities of target tokens.
 
 Ids = NDArray[np.int64]
 Work = TypeVar("Work")
 
 #: Rows computed at once: enough for large products, few enough for the processor's cache.
-_BUDGET_SEQ2SEQ = 2048
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Text:
-    """A text's tokens, closed by the end token, and how many did not fit."""
-
-    ids: Ids
-    cut: int
+_SEQ2SEQ_BATCH_TOKENS = 2048
 
 
 class _Texts(tokenization.TokenizerSide):
-    """Texts with what the model was trained to see before and after them, and the end token."""
+    """Tokenise texts, with the words that the model was trained to see around them and the end token."""
 
     def __init__(self, tokenizer: Any, end: int, template: str = "{text}") -> None:
         self._tokenizer, self._end = tokenizer, end
         self._template = template.partition("{text}")[::2]
-        self.before, self.after = (len(self._ids([part])[0]) for part in self._template)
+        self.before, self.after = (len(encoding.ids) for encoding in self._encode(self._template))
         self.after += 1
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
-        begin, finish = self._template
-        return [np.array([*ids, self._end], np.int64) for ids in self._ids([begin + t + finish for t in texts])]
+        before, after = self._template
+        encodings = self._encode([before + text + after for text in texts])
+        return [np.array([*encoding.ids, self._end], np.int64) for encoding in encodings]
 
-    def read(self, texts: Sequence[str], room: int) -> dict[str, _Text]:
-        """Each text, cut to the room, what frames it included."""
-        read = {}
-        for text, ids in zip(texts, self.ids(texts), strict=True):
-            kept = self.cut(ids, room)
-            read[text] = _Text(kept, len(ids) - len(kept))
-        return read
+    def encode_and_cut(self, texts: Sequence[str], limit: int) -> dict[str, tuple[Ids, int]]:
+        """The ids of each distinct text, cut to the limit, and how many were cut off."""
+        distinct = list(dict.fromkeys(texts))
+        encoded = ((text, ids, self.cut(ids, limit)) for text, ids in zip(distinct, self.ids(distinct), strict=True))
+        return {text: (kept, len(ids) - len(kept)) for text, ids, kept in encoded}
 
-    def pieces(self, text: str, room: int) -> list[str]:
-        """The tokens of a text as they stand in it; unknown characters too."""
-        tokens = self._encoded([text])[0].tokens[: max(0, room - 1)]
+    def pieces(self, text: str, limit: int) -> list[str]:
+        """The tokens of a text as they are spelled in it, unknown characters included."""
+        tokens = self._encode([text])[0].tokens[: max(0, limit - 1)]
         return [*(token.replace("▁", " ") for token in tokens), self._tokenizer.id_to_token(self._end)]
 
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return [one.ids for one in self._encoded(texts)]
-
-    def _encoded(self, texts: Sequence[str]) -> list[Any]:
-        # Half a character, as broken JSON gives it, is no text for a tokenizer.
-        whole = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        encoded: list[Any] = self._tokenizer.encode_batch(whole, add_special_tokens=False)
-        return encoded
+    def _encode(self, texts: Sequence[str]) -> list[Any]:
+        # The tokenizer refuses half a surrogate pair, which broken JSON contains.
+        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        encodings: list[Any] = self._tokenizer.encode_batch(clean, add_special_tokens=False)
+        return encodings
 
 
 class NumpySeq2Seq:
-    """A T5 in metrist's own form. Equal pairs are computed once, equal conditions encoded once."""
+    """A T5 in metrist's own format. Equal pairs are computed once, and equal conditions are encoded once."""
 
-    def __init__(self, network: T5, tokenizer: Any, config: Mapping[str, Any], fingerprint: str, budget: int) -> None:
-        self._network = network
-        self._tokenizer = tokenizer
-        self._conditions = _Texts(tokenizer, config["eos_token_id"], config.get("condition_template", "{text}"))
-        self._targets = _Texts(tokenizer, config["eos_token_id"])
-        self._max_tokens: int = config["max_tokens"]
-        self._fingerprint = fingerprint
-        self._budget = budget
-
-    @classmethod
-    def load(cls, weights: Weights, runtime: Runtime | None = None) -> NumpySeq2Seq:
-        """The model of a folder; a fault in it is a ModelError that names the file."""
+    def __init__(self, weights: Weights, runtime: Runtime | None = None) -> None:
+        """Read the model of a folder; a fault in it is a ModelError that names the file."""
         config = folders.read_config(weights.folder, "t5")
         tokenizer = folders.read_tokenizer(weights.folder)
         arrays = read_arrays(weights.folder / folders.WEIGHTS)
         try:
-            budget = (runtime.batch_tokens if runtime else None) or _BUDGET_SEQ2SEQ
-            return cls(T5(arrays, Sizes_t5.of(config)), tokenizer, config, weights.fingerprint, budget)
+            self._network = T5(arrays, T5Sizes.from_config(config))
+            self._conditions = _Texts(tokenizer, config["eos_token_id"], config.get("condition_template", "{text}"))
+            self._targets = _Texts(tokenizer, config["eos_token_id"])
+            self._max_tokens: int = config["max_tokens"]
         except KeyError as missing:
             where = f"neither {folders.CONFIG} nor {folders.WEIGHTS} has"
             raise ModelError(f"{weights.folder}: {where} {missing}; {remedy(weights.folder)}") from None
+        self._fingerprint = weights.fingerprint
+        self._batch_tokens = (runtime.batch_tokens if runtime else None) or _SEQ2SEQ_BATCH_TOKENS
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """The folder's hash covers weights, tokenizer and configuration, the condition's template included."""
+        """The folder's hash covers weights, tokenizer and configuration, including the condition's template."""
         return {"weights": self._fingerprint, "dtype": "float32", "runs_on": "numpy"}
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        """Each pair's target tokens with their log-probabilities; the end token counts as one of them."""
-        distinct = list(dict.fromkeys(pairs))
-        room = max_tokens or self._max_tokens
-        conditions = self._conditions.read(list(dict.fromkeys(one for one, _ in distinct)), room)
-        targets = self._targets.read(list(dict.fromkeys(one for _, one in distinct)), room)
-        found = self._scored(distinct, conditions, targets)
+        """Each pair's target tokens with their log-probabilities; the end token is one of them."""
+        limit = max_tokens or self._max_tokens
+        conditions = self._conditions.encode_and_cut([condition for condition, _ in pairs], limit)
+        targets = self._targets.encode_and_cut([target for _, target in pairs], limit)
+        by_condition: dict[str, list[str]] = {}
+        for condition, target in dict.fromkeys(pairs):
+            by_condition.setdefault(condition, []).append(target)
+        # Sorted by length, so that the order of the pairs does not decide how well the batches are filled.
+        order = sorted(by_condition, key=lambda condition: len(conditions[condition][0]))
+        logprobs: dict[tuple[str, str], Floats] = {}
+        for group in _split_batches(order, [len(conditions[text][0]) for text in order], self._batch_tokens):
+            memory = self._network.encode([conditions[condition][0] for condition in group])
+            work = [(number, target) for number, condition in enumerate(group) for target in by_condition[condition]]
+            for batch in _split_batches(work, [len(targets[text][0]) for _, text in work], self._batch_tokens):
+                numbers, texts = zip(*batch, strict=True)
+                rows = self._network.log_probs(memory, [targets[text][0] for text in texts], numbers)
+                logprobs |= {(group[n], text): row for n, text, row in zip(numbers, texts, rows, strict=True)}
         return Likelihoods(
-            logprobs=np.concatenate([np.empty(0, np.float32), *(found[pair] for pair in pairs)]),
-            tokens=np.concatenate([np.empty(0, np.int64), *(targets[target].ids for _, target in pairs)]),
-            starts=np.cumsum([0, *(len(targets[target].ids) for _, target in pairs)]),
-            condition_cut=np.array([conditions[condition].cut for condition, _ in pairs], np.int64),
-            target_cut=np.array([targets[target].cut for _, target in pairs], np.int64),
+            logprobs=np.concatenate([np.empty(0, np.float32), *(logprobs[pair] for pair in pairs)]),
+            tokens=np.concatenate([np.empty(0, np.int64), *(targets[target][0] for _, target in pairs)]),
+            starts=np.cumsum([0, *(len(targets[target][0]) for _, target in pairs)]),
+            condition_cut=np.array([conditions[condition][1] for condition, _ in pairs], np.int64),
+            target_cut=np.array([targets[target][1] for _, target in pairs], np.int64),
         )
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
-        """The text as overlapping pieces that fit into a condition; the text itself where it fits."""
+        """Split a text into overlapping pieces that fit into a condition; a text that fits stays whole."""
         return tokenization.split_windows(self._conditions, text, max_tokens or self._max_tokens)
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
-        """The target's tokens as they stand in the text, a word's beginning shown by a space."""
+        """The target's tokens as they are spelled in the text; a space marks the beginning of a word."""
         return self._targets.pieces(target, max_tokens or self._max_tokens)
 
-    def _scored(
-        self, pairs: Sequence[tuple[str, str]], conditions: Mapping[str, _Text], targets: Mapping[str, _Text]
-    ) -> dict[tuple[str, str], Floats]:
-        """Group by group of conditions: encoded together, then their targets in batches."""
-        by_condition: dict[str, list[str]] = {}
-        for condition, target in pairs:
-            by_condition.setdefault(condition, []).append(target)
-        # Alike lengths meet, so that the order of the pairs does not decide how well the batches are filled.
-        order = sorted(by_condition, key=lambda one: len(conditions[one].ids))
-        found: dict[tuple[str, str], Floats] = {}
-        for group in _batches(order, [len(conditions[one].ids) for one in order], self._budget):
-            memory = self._network.encode([conditions[one].ids for one in group])
-            work = [(number, target) for number, one in enumerate(group) for target in by_condition[one]]
-            for batch in _batches(work, [len(targets[target].ids) for _, target in work], self._budget):
-                ids, numbers = [targets[target].ids for _, target in batch], [number for number, _ in batch]
-                rows = self._network.log_probs(memory, ids, numbers)
-                found |= {(group[n], target): row for (n, target), row in zip(batch, rows, strict=True)}
-        return found
 
-
-def _batches(work: Sequence[Work], sizes: Sequence[int], budget: int) -> Iterator[list[Work]]:
-    """The work cut, in its order, into pieces of no more than the budget, or of one."""
+def _split_batches(work: Sequence[Work], sizes: Sequence[int], budget: int) -> Iterator[list[Work]]:
+    """Cut the work, in order, into batches whose sizes sum to at most the budget, or that hold one piece."""
     batch: list[Work] = []
-    filled = 0
-    for one, size in zip(work, sizes, strict=True):
-        if batch and filled + size > budget:
+    total = 0
+    for piece, size in zip(work, sizes, strict=True):
+        if batch and total + size > budget:
             yield batch
-            batch, filled = [], 0
-        batch.append(one)
-        filled += size
+            batch, total = [], 0
+        batch.append(piece)
+        total += size
     if batch:
         yield batch

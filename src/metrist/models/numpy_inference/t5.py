@@ -1,12 +1,12 @@
-"""T5 in numpy: encoder, decoder, and the log-probability of every target token. float32 throughout.
+"""T5 in numpy: encoder, decoder, and the log-probability of every target token, in float32.
 
-Texts lie one behind the other as rows of one matrix, so that the large products are few and large whatever the texts'
-lengths, and nothing is padded. Only attention goes text by text.
+Texts are concatenated as rows of one matrix, so the matrix products are few and large whatever the texts' lengths, and
+nothing is padded. Only attention is computed text by text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from metrist.models.numpy_inference.quantization import Floats
 
 Ids = NDArray[np.int64]
-#: Rows that go through the vocabulary at a time: their logits stay in the processor's cache, more or less.
+#: Rows multiplied with the vocabulary matrix at a time, so that their logits stay in the processor's cache.
 _HEAD_ROWS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """The sizes of a T5, under the names that its own configuration uses."""
+class T5Sizes:
+    """The sizes of a T5, under the names of its configuration."""
 
     d_model: int
     d_kv: int
@@ -38,78 +38,100 @@ class Sizes:
     decoder_start_token_id: int
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Sizes:
-        """The sizes in a configuration; a missing one is a KeyError that names it."""
+    def from_config(cls, config: Mapping[str, Any]) -> T5Sizes:
+        """The sizes in a configuration; a missing one raises KeyError with its name."""
         return cls(**{name: config[name] for name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Layer:
-    """One layer's matrices, those with the same input joined into one. An encoder's layer has no `cross` ones."""
-
-    self_norm: Floats
-    self_in: Floats
-    self_out: Floats
-    feed_norm: Floats
-    feed_in: Floats
-    feed_out: Floats
-    cross_norm: Floats | None = None
-    cross_query: Floats | None = None
-    cross_memory: Floats | None = None
-    cross_out: Floats | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Memory:
-    """What the decoder sees of encoded conditions: keys and values of each layer, and where each condition lies."""
+class EncodedConditions:
+    """What the decoder reads of encoded conditions: keys and values per decoder layer, and where each condition
+    starts."""
 
     layers: list[tuple[Floats, Floats]]
     starts: Ids
 
 
 class T5:
-    """The model. Conditions are given as rows of ids, targets with the number of their condition."""
+    """The network. Conditions are token ids; targets are token ids with the number of their condition."""
 
-    def __init__(self, arrays: Mapping[str, Floats], sizes: Sizes) -> None:
+    def __init__(self, arrays: Mapping[str, Floats], sizes: T5Sizes) -> None:
         self.sizes = sizes
         self._embeddings = arrays["shared.weight"]
         self._head = arrays["lm_head.weight"]
-        self._ends = [arrays[f"{side}.final_layer_norm.weight"] for side in ("encoder", "decoder")]
+        self._norms = {side: arrays[f"{side}.final_layer_norm.weight"] for side in ("encoder", "decoder")}
         bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        self._biases = [arrays[f"{side}.{bias}"] for side in ("encoder", "decoder")]
-        self._encoder = [_encoder_layer(arrays, n) for n in range(sizes.num_layers)]
-        self._decoder = [_decoder_layer(arrays, n) for n in range(sizes.num_decoder_layers)]
+        self._biases = {side: arrays[f"{side}.{bias}"] for side in ("encoder", "decoder")}
+        self._layers: dict[str, list[dict[str, Floats]]] = {}
+        for side, count in (("encoder", sizes.num_layers), ("decoder", sizes.num_decoder_layers)):
+            self._layers[side] = []
+            for block in (f"{side}.block.{number}.layer" for number in range(count)):
+                # Matrices with the same input are joined into one product.
+                own, feed = f"{block}.0.SelfAttention", f"{block}.{1 if side == 'encoder' else 2}"
+                layer = {
+                    "norm": arrays[f"{block}.0.layer_norm.weight"],
+                    "in": np.concatenate([arrays[f"{own}.{name}.weight"] for name in "qkv"]),
+                    "out": arrays[f"{own}.o.weight"],
+                    "feed norm": arrays[f"{feed}.layer_norm.weight"],
+                    "feed in": np.concatenate([arrays[f"{feed}.DenseReluDense.{w}.weight"] for w in ("wi_0", "wi_1")]),
+                    "feed out": arrays[f"{feed}.DenseReluDense.wo.weight"],
+                }
+                if side == "decoder":
+                    cross = f"{block}.1.EncDecAttention"
+                    layer["cross norm"] = arrays[f"{block}.1.layer_norm.weight"]
+                    layer["cross query"] = arrays[f"{cross}.q.weight"]
+                    layer["cross memory"] = np.concatenate([arrays[f"{cross}.{name}.weight"] for name in "kv"])
+                    layer["cross out"] = arrays[f"{cross}.o.weight"]
+                self._layers[side].append(layer)
 
-    def encode(self, conditions: Sequence[Ids]) -> Memory:
-        """Each condition through the encoder once, and its keys and values for every layer of the decoder."""
-        starts = _starts(conditions)
+    def encode(self, conditions: Sequence[Ids]) -> EncodedConditions:
+        """Encode each condition once, and compute its keys and values for every decoder layer."""
+        starts = np.cumsum([0, *map(len, conditions)])
         states = self._embeddings[np.concatenate(conditions)]
-        longest = max(map(len, conditions))
-        bias = _by_position(self._biases[0], longest, self._bucket(longest, both_ways=True))
-        for layer in self._encoder:
-            states += self._self_attention(layer, states, starts, bias)
+        bias = self._position_bias("encoder", max(map(len, conditions)))
+        spans = [(slice(*span), slice(*span)) for span in pairwise(starts.tolist())]
+        for layer in self._layers["encoder"]:
+            query, keys, values = self._split_heads(self._norm(states, layer["norm"]) @ layer["in"].T, 3)
+            states += self._attend(query, keys, values, spans, bias) @ layer["out"].T
             states += self._feed_forward(layer, states)
-        states = self._norm(states, self._ends[0])
-        return Memory([self._memory(layer, states) for layer in self._decoder], starts)
+        states = self._norm(states, self._norms["encoder"])
+        memory = [self._split_heads(states @ layer["cross memory"].T, 2) for layer in self._layers["decoder"]]
+        return EncodedConditions([(keys, values) for keys, values in memory], starts)
 
-    def log_probs(self, memory: Memory, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
-        """The log-probability of each token of each target. `conditions` says which condition of the memory a target
-        has, in rising order, so that targets of one condition meet it in one product."""
-        starts = _starts(targets)
-        states = self._embeddings[np.concatenate([self._shifted(target) for target in targets])]
+    def log_probs(self, encoded: EncodedConditions, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
+        """The log-probability of each token of each target.
+
+        `conditions` has the number of each target's condition, in rising order: all targets of a condition attend to
+        it in one product.
+        """
+        starts = np.cumsum([0, *map(len, targets)])
+        shifted = [np.concatenate([[self.sizes.decoder_start_token_id], target[:-1]]) for target in targets]
+        states = self._embeddings[np.concatenate(shifted)]
         longest = max(map(len, targets))
-        bias = _by_position(self._biases[1], longest, self._bucket(longest, both_ways=False))
-        bias = np.where(np.tri(longest, dtype=bool), bias, np.float32(-np.inf))
-        shared = _runs(conditions, starts)
-        for number, layer in enumerate(self._decoder):
-            states += self._self_attention(layer, states, starts, bias)
-            states += self._cross_attention(layer, states, shared, memory, number)
+        causal = np.tri(longest, dtype=bool)
+        bias = np.where(causal, self._position_bias("decoder", longest), np.float32(-np.inf))
+        spans = [(slice(*span), slice(*span)) for span in pairwise(starts.tolist())]
+        changes = [n for n in range(len(conditions)) if n == 0 or conditions[n] != conditions[n - 1]]
+        cross_spans = [
+            (slice(starts[n], starts[end]), slice(*encoded.starts[conditions[n] : conditions[n] + 2].tolist()))
+            for n, end in pairwise([*changes, len(conditions)])
+        ]
+        for layer, (keys, values) in zip(self._layers["decoder"], encoded.layers, strict=True):
+            query, own_keys, own_values = self._split_heads(self._norm(states, layer["norm"]) @ layer["in"].T, 3)
+            states += self._attend(query, own_keys, own_values, spans, bias) @ layer["out"].T
+            (query,) = self._split_heads(self._norm(states, layer["cross norm"]) @ layer["cross query"].T, 1)
+            states += self._attend(query, keys, values, cross_spans) @ layer["cross out"].T
             states += self._feed_forward(layer, states)
-        found = self._through_head(self._norm(states, self._ends[1]), np.concatenate(targets))
-        return [found[starts[n] : starts[n + 1]] for n in range(len(targets))]
-
-    def _shifted(self, target: Ids) -> Ids:
-        return np.concatenate([[self.sizes.decoder_start_token_id], target[:-1]])
+        states = self._norm(states, self._norms["decoder"])
+        tokens = np.concatenate(targets)
+        logprobs = np.empty(len(states), np.float32)
+        for first in range(0, len(states), _HEAD_ROWS):
+            rows = slice(first, first + _HEAD_ROWS)
+            logits = states[rows] @ self._head.T
+            logits -= logits.max(1, keepdims=True)
+            chosen = np.take_along_axis(logits, tokens[rows, None], 1)[:, 0]
+            logprobs[rows] = chosen - np.log(np.exp(logits, out=logits).sum(1))
+        return [logprobs[first:end] for first, end in pairwise(starts.tolist())]
 
     def _norm(self, states: Floats, weight: Floats) -> Floats:
         square = np.einsum("ij,ij->i", states, states)[:, None] / np.float32(states.shape[1])
@@ -117,73 +139,58 @@ class T5:
         scaled *= weight
         return scaled
 
-    def _self_attention(self, layer: _Layer, states: Floats, starts: Ids, bias: Floats) -> Floats:
-        joined = self._norm(states, layer.self_norm) @ layer.self_in.T
-        inner = joined.shape[1] // 3
-        query, key, value = (self._by_head(joined[:, n * inner : (n + 1) * inner]) for n in range(3))
-        mixed = np.empty((len(states), inner), np.float32)
-        for first, last in pairwise(starts.tolist()):
-            length = last - first
-            weights = query[:, first:last] @ key[:, first:last].transpose(0, 2, 1)
-            weights += bias[:, :length, :length]
-            self._mix(weights, value[:, first:last], mixed[first:last])
-        return mixed @ layer.self_out.T
+    def _split_heads(self, joined: Floats, count: int) -> list[Floats]:
+        """Split [rows, count x heads x width] into `count` contiguous arrays of [heads, rows, width]."""
+        return [
+            np.ascontiguousarray(rows.reshape(len(rows), self.sizes.num_heads, -1).transpose(1, 0, 2))
+            for rows in np.split(joined, count, axis=1)
+        ]
 
-    def _memory(self, layer: _Layer, states: Floats) -> tuple[Floats, Floats]:
-        assert layer.cross_memory is not None
-        joined = states @ layer.cross_memory.T
-        inner = joined.shape[1] // 2
-        return self._by_head(joined[:, :inner]), self._by_head(joined[:, inner:])
-
-    def _cross_attention(
-        self, layer: _Layer, states: Floats, shared: list[tuple[int, int, int]], memory: Memory, number: int
+    def _attend(
+        self,
+        query: Floats,
+        keys: Floats,
+        values: Floats,
+        spans: Iterable[tuple[slice, slice]],
+        bias: Floats | None = None,
     ) -> Floats:
-        assert layer.cross_norm is not None
-        assert layer.cross_query is not None
-        assert layer.cross_out is not None
-        query = self._by_head(self._norm(states, layer.cross_norm) @ layer.cross_query.T)
-        mixed = np.empty((len(states), layer.cross_query.shape[0]), np.float32)
-        keys, values = memory.layers[number]
-        for condition, first, last in shared:
-            seen = slice(memory.starts[condition], memory.starts[condition + 1])
-            weights = query[:, first:last] @ keys[:, seen].transpose(0, 2, 1)
-            self._mix(weights, values[:, seen], mixed[first:last])
-        return mixed @ layer.cross_out.T
+        """Attention, span by span: the rows of the first slice attend to those of the second."""
+        heads, rows, width = query.shape
+        mixed = np.empty((rows, heads * width), np.float32)
+        for own, seen in spans:
+            weights = query[:, own] @ keys[:, seen].transpose(0, 2, 1)
+            if bias is not None:
+                weights += bias[:, : weights.shape[1], : weights.shape[2]]
+            weights -= weights.max(-1, keepdims=True)
+            np.exp(weights, out=weights)
+            total = weights.sum(-1, keepdims=True)
+            by_head = weights @ values[:, seen]
+            by_head /= total
+            mixed[own].reshape(-1, heads, width)[:] = by_head.transpose(1, 0, 2)
+        return mixed
 
-    def _by_head(self, rows: Floats) -> Floats:
-        """[rows, heads x width] as [heads, rows, width], each head's rows in one piece of memory."""
-        return np.ascontiguousarray(rows.reshape(len(rows), self.sizes.num_heads, -1).transpose(1, 0, 2))
+    def _feed_forward(self, layer: Mapping[str, Floats], states: Floats) -> Floats:
+        gate, linear = np.split(self._norm(states, layer["feed norm"]) @ layer["feed in"].T, 2, axis=1)
+        # GELU in the approximation by tanh with which T5 was trained.
+        activation = gate * gate
+        activation *= np.float32(0.044715)
+        activation += 1
+        activation *= gate
+        activation *= np.float32(np.sqrt(2 / np.pi))
+        np.tanh(activation, out=activation)
+        activation += 1
+        activation *= gate
+        activation *= np.float32(0.5)
+        activation *= linear
+        output: Floats = activation @ layer["feed out"].T
+        return output
 
-    def _mix(self, weights: Floats, values: Floats, mixed: Floats) -> None:
-        """The values, weighed by the softmax of the weights (overwritten), into the rows of `mixed`."""
-        weights -= weights.max(-1, keepdims=True)
-        np.exp(weights, out=weights)
-        total = weights.sum(-1, keepdims=True)
-        heads = weights @ values
-        heads /= total
-        mixed.reshape(len(mixed), len(heads), -1)[:] = heads.transpose(1, 0, 2)
-
-    def _feed_forward(self, layer: _Layer, states: Floats) -> Floats:
-        joined = self._norm(states, layer.feed_norm) @ layer.feed_in.T
-        inner = joined.shape[1] // 2
-        return (_gelu(joined[:, :inner]) * joined[:, inner:]) @ layer.feed_out.T
-
-    def _through_head(self, states: Floats, targets: Ids) -> Floats:
-        found = np.empty(len(states), np.float32)
-        for first in range(0, len(states), _HEAD_ROWS):
-            rows = slice(first, first + _HEAD_ROWS)
-            logits = states[rows] @ self._head.T
-            logits -= logits.max(1, keepdims=True)
-            chosen = np.take_along_axis(logits, targets[rows, None], 1)[:, 0]
-            found[rows] = chosen - np.log(np.exp(logits, out=logits).sum(1))
-        return found
-
-    def _bucket(self, longest: int, *, both_ways: bool) -> Ids:
-        """The bucket of each distance from -(longest - 1), far back, to longest - 1, far ahead."""
+    def _position_bias(self, side: str, longest: int) -> Floats:
+        """The attention bias of each (head, query, key), which depends on the distance of the two alone: a view."""
         distance = np.arange(1 - longest, longest)
         buckets = self.sizes.relative_attention_num_buckets
         ahead = np.zeros_like(distance)
-        if both_ways:
+        if side == "encoder":
             buckets //= 2
             ahead = np.where(distance > 0, buckets, 0)
             back = np.abs(distance)
@@ -194,65 +201,8 @@ class T5:
         ratio = np.log(np.maximum(back, 1).astype(np.float32) / np.float32(exact))
         wide = ratio / np.float32(np.log(self.sizes.relative_attention_max_distance / exact))
         far = exact + (wide * np.float32(buckets - exact)).astype(np.int64)
-        return ahead + np.where(back < exact, back, np.minimum(far, buckets - 1))
-
-
-def _encoder_layer(arrays: Mapping[str, Floats], number: int) -> _Layer:
-    name = f"encoder.block.{number}.layer"
-    return _Layer(*_self_parts(arrays, f"{name}.0"), *_feed_parts(arrays, f"{name}.1"))
-
-
-def _decoder_layer(arrays: Mapping[str, Floats], number: int) -> _Layer:
-    name = f"decoder.block.{number}.layer"
-    cross = f"{name}.1.EncDecAttention"
-    return _Layer(
-        *_self_parts(arrays, f"{name}.0"),
-        *_feed_parts(arrays, f"{name}.2"),
-        cross_norm=arrays[f"{name}.1.layer_norm.weight"],
-        cross_query=arrays[f"{cross}.q.weight"],
-        cross_memory=np.concatenate([arrays[f"{cross}.{one}.weight"] for one in "kv"]),
-        cross_out=arrays[f"{cross}.o.weight"],
-    )
-
-
-def _self_parts(arrays: Mapping[str, Floats], name: str) -> tuple[Floats, Floats, Floats]:
-    joined = np.concatenate([arrays[f"{name}.SelfAttention.{one}.weight"] for one in "qkv"])
-    return arrays[f"{name}.layer_norm.weight"], joined, arrays[f"{name}.SelfAttention.o.weight"]
-
-
-def _feed_parts(arrays: Mapping[str, Floats], name: str) -> tuple[Floats, Floats, Floats]:
-    joined = np.concatenate([arrays[f"{name}.DenseReluDense.{one}.weight"] for one in ("wi_0", "wi_1")])
-    return arrays[f"{name}.layer_norm.weight"], joined, arrays[f"{name}.DenseReluDense.wo.weight"]
-
-
-def _gelu(rows: Floats) -> Floats:
-    """The approximation by tanh that T5 was trained with."""
-    inner = rows * rows
-    inner *= np.float32(0.044715)
-    inner += 1
-    inner *= rows
-    inner *= np.float32(np.sqrt(2 / np.pi))
-    np.tanh(inner, out=inner)
-    inner += 1
-    inner *= rows
-    inner *= np.float32(0.5)
-    return inner
-
-
-def _by_position(table: Floats, longest: int, buckets: Ids) -> Floats:
-    """[heads, query, key] of the bias that belongs to each pair's distance, as a view: no copy per pair."""
-    by_distance = np.ascontiguousarray(table[buckets].T)
-    windows = np.lib.stride_tricks.sliding_window_view(by_distance, longest, axis=1)
-    # Window w begins at distance w - (longest - 1), where query longest - 1 - w has its first key.
-    return windows[:, ::-1]
-
-
-def _starts(texts: Sequence[Ids]) -> Ids:
-    return np.cumsum([0, *map(len, texts)])
-
-
-def _runs(conditions: Sequence[int], starts: Ids) -> list[tuple[int, int, int]]:
-    """(condition, first row, end of its rows) for each run of targets of one condition."""
-    changes = [n for n in range(len(conditions)) if n == 0 or conditions[n] != conditions[n - 1]]
-    ends = [*changes[1:], len(conditions)]
-    return [(conditions[n], int(starts[n]), int(starts[end])) for n, end in zip(changes, ends, strict=True)]
+        numbers = ahead + np.where(back < exact, back, np.minimum(far, buckets - 1))
+        by_distance = np.ascontiguousarray(self._biases[side][numbers].T)
+        windows = np.lib.stride_tricks.sliding_window_view(by_distance, longest, axis=1)
+        # Window w begins at distance w - (longest - 1), which is the first key of query longest - 1 - w.
+        return windows[:, ::-1]
