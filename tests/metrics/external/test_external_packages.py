@@ -17,13 +17,13 @@ import pytest
 
 import metrist
 from metrist.errors import ModelError
-from metrist.metrics.external import adapter
+from metrist.metrics.external import packages
 from metrist.metrics.registry import build
 from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
 
-ADAPTERS = Path(adapter.__file__).parent / "adapters"
+ADAPTERS = Path(packages.__file__).parent / "adapters"
 
 TORCH = """
 class cuda:
@@ -110,23 +110,23 @@ class Environment:
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """One with stand-ins of all three packages."""
-    made = Environment(tmp_path_factory.mktemp("environment"))
-    made.add("torch.py", TORCH)
-    made.add("comet/__init__.py", COMET, ("unbabel-comet", "2.2.7"))
-    made.add("bleurt/__init__.py", "")
-    made.add("bleurt/score.py", BLEURT, ("BLEURT", "0.0.2"))
-    made.add("unieval/metric/evaluator.py", UNIEVAL)
-    made.add("unieval/metric/scorer.py", "")
-    made.add("unieval/utils.py", "")
-    return made
+    environment = Environment(tmp_path_factory.mktemp("environment"))
+    environment.add("torch.py", TORCH)
+    environment.add("comet/__init__.py", COMET, ("unbabel-comet", "2.2.7"))
+    environment.add("bleurt/__init__.py", "")
+    environment.add("bleurt/score.py", BLEURT, ("BLEURT", "0.0.2"))
+    environment.add("unieval/metric/evaluator.py", UNIEVAL)
+    environment.add("unieval/metric/scorer.py", "")
+    environment.add("unieval/utils.py", "")
+    return environment
 
 
 @pytest.fixture(autouse=True)
-def nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No environment of the machine's own, and nothing remembered."""
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variables of the machine, and no cached versions."""
     for name in [name for name in os.environ if name.startswith("METRIST_")]:
         monkeypatch.delenv(name)
-    adapter.query_versions.cache_clear()
+    packages.query_versions.cache_clear()
 
 
 @pytest.fixture
@@ -145,8 +145,8 @@ def records(*outputs: str, references: tuple[str, ...] = ("12345",), **more: str
     ]
 
 
-def scored(spec: str, made: list[Record]) -> Scores:
-    return build(spec).score(Shard(made))
+def scored(spec: str, rows: list[Record]) -> Scores:
+    return build(spec).score(Shard(rows))
 
 
 # ---- COMET ----
@@ -165,8 +165,8 @@ def test_comet_scores_in_order_and_the_signature_names_adapter_and_package() -> 
 @pytest.mark.usefixtures("named")
 @pytest.mark.parametrize(("reduce", "expected"), [("mean", 0.485), ("max", 0.5)])
 def test_several_references_are_asked_about_one_by_one(reduce: str, expected: float) -> None:
-    made = records("12345", references=("12345", "12"))
-    assert scored(f"comet(batch_size=3, reduce='{reduce}')", made).values.tolist() == pytest.approx([expected])
+    rows = records("12345", references=("12345", "12"))
+    assert scored(f"comet(batch_size=3, reduce='{reduce}')", rows).values.tolist() == pytest.approx([expected])
 
 
 @pytest.mark.usefixtures("named")
@@ -184,7 +184,7 @@ def test_a_reference_free_model_gets_no_references_and_one_that_needs_them_says_
     free = build("comet(model='org/qe', needs=['source'], batch_size=3)")
     assert free.needs == ("source",)
     assert free.score(Shard(records("1234"))).values.tolist() == [0.4]
-    with pytest.raises(ModelError, match=r"comet cannot have its model: this model needs references: needs=\['source'"):
+    with pytest.raises(ModelError, match=r"comet cannot load its model: this model needs references: needs=\['source'"):
         scored("comet(needs=['source'], batch_size=3)", records("1234"))
 
 
@@ -204,8 +204,8 @@ def test_where_it_runs_is_no_part_of_what_a_metric_is(environment: Environment) 
 
 @pytest.mark.usefixtures("named")
 def test_a_run_scores_with_it_and_records_without_references_fail_alone(tmp_path: Path) -> None:
-    made = [*records("12345", "123"), Record(item="9", system="s", output="1", source="a")]
-    results = metrist.score(made, "comet(batch_size=3)", out=tmp_path / "run")
+    rows = [*records("12345", "123"), Record(item="9", system="s", output="1", source="a")]
+    results = metrist.score(rows, "comet(batch_size=3)", out=tmp_path / "run")
     assert [score.failure for score in results.scores["comet"]][:2] == [None, None]
     assert "comet needs references, but item '9'" in str(results.scores["comet"][2].failure)
 
@@ -226,12 +226,12 @@ def test_bleurt_finds_a_checkpoint_by_its_name(named: Environment, tmp_path: Pat
 @pytest.mark.usefixtures("named")
 def test_weights_on_this_machine_are_named_by_their_hash(tmp_path: Path) -> None:
     (tmp_path / "checkpoint" / "inner").mkdir(parents=True)
-    kept = tmp_path / "checkpoint" / "inner" / "weights"
-    kept.write_bytes(b"1")
+    weights = tmp_path / "checkpoint" / "inner" / "weights"
+    weights.write_bytes(b"1")
     spec = f"comet(model={str(tmp_path / 'checkpoint')!r})"
     before = build(spec).signature
     assert " | weights " in before
-    kept.write_bytes(b"12")
+    weights.write_bytes(b"12")
     assert build(spec).signature != before
     assert " | weights " not in build("comet").signature
 
@@ -270,7 +270,7 @@ def test_unieval_misses_the_fact_that_a_response_should_use() -> None:
 
 def test_unieval_without_its_folder_says_how_to_have_it(named: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("METRIST_UNIEVAL_FOLDER")
-    with pytest.raises(ModelError, match=r"unieval is no package: git clone .* METRIST_UNIEVAL_FOLDER=UniEval"):
+    with pytest.raises(ModelError, match=r"unieval is not a package: git clone .* METRIST_UNIEVAL_FOLDER=UniEval"):
         scored("unieval", records("text"))
     monkeypatch.setenv("METRIST_UNIEVAL_FOLDER", str(named.site))
     with pytest.raises(ModelError, match="unieval is not installed in its environment: no UniEval in "):
@@ -283,11 +283,11 @@ def test_unieval_without_its_folder_says_how_to_have_it(named: Environment, monk
 @pytest.mark.parametrize("name", ["comet", "bleurt", "unieval"])
 def test_without_an_environment_the_commands_that_make_one_are_shown(name: str, monkeypatch) -> None:
     monkeypatch.setenv("METRIST_UNIEVAL_FOLDER", ".")
-    wanted = (
+    message = (
         rf"{name} runs in a Python environment of its own, and none is named. Make an environment for it \(python -m "
         rf"venv {name}-env; {name}-env/bin/pip install .*\) and name its Python: METRIST_{name.upper()}_PYTHON={name}"
     )
-    with pytest.raises(ModelError, match=wanted):
+    with pytest.raises(ModelError, match=message):
         assert build(name).signature
 
 
@@ -312,7 +312,7 @@ def test_an_environment_that_says_no_versions_is_named(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho hello\n")
     program.chmod(0o755)
-    with pytest.raises(ModelError, match="did not say its versions but 'hello"):
+    with pytest.raises(ModelError, match="did not report its versions, but 'hello"):
         assert build(f"comet(python={str(program)!r})").signature
 
 

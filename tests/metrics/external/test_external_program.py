@@ -22,15 +22,15 @@ def records(*outputs: str) -> list[Record]:
     return [Record(item=str(i), system="s", output=output, source="abcde") for i, output in enumerate(outputs)]
 
 
-def scored(spec: str, made: list[Record]) -> Scores:
-    return build(spec).score(Shard(made))
+def scored(spec: str, rows: list[Record]) -> Scores:
+    return build(spec).score(Shard(rows))
 
 
-HEAD = "import json, os, signal, sys, time\nasked, answered, told = sys.argv[-3:]\n"
+HEAD = "import json, os, signal, sys, time\ninputs, outputs, settings = sys.argv[-3:]\n"
 ANSWER = """
-rows = [json.loads(line) for line in open(asked)]
-assert json.load(open(told)) == {"protocol": 1, "metric": METRIC}
-with open(answered, "w") as file:
+rows = [json.loads(line) for line in open(inputs)]
+assert json.load(open(settings)) == {"protocol": 1, "metric": METRIC}
+with open(outputs, "w") as file:
     for row in rows:
         file.write(json.dumps(answer(row)) + "\\n")
 """
@@ -40,13 +40,13 @@ with open(answered, "w") as file:
 def program(tmp_path: Path) -> Callable[..., str]:
     """`program("…", needs=…)`: the text of a metric whose program has this source."""
 
-    def made(source: str, settings: str = "") -> str:
+    def write(source: str, settings: str = "") -> str:
         path = tmp_path / "program.py"
         text = f"external(command=[{sys.executable!r}, {str(path)!r}]{settings})"
         path.write_text(HEAD + source.replace("METRIC", repr(text)))
         return text
 
-    return made
+    return write
 
 
 def answers(body: str) -> str:
@@ -84,7 +84,7 @@ def test_an_edited_program_is_another_metric(program) -> None:
 
 def test_a_command_is_also_a_line_as_in_a_shell(tmp_path: Path) -> None:
     path = tmp_path / "a program.py"
-    path.write_text(HEAD + "open(answered, 'w').write('{\"value\": 7}\\n')")
+    path.write_text(HEAD + "open(outputs, 'w').write('{\"value\": 7}\\n')")
     assert scored(f"external(command={f'{sys.executable} {str(path)!r}'!r})", records("x")).values.tolist() == [7]
 
 
@@ -92,27 +92,39 @@ def test_failures_and_nan_are_data(program) -> None:
     scores = scored(
         program(answers("{'failure': 'too hot'} if row['item'] == '0' else {'value': float('nan')}")), records("a", "b")
     )
-    assert scores.failures == {0: "too hot", 1: "external gave nan, which is no score"}
+    assert scores.failures == {0: "too hot", 1: "external gave nan, which is not a score"}
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("sys.exit('boom went the model')", "external ended with exit code 1; its last words: boom went the model"),
-        ("raise KeyError('x')", r"ended with exit code 1; its last words: Traceback .* \| KeyError: 'x'"),
-        ("", "external ended well but wrote no answers: wanted one JSON line per record"),
-        ("open(answered, 'w').write('{\"value\": 1}\\n')", "external gave 1 answers to 2 records: wanted one each"),
-        ("open(answered, 'w').write('{\"value\": 1}\\n' * 3)", "external gave 3 answers to 2 records"),
-        ("open(answered, 'w').write('1\\n2\\n')", r"answer 1 of external cannot be read .*, got '1'"),
-        ("open(answered, 'w').write('{\"value\": 1}\\n{}\\n')", r"answer 2 of external cannot be read \('value'\)"),
-        ("open(answered, 'w').write('{\"value\": \"9\"}\\n' * 2)", r"answer 1 .* \('value' is no number\): wanted"),
-        ("open(answered, 'w').write('{\"value\": 1}\\n{\"va')", r"answer 2 of external cannot be read .*got '{\"va'"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", r"external was ended by the signal SIGKILL \(too little memory is"),
-        ("print('no weights'); sys.exit(4)", "external cannot have its model: no weights"),
-        ("sys.exit(3)", "external is not installed in its environment: it did not say why. Check the command"),
+        ("sys.exit('boom went the model')", "external ended with exit code 1; its last output: boom went the model"),
+        ("raise KeyError('x')", r"ended with exit code 1; its last output: Traceback .* \| KeyError: 'x'"),
+        ("", "external exited with code 0 but wrote no answers; expected one JSON line per record"),
+        (
+            "open(outputs, 'w').write('{\"value\": 1}\\n')",
+            "external gave 1 answers to 2 records; expected one each",
+        ),
+        ("open(outputs, 'w').write('{\"value\": 1}\\n' * 3)", "external gave 3 answers to 2 records"),
+        ("open(outputs, 'w').write('1\\n2\\n')", r"answer 1 of external cannot be parsed .*, got '1'"),
+        (
+            "open(outputs, 'w').write('{\"value\": 1}\\n{}\\n')",
+            r"answer 2 of external cannot be parsed \('value'\)",
+        ),
+        (
+            "open(outputs, 'w').write('{\"value\": \"9\"}\\n' * 2)",
+            r"answer 1 .* \('value' is not a number\): expected",
+        ),
+        (
+            "open(outputs, 'w').write('{\"value\": 1}\\n{\"va')",
+            r"answer 2 of external cannot be parsed .*got '{\"va'",
+        ),
+        ("os.kill(os.getpid(), signal.SIGKILL)", r"external was killed by the signal SIGKILL \(.*memory"),
+        ("print('no weights'); sys.exit(4)", "external cannot load its model: no weights"),
+        ("sys.exit(3)", "external is not installed in its environment: it gave no reason. Check the command"),
     ],
 )
-def test_a_program_that_breaks_is_told_with_its_last_words(program, source: str, message: str) -> None:
+def test_a_program_that_breaks_is_reported_with_its_last_output(program, source: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         scored(program(source), records("a", "b"))
 
@@ -127,7 +139,7 @@ def test_time_is_limited_for_the_program_and_all_that_it_started(program) -> Non
             "print('working', flush=True); time.sleep(600)",
             ", time_limit=5",
         )
-        with pytest.raises(ModelError, match=r"did not answer within 5 seconds and was ended; .*words: working"):
+        with pytest.raises(ModelError, match=r"did not answer within 5 seconds and was killed; .*output: working"):
             scored(spec, records("a"))
         listening.settimeout(60)
         connection, _ = listening.accept()

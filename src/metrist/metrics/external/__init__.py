@@ -1,1 +1,1 @@
-"""Metrics that other programs compute, each in an environment of its own, called as a subprocess over files."""
+"""Metrics that other programs compute, each in its own environment, as a subprocess that reads and writes files."""
