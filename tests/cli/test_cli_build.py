@@ -117,7 +117,7 @@ def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rate
         (("--margin", "-1"), "margin must be a number from 0 up"),
         (("--margin", "9"), "no pair is left: 'fluency': of 120 possible pairs"),
         (("--context", "nothing"), "no pair is left: 'fluency': of 120 possible pairs 120 no context"),
-        (("--label", "source"), "--label wants NAME=VALUE, got 'source'"),
+        (("--label", "source"), "--label must be NAME=VALUE, got 'source'"),
         (
             ("--label", "sorce=dialogue"),
             "--label names 'sorce', which is no field of the pairs; they have 'source', 'output' (--context); "

@@ -1,4 +1,4 @@
-"""What `--help` tells of each verb."""
+"""`--help` of each command."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"),
+    ("verb", "default"),
     [
         (["compare"], "[default: (all)]"),
         (["convert"], "[default: (detected)]"),
         (["reproduce"], "[default: (standard output)]"),
-        (["train", "export"], "[default: (a whole row)]"),
+        (["train", "export"], "[default: (a whole row)"),
     ],
 )
-def test_what_holds_where_nothing_is_given_is_shown(metrist, verb: list[str], said: str) -> None:
+def test_help_shows_described_defaults(metrist, verb: list[str], default: str) -> None:
     """Brackets within a help text were taken for markup once, and vanished."""
     code, out, _ = metrist(*verb, "--help")
     assert code == 0
-    assert said in " ".join(out.replace("│", " ").split())
+    assert default in " ".join(out.split())
+
+
+def test_the_list_of_commands_shows_whole_descriptions(metrist) -> None:
+    _, out, _ = metrist("--help")
+    assert "Score outputs with metrics; print system scores with intervals and coverage." in " ".join(out.split())
+    assert "..." not in out.split("Commands:")[1]

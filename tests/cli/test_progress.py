@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fault_server import SILENT, Act, FaultServer, Request, answer
-from metrist.cli.progress import AnswerWatch, how_far, progress_bar
+from metrist.cli.progress import AnswerWatch, format_progress, progress_bar
 from metrist.llm import base, gateway
 from metrist.llm.messages import Sampling
 from scripted_llm import Scripted, say
@@ -29,7 +29,7 @@ from scripted_llm import Scripted, say
     ],
 )
 def test_rate_and_time_left_are_said_where_they_are_known(done: int, total, seconds: float, words: str) -> None:
-    assert how_far(done, total, seconds) == words
+    assert format_progress(done, total, seconds) == words
 
 
 def test_nothing_is_drawn_where_nobody_watches() -> None:
@@ -109,5 +109,5 @@ def test_a_run_that_is_interrupted_says_how_many_answers_are_kept(
             _, said = run.communicate(timeout=60)
     assert (run.returncode, said) == (
         130,
-        "metrist: interrupted; 6 answers are kept: the same command goes on from there\n",
+        "metrist: interrupted; 6 answers are kept: run the same command again to continue\n",
     )

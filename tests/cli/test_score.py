@@ -64,11 +64,11 @@ def test_bad_rows_stop_the_run_unless_they_are_to_be_skipped(metrist, outputs: P
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "no metric was asked for: name at least one, such as -m rougeL"),
+        ((), "no metric was requested"),
         (("-m", "chrff"), "no metric named 'chrff'; did you mean 'chrf'?"),
         (("-m", "chrf(word_ordr=2)"), "did you mean 'word_order' or 'char_order'?"),
         (("-m", "copy_rate"), "copy_rate needs source, but item '0' of system 'good' has none"),
-        (("-m", "exact", "--field", "output"), "--field wants NAME=VALUE, got 'output'"),
+        (("-m", "exact", "--field", "output"), "--field must be NAME=VALUE, got 'output'"),
         (("-m", "exact", "--field", "a=b", "--field", "a=c"), "--field is given twice for 'a'"),
         (("-m", "rougeL(tokenizer=squad)"), "got squad, which is no string without quotes: tokenizer='squad'"),
         (("-m", "exact", "-o", "x.txt"), "wanted a folder (end it with '/'), or a file that ends in .jsonl"),

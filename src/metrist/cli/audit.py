@@ -21,8 +21,8 @@ from metrist.cli.options import (
     System,
     TableFormat,
     Tpm,
-    item_key,
-    named_values,
+    parse_item_key,
+    parse_pairs,
 )
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def audit(
     form: TableFormat = Format.text,
 ) -> None:
     """Audit an LLM as a judge: order, repeats, length, reference, scale, own outputs, injection, made-up reasons."""
-    from metrist.cli.output import remark, say, show
+    from metrist.cli.output import print_note, print_table, print_text
     from metrist.cli.progress import progress_bar
-    from metrist.cli.score import tell_skipped
+    from metrist.cli.score import report_skipped
     from metrist.evaluate.audit import Plan
     from metrist.evaluate.audit import audit as audit_judge
     from metrist.io.reader import read_records
@@ -101,8 +101,8 @@ def audit(
     }
     records = read_records(
         inputs if len(inputs) > 1 else inputs[0],
-        item_key=item_key(item_fields),
-        fields=named_values(fields or [], "--field"),
+        item_key=parse_item_key(item_fields),
+        fields=parse_pairs(fields or [], "--field"),
         skip_bad=skip_bad,
         system=system,
     )
@@ -112,18 +112,18 @@ def audit(
     limits: dict[str, Any] = {"max_cost": max_cost, "concurrency": concurrency, "rpm": rpm, "tpm": tpm}
     with progress_bar("auditing"):
         card: JudgeCard = audit_judge(
-            records, llm, out=out, on_part=lambda part: remark(f"asking: {part}"), **limits, **settings
+            records, llm, out=out, on_part=lambda part: print_note(f"asking: {part}"), **limits, **settings
         )
-    tell_skipped(records)
+    report_skipped(records)
     if form is Format.json:
-        say(card.to_json())
+        print_text(card.to_json())
     else:
-        show(card.table(), form)
+        print_table(card.table(), form)
 
 
 def _estimate(records: Any, llm: str, settings: dict[str, Any], form: Format) -> None:
     from metrist.cli.estimate import estimate_table
-    from metrist.cli.output import show
+    from metrist.cli.output import print_table
     from metrist.evaluate.audit import estimate_audit
 
-    show(estimate_table(estimate_audit(records, llm, **settings)), form)
+    print_table(estimate_table(estimate_audit(records, llm, **settings)), form)

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metrist.cli.options import Fields, Format, Inputs, ItemKey, SkipBad, System, TableFormat, item_key, named_values
+from metrist.cli.options import (
+    Fields,
+    Format,
+    Inputs,
+    ItemKey,
+    SkipBad,
+    System,
+    TableFormat,
+    parse_item_key,
+    parse_pairs,
+)
 from metrist.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
@@ -28,11 +38,6 @@ class SplitRule(StrEnum):
     positional = "positional"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to `metrist build`."""
-    app.command("heap")(heap)
-
-
 def heap(
     data_set: Annotated[
         str, typer.Argument(metavar="DATA_SET", help="A data set, such as CHASM, or a code, such as CNG.")
@@ -48,7 +53,7 @@ def heap(
     ] = SplitRule.none,
 ) -> None:
     """Make pairs of a data set that HEAP was made of, from the files that its authors published."""
-    from metrist.cli.output import counted, remark
+    from metrist.cli.output import format_count, print_note
     from metrist.data import originals
     from metrist.data.pairs import check_pairs_path, write_good_bad
     from metrist.data.splits import split_by_position
@@ -61,18 +66,7 @@ def heap(
         pairs = split_by_position(pairs)
     write_good_bad(out, pairs)
     made = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
-    remark(f"wrote {counted(len(pairs), 'pair')} to {out}: {made}")
-
-
-# `metrist build`: data that metrics learn from.
-
-
-build = typer.Typer(
-    name="build",
-    help="Build data to learn from: pairs of a good and a bad answer.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+    print_note(f"wrote {format_count(len(pairs), 'pair')} to {out}: {made}")
 
 
 class WithinName(StrEnum):
@@ -133,7 +127,6 @@ Inside = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all drawing and splitting.")]
 
 
-@build.command("pairs")
 def pairs(
     inputs: Inputs,
     out: OutFile,
@@ -202,7 +195,7 @@ def pairs(
 ) -> None:
     """Make pairs of a good and a bad output of ratings, preferences or choices; print what was dropped and why."""
     from metrist.cli.build_tables import accounts_table
-    from metrist.cli.output import counted, remark, show
+    from metrist.cli.output import format_count, print_note, print_table
     from metrist.data.build import build_pairs
     from metrist.data.judgments import read_judgments
     from metrist.data.pairs import check_pairs_path, write_good_bad
@@ -223,28 +216,27 @@ def pairs(
     check_distinct(out, inputs, "what people said is")
     judged = read_judgments(
         inputs,
-        item_key=item_key(key),
-        fields=named_values(fields or [], "--field"),
+        item_key=parse_item_key(key),
+        fields=parse_pairs(fields or [], "--field"),
         skip_bad=skip_bad,
         system=system,
     )
     # Before anything that may go wrong: rows that are missing are often why.
     for said in _remarks_on_rows(judged):
-        remark(said)
+        print_note(said)
     aims = _aims(
         judged, aspects or list(judged.aspects), criterion or [], instruction or [], opposite or [], choice or []
     )
     built = build_pairs(judged, aims, rules, _shape(judged, context, labels or []), splitting)
     write_good_bad(out, built.pairs)
     if unknown := [aim.criterion for aim in aims if not aim.instruction]:
-        remark(_no_instruction(unknown))
+        print_note(_no_instruction(unknown))
     for said in _twice_opposite(aims):
-        remark(said)
-    show(accounts_table(built, rules), form)
-    remark(f"wrote {counted(len(built.pairs), 'pair')} to {out}")
+        print_note(said)
+    print_table(accounts_table(built, rules), form)
+    print_note(f"wrote {format_count(len(built.pairs), 'pair')} to {out}")
 
 
-@build.command("split")
 def split(
     source: PairsFile,
     out: OutFile,
@@ -259,7 +251,7 @@ def split(
 ) -> None:
     """Split a file of pairs anew, so that nothing on one side was seen on another; print the sides."""
     from metrist.cli.build_tables import sides_table
-    from metrist.cli.output import counted, remark, show
+    from metrist.cli.output import format_count, print_note, print_table
     from metrist.data.pairs import check_pairs_path, read_good_bad, write_good_bad
     from metrist.data.splits import Split, split_by_position, split_pairs
     from metrist.io.writer import check_distinct
@@ -273,11 +265,10 @@ def split(
     else:
         found = split_pairs(given, wanted, seed=seed, near=near, inside=inside)
     write_good_bad(out, found.pairs)
-    show(sides_table(found), form)
-    remark(f"wrote {counted(len(found.pairs), 'pair')} to {out}")
+    print_table(sides_table(found), form)
+    print_note(f"wrote {format_count(len(found.pairs), 'pair')} to {out}")
 
 
-@build.command("leaks")
 def leaks(
     source: PairsFile,
     fail_on_leak: Annotated[
@@ -289,23 +280,23 @@ def leaks(
 ) -> None:
     """Tell how many dev and test pairs share a text, a near-duplicate or a part of one with the training pairs."""
     from metrist.cli.build_tables import leaks_table
-    from metrist.cli.output import show
+    from metrist.cli.output import print_table
     from metrist.data.leaks import leaks as find_leaks
     from metrist.data.pairs import read_good_bad
 
     found = find_leaks(_read_split(read_good_bad(source)), near, inside)
-    show(leaks_table(found, near, inside), form)
+    print_table(leaks_table(found, near, inside), form)
     if fail_on_leak and any(row.elsewhere for row in found):
         raise typer.Exit(1)
 
 
 def _read_split(given: list[GoodBad]) -> list[GoodBad]:
-    from metrist.cli.output import counted, remark
+    from metrist.cli.output import format_count, print_note
 
     without = sum(pair.split is None for pair in given)
     if without and without < len(given):
         are = "is" if without == 1 else "are"
-        remark(f"{without:,} of {counted(len(given), 'pair')} {are} on no side and not looked at")
+        print_note(f"{without:,} of {format_count(len(given), 'pair')} {are} on no side and not looked at")
     return given
 
 
@@ -334,7 +325,7 @@ def _shape(judged: Judgments, context: str | None, labels: list[str]) -> Shape:
         chosen = [name for name in ("instruction", "source") if any(getattr(record, name) for record in known)]
     else:
         chosen = [part.strip() for part in context.split(",") if part.strip()]
-    named = named_values(labels, "--label")
+    named = parse_pairs(labels, "--label")
     for field in named:
         if field not in (*chosen, "output"):
             fields = (*chosen, "output")
@@ -410,10 +401,10 @@ def _known_instruction(criterion: str) -> str:
 
 
 def _remarks_on_rows(judged: Judgments) -> list[str]:
-    from metrist.cli.output import counted
+    from metrist.cli.output import format_count
 
     were = "was" if judged.skipped == 1 else "were"
-    skipped = [f"{counted(judged.skipped, 'row')} could not be read and {were} left out"] if judged.skipped else []
+    skipped = [f"{format_count(judged.skipped, 'row')} could not be read and {were} left out"] if judged.skipped else []
     return [*judged.remarks, *skipped]
 
 
@@ -437,6 +428,3 @@ def _no_instruction(unknown: list[str]) -> str:
         f"{name!r}{f' ({found[2:]})' if found else ''}" for name, found in zip(unknown, near, strict=True)
     )
     return f"no instruction for {named}: name a known criterion (--criterion) or say what to judge (--instruction)"
-
-
-register(build)

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from metrist.llm.cache import AnswerCache
 
 
-answers = typer.Typer(
-    name="answers",
-    help="Answers of LLMs: how many are kept, export and import them, forget them.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
 Folder = Annotated[
     Path | None,
     typer.Option("--cache", metavar="DIR", help="The cache's folder; METRIST_LLM_CACHE, or the user's, unless given."),
@@ -31,10 +24,9 @@ Of = Annotated[
 ]
 
 
-@answers.command("size")
 def size(folder: Folder = None, form: TableFormat = Format.text) -> None:
     """Say how many answers of which LLMs are kept."""
-    from metrist.cli.output import show
+    from metrist.cli.output import print_table
     from metrist.report.cells import Count
     from metrist.report.tables import Column, Table
 
@@ -45,17 +37,16 @@ def size(folder: Folder = None, form: TableFormat = Format.text) -> None:
         rows=[[llm, Count(count)] for llm, count in held.answers.items()],
         notes=[f"{cache.path}: {held.size / 1e6:,.1f} MB"],
     )
-    show(table, form)
+    print_table(table, form)
 
 
-@answers.command("export")
 def export(
     out: Annotated[Path, typer.Argument(metavar="FILE", help="Where to: .jsonl, also as .jsonl.gz, .xz or .zst.")],
     llm: Of = None,
     folder: Folder = None,
 ) -> None:
     """Write answers to a file that others can import or replay: JSONL, one answer a line. It holds no keys."""
-    from metrist.cli.output import counted, say
+    from metrist.cli.output import format_count, print_text
     from metrist.io.compression import uncompressed_name
     from metrist.io.writer import check_writable
     from metrist.llm.replay import write_answers
@@ -67,30 +58,28 @@ def export(
     held = cache.contents().answers
     if not (held if llm is None else held.get(llm)):
         raise ModelError(f"there are no answers{f' of {llm}' if llm else ''} to export: see `metrist answers size`")
-    say(f"{out}: {counted(write_answers(cache.entries(llm), out), 'answer')}")
+    print_text(f"{out}: {format_count(write_answers(cache.entries(llm), out), 'answer')}")
 
 
-@answers.command("import")
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files that `metrist answers export` wrote.")],
     folder: Folder = None,
 ) -> None:
     """Put the answers of files into the cache; what it has already stays."""
-    from metrist.cli.output import counted, say
+    from metrist.cli.output import format_count, print_text
     from metrist.llm.replay import import_answers
 
     cache = _new_or_not(folder)
     for file in files:
         count, new = import_answers(cache, file)
-        say(f"{file}: {counted(count, 'answer')}, {new:,} of them new")
+        print_text(f"{file}: {format_count(count, 'answer')}, {new:,} of them new")
 
 
-@answers.command("clear")
 def clear(llm: Of = None, folder: Folder = None) -> None:
     """Forget answers: the next run asks, and pays, again."""
-    from metrist.cli.output import counted, say
+    from metrist.cli.output import format_count, print_text
 
-    say(f"{counted(_cache(folder).clear(llm), 'answer')} forgotten")
+    print_text(f"{format_count(_cache(folder).clear(llm), 'answer')} forgotten")
 
 
 def _cache(folder: Path | None) -> AnswerCache:
@@ -114,7 +103,7 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove what is kept there.")] = False,
 ) -> None:
     """Say how much a cache of likelihoods and vectors holds; --clear empties it."""
-    from metrist.cli.output import say
+    from metrist.cli.output import print_text
     from metrist.models.sqlite_store import CACHE_NAME, CacheFile
 
     if not (folder / CACHE_NAME).exists():
@@ -123,4 +112,4 @@ def cache(
     if clear:
         file.clear()
     held = file.contents()
-    say(f"{folder}: {held.entries:,} entries, {held.size / 1e6:,.1f} MB")
+    print_text(f"{folder}: {held.entries:,} entries, {held.size / 1e6:,.1f} MB")

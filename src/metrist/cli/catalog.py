@@ -12,7 +12,7 @@ from metrist.errors import SpecError
 
 def list_metrics(form: TableFormat = Format.text) -> None:
     """Show the metrics: what each needs, its direction and range, and the extra to install."""
-    from metrist.cli.output import show
+    from metrist.cli.output import print_table
     from metrist.metrics.registry import names
     from metrist.report.tables import Column, Table
 
@@ -21,7 +21,7 @@ def list_metrics(form: TableFormat = Format.text) -> None:
         rows=[_row(name) for name in names()],
         notes=["`metrist explain-metric NAME` says what a metric measures and how to read it."],
     )
-    show(table, form)
+    print_table(table, form)
 
 
 def _row(name: str) -> list[Any]:
@@ -44,8 +44,8 @@ def explain_metric(
     spec: Annotated[str, typer.Argument(metavar="NAME", help="A metric, such as rougeL or 'chrf(word_order=2)'.")],
 ) -> None:
     """Say what a metric measures, its range, how to read it, when not to trust it, and whom to cite."""
-    from metrist.cli.output import say
+    from metrist.cli.output import print_text
     from metrist.metrics.cards import describe
     from metrist.metrics.registry import example
 
-    say(describe(example(spec)).rstrip())
+    print_text(describe(example(spec)).rstrip())

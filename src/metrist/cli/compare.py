@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from metrist.cli.options import Format, RunPath, Seed, TableFormat, numbers
+from metrist.cli.options import Format, RunPath, Seed, TableFormat, parse_numbers
 from metrist.errors import RunError
 
 
@@ -39,7 +39,7 @@ def compare(
     form: TableFormat = Format.text,
 ) -> None:
     """Test whether one system beats another: paired bootstrap and approximate randomisation, Holm-corrected."""
-    from metrist.cli.output import show
+    from metrist.cli.output import print_table
     from metrist.evaluate.compare import compare as compare_runs
 
     comparison = compare_runs(
@@ -52,7 +52,7 @@ def compare(
         baseline=baseline,
         alpha=alpha,
     )
-    show(comparison.table(), form)
+    print_table(comparison.table(), form)
 
 
 # `metrist check`: is this run good enough, and no worse than the last one?
@@ -84,14 +84,14 @@ def check(
     form: TableFormat = Format.text,
 ) -> None:
     """Exit with 1 when a floor is missed or a system got significantly worse; made for CI."""
-    from metrist.cli.output import show
+    from metrist.cli.output import print_table
     from metrist.evaluate.check import check as check_run
     from metrist.io.writer import atomic_write
 
     report = check_run(
         run,
-        minimum=numbers(minimum or [], "--min"),
-        maximum=numbers(maximum or [], "--max"),
+        minimum=parse_numbers(minimum or [], "--min"),
+        maximum=parse_numbers(maximum or [], "--max"),
         against=against,
         alpha=alpha,
         systems=systems or None,
@@ -99,7 +99,7 @@ def check(
         draws=draws,
         seed=seed,
     )
-    show(report.table(), form)
+    print_table(report.table(), form)
     if junit is not None:
         with atomic_write(junit) as file:
             file.write(report.junit())
@@ -133,7 +133,7 @@ def calibrate(
     form: TableFormat = Format.text,
 ) -> None:
     """Fit a metric's values on known outputs, or say as percentiles where other outputs stand among them."""
-    from metrist.cli.output import show
+    from metrist.cli.output import print_table
     from metrist.evaluate import calibrate as study
 
     if apply is not None:
@@ -142,13 +142,13 @@ def calibrate(
         placed = study.place(source, apply)
         if out is not None:
             _write(out, "".join(json.dumps(row) + "\n" for row in placed.rows()), ".jsonl")
-        show(placed.table(), form)
+        print_table(placed.table(), form)
         return
     found = study.calibrate(source, metric, by)
     if out is None:
         raise RunError("say where the calibration goes, such as -o calibration.json")
     _write(out, found.calibration.to_json(), ".json")
-    show(found.table(), form)
+    print_table(found.table(), form)
 
 
 def _write(path: Path, text: str, suffix: str) -> None:

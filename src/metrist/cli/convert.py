@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import named_values
+from metrist.cli.options import parse_pairs
 from metrist.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def convert(
     ] = None,
 ) -> None:
     """Turn other people's files into records: sacreBLEU's line files, BARTScore, AlpacaEval, mt-metrics-eval."""
-    from metrist.cli.output import remark
+    from metrist.cli.output import print_note
     from metrist.io import convert as formats
 
     rows: Iterator[dict[str, Any]]
     if output:
         if paths:
             raise InputError("give either files to convert or line files with --output, not both")
-        named = named_values(output, "--output")
+        named = parse_pairs(output, "--output")
         rows = formats.line_files(named, source=source, references=reference or [], task=task, language=language)
     else:
         if source or reference:
@@ -76,7 +76,7 @@ def convert(
             ratings=rating,
             references=take,
         )
-    remark(f"wrote {formats.write_rows(rows, out):,} rows to {out}")
+    print_note(f"wrote {formats.write_rows(rows, out):,} rows to {out}")
 
 
 # `metrist export`: a run folder as one flat file.
@@ -87,8 +87,8 @@ def export(
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to: .jsonl, .csv or .parquet, also compressed.")],
 ) -> None:
     """Write a run folder as one flat file: a line per item, system and metric."""
-    from metrist.cli.output import remark
+    from metrist.cli.output import print_note
     from metrist.run import export as export_run
 
     for note in export_run(run, out).notes:
-        remark(note)
+        print_note(note)

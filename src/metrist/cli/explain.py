@@ -52,9 +52,8 @@ def explain(
 ) -> None:
     """Show outputs with their errors underlined and the reasons below; without --llm those that are already known."""
     from metrist.cli.estimate import estimate_table
-    from metrist.cli.options import item_key as keys
-    from metrist.cli.options import named_values
-    from metrist.cli.output import counted, remark, show
+    from metrist.cli.options import parse_item_key, parse_pairs
+    from metrist.cli.output import format_count, print_note, print_table
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
     from metrist.evaluate.explain import estimate_explanations
@@ -67,11 +66,11 @@ def explain(
             raise RunError(f"cannot write {out}: wanted a name that ends in .jsonl")
         check_writable(out)
         check_distinct(out, filter(None, (source, texts)), "what is explained is")
-    reading: dict[str, Any] = {"item_key": keys(item_key), "fields": named_values(fields or [], "--field")}
+    reading: dict[str, Any] = {"item_key": parse_item_key(item_key), "fields": parse_pairs(fields or [], "--field")}
     reading["skip_bad"] = skip_bad
     if dry_run:
         asked = estimate_explanations(source, metric, llm=llm, item=item, system=system, limit=limit, **reading)
-        show(estimate_table(asked), Format.text)
+        print_table(estimate_table(asked), Format.text)
         return
     limits: dict[str, Any] = {"max_cost": max_cost, "concurrency": concurrency, "rpm": rpm, "tpm": tpm}
     with progress_bar("explaining"):
@@ -80,21 +79,21 @@ def explain(
     if out is not None:
         with atomic_write(out) as file:
             file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found.rows())
-        remark(f"wrote {counted(len(found.outputs), 'output')} to {out}")
+        print_note(f"wrote {format_count(len(found.outputs), 'output')} to {out}")
     if found.outputs and all(output.failure for output in found.outputs):
         why = found.outputs[0].failure
-        raise RunError(f"none of {counted(len(found.outputs), 'output')} could be judged, such as: {why}")
+        raise RunError(f"none of {format_count(len(found.outputs), 'output')} could be judged, such as: {why}")
 
 
 def _show(found: Explanations) -> None:
-    from metrist.cli.output import say
+    from metrist.cli.output import print_text
 
     if sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(found)
     else:
-        say(found.text())
+        print_text(found.text())
 
 
 # `metrist aspects`: what can be wrong with an output of this task?
@@ -110,7 +109,7 @@ def aspects(
 ) -> None:
     """Draft a table of aspects for a new task, to be edited by a person and used by error_analysis(aspects=…)."""
     from metrist.cli.estimate import estimate_table
-    from metrist.cli.output import remark, say, show
+    from metrist.cli.output import print_note, print_table, print_text
     from metrist.cli.progress import progress_bar
     from metrist.errors import RunError
     from metrist.evaluate.aspects import draft_aspects, estimate_aspects, shipped
@@ -124,18 +123,18 @@ def aspects(
     if out is not None:
         check_writable(out)
     if dry_run:
-        show(estimate_table(estimate_aspects(task, llm)), Format.text)
+        print_table(estimate_table(estimate_aspects(task, llm)), Format.text)
         return
     if known := shipped(task):
-        remark(f"there is a table for {known!r} already: error_analysis(task='{known}')")
+        print_note(f"there is a table for {known!r} already: error_analysis(task='{known}')")
     with progress_bar("drafting"), Runtime.current().override(max_cost=max_cost).activate():
         draft = draft_aspects(task, llm)
     if out is None:
-        say(draft.toml().rstrip("\n"))
+        print_text(draft.toml().rstrip("\n"))
         return
     with atomic_write(out) as file:
         file.write(draft.toml())
-    remark(f"wrote {len(draft.table.aspects)} aspects to {out}: read and change them before they are used")
+    print_note(f"wrote {len(draft.table.aspects)} aspects to {out}: read and change them before they are used")
 
 
 # `metrist heat`: which tokens a model did not expect.
@@ -154,7 +153,7 @@ def heat(
     ] = None,
 ) -> None:
     """Colour each token by how little the model expected it; wants a run of `metrist score --tokens`."""
-    from metrist.cli.output import remark, say
+    from metrist.cli.output import print_note, print_text
     from metrist.io.writer import atomic_write
     from metrist.run import load
 
@@ -164,10 +163,10 @@ def heat(
             file.write(found.page())
         metrics = len({output.metric for output in found.outputs})
         of = f" of {metrics} metrics" if metrics > 1 else ""
-        remark(f"wrote {len(found.outputs):,} outputs{of} to {out}")
+        print_note(f"wrote {len(found.outputs):,} outputs{of} to {out}")
     elif sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(found)
     else:
-        say(found.text())
+        print_text(found.text())

@@ -19,8 +19,8 @@ from metrist.cli.options import (
     SkipBad,
     System,
     TableFormat,
-    item_key,
-    named_values,
+    parse_item_key,
+    parse_pairs,
 )
 
 
@@ -154,8 +154,7 @@ def meta(
     form: TableFormat = Format.text,
 ) -> None:
     """Tell how far each metric agrees with human ratings or preferences, on which slice, and how surely."""
-    from metrist.cli.output import say
-    from metrist.cli.output import show as show_table
+    from metrist.cli.output import print_table, print_text
     from metrist.evaluate.meta import meta_evaluate
     from metrist.evaluate.meta.analyses import analyse
     from metrist.evaluate.meta.evaluate import needs_no_metric
@@ -164,8 +163,8 @@ def meta(
     wanted = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
     judged = join(
         inputs if len(inputs) > 1 else inputs[0],
-        item_key=item_key(item_fields),
-        fields=named_values(fields or [], "--field"),
+        item_key=parse_item_key(item_fields),
+        fields=parse_pairs(fields or [], "--field"),
         skip_bad=skip_bad,
         system=system,
         parts=part or (),
@@ -199,13 +198,13 @@ def meta(
     if json_out is not None:
         evaluation.write(json_out, added)
     if form is Format.json:
-        say(evaluation.to_json(added))
+        print_text(evaluation.to_json(added))
         return
     # Without a metric there are no figures to show, only what was asked for of the people.
     for number, table in enumerate([evaluation.table(), *added] if evaluation.figures else added):
         if number:
-            say("")
-        show_table(table, form)
+            print_text("")
+        print_table(table, form)
 
 
 # `metrist prompts`: which prompts help a likelihood metric on data that people have judged.
@@ -256,7 +255,7 @@ def prompts(
     form: TableFormat = Format.text,
 ) -> None:
     """Try each prompt on judged data: which agree best with people, and on which aspects prompts help at all."""
-    from metrist.cli.output import say, show_all
+    from metrist.cli.output import print_tables, print_text
     from metrist.cli.progress import progress_bar
     from metrist.errors import SpecError
     from metrist.evaluate.prompts import search_prompts
@@ -273,11 +272,11 @@ def prompts(
             measure=measure,
             group=group,
             gold=gold,
-            groups=named_values(groups or [], "--aspect-group"),
+            groups=parse_pairs(groups or [], "--aspect-group"),
             progress=progress,
             score_options={"device": device, "batch_tokens": batch_tokens, "cache": cache},
-            item_key=item_key(item_fields),
-            fields=named_values(fields or [], "--field"),
+            item_key=parse_item_key(item_fields),
+            fields=parse_pairs(fields or [], "--field"),
             system=system,
             skip_bad=skip_bad,
         )
@@ -285,10 +284,10 @@ def prompts(
         with atomic_write(json_out) as file:
             file.write(study.to_json() + "\n")
     if form is Format.json:
-        say(study.to_json())
+        print_text(study.to_json())
         return
-    show_all([study.table(), study.shares()], form)
-    say(f"best prompt: {study.best}")
+    print_tables([study.table(), study.shares()], form)
+    print_text(f"best prompt: {study.best}")
 
 
 # `metrist reproduce`: published tables, computed again.
@@ -310,18 +309,18 @@ def reproduce(
     ] = None,
 ) -> None:
     """Compute tables of papers again, the paper's number beside ours, from data with human judgments."""
-    from metrist.cli.output import remark, say
+    from metrist.cli.output import print_note, print_text
     from metrist.io.writer import atomic_write
     from metrist.studies.reproduce.page import as_markdown
     from metrist.studies.reproduce.page import reproduce as sections_of
 
     sections = []
     for section in sections_of(tables or (), data):
-        remark(f"{section.name}: {section.summary}")
+        print_note(f"{section.name}: {section.summary}")
         sections.append(section)
     text = as_markdown(sections)
     if out is None:
-        say(text.rstrip("\n"))
+        print_text(text.rstrip("\n"))
     else:
         with atomic_write(out) as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""Options that several verbs share, each said once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metrist.errors import SpecError
 
 
 class Format(StrEnum):
-    """How a table is printed."""
+    """How tables are printed."""
 
     text = "text"
     markdown = "markdown"
@@ -43,61 +43,67 @@ Fields = Annotated[
     list[str] | None,
     typer.Option("--field", metavar="OURS=THEIRS", help="Read a field under another name, such as output=prediction."),
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read, and count them.")]
-System = Annotated[str | None, typer.Option("--system", help="The system's name, for files that do not say it.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip rows that cannot be read, and count them.")]
+System = Annotated[str | None, typer.Option("--system", help="The system's name, for files that do not name it.")]
 Workers = Annotated[
     int,
     typer.Option(
         "--workers",
         min=0,
-        help="Processes to score with; 0: all cores, or a process per GPU for models; 1: none besides this one.",
+        help="Processes to score with; 0: all cores, or one process per GPU for models; 1: only this process.",
     ),
 ]
-Tokens = Annotated[bool, typer.Option("--tokens", help="Keep what metrics found at single tokens, for `metrist heat`.")]
+Tokens = Annotated[bool, typer.Option("--tokens", help="Store scores of single tokens, for `metrist heat`.")]
 Device = Annotated[
     str | None,
     typer.Option(
-        "--device", metavar="WHERE", help="Where models run: cpu, cuda, cuda:1, mps, map; chosen unless given."
+        "--device",
+        metavar="WHERE",
+        help="Where models run: cpu, cuda, cuda:1, mps or map.",
+        show_default="the best one",
     ),
 ]
 BatchTokens = Annotated[
     int | None,
-    typer.Option("--batch-tokens", metavar="N", min=1, help="Tokens that a model takes at once; chosen unless given."),
+    typer.Option(
+        "--batch-tokens", metavar="N", min=1, help="Tokens per model batch.", show_default="as fits the device"
+    ),
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option("--cache", metavar="DIR", help="Keep likelihoods and vectors here, for other runs too."),
+    typer.Option("--cache", metavar="DIR", help="Folder in which likelihoods and vectors are cached across runs."),
 ]
 
 MaxCost = Annotated[
     float | None,
-    typer.Option("--max-cost", metavar="USD", min=0, help="Send nothing to LLMs that could make the run cost more."),
+    typer.Option("--max-cost", metavar="USD", min=0, help="Send no request that could raise the cost above this."),
 ]
 Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", metavar="N", min=1, help="Requests to an LLM server at once; 16.")
+    int | None,
+    typer.Option("--concurrency", metavar="N", min=1, help="Parallel requests to an LLM server.", show_default="16"),
 ]
-Rpm = Annotated[int | None, typer.Option("--rpm", metavar="N", min=1, help="Requests to an LLM server in a minute.")]
-Tpm = Annotated[int | None, typer.Option("--tpm", metavar="N", min=1, help="Tokens to an LLM server in a minute.")]
+Rpm = Annotated[int | None, typer.Option("--rpm", metavar="N", min=1, help="Requests per minute to an LLM server.")]
+Tpm = Annotated[int | None, typer.Option("--tpm", metavar="N", min=1, help="Tokens per minute to an LLM server.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only tell what LLMs would be asked and what it would cost; send nothing.")
+    bool, typer.Option("--dry-run", help="Print the number of LLM requests and their cost; send nothing.")
 ]
 
 
-def named_values(pairs: list[str], option: str) -> dict[str, str]:
-    """`["output=prediction"]` as `{"output": "prediction"}`. Values may be empty: `doc=` leaves a column out."""
-    found: dict[str, str] = {}
+def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
+    """Parse `["output=prediction"]` as `{"output": "prediction"}`. Values may be empty: `doc=` drops a column."""
+    values: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise SpecError(f"{option} wants NAME=VALUE, got {pair!r}")
-        _check_new(name, found, option)
-        found[name] = value
-    return found
+            raise SpecError(f"{option} must be NAME=VALUE, got {pair!r}")
+        _check_new(name, values, option)
+        values[name] = value
+    return values
 
 
-def numbers(pairs: list[str], option: str) -> dict[str, float]:
-    """`["rougeL=.3"]` as `{"rougeL": 0.3}`. The last = counts: a metric's own text may hold others."""
-    found: dict[str, float] = {}
+def parse_numbers(pairs: list[str], option: str) -> dict[str, float]:
+    """Parse `["rougeL=.3"]` as `{"rougeL": 0.3}`. The last = separates: a metric's text may contain others."""
+    values: dict[str, float] = {}
     for pair in pairs:
         name, _, value = pair.rpartition("=")
         try:
@@ -105,10 +111,10 @@ def numbers(pairs: list[str], option: str) -> dict[str, float]:
         except ValueError:
             number = math.nan
         if not name or math.isnan(number):
-            raise SpecError(f"{option} wants METRIC=NUMBER, such as rougeL=.3, got {pair!r}")
-        _check_new(name, found, option)
-        found[name] = number
-    return found
+            raise SpecError(f"{option} must be METRIC=NUMBER, such as rougeL=.3, got {pair!r}")
+        _check_new(name, values, option)
+        values[name] = number
+    return values
 
 
 def _check_new(name: str, known: Container[str], option: str) -> None:
@@ -116,6 +122,6 @@ def _check_new(name: str, known: Container[str], option: str) -> None:
         raise SpecError(f"{option} is given twice for {name!r}")
 
 
-def item_key(text: str) -> tuple[str, ...]:
-    """`"doc+segment"` as its fields."""
+def parse_item_key(text: str) -> tuple[str, ...]:
+    """Parse `"doc+segment"` as `("doc", "segment")`."""
     return tuple(part for part in text.split("+") if part)

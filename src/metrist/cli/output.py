@@ -1,4 +1,4 @@
-"""What a verb prints: tables on standard output in the format asked for, remarks on standard error."""
+"""Printing: results on standard output, notes on standard error."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ if TYPE_CHECKING:
     from metrist.report.tables import Table
 
 
-def show(table: Table, form: Format) -> None:
-    """Print a table: drawn on a terminal, plain where the output goes to a file or a pipe."""
+def print_table(table: Table, form: Format) -> None:
+    """Print a table: drawn with rich on a terminal, as plain text in a file or pipe."""
     if form is Format.text and sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(table)
     else:
-        say(table.render(form.value))
+        print_text(table.render(form.value))
 
 
-def show_all(tables: Sequence[Table], form: Format) -> None:
-    """Print several tables; as JSON they are one list, since several documents in a row are none."""
+def print_tables(tables: Sequence[Table], form: Format) -> None:
+    """Print several tables; as JSON they are one list, because several documents in a row are not valid JSON."""
     if form is Format.json:
-        say(json.dumps([table.to_dict() for table in tables], indent=2))
+        print_text(json.dumps([table.to_dict() for table in tables], indent=2))
         return
     for table in tables:
-        show(table, form)
-        say("")
+        print_table(table, form)
+        print_text("")
 
 
-def say(text: str) -> None:
-    """Print text that may quote the user's data, which not every terminal can encode."""
+def print_text(text: str) -> None:
+    """Print text on standard output. It may quote the user's data, which not every terminal can encode."""
     sys.stdout.write(_encodable(text, sys.stdout.encoding) + "\n")
 
 
-def remark(text: str) -> None:
-    """Tell the user something that is not a result."""
+def print_note(text: str) -> None:
+    """Print a message that is not a result, on standard error."""
     sys.stderr.write(f"metrist: {_encodable(text, sys.stderr.encoding)}\n")
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things: `1 answer`, `1,200 answers`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def format_count(number: int, noun: str) -> str:
+    """Format a number of things: `1 answer`, `1,200 answers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _encodable(text: str, encoding: str | None) -> str:
-    known = encoding or "utf-8"
-    return text.encode(known, "backslashreplace").decode(known)
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -26,8 +26,8 @@ from metrist.cli.options import (
     System,
     TableFormat,
     Tpm,
-    item_key,
-    named_values,
+    parse_item_key,
+    parse_pairs,
 )
 from metrist.errors import SpecError
 
@@ -92,24 +92,24 @@ def prefer(
     if not comparators:
         raise SpecError("no comparator was asked for: name at least one, such as -m 'judge_pair(llm=…)' or -m rougeL")
     from metrist.cli.estimate import estimate_table
-    from metrist.cli.output import show, show_all
+    from metrist.cli.output import print_table, print_tables
     from metrist.cli.progress import progress_bar
-    from metrist.cli.score import tell_skipped
+    from metrist.cli.score import report_skipped
     from metrist.io.reader import read_records
     from metrist.run.prefer import estimate_preferences
     from metrist.run.prefer import prefer as prefer_records
 
     reader = read_records(
         inputs if len(inputs) > 1 else inputs[0],
-        item_key=item_key(item_fields),
-        fields=named_values(fields or [], "--field"),
+        item_key=parse_item_key(item_fields),
+        fields=parse_pairs(fields or [], "--field"),
         skip_bad=skip_bad,
         system=system,
     )
     which: PairChoice | None = pairs.value if pairs else None
     if dry_run:
         asked = estimate_preferences(reader, comparators, pairs=which, baseline=baseline, limit_per_item=limit_per_item)
-        show(estimate_table(asked), form)
+        print_table(estimate_table(asked), form)
         return
     with progress_bar("comparing") as progress:
         preferred = prefer_records(
@@ -128,5 +128,5 @@ def prefer(
             rpm=rpm,
             tpm=tpm,
         )
-    tell_skipped(reader)
-    show_all([preferred.table(draws, seed), preferred.comparator_table(draws, seed)], form)
+    report_skipped(reader)
+    print_tables([preferred.table(draws, seed), preferred.comparator_table(draws, seed)], form)

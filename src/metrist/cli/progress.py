@@ -1,5 +1,5 @@
-"""How far a run has come: on a terminal a bar with records done, rate and time left, and with LLMs' answers; anywhere
-else nothing, but for a line where a server keeps an LLM's answers back."""
+"""Progress of a run: on a terminal a bar with records done, rate, time left and LLM answers; elsewhere only a line when
+an LLM server makes the run wait."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from metrist.cli.output import remark
+from metrist.cli.output import print_note
 from metrist.llm.base import watch
 
 if TYPE_CHECKING:
     from metrist.run.pipeline import Progress
 
-#: Seconds between two lines about a server that fails.
-_QUIET = 10.0
+#: Least seconds between two notes about a failing server.
+_NOTE_INTERVAL = 10.0
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress | None]:
-    """A callback that draws how far a run has come; None where nobody watches."""
+    """Yield a callback that draws the progress; None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         with watch(AnswerWatch()):
             yield None
@@ -35,65 +35,65 @@ def progress_bar(title: str) -> Iterator[Progress | None]:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"))
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None, far="")
-        began, records = monotonic(), ""
+        start, records = monotonic(), ""
 
         def draw(done: int, total: int | None) -> None:
             nonlocal records
-            records = how_far(done, total, monotonic() - began)
-            bar.update(task, completed=done, total=total, far=both())
+            records = format_progress(done, total, monotonic() - start)
+            bar.update(task, completed=done, total=total, far=describe())
 
-        def both() -> str:
+        def describe() -> str:
             return "; ".join(filter(None, (records, answers.message)))
 
-        answers = AnswerWatch(lambda: bar.update(task, far=both()))
+        answers = AnswerWatch(lambda: bar.update(task, far=describe()))
         with watch(answers):
             yield draw
 
 
 class AnswerWatch:
-    """Counts answers, and says when a server makes a run wait: at once, then not more often than every few seconds."""
+    """Count answers, and print a note when a server makes the run wait: at once, then at most every ten seconds."""
 
     def __init__(self, draw: Callable[[], None] | None = None) -> None:
         self._draw = draw
-        self._asked = self._arrived = self._failed = 0
-        self._told: float | None = None
+        self._requests = self._answers = self._failures = 0
+        self._last_note: float | None = None
         self._lock = threading.Lock()
 
     @property
     def message(self) -> str:
-        """Answers so far, of those to the questions so far."""
-        return f"{self._arrived:,} of {self._asked:,} answers" if self._asked else ""
+        """The number of answers and requests so far; empty before the first request."""
+        return f"{self._answers:,} of {self._requests:,} answers" if self._requests else ""
 
     def requested(self, count: int) -> None:
-        self._asked += count
+        self._requests += count
         self._redraw()
 
     def completed(self, count: int) -> None:
-        self._arrived += count
+        self._answers += count
         self._redraw()
 
     def retried(self, reason: str, wait: float) -> None:
         with self._lock:
-            self._failed += 1
+            self._failures += 1
             now = monotonic()
-            if self._told is not None and now - self._told < _QUIET:
+            if self._last_note is not None and now - self._last_note < _NOTE_INTERVAL:
                 return
-            self._told = now
-            times = "" if self._failed == 1 else f" ({self._failed:,} attempts have failed so far)"
-            remark(f"{reason}; trying again in {wait:.1f} seconds{times}")
+            self._last_note = now
+            attempts = "" if self._failures == 1 else f" ({self._failures:,} attempts have failed so far)"
+            print_note(f"{reason}; trying again in {wait:.1f} seconds{attempts}")
 
     def _redraw(self) -> None:
         if self._draw:
             self._draw()
 
 
-def how_far(done: int, total: int | None, seconds: float) -> str:
-    """Done, rate and time left in words. The total may be an estimate that changes, so the rate is kept apart from it
-    (rich forgets its own whenever the total changes)."""
+def format_progress(done: int, total: int | None, seconds: float) -> str:
+    """Format records done, rate and time left. The rate is computed here because rich resets its own whenever the
+    total changes, and the total may be a changing estimate."""
     rate = done / seconds if seconds > 0 else 0.0
-    words = f"{done:,} records" if total is None else f"{done:,} of {total:,} records"
+    text = f"{done:,} records" if total is None else f"{done:,} of {total:,} records"
     if rate:
-        words += f", {rate:,.0f}/s"
+        text += f", {rate:,.0f}/s"
     if rate and total is not None:
-        words += f", {timedelta(seconds=max(0, round((total - done) / rate)))} left"
-    return words
+        text += f", {timedelta(seconds=max(0, round((total - done) / rate)))} left"
+    return text

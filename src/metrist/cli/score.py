@@ -1,4 +1,4 @@
-"""`metrist score`: outputs in, scores out."""
+"""`metrist score` and `metrist run`: score outputs with metrics."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from metrist.cli.options import (
     Tokens,
     Tpm,
     Workers,
-    item_key,
-    named_values,
+    parse_item_key,
+    parse_pairs,
 )
 from metrist.errors import RunError, SpecError
 
@@ -68,8 +68,8 @@ def score(
 ) -> None:
     """Score outputs with metrics; print system scores with intervals and coverage."""
     if not metrics:
-        raise SpecError("no metric was asked for: name at least one, such as -m rougeL (`metrist list` shows them)")
-    from metrist.cli.output import show
+        raise SpecError("no metric was requested: name at least one, such as -m rougeL (`metrist list` shows them)")
+    from metrist.cli.output import print_table
     from metrist.cli.progress import progress_bar
     from metrist.io.reader import read_records
     from metrist.run import score as score_records
@@ -77,15 +77,15 @@ def score(
 
     reader = read_records(
         inputs if len(inputs) > 1 else inputs[0],
-        item_key=item_key(item_fields),
-        fields=named_values(fields or [], "--field"),
+        item_key=parse_item_key(item_fields),
+        fields=parse_pairs(fields or [], "--field"),
         skip_bad=skip_bad,
         system=system,
     )
     if dry_run:
         _estimate(reader, metrics, form)
         return
-    fault: RunError | None = None
+    error: RunError | None = None
     try:
         with progress_bar("scoring") as progress:
             results = score_records(
@@ -103,30 +103,31 @@ def score(
                 rpm=rpm,
                 tpm=tpm,
             )
-    except NothingScored as found:
-        results, fault = found.results, found
-    tell_skipped(reader)
-    show(results.table(draws=draws, seed=seed), form)
-    _check_scored(results, fault)
+    except NothingScored as nothing_scored:
+        results, error = nothing_scored.results, nothing_scored
+    report_skipped(reader)
+    print_table(results.table(draws=draws, seed=seed), form)
+    _check_scored(results, error)
 
 
-def _check_scored(results: Results, fault: RunError | None) -> None:
-    """A single record is no run: that it failed is shown, and then told by the exit code as for many."""
+def _check_scored(results: Results, error: RunError | None) -> None:
+    """Raise if a metric scored nothing; `score` itself does not when there is a single record."""
     from metrist.run.results import describe_total_failure
 
-    lost = (describe_total_failure(text, block) for text, block in results.scores.items())
-    if fault or (fault := next((RunError(said) for said in lost if said), None)):
-        raise fault
+    messages = (describe_total_failure(text, block) for text, block in results.scores.items())
+    error = error or next((RunError(message) for message in messages if message), None)
+    if error:
+        raise error
 
 
 def _estimate(reader: Reader, metrics: Sequence[str], form: Format) -> None:
     from metrist.cli.estimate import estimate_table
-    from metrist.cli.output import show
+    from metrist.cli.output import print_table
     from metrist.run.pipeline import estimate
 
-    found = estimate(reader, metrics)
-    tell_skipped(reader)
-    show(estimate_table(found), form)
+    total = estimate(reader, metrics)
+    report_skipped(reader)
+    print_table(estimate_table(total), form)
 
 
 def _executor(workers: int) -> Executor | None:
@@ -137,18 +138,15 @@ def _executor(workers: int) -> Executor | None:
     return Serial() if workers == 1 else Processes(workers=workers)
 
 
-def tell_skipped(reader: Reader) -> None:
-    """Say which bad rows were left out."""
-    from metrist.cli.output import remark
+def report_skipped(reader: Reader) -> None:
+    """Print which bad rows were skipped."""
+    from metrist.cli.output import print_note
 
     if not reader.skipped.count:
         return
     for message in reader.skipped.messages:
-        remark(f"skipped: {message}")
-    remark(f"skipped {reader.skipped.count:,} bad rows in all")
-
-
-# `metrist run`: a scoring, with its comparison and check, from one file.
+        print_note(f"skipped: {message}")
+    print_note(f"skipped {reader.skipped.count:,} bad rows in all")
 
 
 def run(
@@ -162,15 +160,15 @@ def run(
     ] = False,
     form: TableFormat = Format.text,
 ) -> None:
-    """Score, compare and check as a TOML file says; exit with 1 when a check fails."""
-    from metrist.cli.output import remark, show_all
+    """Score, compare and check as a TOML file specifies; exit with 1 if a check fails."""
+    from metrist.cli.output import print_note, print_tables
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.config import run_config
 
     with progress_bar("scoring") as progress:
         outcome = run_config(config, allow_import=allow_import, progress=progress)
     if outcome.skipped:
-        remark(f"skipped {outcome.skipped:,} bad rows")
-    show_all(outcome.tables(), form)
+        print_note(f"skipped {outcome.skipped:,} bad rows")
+    print_tables(outcome.tables(), form)
     if not outcome.passed:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ from metrist.errors import SpecError
 
 if TYPE_CHECKING:
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
-from metrist.cli.train_preference import preference, tables
+from metrist.cli.train_preference import preference, tables  # noqa: F401
 
 
 class BitsName(StrEnum):
@@ -35,12 +35,12 @@ def export(
     ] = None,
 ) -> None:
     """Bring a trained preference model into metrist's own form: small, and read without torch."""
-    from metrist.cli.output import say
+    from metrist.cli.output import print_text
     from metrist.models.numpy_inference.export import export_reward
 
     export_reward(folder, out, None if bits is BitsName.whole else int(bits), group)
     size = sum(path.stat().st_size for path in out.iterdir()) / 1e6
-    say(f"wrote {out} ({size:,.1f} MB); score with preference(model='{out}')")
+    print_text(f"wrote {out} ({size:,.1f} MB); score with preference(model='{out}')")
 
 
 # `metrist train likelihood`: a sequence-to-sequence model learns to find targets likely.
@@ -141,16 +141,16 @@ def _languages(text: str | None) -> tuple[str, str] | None:
 
 
 def _tell_plan(request: LikelihoodTask) -> None:
-    from metrist.cli.output import remark, say
+    from metrist.cli.output import print_note, print_text
     from metrist.train.fit import plan_training
     from metrist.train.likelihood import LikelihoodPlan
 
     plan = plan_training(request)
     assert isinstance(plan, LikelihoodPlan)
     for message in plan.material.remarks():
-        remark(message)
+        print_note(message)
     for line in _plan_lines(plan, request):
-        say(line)
+        print_text(line)
 
 
 def _plan_lines(planned: LikelihoodPlan, request: LikelihoodTask) -> list[str]:
@@ -163,15 +163,3 @@ def _plan_lines(planned: LikelihoodPlan, request: LikelihoodTask) -> list[str]:
     ]
     conditions, targets, tokens = planned.train.cut
     return [*lines, f"too long           {conditions:,} conditions, {targets:,} targets; {tokens:,} tokens cut"]
-
-
-# `metrist train`: metrics that learn.
-
-
-train = typer.Typer(
-    name="train", help="Train a metric of your own.", no_args_is_help=True, pretty_exceptions_enable=False
-)
-train.command("likelihood")(likelihood)
-train.command("preference")(preference)
-train.command("tables")(tables)
-train.command("export")(export)

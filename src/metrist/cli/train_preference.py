@@ -123,11 +123,11 @@ def tables(
     form: TableFormat = Format.text,
 ) -> None:
     """Print the tables of a study again, from what its finished trainings said."""
-    from metrist.cli.output import show_all
+    from metrist.cli.output import print_tables
     from metrist.studies.heap.study import found_in
     from metrist.studies.heap.tables import tables as made
 
-    show_all(made(found_in(folder)), form)
+    print_tables(made(found_in(folder)), form)
 
 
 def _study(asked: SuiteOptions, settings: Settings, pairs: Path, out: Path, checkpoint_every: int) -> Study:
@@ -173,7 +173,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _run(study: Study) -> None:
-    from metrist.cli.output import remark, show_all
+    from metrist.cli.output import print_note, print_tables
     from metrist.cli.training_progress import study_progress
     from metrist.studies.heap.study import run
 
@@ -181,18 +181,18 @@ def _run(study: Study) -> None:
         with study_progress() as watcher:
             outcome = run(study, watcher)
     except KeyboardInterrupt:
-        remark(f"stopped; the same command goes on with {study.out}")
+        print_note(f"stopped; the same command goes on with {study.out}")
         raise
-    show_all(outcome.tables, Format.text)
+    print_tables(outcome.tables, Format.text)
     for name, reason in outcome.failures.items():
-        remark(f"{name} failed and is in no table: {reason}")
+        print_note(f"{name} failed and is in no table: {reason}")
     if outcome.failures:
         raise typer.Exit(1)
 
 
 def _tell_plan(study: Study) -> None:
     from metrist import criteria
-    from metrist.cli.output import say
+    from metrist.cli.output import print_text
     from metrist.studies.heap.dataset import read
     from metrist.studies.heap.study import check_place, plan
     from metrist.train.fit import find_base
@@ -202,7 +202,7 @@ def _tell_plan(study: Study) -> None:
     check_place(study, material)
     find_base(study.settings.base)  # A study would only learn in its first training that there is no such model.
     for line in _plan_lines(study, planned):
-        say(line)
+        print_text(line)
 
 
 def _plan_lines(study: Study, planned: Sequence[Job]) -> Iterator[str]:
@@ -416,28 +416,28 @@ def preference(
 
 
 def _train(request: PreferenceTask, material: PreferenceData) -> None:
-    from metrist.cli.output import remark
+    from metrist.cli.output import print_note
     from metrist.cli.training_progress import carry_out
     from metrist.train.distributed import is_first_process
     from metrist.train.fit import fit
 
     if is_first_process():
         for said in material.remarks():
-            remark(said)
+            print_note(said)
     carry_out(lambda callback: fit(request, callback), request.out)
 
 
 def _print_training_plan(request: PreferenceTask, material: PreferenceData) -> None:
-    from metrist.cli.output import remark, say
+    from metrist.cli.output import print_note, print_text
     from metrist.train.fit import plan_training
     from metrist.train.preference import PreferencePlan
 
     plan = plan_training(request)
     assert isinstance(plan, PreferencePlan)
     for message in (*material.remarks(), *plan.remarks()):
-        remark(message)
+        print_note(message)
     for line in _training_lines(plan, request):
-        say(line)
+        print_text(line)
 
 
 def _training_lines(planned: PreferencePlan, request: PreferenceTask) -> list[str]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from metrist.cli.output import remark
+from metrist.cli.output import print_note
 
 if TYPE_CHECKING:
     from metrist.train.task import Evaluation, TrainingCallback, TrainingProgress
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 from collections.abc import Callable
 from pathlib import Path
 
-from metrist.cli.output import say
+from metrist.cli.output import print_text
 
 if TYPE_CHECKING:
     from metrist.train.task import TrainingCallback
@@ -50,7 +50,7 @@ class Lines:
         self.on_message(f"step {evaluation.step:,}: {name} of the development pairs {evaluation.figure:.4f}")
 
     def on_message(self, text: str) -> None:
-        remark(text)
+        print_note(text)
 
     def _words(self, progress: TrainingProgress) -> str:
         """How far it is; the speed is that since the first time this was asked, without what came before training."""
@@ -136,7 +136,7 @@ class StudyLines:
         self.on_message(f"{self.done:,} of {self.count:,}: {name} failed: {reason}")
 
     def on_message(self, text: str) -> None:
-        remark(text)
+        print_note(text)
 
     def _ended(self, name: str) -> None:
         self.done += 1
@@ -214,7 +214,7 @@ def carry_out(work: Callable[[TrainingCallback], dict[str, Any]], out: Path) -> 
             card = work(watcher)
     except KeyboardInterrupt as stop:
         if str(stop) and is_first_process():  # A checkpoint was written; Ctrl-C before the first step says nothing.
-            remark(f"{stop}; the same command goes on from there")
+            print_note(f"{stop}; the same command goes on from there")
         raise
     if is_first_process():
         _tell_result(card, out)
@@ -223,10 +223,12 @@ def carry_out(work: Callable[[TrainingCallback], dict[str, Any]], out: Path) -> 
 def _tell_result(card: dict[str, Any], out: Path) -> None:
     figures = card["figures"]
     if figures:
-        say(f"{figures['name']} of the development pairs: {figures['before']:.4f} before, {figures['after']:.4f} after")
+        print_text(
+            f"{figures['name']} of the development pairs: {figures['before']:.4f} before, {figures['after']:.4f} after"
+        )
         _tell_criteria(card["data"].get("criteria", {}), figures.get("by_criterion", {}))
-    say(f"trained in {card['training']['seconds']:,} s: {out} (fingerprint {card['fingerprint']})")
-    say(f'use it: metrist score … -m "{card["metric"]}"')
+    print_text(f"trained in {card['training']['seconds']:,} s: {out} (fingerprint {card['fingerprint']})")
+    print_text(f'use it: metrist score … -m "{card["metric"]}"')
 
 
 def _tell_criteria(criteria: dict[str, Any], figures: dict[str, float]) -> None:
@@ -234,4 +236,4 @@ def _tell_criteria(criteria: dict[str, Any], figures: dict[str, float]) -> None:
         return
     width = max(map(len, figures))
     for name, figure in figures.items():
-        say(f"  {name:{width}}  {figure:.4f}  {criteria[name]['development_pairs']:,} pairs")
+        print_text(f"  {name:{width}}  {figure:.4f}  {criteria[name]['development_pairs']:,} pairs")
