@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from metrist._version import __version__
-from metrist.cli import build, cache, train
+from metrist.cli import build, cache, train, train_preference
 from metrist.cli.audit import audit
 from metrist.cli.catalog import explain_metric, list_metrics
 from metrist.cli.compare import calibrate, check, compare
@@ -83,8 +83,8 @@ app.add_typer(
         "Train a metric of your own.",
         {
             "likelihood": train.likelihood,
-            "preference": train.preference,
-            "tables": train.tables,
+            "preference": train_preference.preference,
+            "tables": train_preference.tables,
             "export": train.export,
         },
     )

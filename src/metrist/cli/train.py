@@ -14,7 +14,6 @@ from metrist.errors import SpecError
 
 if TYPE_CHECKING:
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
-from metrist.cli.train_preference import preference, tables  # noqa: F401
 
 
 class BitsName(StrEnum):
