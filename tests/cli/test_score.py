@@ -70,7 +70,7 @@ def test_bad_rows_stop_the_run_unless_they_are_to_be_skipped(metrist, outputs: P
         (("-m", "copy_rate"), "copy_rate needs source, but item '0' of system 'good' has none"),
         (("-m", "exact", "--field", "output"), "--field must be NAME=VALUE, got 'output'"),
         (("-m", "exact", "--field", "a=b", "--field", "a=c"), "--field is given twice for 'a'"),
-        (("-m", "rougeL(tokenizer=squad)"), "got squad, which is no string without quotes: tokenizer='squad'"),
+        (("-m", "rougeL(tokenizer=squad)"), "got squad; quote a string: tokenizer='squad'"),
         (("-m", "exact", "-o", "x.txt"), "wanted a folder (end it with '/'), or a file that ends in .jsonl"),
         (("-m", "bleu(tokenize='13b')"), "did you mean '13a'?"),
     ],

@@ -191,7 +191,7 @@ def test_a_file_names_metrics_by_import_path_only_when_the_caller_allows_it(
     )
     monkeypatch.syspath_prepend(str(folder))
     path = written(folder, WHOLE.replace('"exact"', '"house_metric.Mine"'))
-    with pytest.raises(SpecError, match=r"'house_metric\.Mine' is an import path, taken only from"):
+    with pytest.raises(SpecError, match=r"'house_metric\.Mine' is an import path, accepted only from"):
         run_config(path)
     assert "house_metric.Mine" in run_config(path, allow_import=True).results.scores
 

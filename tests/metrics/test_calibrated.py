@@ -152,7 +152,7 @@ def test_what_is_no_metric_within_is_refused(text, message):
 
 
 def test_a_metric_within_is_not_imported_because_a_file_says_so():
-    with pytest.raises(SpecError, match=r"'os\.Metric' is an import path, taken only from Python"):
+    with pytest.raises(SpecError, match=r"'os\.Metric' is an import path, accepted only from Python"):
         build("calibrated(metric=os.Metric, by='x')", allow_import=False)
     with pytest.raises(SpecError, match=r"external\(command=…\) names a program to run"):
         build("calibrated(metric=external(command='x'), by='x')", allow_import=False)

@@ -216,7 +216,7 @@ def test_an_unknown_setting_is_refused(name):
         ("chrff", r"no metric named 'chrff'; did you mean 'chrf'"),
         ("rogueL", r"no metric named 'rogueL'; did you mean 'rougeL'"),
         ("rougeL(stemm=True)", r"rougeL has no setting 'stemm'; it takes .*; did you mean 'stem'\?"),
-        ("rouge2(order=3)", "rouge2 already says its order"),
+        ("rouge2(order=3)", "rouge2 already sets order"),
         ("distinct(order='two')", "distinct: order must be a whole number, got 'two'"),
         ("distinct(order=True)", "distinct: order must be a whole number, got True"),
         ("meteor(wordnet=3)", "meteor: wordnet must be a string or None, got 3"),
@@ -290,7 +290,7 @@ def test_a_setting_without_a_default_must_be_given():
 
 @pytest.mark.usefixtures("users_folder")
 def test_import_paths_are_refused_where_a_text_comes_from_a_file():
-    with pytest.raises(SpecError, match="is an import path, taken only from"):
+    with pytest.raises(SpecError, match="is an import path, accepted only from"):
         build("my_metrics.Shouting(marks='!')", allow_import=False)
     assert build("rougeL", allow_import=False).name == "rougeL"
 
@@ -321,7 +321,7 @@ SENDS = "openai(model='m', url='http://127.0.0.1:9/v1', key='SOME_SECRET')"
 )
 def test_a_text_from_a_file_neither_runs_code_nor_sends_what_the_environment_holds(text, why):
     with pytest.raises(
-        SpecError, match=rf"{why}.*, taken only from Python and the command line \(metrist run: --allow-im"
+        SpecError, match=rf"{why}.*, accepted only from Python and the command line \(metrist run: --allow-im"
     ):
         build(text, allow_import=False)
     assert build(text).text == text
@@ -341,12 +341,12 @@ def test_an_llm_that_is_sent_no_variable_may_stand_in_a_file(llm):
     assert build(f"judge(llm={llm})", allow_import=False) == build(f"judge(llm={llm})")
 
 
-def test_what_only_stands_for_stored_scores_is_taken_but_asked_nothing():
-    metric = build(f"judge(llm={SENDS})", allow_import=False, asks=False)
+def test_a_risky_llm_of_stored_scores_is_built_but_disabled():
+    metric = build(f"judge(llm={SENDS})", allow_import=False, disable_risky_llms=True)
     assert metric == build(f"judge(llm={SENDS})")
-    for mute in (metric, pickle.loads(pickle.dumps(metric))):
-        with pytest.raises(ModelError, match="its text comes from a file: name the metric yourself to have it asked"):
-            mute.score(Shard([Record(item="0", system="s", output="a", source="b")]))
+    for disabled in (metric, pickle.loads(pickle.dumps(metric))):
+        with pytest.raises(ModelError, match="its text comes from a file: name the metric yourself to have it called"):
+            disabled.score(Shard([Record(item="0", system="s", output="a", source="b")]))
 
 
 def test_a_users_module_that_breaks_is_named(users_folder):

@@ -82,7 +82,7 @@ def _usual_text(wanted: str) -> str:
     from metrist.metrics.registry import build
 
     try:
-        return build(wanted, allow_import=False, asks=False).text
+        return build(wanted, allow_import=False, disable_risky_llms=True).text
     except SpecError:
         return wanted
 

@@ -1,4 +1,7 @@
-"""Checks a metric's settings against the types that its class declares, before the metric is made."""
+"""Metrics by name: which there are, and how a text such as `chrf(word_order=2)` becomes a metric.
+
+The module of a metric is imported only when the metric is built.
+"""
 
 from __future__ import annotations
 
@@ -14,100 +17,13 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Union, get_args, get_origin
 
 from metrist.errors import SpecError, did_you_mean
-from metrist.llm import base as llm_catalog
-from metrist.llm.base import LLM
+from metrist.llm.base import LLM, build_llm
 from metrist.metrics.base import Metric, set_metric_builder
 from metrist.models.devices import Dtype, dtype_problem
 from metrist.spec import Spec, parse
 
-
-def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse unknown settings (naming the nearest), values of a type that the setting does not take, and the lack of a
-    setting that has no default."""
-    hints = typing.get_type_hints(cls)
-    fields = [f for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else []
-    known = [f.name for f in fields]
-    for key, value in settings.items():
-        if key not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}")
-        if hints[key] == Dtype and (fault := dtype_problem(value)):
-            raise SpecError(f"{name}: {fault}")
-        if not _fits(value, hints[key]):
-            raise SpecError(f"{name}: {key} must be {_words(hints[key])}, got {_shown(key, value)}")
-    for setting in fields:
-        if setting.name not in settings and setting.default is setting.default_factory is dataclasses.MISSING:
-            wanted = f"{name}({setting.name}=...), {_words(hints[setting.name])}"
-            raise SpecError(f"{name} needs the setting {setting.name!r}: {wanted}")
-
-
-def takes_metrics(cls: type, key: str) -> bool:
-    """Whether a setting of that class is a metric itself, or a list of them."""
-    return _holds(Metric, typing.get_type_hints(cls).get(key))
-
-
-def takes_llms(cls: type, key: str) -> bool:
-    """Whether a setting of that class is an LLM, or a list of them."""
-    return _holds(LLM, typing.get_type_hints(cls).get(key))
-
-
-def _holds(kind: type, hint: Any) -> bool:
-    return _is(kind, hint) or any(_holds(kind, inner) for inner in get_args(hint))
-
-
-def _is(kind: type, hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, kind)
-
-
-def _shown(key: str, value: Any) -> str:
-    if isinstance(value, Spec):
-        return f"{value}, which is no string without quotes: {key}='{value}'"
-    return repr(value)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, choice) for choice in get_args(hint))
-    if origin is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
-    if origin is tuple:
-        inner = get_args(hint)[0]
-        return isinstance(value, tuple) and all(_fits(element, inner) for element in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint in (bool, str, type(None)):
-        return isinstance(value, hint) or (hint is type(None) and value is None)
-    if _is(Metric, hint) or _is(LLM, hint):
-        return isinstance(value, hint)
-    return True  # Richer types check themselves.
-
-
-_PLAIN = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", type(None): "None"}
-
-
-def _words(hint: Any) -> str:
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return " or ".join(map(_words, inside))
-    if origin is Literal:
-        return "one of " + ", ".join(map(repr, inside))
-    if origin is tuple:
-        return f"a list, each {_words(inside[0])}"
-    if _is(Metric, hint):
-        return "a metric without quotes, such as chrf(word_order=2)"
-    if _is(LLM, hint):
-        return "an LLM without quotes, such as openai(model='gpt-4o-mini')"
-    return _PLAIN.get(hint, str(hint))
-
-
-# Which metrics there are, by name. A metric's module is imported only when the metric is asked for.
-
-
 ENTRY_POINTS = "metrist.metrics"
-_ONLY_FROM = "taken only from Python and the command line (metrist run: --allow-import)"
+_TRUSTED_ONLY = "accepted only from Python and the command line (metrist run: --allow-import)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +85,8 @@ _BARTSCORES: Mapping[str, str] = {
     "bart_score_para": "bartscore_para",
 }
 
-#: What people call a metric elsewhere.
-_ELSEWHERE: Mapping[str, str] = {
+#: Names that other tools use, and what the metric is called here.
+_FOREIGN_NAMES: Mapping[str, str] = {
     "chrf++": "chrf(word_order=2)",
     "rouge-1": "rouge1",
     "rouge-2": "rouge2",
@@ -187,14 +103,14 @@ _ELSEWHERE: Mapping[str, str] = {
     "prism": "prism_style, with another model than Prism's own",
     **_BARTSCORES,
     **{
-        f"{name}_{direction}": f"{ours}(direction={way!r})"
+        f"{name}_{direction}": f"{ours}(direction={ours_direction!r})"
         for name, ours in _BARTSCORES.items()
-        for direction, way in _DIRECTIONS.items()
+        for direction, ours_direction in _DIRECTIONS.items()
     },
 }
 
 
-#: Metrics that need settings, as they are shown where none are given.
+#: Settings to show metrics with that cannot be built without.
 _EXAMPLES: Mapping[str, str] = {
     "tigerscore": "tigerscore(llm=transformers(model='TIGER-Lab/TIGERScore-7B', turns='none'))",
     "error_analysis": "error_analysis(llm=openai(model='gpt-4o-mini'), task='summarization')",
@@ -210,119 +126,198 @@ _EXAMPLES: Mapping[str, str] = {
 
 def names() -> list[str]:
     """All names that a spec can start with: metrist's own, then those that other packages add."""
-    return [*_BUILTIN, *(name for name in _added() if name not in _BUILTIN)]
+    return [*_BUILTIN, *(name for name in _find_entry_points() if name not in _BUILTIN)]
 
 
 def metric(text: str) -> Metric:
-    """The metric that a text such as `chrf(word_order=2)` names, ready to use."""
+    """The metric that a text such as `chrf(word_order=2)` describes."""
     return build(text)
 
 
 def example(name: str) -> Metric:
-    """The metric of that name with its defaults, or with the settings of an example where it cannot do without."""
+    """The metric of that name with its defaults, or with example settings if it requires some."""
     return build(_EXAMPLES.get(name, name))
 
 
-def build(metric: str | Spec | Metric, *, allow_import: bool = True, asks: bool = True) -> Metric:
-    """The metric that a text names. A dotted name is imported, unless the text comes from a file or a request
-    (`allow_import=False`): then nothing is taken either that would run code or send what environment variables hold.
-    With `asks=False` the metric only stands for scores that are there: an LLM of that kind is taken, but mute."""
+def build(metric: str | Spec | Metric, *, allow_import: bool = True, disable_risky_llms: bool = False) -> Metric:
+    """Build a metric from its text.
+
+    `allow_import=False` is for texts from files and requests: it refuses dotted names and everything else that would
+    run code or send the value of an environment variable. With `disable_risky_llms` such an LLM is accepted but cannot
+    be called, for metrics whose scores are already stored.
+    """
     if isinstance(metric, Metric):
         return metric
-    spec = _parsed(metric) if isinstance(metric, str) else metric
-    cls, preset = _look_up(spec.name, allow_import)
-    if taken := preset.keys() & spec.settings.keys():
-        raise SpecError(f"{spec.name} already says its {min(taken)}")
+    spec = _parse_spec(metric) if isinstance(metric, str) else metric
+    cls, preset = _find_class(spec.name, allow_import)
+    if repeated := preset.keys() & spec.settings.keys():
+        raise SpecError(f"{spec.name} already sets {min(repeated)} by its name; leave it out")
     if not allow_import:
-        _check_runs_nothing(cls, spec)
-    settings = {**preset, **spec.settings, **_within(cls, spec, allow_import, asks)}
+        _check_trusted(cls, spec)
+    settings = {**preset, **spec.settings, **_build_nested(cls, spec, allow_import, disable_risky_llms)}
     check_settings(cls, spec.name, settings)
-    made = cls(**settings)
-    if not isinstance(made, Metric):
+    built = cls(**settings)
+    if not isinstance(built, Metric):
         raise SpecError(f"{spec.name} is not a metric: it must be a subclass of metrist.Metric")
-    return made
+    return built
 
 
-def _check_runs_nothing(cls: type, spec: Spec) -> None:
-    if named := set(getattr(cls, "programs", ())) & spec.settings.keys():
-        raise SpecError(f"{spec.name}({min(named)}=…) names a program to run, {_ONLY_FROM}")
-    if spec.settings.get("trust_remote_code"):
-        raise SpecError(f"{spec.name}(trust_remote_code=True) runs code that comes with the model, {_ONLY_FROM}")
-
-
-def _within(cls: type, spec: Spec, allow_import: bool, asks: bool) -> dict[str, Any]:
-    """The settings that are metrics or LLMs themselves, built."""
-
-    def metric(inner: Spec) -> Metric:
-        return build(inner, allow_import=allow_import, asks=asks)
-
-    def llm(inner: Spec) -> LLM:
-        made = llm_catalog.build_llm(inner)
-        if allow_import or (risk := made.risks()) is None:
-            return made
-        if asks:
-            raise SpecError(f"{risk}, {_ONLY_FROM}")
-        return made.disable(f"{risk}, and its text comes from a file: name the metric yourself to have it asked")
-
-    given = spec.settings.items()
-    metrics = {k: _inner(v, metric) for k, v in given if takes_metrics(cls, k)}
-    return {**metrics, **{k: _inner(v, llm) for k, v in given if takes_llms(cls, k)}}
-
-
-def _inner(value: Any, make: Callable[[Spec], Any]) -> Any:
-    """What a spec within a spec makes; what is no spec is left for the check of settings to refuse."""
-    if isinstance(value, tuple):
-        return tuple(_inner(one, make) for one in value)
-    return make(value) if isinstance(value, Spec) else value
-
-
-def _parsed(text: str) -> Spec:
-    if (known := _ELSEWHERE.get(text.strip().lower())) and text not in names():
-        raise SpecError(f"no metric named {text!r}; here it is {known}")
+def _parse_spec(text: str) -> Spec:
+    if (ours := _FOREIGN_NAMES.get(text.strip().lower())) and text not in names():
+        raise SpecError(f"no metric named {text!r}; here it is {ours}")
     return parse(text)
 
 
-def _look_up(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]:
+def _check_trusted(cls: type, spec: Spec) -> None:
+    if named := set(getattr(cls, "programs", ())) & spec.settings.keys():
+        raise SpecError(f"{spec.name}({min(named)}=…) names a program to run, {_TRUSTED_ONLY}")
+    if spec.settings.get("trust_remote_code"):
+        raise SpecError(f"{spec.name}(trust_remote_code=True) runs code that comes with the model, {_TRUSTED_ONLY}")
+
+
+def _build_nested(cls: type, spec: Spec, allow_import: bool, disable_risky_llms: bool) -> dict[str, Any]:
+    """The settings that are metrics or LLMs themselves."""
+
+    def build_inner_metric(inner: Spec) -> Metric:
+        return build(inner, allow_import=allow_import, disable_risky_llms=disable_risky_llms)
+
+    def build_inner_llm(inner: Spec) -> LLM:
+        llm = build_llm(inner)
+        if allow_import or (risk := llm.risks()) is None:
+            return llm
+        if not disable_risky_llms:
+            raise SpecError(f"{risk}, {_TRUSTED_ONLY}")
+        return llm.disable(f"{risk}, and its text comes from a file: name the metric yourself to have it called")
+
+    hints = typing.get_type_hints(cls)
+    nested = {}
+    for key, value in spec.settings.items():
+        for kind, build_inner in ((Metric, build_inner_metric), (LLM, build_inner_llm)):
+            if _mentions(kind, hints.get(key)):
+                nested[key] = _build_specs(value, build_inner)
+    return nested
+
+
+def _build_specs(value: Any, build_inner: Callable[[Spec], Any]) -> Any:
+    """Build a spec, or each spec of a list. Other values stay, for `check_settings` to refuse."""
+    if isinstance(value, tuple):
+        return tuple(_build_specs(element, build_inner) for element in value)
+    return build_inner(value) if isinstance(value, Spec) else value
+
+
+def _find_class(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]:
     if entry := _BUILTIN.get(name):
         return getattr(importlib.import_module(entry.module), entry.attribute), entry.preset
-    if added := _added().get(name):
-        return _loaded(added), {}
+    if point := _find_entry_points().get(name):
+        return _load_entry_point(point), {}
     if "." in name and allow_import:
-        return _imported(name), {}
+        return _import_class(name), {}
     if "." in name:
-        raise SpecError(f"{name!r} is an import path, {_ONLY_FROM}")
+        raise SpecError(f"{name!r} is an import path, {_TRUSTED_ONLY}")
     raise SpecError(f"no metric named {name!r}{did_you_mean(name, names())}")
 
 
-def _added() -> Mapping[str, EntryPoint]:
+def _find_entry_points() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
-def _loaded(point: EntryPoint) -> type:
+def _load_entry_point(point: EntryPoint) -> type:
     try:
-        found: type = point.load()
-    except Exception as fault:
-        of = f" of the package {point.dist.name}" if point.dist else ""
-        raise SpecError(f"cannot load the metric {point.name!r}{of}: {type(fault).__name__}: {fault}") from fault
-    return found
+        cls: type = point.load()
+    except Exception as error:
+        package = f" of the package {point.dist.name}" if point.dist else ""
+        raise SpecError(f"cannot load the metric {point.name!r}{package}: {type(error).__name__}: {error}") from error
+    return cls
 
 
-def _imported(name: str) -> type:
-    module, _, attribute = name.rpartition(".")
+def _import_class(name: str) -> type:
+    module_name, _, attribute = name.rpartition(".")
     if os.getcwd() not in sys.path and "" not in sys.path:
-        # An installed script does not look into the current folder, where the user's own metric usually lies.
+        # An installed script does not search the current folder, where a user's own metric usually is.
         sys.path.append(os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as fault:
-        raise SpecError(f"cannot import the metric {name!r}: no module named {fault.name!r}") from None
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise SpecError(f"cannot import the metric {name!r}: no module named {error.name!r}") from None
+    except Exception as error:
+        raise SpecError(f"cannot import the metric {name!r}: {type(error).__name__}: {error}") from error
+    try:
+        cls = getattr(module, attribute)
     except AttributeError:
-        raise SpecError(f"cannot import the metric {name!r}: {module} has no {attribute!r}") from None
-    except Exception as fault:
-        raise SpecError(f"cannot import the metric {name!r}: {type(fault).__name__}: {fault}") from fault
-    if not (isinstance(found, type) and issubclass(found, Metric)):
+        raise SpecError(f"cannot import the metric {name!r}: {module_name} has no {attribute!r}") from None
+    if not (isinstance(cls, type) and issubclass(cls, Metric)):
         raise SpecError(f"{name!r} is not a metric: it must be a class derived from metrist.Metric")
-    return found
+    return cls
+
+
+# --- Checking settings
+
+
+def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse unknown settings, values of the wrong type, and missing settings that have no default."""
+    hints = typing.get_type_hints(cls)
+    fields = [f for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else []
+    known = [f.name for f in fields]
+    for key, value in settings.items():
+        if key not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}")
+        if hints[key] == Dtype and (problem := dtype_problem(value)):
+            raise SpecError(f"{name}: {problem}")
+        if not _accepts(hints[key], value):
+            shown = f"{value}; quote a string: {key}='{value}'" if isinstance(value, Spec) else repr(value)
+            raise SpecError(f"{name}: {key} must be {_describe_type(hints[key])}, got {shown}")
+    for setting in fields:
+        if setting.name not in settings and setting.default is setting.default_factory is dataclasses.MISSING:
+            usage = f"{name}({setting.name}=...), {_describe_type(hints[setting.name])}"
+            raise SpecError(f"{name} needs the setting {setting.name!r}: {usage}")
+
+
+def _is_subclass(hint: Any, kind: type) -> bool:
+    return isinstance(hint, type) and issubclass(hint, kind)
+
+
+def _mentions(kind: type, hint: Any) -> bool:
+    """Whether the type of a setting is that kind of object, or a list or union with it."""
+    return _is_subclass(hint, kind) or any(_mentions(kind, inner) for inner in get_args(hint))
+
+
+def _accepts(hint: Any, value: Any) -> bool:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_accepts(choice, value) for choice in get_args(hint))
+    if origin is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
+    if origin is tuple:
+        inner = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_accepts(inner, element) for element in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (bool, str, type(None)):
+        return isinstance(value, hint) or (hint is type(None) and value is None)
+    if _is_subclass(hint, Metric) or _is_subclass(hint, LLM):
+        return isinstance(value, hint)
+    return True  # Classes check richer types themselves.
+
+
+_TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", type(None): "None"}
+
+
+def _describe_type(hint: Any) -> str:
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_describe_type, inside))
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, inside))
+    if origin is tuple:
+        return f"a list, each {_describe_type(inside[0])}"
+    if _is_subclass(hint, Metric):
+        return "a metric without quotes, such as chrf(word_order=2)"
+    if _is_subclass(hint, LLM):
+        return "an LLM without quotes, such as openai(model='gpt-4o-mini')"
+    return _TYPE_NAMES.get(hint, str(hint))
 
 
 set_metric_builder(build)

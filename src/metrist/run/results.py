@@ -397,7 +397,7 @@ def build_stored_metric(text: str, signature: str, higher_is_better: bool | None
     """The metric that a stored text names. Code is never imported because a file says so: a metric from outside the
     catalog is replaced by one that knows only what the file says."""
     try:
-        return build(text, allow_import=False, asks=False)
+        return build(text, allow_import=False, disable_risky_llms=True)
     except MetristError:
         # The direction belongs to the class, as for every metric; so each of these has a class of its own.
         cls: Any = type("StoredMetric", (StoredMetric,), {"higher_is_better": higher_is_better})

@@ -186,6 +186,6 @@ def test_settings_that_make_no_sense_are_refused(spec: str, message: str) -> Non
 
 @pytest.mark.parametrize("spec", ["external(command='rm')", "comet(python='rm')", "unieval(folder='.')"])
 def test_a_file_cannot_name_a_program_to_run(spec: str) -> None:
-    with pytest.raises(SpecError, match="names a program to run, taken only from Python and the command line"):
+    with pytest.raises(SpecError, match="names a program to run, accepted only from Python and the command line"):
         build(spec, allow_import=False)
     assert build("comet", allow_import=False).name == "comet"

@@ -127,7 +127,7 @@ def test_an_order_outside_one_to_nine_is_refused():
 def test_the_order_is_part_of_the_name_and_not_a_setting():
     assert RougeN(order=3, stem=True).text == "rouge3(stem=True)"
     assert build("rouge3(stem=True)") == RougeN(order=3, stem=True)
-    with pytest.raises(SpecError, match="rouge3 already says its order"):
+    with pytest.raises(SpecError, match="rouge3 already sets order"):
         build("rouge3(order=2)")
 
 
