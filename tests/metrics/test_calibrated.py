@@ -21,7 +21,7 @@ from metrist.records import Record
 LENGTH = "length(unit='characters')"
 
 
-def brute(reference: list[float], value: float) -> float:
+def brute_force(reference: list[float], value: float) -> float:
     """The definition, word for word."""
     worse = sum(one < value for one in reference)
     equal = sum(one == value for one in reference)
@@ -33,8 +33,8 @@ few_values = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=60)
 
 @given(reference=few_values, values=few_values)
 def test_a_percentile_is_the_share_below_and_half_the_share_of_equals(reference, values):
-    found = Distribution.of(np.array(reference)).percentiles(np.array(values))
-    assert found == pytest.approx([brute(reference, value) for value in values])
+    percentiles = Distribution.of(np.array(reference)).percentiles(np.array(values))
+    assert percentiles == pytest.approx([brute_force(reference, value) for value in values])
 
 
 @pytest.mark.parametrize("levels", [3, 40, 10**6])
@@ -54,10 +54,10 @@ def records(*outputs: str, **more: str) -> list[Record]:
     return [Record(item=str(i), system="s", output=output, **more) for i, output in enumerate(outputs)]
 
 
-def write(path: Path, spec: str, made: list[Record], by: str | None = None) -> str:
+def write(path: Path, spec: str, outputs: list[Record], by: str | None = None) -> str:
     from metrist.evaluate.calibrate import calibrate
 
-    path.write_text(calibrate(made, spec, by).calibration.to_json())
+    path.write_text(calibrate(outputs, spec, by).calibration.to_json())
     return str(path)
 
 
@@ -73,7 +73,7 @@ def test_the_raw_value_stays_and_the_percentile_is_a_part(lengths):
     assert scores.values.tolist() == [1, 20, 99, 0]
     assert scores.parts["percentile"].tolist() == [1.25, 48.75, 100, 0]
     assert metric.remarks(scores) == [
-        f"{metric.text}: the mean percentile is 37.5 (show='percentile' has systems' own)"
+        f"{metric.text}: the mean percentile is 37.5 (show='percentile' gives each system's own)"
     ]
 
 
@@ -90,31 +90,31 @@ def sentences(count: int) -> list[Record]:
     text = "the cat sat on the mat and looked at the small red bird in the old tree"
     words = text.split()
     rng = np.random.default_rng(5)
-    made = (" ".join(rng.permutation(words)[: rng.integers(3, 16)]) for _ in range(count))
-    return [Record(item=str(i), system="s", output=o, references=(text,)) for i, o in enumerate(made)]
+    outputs = (" ".join(rng.permutation(words)[: rng.integers(3, 16)]) for _ in range(count))
+    return [Record(item=str(i), system="s", output=o, references=(text,)) for i, o in enumerate(outputs)]
 
 
 def test_needs_direction_range_and_pool_are_those_of_the_metric_within(tmp_path):
-    made = sentences(40)
-    place = write(tmp_path / "bleu.json", "bleu", made)
-    inner, outer = build("bleu"), build(f"calibrated(metric=bleu, by={place!r})")
+    outputs = sentences(40)
+    path = write(tmp_path / "bleu.json", "bleu", outputs)
+    inner, outer = build("bleu"), build(f"calibrated(metric=bleu, by={path!r})")
     for name in ("needs", "higher_is_better", "bounds", "extra", "resident"):
         assert getattr(outer, name) == getattr(inner, name)
-    results = metrist.score(made, [inner, outer], executor="serial")
+    results = metrist.score(outputs, [inner, outer], executor="serial")
     corpus, calibrated = (row.value for row in results.system_scores(draws=0))
     assert corpus == calibrated
     assert corpus != pytest.approx(results.scores["bleu"].values.mean())
 
 
 def test_where_lower_is_better_a_higher_percentile_still_is(tmp_path):
-    made = sentences(40)
-    place = write(tmp_path / "ter.json", "ter", made)
-    metric = build(f"calibrated(metric=ter, by={place!r}, show='percentile')")
+    outputs = sentences(40)
+    path = write(tmp_path / "ter.json", "ter", outputs)
+    metric = build(f"calibrated(metric=ter, by={path!r}, show='percentile')")
     assert metric.higher_is_better is True
-    assert build(f"calibrated(metric=ter, by={place!r})").higher_is_better is False
-    scores = metric.score(Shard(made))
+    assert build(f"calibrated(metric=ter, by={path!r})").higher_is_better is False
+    scores = metric.score(Shard(outputs))
     raw = scores.parts["raw"]
-    assert scores.values.tolist() == pytest.approx([100 - brute(raw.tolist(), value) for value in raw])
+    assert scores.values.tolist() == pytest.approx([100 - brute_force(raw.tolist(), value) for value in raw])
     assert scores.values[raw.argmin()] > scores.values[raw.argmax()]
 
 
@@ -160,13 +160,13 @@ def test_a_metric_within_is_not_imported_because_a_file_says_so():
 
 def test_a_calibration_of_other_numbers_is_refused_with_both_signatures(lengths):
     metric = build(f"calibrated(metric=length, by={lengths!r})")
-    wanted = (
-        r"lengths.json was fitted on other numbers: it has the signature \"length\(unit='characters'.*, these are "
+    message = (
+        r"lengths.json was fitted on other numbers: its signature is \"length\(unit='characters'.*"
         r"\"length\(unit='words'.*; fit it again with `metrist calibrate`"
     )
-    with pytest.raises(RunError, match=wanted):
+    with pytest.raises(RunError, match=message):
         assert metric.signature
-    with pytest.raises(RunError, match=wanted):
+    with pytest.raises(RunError, match=message):
         metric.score(Shard(records("x")))
 
 
@@ -177,27 +177,28 @@ def test_another_calibration_is_another_metric(lengths, tmp_path):
 
 
 def test_groups_have_distributions_of_their_own(tmp_path):
-    made = [*records(*("x" * n for n in range(1, 41)), task="short"), *records(*("x" * n * 10 for n in range(1, 41)))]
-    made = [Record(item=f"{r.task}{r.item}", system="s", output=r.output, task=r.task or "long") for r in made]
-    place = write(tmp_path / "by.json", LENGTH, made, by="task")
-    asked = [
+    short = records(*("x" * n for n in range(1, 41)), task="short")
+    both = [*short, *records(*("x" * n * 10 for n in range(1, 41)))]
+    outputs = [Record(item=f"{r.task}{r.item}", system="s", output=r.output, task=r.task or "long") for r in both]
+    path = write(tmp_path / "by.json", LENGTH, outputs, by="task")
+    new_outputs = [
         Record(item=str(i), system="s", output="x" * 20, task=t) for i, t in enumerate(["short", "long", "new", None])
     ]
-    raw = build(f"calibrated(metric={LENGTH}, by={place!r})")
-    scores = raw.score(Shard(asked))
+    raw = build(f"calibrated(metric={LENGTH}, by={path!r})")
+    scores = raw.score(Shard(new_outputs))
     assert scores.parts["percentile"][:2].tolist() == [48.75, 3.75]
     assert np.isnan(scores.parts["percentile"][2:]).all()
-    assert raw.remarks(scores)[-1] == f"{raw.text}: 2 outputs belong to no group of {place}"
-    shown = build(f"calibrated(metric={LENGTH}, by={place!r}, show='percentile')").score(Shard(asked))
-    assert shown.failures[2] == f"{place} has no reference values for task 'new'; it has 'long', 'short'"
+    assert raw.remarks(scores)[-1] == f"{raw.text}: 2 outputs belong to no group of {path}"
+    shown = build(f"calibrated(metric={LENGTH}, by={path!r}, show='percentile')").score(Shard(new_outputs))
+    assert shown.failures[2] == f"{path} has no reference values for task 'new'; it has 'long', 'short'"
 
 
 def test_failures_of_the_metric_within_stay_failures(tmp_path):
-    made = records(*(f"a b {n} {n}" * n for n in range(1, 41)))
-    place = write(tmp_path / "distinct.json", "distinct", made)
+    outputs = records(*(f"a b {n} {n}" * n for n in range(1, 41)))
+    path = write(tmp_path / "distinct.json", "distinct", outputs)
     for show in ("raw", "percentile"):
-        metric = build(f"calibrated(metric=distinct, by={place!r}, show={show!r})")
-        scores = metric.score(Shard([*made, *records("one")]))
+        metric = build(f"calibrated(metric=distinct, by={path!r}, show={show!r})")
+        scores = metric.score(Shard([*outputs, *records("one")]))
         assert list(scores.failures) == [40]
         assert len(metric.remarks(scores)) == (show == "raw")  # A failed output is not one without a group.
 
@@ -205,12 +206,15 @@ def test_failures_of_the_metric_within_stay_failures(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda found: {**found, "format": "other 2"}, "its format is 'other 2', not 'metrist calibration 1'"),
-        (lambda found: {k: v for k, v in found.items() if k != "signature"}, "'signature' is missing"),
-        (lambda found: [found], "not a calibration as `metrist calibrate RUN -m METRIC -o FILE` writes"),
-        (lambda found: {**found, "groups": {"": {**found["groups"][""], "count": 7}}}, "40 values for a count of 7"),
+        (lambda c: {**c, "format": "other 2"}, "its format is 'other 2', not 'metrist calibration 1'"),
+        (lambda c: {k: v for k, v in c.items() if k != "signature"}, "'signature' is missing"),
+        (lambda c: [c], "not a calibration as `metrist calibrate RUN -m METRIC -o FILE` writes"),
         (
-            lambda found: {**found, "groups": {"": {**found["groups"][""], "values": [2, 1] * 20}}},
+            lambda c: {**c, "groups": {"": {**c["groups"][""], "count": 7}}},
+            "40 values for a count of 7",
+        ),
+        (
+            lambda c: {**c, "groups": {"": {**c["groups"][""], "values": [2, 1] * 20}}},
             "its values are not sorted numbers",
         ),
     ],
@@ -224,21 +228,21 @@ def test_a_damaged_calibration_is_refused(lengths, change, message):
 
 def test_a_file_that_is_not_there_or_no_json_is_refused(tmp_path):
     with pytest.raises(
-        InputError, match=r"none.json: cannot be read \(No such file or directory\): wanted a file that"
+        InputError, match=r"none.json: cannot be read \(No such file or directory\); expected a file that"
     ):
         assert build(f"calibrated(metric=chrf, by={str(tmp_path / 'none.json')!r})").signature
     (tmp_path / "text.json").write_text("hello")
-    with pytest.raises(InputError, match=r"text.json: not a calibration as .* writes: Expecting value"):
+    with pytest.raises(InputError, match=r"text.json: not a calibration as .* writes it: Expecting value"):
         read_calibration(tmp_path / "text.json")
 
 
 def test_what_was_written_reads_back_to_the_bit(tmp_path):
     values = np.random.default_rng(1).normal(size=5000)
     names = [str(i) for i in range(5000)]
-    made, _ = fit_calibration(
+    calibration, _ = fit_calibration(
         values, [""] * 5000, metric="m", signature="s", higher_is_better=True, data=hash_data(names, names, values)
     )
-    (tmp_path / "c.json").write_text(made.to_json())
+    (tmp_path / "c.json").write_text(calibration.to_json())
     again = read_calibration(tmp_path / "c.json")
-    assert again.to_json() == made.to_json()
-    assert again.percentiles(values, [""] * 5000).tolist() == made.percentiles(values, [""] * 5000).tolist()
+    assert again.to_json() == calibration.to_json()
+    assert again.percentiles(values, [""] * 5000).tolist() == calibration.percentiles(values, [""] * 5000).tolist()

@@ -1,4 +1,4 @@
-"""Another metric's scores, told as percentiles among outputs that are known."""
+"""Scores of another metric as percentiles among reference outputs, and the file with their distributions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, RunError
-from metrist.metrics.base import Metric, check_choice
+from metrist.metrics.base import Metric, check_choice, hash_file
 from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
 from metrist.scores import Column, Failure, Scores
 
 FORMAT = "metrist calibration 1"
-#: Fewer values say too little about where another one stands among them.
+#: Percentiles among fewer values are too coarse.
 MIN_VALUES = 30
-#: Up to this many values are kept as they are; of more, as many order statistics at equal steps.
+#: Up to this many values are stored as they are; of more, this many order statistics at equal steps.
 MAX_STORED = 1001
 
 Values = NDArray[np.float64]
@@ -32,7 +32,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Distribution:
-    """Sorted values, all of them or `KEPT` at equal steps of rank, and what they were taken from."""
+    """Sorted values, all of them or `MAX_STORED` at equal steps of rank, and a summary of all of them."""
 
     values: Values
     count: int
@@ -50,31 +50,32 @@ class Distribution:
     def percentiles(self, values: Values) -> Values:
         """100 × (share of the reference values below + half the share of those equal), for each value; NaN for NaN.
 
-        Exact where all values were kept. Of order statistics, a value between two of them is placed between their ranks
-        in proportion, which is right to 0.1.
+        Exact if all values are stored. Between two order statistics the rank is interpolated, which is right to 0.1.
         """
         below = np.searchsorted(self.values, values, side="left")
         upto = np.searchsorted(self.values, values, side="right")
-        found = self._exact(below, upto) if self.count == len(self.values) else self._between(values, below, upto)
-        return np.where(np.isnan(values), np.nan, found)
+        if self.count == len(self.values):
+            percentiles = np.asarray(50.0 * (below + upto) / self.count)
+        else:
+            percentiles = self._interpolate(values, below, upto)
+        return np.where(np.isnan(values), np.nan, percentiles)
 
-    def _exact(self, below: NDArray[np.intp], upto: NDArray[np.intp]) -> Values:
-        return np.asarray(50.0 * (below + upto) / self.count)
-
-    def _between(self, values: Values, below: NDArray[np.intp], upto: NDArray[np.intp]) -> Values:
+    def _interpolate(self, values: Values, below: NDArray[np.intp], upto: NDArray[np.intp]) -> Values:
         last = len(self.values) - 1
         left, right = self.values[np.clip(below - 1, 0, last)], self.values[np.clip(below, 0, last)]
         with np.errstate(invalid="ignore", divide="ignore"):
-            inside = below - 1 + (values - left) / (right - left)
-        # A value that was met lies in the middle of the ranks that it holds.
-        rank = np.where(upto > below, (below + upto - 1) / 2, inside)
+            between = below - 1 + (values - left) / (right - left)
+        # A value that is stored itself lies in the middle of its ranks.
+        rank = np.where(upto > below, (below + upto - 1) / 2, between)
         return np.clip(np.where(below > last, last, np.where(upto == 0, 0, rank)), 0, last) * (100.0 / last)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Calibration:
-    """Reference distributions of one metric's values: one, under the name '', or one per value of the column that
-    `grouped_by` names. `data` is a hash of the outputs' names and values that it was fitted on."""
+    """Reference distributions of a metric's values: one, named '', or one per value of the column `grouped_by`.
+
+    `data` is a hash of the items, systems and values that it was fitted on.
+    """
 
     metric: str
     signature: str
@@ -84,35 +85,42 @@ class Calibration:
     grouped_by: str | None = None
 
     def percentiles(self, values: Values, groups: Sequence[str | None]) -> Values:
-        """Where each value stands among those of its group; NaN where there is no such group. A higher percentile is
-        always better, unless the metric only describes."""
-        found = np.full(len(values), np.nan)
+        """The percentile of each value within its group; NaN if there is no such group. Higher is better, unless the
+        metric only describes."""
+        percentiles = np.full(len(values), np.nan)
         for name, distribution in self.groups.items():
-            mine = np.array([group == name for group in groups], dtype=np.bool_)
-            found[mine] = distribution.percentiles(values[mine])
-        return 100.0 - found if self.higher_is_better is False else found
+            members = np.array([group == name for group in groups], dtype=np.bool_)
+            percentiles[members] = distribution.percentiles(values[members])
+        return 100.0 - percentiles if self.higher_is_better is False else percentiles
 
     def group_of(self, record: Record) -> str | None:
-        """The name of the group that a record belongs to."""
+        """The name of the record's group."""
         return "" if self.grouped_by is None else read_column(record, self.grouped_by)
 
-    def check(self, signature: str, place: str) -> None:
-        """Refuse values that were not computed as those of the calibration."""
+    def check(self, signature: str, path: str) -> None:
+        """Refuse values with another signature than the calibration's."""
         if signature != self.signature:
             raise RunError(
-                f"{place} was fitted on other numbers: it has the signature {self.signature!r}, these are "
+                f"{path} was fitted on other numbers: its signature is {self.signature!r}, that of the metric is "
                 f"{signature!r}; fit it again with `metrist calibrate`"
             )
 
     def to_json(self) -> str:
         """The file's text; equal calibrations give equal text."""
         groups = {
-            name: {"count": one.count, "mean": one.mean, "sd": one.sd, "values": one.values.tolist()}
-            for name, one in self.groups.items()
+            name: {"count": group.count, "mean": group.mean, "sd": group.sd, "values": group.values.tolist()}
+            for name, group in self.groups.items()
         }
-        facts = {"metric": self.metric, "signature": self.signature, "higher_is_better": self.higher_is_better}
-        more = {"data": self.data, "grouped_by": self.grouped_by, "groups": groups}
-        return json.dumps({"format": FORMAT, **facts, **more}) + "\n"
+        content = {
+            "format": FORMAT,
+            "metric": self.metric,
+            "signature": self.signature,
+            "higher_is_better": self.higher_is_better,
+            "data": self.data,
+            "grouped_by": self.grouped_by,
+            "groups": groups,
+        }
+        return json.dumps(content) + "\n"
 
 
 def fit_calibration(
@@ -125,96 +133,85 @@ def fit_calibration(
     data: str,
     grouped_by: str | None = None,
 ) -> tuple[Calibration, list[str]]:
-    """A calibration, and notes on groups that are left out because they have too few values."""
+    """A calibration, and notes on groups that are omitted because they have too few values."""
     scored = ~np.isnan(values)
     names = np.array(["" if group is None else group for group in groups], dtype=object)
-    found: dict[str, Distribution] = {}
-    small: list[str] = []
+    distributions: dict[str, Distribution] = {}
+    too_small: list[str] = []
     for name in sorted({group for group in groups if group is not None}):
-        mine = values[scored & (names == name)]
-        if len(mine) >= MIN_VALUES:
-            found[name] = Distribution.of(mine)
+        members = values[scored & (names == name)]
+        if len(members) >= MIN_VALUES:
+            distributions[name] = Distribution.of(members)
         else:
-            small.append(f"{grouped_by} {name!r} has only {len(mine)} values")
-    if not found:
-        why = f" ({'; '.join(small[:3])})" if grouped_by else ""
+            too_small.append(f"{grouped_by} {name!r} has only {len(members)} values")
+    if not distributions:
+        details = f" ({'; '.join(too_small[:3])})" if grouped_by else ""
         raise RunError(
-            f"{metric}: a reference distribution needs at least {MIN_VALUES} values, got {int(scored.sum())}{why}"
+            f"{metric}: a reference distribution needs at least {MIN_VALUES} values, got {int(scored.sum())}{details}"
         )
-    made = Calibration(
+    calibration = Calibration(
         metric=metric,
         signature=signature,
         higher_is_better=higher_is_better,
         data=data,
-        groups=found,
+        groups=distributions,
         grouped_by=grouped_by,
     )
-    return made, [f"{one}, fewer than {MIN_VALUES}, and is left out" for one in small]
+    return calibration, [f"{reason}, fewer than {MIN_VALUES}, and is left out" for reason in too_small]
 
 
 def read_column(record: Record, column: str) -> str | None:
-    """What a record says in a column, as text: one of its own fields, or one of the extra ones."""
-    own = getattr(record, column) if column in ("item", "system", "task", "language") else record.extra.get(column)
-    return None if own is None else str(own)
+    """The record's value in a column, as text: one of its own fields or an extra one."""
+    value = getattr(record, column) if column in ("item", "system", "task", "language") else record.extra.get(column)
+    return None if value is None else str(value)
 
 
 def hash_data(items: Sequence[str], systems: Sequence[str], values: Values) -> str:
-    """A hash of who was scored, and how."""
+    """A hash of the scored outputs' names and of their values."""
     text = json.dumps([list(items), list(systems), values.tolist()])
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
 
 def read_calibration(path: str | os.PathLike[str]) -> Calibration:
     """Read a file that `metrist calibrate` wrote."""
-    return _read(Path(path), *_state(Path(path)))
-
-
-def hash_file(path: str | os.PathLike[str]) -> str:
-    """A hash of a calibration's file."""
-    _state(Path(path))
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
-
-
-def _state(path: Path) -> tuple[int, int]:
+    file = Path(path)
     try:
-        found = path.stat()
-    except OSError as fault:
-        wanted = "wanted a file that `metrist calibrate` wrote"
-        raise InputError(f"{path}: cannot be read ({fault.strerror}): {wanted}") from None
-    return found.st_size, found.st_mtime_ns
+        status = file.stat()
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); expected a file that `metrist calibrate` wrote"
+        ) from None
+    return _parse_file(file, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, _size: int, _changed: int) -> Calibration:
+def _parse_file(path: Path, _size: int, _changed: int) -> Calibration:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT:
-            raise ValueError(f"its format is {found['format']!r}, not {FORMAT!r}")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
         return Calibration(
-            metric=found["metric"],
-            signature=found["signature"],
-            higher_is_better=found["higher_is_better"],
-            data=found["data"],
-            groups={name: _distribution(one) for name, one in found["groups"].items()},
-            grouped_by=found["grouped_by"],
+            metric=content["metric"],
+            signature=content["signature"],
+            higher_is_better=content["higher_is_better"],
+            data=content["data"],
+            groups={name: _parse_distribution(group) for name, group in content["groups"].items()},
+            grouped_by=content["grouped_by"],
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{path}: not a calibration as `metrist calibrate RUN -m METRIC -o FILE` writes: {_reason(fault)}"
+            f"{path}: not a calibration as `metrist calibrate RUN -m METRIC -o FILE` writes it: {reason}"
         ) from None
 
 
-def _distribution(found: Mapping[str, Any]) -> Distribution:
-    values = np.array(found["values"], dtype=np.float64)
+def _parse_distribution(group: Mapping[str, Any]) -> Distribution:
+    values = np.array(group["values"], dtype=np.float64)
     if not len(values) or not np.isfinite(values).all() or (np.diff(values) < 0).any():
         raise ValueError("its values are not sorted numbers")
-    if len(values) != min(found["count"], MAX_STORED):
-        raise ValueError(f"it has {len(values)} values for a count of {found['count']}")
-    return Distribution(values=values, count=int(found["count"]), mean=float(found["mean"]), sd=float(found["sd"]))
-
-
-def _reason(fault: Exception) -> str:
-    return f"{fault} is missing" if isinstance(fault, KeyError) else str(fault)
+    if len(values) != min(group["count"], MAX_STORED):
+        raise ValueError(f"it has {len(values)} values for a count of {group['count']}")
+    return Distribution(values=values, count=int(group["count"]), mean=float(group["mean"]), sd=float(group["sd"]))
 
 
 def format_groups(names: Iterable[str]) -> str:
@@ -229,81 +226,82 @@ RAW = "raw"
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated(Metric):
-    """A metric with its value's percentile among those of a calibration file. Needs, direction and range are those of
-    the metric within."""
+    """A metric together with the percentile of its value among those of a calibration file. Needs, direction and range
+    are those of the inner metric."""
 
     catalog_name: ClassVar[str | None] = "calibrated"
 
     metric: Metric
     #: The file that `metrist calibrate` wrote.
     by: str
-    #: What the value is, and with it the system's score; the other is among the parts.
+    #: Which of the two is the value, and thereby the system's score; the other is a part.
     show: Literal["raw", "percentile"] = "raw"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "show", (RAW, PERCENTILE))
-        within = self.metric
-        taken: dict[str, object] = {"extra": within.extra, "resident": within.resident, "bounds": within.bounds}
-        taken["higher_is_better"] = within.higher_is_better
+        inner = self.metric
+        bounds, higher_is_better = inner.bounds, inner.higher_is_better
         if self.show == PERCENTILE:
-            taken["bounds"] = (0.0, 100.0)
-            # Percentiles are turned so that higher is better; a metric that only describes stays as it is.
-            taken["higher_is_better"] = None if within.higher_is_better is None else True
-        for name, value in taken.items():
+            # Percentiles are oriented so that higher is better, unless the metric only describes.
+            bounds, higher_is_better = (0.0, 100.0), None if higher_is_better is None else True
+        attributes = {"extra": inner.extra, "resident": inner.resident, "bounds": bounds}
+        for name, value in {**attributes, "higher_is_better": higher_is_better}.items():
             object.__setattr__(self, name, value)
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What the metric within needs."""
+        """The needs of the inner metric."""
         return self.metric.needs
 
     def facts(self) -> Mapping[str, str]:
-        """What the metric within depends on, and the calibration's hash. A calibration of other numbers is refused
+        """The facts of the inner metric and the hash of the calibration file. A calibration of other numbers is refused
         here, before anything is scored."""
-        self._calibration()
+        self._read_calibration()
         return {**self.metric.facts(), "calibration": hash_file(self.by)}
 
     def score(self, shard: Shard) -> Scores:
-        calibration = self._calibration()
+        calibration = self._read_calibration()
         scores = self.metric.score(shard)
         groups = [calibration.group_of(record) for record in shard.records]
         percentiles = calibration.percentiles(np.asarray(scores.values, dtype=np.float64), groups)
         if self.show == RAW:
             return dataclasses.replace(scores, parts={**scores.parts, PERCENTILE: percentiles})
-        return self._as_percentiles(shard, scores, percentiles, calibration)
-
-    def pool(self, sums: Column) -> Column:
-        """As the metric within pools its raw values; percentiles by their mean."""
-        return self.metric.pool(sums) if self.show == RAW else super().pool(sums)
-
-    def remarks(self, scores: Scores) -> list[str]:
-        """What the metric within remarks, and how the outputs stand."""
-        # Where no output could be scored, there are no parts either.
-        percentiles = scores.parts.get(PERCENTILE, np.full(len(scores), np.nan)) if self.show == RAW else scores.values
-        placed = percentiles[~np.isnan(percentiles)]
-        unplaced = int(np.isnan(percentiles).sum()) - len(scores.failures)
-        shown = f"{self.text}: the mean percentile is {placed.mean():.1f} (show='percentile' has systems' own)"
-        mean = [shown] if len(placed) and self.show == RAW else []
-        lost = [f"{self.text}: {unplaced:,} outputs belong to no group of {self.by}"] if unplaced > 0 else []
-        return [*self.metric.remarks(scores), *mean, *lost]
-
-    def _as_percentiles(self, shard: Shard, scores: Scores, percentiles: Column, calibration: Calibration) -> Scores:
-        lost = np.flatnonzero(np.isnan(percentiles) & ~np.isnan(scores.values)).tolist()
-        failures = {i: Failure.of(self._no_group(shard.records[i], calibration)) for i in lost}
+        failures = dict(scores.failures)
+        for i in np.flatnonzero(np.isnan(percentiles) & ~np.isnan(scores.values)).tolist():
+            failures[i] = Failure.of(
+                f"{self.by} has no reference values for {calibration.grouped_by} {groups[i]!r}; it has "
+                + format_groups(calibration.groups)
+            )
         return dataclasses.replace(
             scores,
             values=percentiles,
             parts={**scores.parts, RAW: scores.values},
             stats=np.empty((0, 0)),
-            failures={**scores.failures, **failures},
+            failures=failures,
         )
 
-    def _no_group(self, record: Record, calibration: Calibration) -> str:
-        column, known = calibration.grouped_by, format_groups(calibration.groups)
-        return f"{self.by} has no reference values for {column} {calibration.group_of(record)!r}; it has {known}"
+    def pool(self, sums: Column) -> Column:
+        """Raw values are pooled by the inner metric, percentiles by their mean."""
+        return self.metric.pool(sums) if self.show == RAW else super().pool(sums)
 
-    def _calibration(self) -> Calibration:
+    def remarks(self, scores: Scores) -> list[str]:
+        """The remarks of the inner metric, the mean percentile, and the number of outputs without a group."""
+        remarks = self.metric.remarks(scores)
+        # If no output could be scored, there are no parts either.
+        percentiles = scores.parts.get(PERCENTILE, np.full(len(scores), np.nan)) if self.show == RAW else scores.values
+        known = percentiles[~np.isnan(percentiles)]
+        if len(known) and self.show == RAW:
+            remarks = [
+                *remarks,
+                f"{self.text}: the mean percentile is {known.mean():.1f} (show='percentile' gives each system's own)",
+            ]
+        without_group = len(scores) - len(known) - len(scores.failures)
+        if without_group > 0:
+            remarks = [*remarks, f"{self.text}: {without_group:,} outputs belong to no group of {self.by}"]
+        return remarks
+
+    def _read_calibration(self) -> Calibration:
         calibration = read_calibration(self.by)
         calibration.check(self.metric.signature, self.by)
         return calibration
