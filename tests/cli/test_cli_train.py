@@ -36,7 +36,7 @@ def test_a_dry_run_tells_what_would_be_trained_on(metrist, tiny: Callable[[str],
         "development pairs  6",
         "steps              14 (2 epochs of 7)",
     ]
-    assert answer.err.endswith("metrist: 50 pairs are drawn at random, 4 left out (--pairs 0 takes all)\n")
+    assert answer.err.endswith("metrist: 50 pairs are drawn at random, 4 are left out (--pairs 0 uses all)\n")
 
 
 def test_a_dry_run_counts_texts_that_are_too_long(metrist, tiny: Callable[[str], Path], tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_model_is_trained_scored_with_and_not_trained_again(
     assert card["figures"]["after"] > card["figures"]["before"]
     assert said[2] == f"use it: metrist score … -m \"bartscore(model='{tmp_path / 'mine'}')\""
     again = metrist(*command)
-    assert (again.code, again.err) == (0, f"metrist: {tmp_path / 'mine'} is finished already; nothing was trained\n")
+    assert (again.code, again.err) == (0, f"metrist: {tmp_path / 'mine'} is already finished; nothing was trained\n")
     other = metrist(*command, "--seed", "4", "--schedule", "cosine")
     assert other.code == 2
     assert "holds a training with other settings: schedule is linear there, cosine here; seed is 0 there" in other.err
@@ -93,7 +93,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(
     assert "metrist: stopped after step 3; the same command goes on from there\n" in stopped.err
     resumed = metrist(*command, "--batch", 10, "--resume")
     assert resumed.code == 0
-    assert resumed.err == "metrist: going on after step 3 of 6\n"
+    assert resumed.err == "metrist: resuming after step 3 of 6\n"
 
 
 @pytest.mark.parametrize(

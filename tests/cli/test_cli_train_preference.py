@@ -83,7 +83,7 @@ def test_a_model_is_trained_and_not_trained_again(
     assert card["data"]["files"][0]["file"] == "pairs.jsonl"
     again = metrist(*command)
     assert again.code == 0
-    assert "mine is finished already; nothing was trained" in again.err
+    assert "mine is already finished; nothing was trained" in again.err
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_a_model_is_trained_and_not_trained_again(
     [
         ("", [], "pairs.jsonl: has no pairs; wanted lines with 'task', 'good' and 'bad'"),
         ('{"task": "A", "good": [["a", "x"]]}\n', [], "'bad' is missing: a pair wants 'task', 'good' and 'bad'"),
-        (None, ["--regression", 1], "no pair has ratings ('good_rank', 'bad_rank') for --regression to learn"),
+        (None, ["--regression", 1], "no pair has ratings ('good_rank', 'bad_rank') for --regression"),
         (None, ["--max-length", 7], "leaves no room for an answer; shorten it, or raise max_length"),
-        (None, ["--dev", "0.2"], "the data has 30 development pairs of its own; leave --dev 0.2 out"),
+        (None, ["--dev", "0.2"], "already has 30 development pairs; leave out --dev 0.2"),
     ],
 )
 def test_faults_are_told_in_a_line(

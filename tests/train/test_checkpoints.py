@@ -1,4 +1,4 @@
-"""Checkpoints: whole, few, readable, and never wrong."""
+"""Checkpoints are complete, few, readable and never mixed up."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from metrist.errors import RunError
 from metrist.train.checkpoints import Checkpoints, TrainingState, collect_weights, load_weights
 
 
-def optimizer_of(model: torch.nn.Module) -> torch.optim.AdamW:
+def make_optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
     return torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 
-def trained(folder: Path, **settings: object) -> Checkpoints:
+def train(folder: Path, **settings: object) -> Checkpoints:
     training = toy(folder, every=7, **settings)
     training.run()
     return training.checkpoints
 
 
 def test_the_last_two_and_the_best_are_kept(tmp_path: Path) -> None:
-    checkpoints = trained(tmp_path, lr=0.5, eval_every=6, schedule="constant", seed=1)
+    checkpoints = train(tmp_path, lr=0.5, eval_every=6, schedule="constant", seed=1)
     states = {
         step: json.loads((tmp_path / f"step-{step:08d}" / "state.json").read_text()) for step in checkpoints.steps()
     }
@@ -35,78 +35,77 @@ def test_the_last_two_and_the_best_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_holds_no_pickle(tmp_path: Path) -> None:
-    trained(tmp_path)
+    train(tmp_path)
     files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {"model.safetensors", "optimizer.safetensors", "state.json"}
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path: Path, name: str) -> None:
-    checkpoints = trained(tmp_path)
+def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, name: str) -> None:
+    checkpoints = train(tmp_path)
     calm = toy(tmp_path / "calm")
     calm.run()
     damaged = tmp_path / "step-00000048" / name
     damaged.write_bytes(damaged.read_bytes()[:-40])
-    said: list[str] = []
+    messages: list[str] = []
     resumed = toy(tmp_path, every=7)
-    at = checkpoints.resume(resumed.model, optimizer_of(resumed.model), said.append)
-    assert at is not None
-    assert at.step == 42
-    assert f"{damaged.parent} cannot be read" in said[0]
-    assert said[0].endswith(" and is passed over")
+    state = checkpoints.resume(resumed.model, make_optimizer(resumed.model), messages.append)
+    assert state is not None
+    assert state.step == 42
+    assert f"skipping the checkpoint {damaged.parent}" in messages[0]
     resumed.run()
     assert all(torch.equal(a, b) for a, b in zip(calm.model.parameters(), resumed.model.parameters(), strict=True))
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    checkpoints = trained(tmp_path)
+    checkpoints = train(tmp_path)
     other = torch.nn.Linear(6, 1)
-    said: list[str] = []
-    assert checkpoints.resume(other, optimizer_of(other), said.append) is None
-    assert "its weights are of another model: " in said[0]
-    assert said[-1] == "no checkpoint can be read: from the start"
+    messages: list[str] = []
+    assert checkpoints.resume(other, make_optimizer(other), messages.append) is None
+    assert "another model" in messages[0]
+    assert "no checkpoint can be read" in messages[-1]
 
 
-def test_an_unfinished_checkpoint_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "none")
     model = torch.nn.Linear(2, 1)
     assert checkpoints.steps() == []
-    checkpoints.write(TrainingState(max_tokens=1, step=3), model, optimizer_of(model))
+    checkpoints.write(TrainingState(max_tokens=1, step=3), model, make_optimizer(model))
     (tmp_path / "none" / ".step-00000009.part").mkdir()
     (tmp_path / "none" / "notes").mkdir()
     assert checkpoints.steps() == [3]
-    checkpoints.write(TrainingState(max_tokens=1, step=9), model, optimizer_of(model))
-    checkpoints.write(TrainingState(max_tokens=1, step=9), model, optimizer_of(model))
+    checkpoints.write(TrainingState(max_tokens=1, step=9), model, make_optimizer(model))
+    checkpoints.write(TrainingState(max_tokens=1, step=9), model, make_optimizer(model))
     assert checkpoints.steps() == [3, 9]
     checkpoints.remove()
     assert not checkpoints.folder.exists()
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     model = torch.nn.Linear(2, 1)
     checkpoints = Checkpoints(tmp_path)
     (tmp_path / ".step-00000001.part").write_text("in the way")
     with pytest.raises(RunError, match=r"step-00000001: cannot be written: File exists"):
-        checkpoints.write(TrainingState(max_tokens=1, step=1), model, optimizer_of(model))
+        checkpoints.write(TrainingState(max_tokens=1, step=1), model, make_optimizer(model))
 
 
-def test_a_disk_that_is_full_leaves_no_half_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_incomplete_checkpoint(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource", reason="limits the size of files")
     model, checkpoints = torch.nn.Linear(200, 200), Checkpoints(tmp_path)
-    checkpoints.write(TrainingState(max_tokens=1, step=1), model, optimizer_of(model))
+    checkpoints.write(TrainingState(max_tokens=1, step=1), model, make_optimizer(model))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
         with pytest.raises(RunError, match=r"step-00000002: cannot be written: .*File too large"):
-            checkpoints.write(TrainingState(max_tokens=1, step=2), model, optimizer_of(model))
+            checkpoints.write(TrainingState(max_tokens=1, step=2), model, make_optimizer(model))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"], "the half was removed: the disk is full"
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"], "the incomplete checkpoint was not removed"
 
 
-def test_checkpoints_are_some_steps_apart(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="checkpoints are written every so many steps, at least 1, got 0"):
+def test_checkpoints_are_at_least_one_step_apart(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="must be at least 1, got 0"):
         Checkpoints(tmp_path, every=0)
 
 
@@ -120,18 +119,18 @@ def test_shared_weights_are_written_once_and_come_back_shared() -> None:
     assert torch.equal(model[1].weight, weights["0.weight"])
 
 
-def test_weights_of_a_checkpoint_without_its_optimizer_are_not_kept(tmp_path: Path) -> None:
-    """From the start is from the start: not from weights that a readable half of a checkpoint had."""
-    checkpoints = trained(tmp_path)
+def test_weights_of_a_checkpoint_without_its_optimizer_state_are_not_used(tmp_path: Path) -> None:
+    """Starting over uses the original weights, not those from the readable half of a checkpoint."""
+    checkpoints = train(tmp_path)
     fresh = toy(tmp_path / "fresh").model
     before = {name: tensor.clone() for name, tensor in collect_weights(fresh).items()}
-    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3))])  # Of another shape: only it does not fit.
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3))])  # Only its shape does not match.
     optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
-    said: list[str] = []
+    messages: list[str] = []
     for step in checkpoints.steps():
         (tmp_path / f"step-{step:08d}" / "optimizer.safetensors").write_bytes(
             (tmp_path / f"step-{step:08d}" / "model.safetensors").read_bytes()
         )
-    assert checkpoints.resume(fresh, optimizer, said.append) is None
-    assert said[-1] == "no checkpoint can be read: from the start"
+    assert checkpoints.resume(fresh, optimizer, messages.append) is None
+    assert "no checkpoint can be read" in messages[-1]
     assert all(torch.equal(tensor, before[name]) for name, tensor in collect_weights(fresh).items())

@@ -52,24 +52,24 @@ def log_probability(model: Any, tokenizer: Any, condition: str, target: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5", "marian"])
-def test_the_loss_is_that_of_transformers_and_the_figure_what_the_metric_says(
+def test_the_loss_matches_transformers_and_the_figure_matches_the_metric(
     tiny: Callable[[str], Path], kind: str
 ) -> None:
     """Oracles: transformers' own loss for padded labels, and pairs scored one at a time."""
     model, tokenizer = both(tiny(kind))
     pairs = encode_text_pairs(tokenizer, model.config, SENTENCES)
     batch = pairs.collate(torch.arange(3).numpy())
-    given = tokenizer([a for a, _ in SENTENCES], padding=True, return_tensors="pt")
+    conditions = tokenizer([a for a, _ in SENTENCES], padding=True, return_tensors="pt")
     labels = tokenizer([b for _, b in SENTENCES], padding=True, return_tensors="pt")
     labels = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, -100)
-    wanted = model(input_ids=given["input_ids"], attention_mask=given["attention_mask"], labels=labels).loss
+    expected = model(**conditions, labels=labels).loss
     loss = TokenLoss().loss(model, batch) / pairs.weights.sum()
-    assert float(loss) == pytest.approx(float(wanted), abs=1e-5)
+    assert float(loss) == pytest.approx(float(expected), abs=1e-5)
     alone = [log_probability(model, tokenizer, *pair) for pair in SENTENCES]
     assert TokenLoss().judge(model, batch).tolist() == pytest.approx(alone, abs=1e-5)
 
 
-def test_texts_are_cut_at_what_the_model_takes_and_counted(tiny: Callable[[str], Path]) -> None:
+def test_texts_are_truncated_at_the_models_limit_and_counted(tiny: Callable[[str], Path]) -> None:
     folder = tiny("bart")
     tokenizer, config = AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
     long = "cat " * 200
@@ -80,7 +80,7 @@ def test_texts_are_cut_at_what_the_model_takes_and_counted(tiny: Callable[[str],
     assert shorter.cut == (1, 1, 2 * 192)
     assert list(shorter.targets[0]) == tokenizer(long, truncation=True, max_length=10)["input_ids"]
     beyond = encode_text_pairs(tokenizer, config, [(long, "dog")], max_length=5000)
-    assert beyond.cut == (1, 0, 74), "the table of positions is a limit that nothing lifts"
+    assert beyond.cut == (1, 0, 74), "the position table is a hard limit"
 
 
 def copies(path: Path, count: int = 240) -> Path:
@@ -90,7 +90,7 @@ def copies(path: Path, count: int = 240) -> Path:
     return path
 
 
-def request(folder: Path, base: Path, **settings: Any) -> LikelihoodTask:
+def make_task(folder: Path, base: Path, **settings: Any) -> LikelihoodTask:
     recipe = {"epochs": 6, "lr": 1e-2, "dtype": "float32", **settings.pop("recipe", {})}
     data = settings.pop("data", None) or copies(folder / "pairs.jsonl")
     base_options = Options(model=str(base))
@@ -102,7 +102,7 @@ def request(folder: Path, base: Path, **settings: Any) -> LikelihoodTask:
 def test_a_model_learns_to_copy(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     """From worse than 12 nats a token to better than 1.5 on texts it has not seen; to guess each of 3 words among 12
     and to know the end takes 3 ln 12 / 4 = 1.86. Copies then score higher than other texts by plain transformers."""
-    card = fit(request(tmp_path, tiny("t5"), dev="0.1"))
+    card = fit(make_task(tmp_path, tiny("t5"), dev="0.1"))
     assert card["figures"]["before"] < -12
     assert card["figures"]["after"] > -1.5
     model, tokenizer = both(tmp_path / "out")
@@ -116,12 +116,10 @@ def test_a_model_learns_to_copy(tiny: Callable[[str], Path], tmp_path: Path) -> 
     assert sum(won) >= 0.8 * len(won)
 
 
-def test_the_folder_holds_a_model_and_a_card_that_says_how_it_was_made(
-    tiny: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_folder_has_a_model_and_a_card(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     base = tiny("bart")
-    asked = request(tmp_path, base, dev="0.1", recipe={"epochs": 1, "lr": 1e-3}, pairs=100)
-    card = fit(asked)
+    task = make_task(tmp_path, base, dev="0.1", recipe={"epochs": 1, "lr": 1e-3}, pairs=100)
+    card = fit(task)
     out = tmp_path / "out"
     names = {path.name for path in out.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "card.md", "card.json", "training.json"} <= names
@@ -145,110 +143,107 @@ def test_the_folder_holds_a_model_and_a_card_that_says_how_it_was_made(
     assert mode == (out / "training.json").stat().st_mode
 
 
-def test_what_is_trained_can_be_scored_with(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_trained_model_can_score(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     from metrist.models import loading
 
-    fit(request(tmp_path, tiny("bart"), recipe={"epochs": 1, "lr": 1e-3}))
+    fit(make_task(tmp_path, tiny("bart"), recipe={"epochs": 1, "lr": 1e-3}))
     model, tokenizer = both(tmp_path / "out")
-    found = loading.load_seq2seq(Options(model=str(tmp_path / "out"))).log_probs(SENTENCES)
+    log_probs = loading.load_seq2seq(Options(model=str(tmp_path / "out"))).log_probs(SENTENCES)
     for number, pair in enumerate(SENTENCES):
-        assert float(found.of(number).mean()) == pytest.approx(log_probability(model, tokenizer, *pair), abs=1e-5)
+        assert float(log_probs.of(number).mean()) == pytest.approx(log_probability(model, tokenizer, *pair), abs=1e-5)
 
 
 def test_without_development_data_the_last_weights_are_kept(tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    card = fit(request(tmp_path, tiny("t5"), recipe={"epochs": 1}, keep_checkpoints=True))
+    card = fit(make_task(tmp_path, tiny("t5"), recipe={"epochs": 1}, keep_checkpoints=True))
     assert card["figures"] is None
     assert "There was no development data" in (tmp_path / "out" / "card.md").read_text()
     (last,) = (tmp_path / "out" / "checkpoints").iterdir()
-    kept, final = load_file(last / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
-    assert all(torch.equal(kept[name], final[name]) for name in final)
+    stored, final = load_file(last / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(stored[name], final[name]) for name in final)
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # On CPUs without bfloat16.
 @pytest.mark.usefixtures("onednn_kept")
-def test_bfloat16_is_computed_in_and_float32_kept(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_bfloat16_computes_and_float32_is_saved(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     seen = set()
 
-    def look(_module: Any, _given: Any, found: torch.Tensor) -> None:
-        seen.add(found.dtype)
+    def record(module: Any, _inputs: Any, output: torch.Tensor) -> None:
+        if isinstance(module, torch.nn.Linear):
+            seen.add(output.dtype)
 
-    hook = torch.nn.modules.module.register_module_forward_hook(
-        lambda module, given, found: look(module, given, found) if isinstance(module, torch.nn.Linear) else None
-    )
+    hook = torch.nn.modules.module.register_module_forward_hook(record)
     try:
-        fit(request(tmp_path, tiny("t5"), recipe={"epochs": 1, "dtype": "bfloat16"}))
+        fit(make_task(tmp_path, tiny("t5"), recipe={"epochs": 1, "dtype": "bfloat16"}))
     finally:
         hook.remove()
     assert torch.bfloat16 in seen
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.float32}
 
 
-def test_another_training_is_not_mixed_with_the_one_that_is_there(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_folder_with_another_training_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     quick = {"epochs": 1}
-    card = fit(request(tmp_path, tiny("t5"), recipe=quick))
+    card = fit(make_task(tmp_path, tiny("t5"), recipe=quick))
     before = (tmp_path / "out" / "model.safetensors").stat().st_mtime_ns
-    assert fit(request(tmp_path, tiny("t5"), recipe=quick)) == card
+    assert fit(make_task(tmp_path, tiny("t5"), recipe=quick)) == card
     assert (tmp_path / "out" / "model.safetensors").stat().st_mtime_ns == before
     message = (
         "out holds a training with other settings: pairs is 30000 there, 9 here; epochs is 1 there, 2 here; lr is "
     )
-    with pytest.raises(RunError, match=re.escape(message) + r"0\.01 there, 0\.5 here\. Give the same settings"):
-        fit(request(tmp_path, tiny("t5"), recipe={"epochs": 2, "lr": 0.5}, pairs=9))
+    with pytest.raises(RunError, match=re.escape(message) + r"0\.01 there, 0\.5 here\."):
+        fit(make_task(tmp_path, tiny("t5"), recipe={"epochs": 2, "lr": 0.5}, pairs=9))
     with pytest.raises(RunError, match=r"other settings: base is [0-9a-f]{12} there, [0-9a-f]{12} here\."):
-        fit(request(tmp_path, tiny("bart"), recipe=quick))
+        fit(make_task(tmp_path, tiny("bart"), recipe=quick))
     (tmp_path / "pairs.jsonl").write_text('{"first": "a", "second": "b"}\n')
     with pytest.raises(RunError, match=r"other settings: data is \['[0-9a-f]{64}'\] there"):
-        fit(request(tmp_path, tiny("t5"), recipe=quick, data=tmp_path / "pairs.jsonl"))
+        fit(make_task(tmp_path, tiny("t5"), recipe=quick, data=tmp_path / "pairs.jsonl"))
 
 
 @pytest.mark.parametrize("content", ["notes.txt", None])
-def test_a_folder_with_other_things_in_it_is_left_alone(
-    tiny: Callable[[str], Path], tmp_path: Path, content: str | None
-) -> None:
+def test_a_folder_with_other_files_is_refused(tiny: Callable[[str], Path], tmp_path: Path, content: str | None) -> None:
     out = tmp_path / "out"
     if content:
         out.mkdir()
         (out / content).write_text("mine")
     else:
         out.write_text("mine")
-    with pytest.raises(RunError, match="out exists and holds no training; give a new or an empty folder as --out"):
-        fit(request(tmp_path, tiny("t5")))
+    with pytest.raises(RunError, match="out exists and holds no training"):
+        fit(make_task(tmp_path, tiny("t5")))
 
 
 def test_only_a_training_that_was_begun_can_be_resumed(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no training to resume"):
-        fit(request(tmp_path, tiny("t5"), resume=True))
+        fit(make_task(tmp_path, tiny("t5"), resume=True))
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_in_which_another_process_trains_is_left_alone(tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    asked = request(tmp_path, tiny("t5"))
+def test_a_folder_locked_by_another_process_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    task = make_task(tmp_path, tiny("t5"))
     with (
-        lock_folder(asked.out, ProcessGroup(device="cpu")),
-        pytest.raises(RunError, match=f"another process is training in {asked.out}; wait until it ends"),
+        lock_folder(task.out, ProcessGroup(device="cpu")),
+        pytest.raises(RunError, match=f"another process is training in {task.out}"),
     ):
-        fit(asked)
+        fit(task)
 
 
 def test_a_plan_refuses_a_folder_that_the_training_would_refuse(tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    fit(request(tmp_path, tiny("t5"), recipe={"epochs": 1}))
-    plan_training(request(tmp_path, tiny("t5"), recipe={"epochs": 1}))
+    fit(make_task(tmp_path, tiny("t5"), recipe={"epochs": 1}))
+    plan_training(make_task(tmp_path, tiny("t5"), recipe={"epochs": 1}))
     with pytest.raises(RunError, match="holds a training with other settings: epochs is 1 there, 2 here"):
-        plan_training(request(tmp_path, tiny("t5"), recipe={"epochs": 2}))
+        plan_training(make_task(tmp_path, tiny("t5"), recipe={"epochs": 2}))
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_a_base_of_another_kind_is_refused(tiny: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
     with pytest.raises(ModelError, match=f"is a '{kind}' model; .*sequence-to-sequence"):
-        plan_training(request(tmp_path, tiny(kind)))
+        plan_training(make_task(tmp_path, tiny(kind)))
 
 
-def test_a_disk_that_is_full_at_the_end_leaves_no_half_model(
+def test_a_full_disk_leaves_no_incomplete_model(
     tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checkpoint is there, so that the same command need only write the model."""
+    """The checkpoint exists, so the same command only has to write the model."""
     resource = pytest.importorskip("resource", reason="limits the size of files")
-    asked = request(tmp_path, tiny("t5"), recipe={"epochs": 1})
+    task = make_task(tmp_path, tiny("t5"), recipe={"epochs": 1})
     size = (tiny("t5") / "model.safetensors").stat().st_size
     plain, limits = TrainingFolder.put_model, resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -261,19 +256,19 @@ def test_a_disk_that_is_full_at_the_end_leaves_no_half_model(
 
     monkeypatch.setattr(TrainingFolder, "put_model", full)
     with pytest.raises(RunError, match=r"out: the model cannot be written: .*large"):
-        fit(asked)
-    assert {path.name for path in asked.out.iterdir()} == {"training.json", "checkpoints"}
+        fit(task)
+    assert {path.name for path in task.out.iterdir()} == {"training.json", "checkpoints"}
     monkeypatch.setattr(TrainingFolder, "put_model", plain)
     monkeypatch.setattr(TokenLoss, "loss", None)  # Nothing is left to train.
-    fit(asked)
-    assert (asked.out / "card.json").exists()
-    assert not (asked.out / ".model.part").exists()
+    fit(task)
+    assert (task.out / "card.json").exists()
+    assert not (task.out / ".model.part").exists()
 
 
 def test_a_plan_counts_without_training(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     path.write_text("".join(json.dumps({"first": f"cat {n}", "second": "dog " * 200}) + "\n" for n in range(5)))
-    planned = plan_training(request(tmp_path, tiny("bart"), data=path, recipe={"batch": 4, "epochs": 3}))
+    planned = plan_training(make_task(tmp_path, tiny("bart"), data=path, recipe={"batch": 4, "epochs": 3}))
     assert (len(planned.train), planned.dev, planned.steps) == (10, None, 9)
     assert planned.train.cut == (5, 5, 10 * (202 - 128))
     assert not (tmp_path / "out").exists()
@@ -284,21 +279,21 @@ def test_a_training_killed_on_the_way_ends_with_the_same_weights(
     tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kill -9 of the command, in the middle; the model has dropout."""
-    asked = request(tmp_path, tiny("t5"), dev="0.1", recipe={"epochs": 2}, checkpoint_every=3)
-    arguments = ["--data", asked.data[0], "--base", asked.base.model, "--dev", "0.1", "--epochs", "2", "--lr", "0.01"]
-    command = ["metrist", "train", "likelihood", *arguments, "--checkpoint-every", 3, "--out", asked.out]
+    task = make_task(tmp_path, tiny("t5"), dev="0.1", recipe={"epochs": 2}, checkpoint_every=3)
+    arguments = ["--data", task.data[0], "--base", task.base.model, "--dev", "0.1", "--epochs", "2", "--lr", "0.01"]
+    command = ["metrist", "train", "likelihood", *arguments, "--checkpoint-every", 3, "--out", task.out]
     monkeypatch.setattr(sys, "argv", [*map(str, command)])
-    awaited = asked.out / "checkpoints" / "step-00000009"
+    awaited = task.out / "checkpoints" / "step-00000009"
     process = forked(lambda: _train_until_killed(awaited))
     until = time.monotonic() + 300
     while not awaited.exists() and time.monotonic() < until:
         time.sleep(0.001)
     os.kill(process, signal.SIGKILL)
     assert exit_code(process) == -signal.SIGKILL
-    assert not (asked.out / "model.safetensors").exists()
-    resumed = fit(asked)
-    calm = fit(replace(asked, out=tmp_path / "calm"))
-    assert (asked.out / "model.safetensors").read_bytes() == (tmp_path / "calm" / "model.safetensors").read_bytes()
+    assert not (task.out / "model.safetensors").exists()
+    resumed = fit(task)
+    calm = fit(replace(task, out=tmp_path / "calm"))
+    assert (task.out / "model.safetensors").read_bytes() == (tmp_path / "calm" / "model.safetensors").read_bytes()
     assert resumed["figures"] == calm["figures"]
     assert resumed["fingerprint"] == calm["fingerprint"]
 
@@ -308,7 +303,7 @@ def _train_until_killed(awaited: Path) -> None:
     plain = TokenLoss.loss
 
     def slow(self: TokenLoss, model: Any, batch: Any) -> torch.Tensor:
-        time.sleep(600 if awaited.exists() else 0.01)  # It is killed before it ends.
+        time.sleep(600 if awaited.exists() else 0.01)  # Killed before it ends.
         return plain(self, model, batch)
 
     TokenLoss.loss = slow  # type: ignore[method-assign]

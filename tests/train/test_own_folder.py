@@ -1,4 +1,4 @@
-"""Two processes never train in one folder."""
+"""Two processes never train in the same folder."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from metrist.train.folder import LOCK, lock_folder
 from metrist.train.preference import PreferenceTask
 
 FIRST = ProcessGroup(device="cpu")
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to train beside")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a second training process")
 
 
 def quick(out: Path, base: Path) -> PreferenceTask:
     return preference_request(out, base, recipe={"epochs": 1}, dev=())
 
 
-def holder_of(folder: Path) -> int:
-    """A process that holds the folder until it is killed."""
+def start_holder(folder: Path) -> int:
+    """Start a process that locks the folder until it is killed."""
 
     def hold() -> None:
         with lock_folder(folder, FIRST):
@@ -44,39 +44,39 @@ def holder_of(folder: Path) -> int:
 
 @needs_fork
 def test_a_second_process_is_refused_until_the_first_one_is_dead(tmp_path: Path) -> None:
-    process = holder_of(tmp_path)
+    process = start_holder(tmp_path)
     try:
         with (
-            pytest.raises(RunError, match=f"another process is training in {tmp_path}; wait until it ends, or give"),
+            pytest.raises(RunError, match=f"another process is training in {tmp_path}"),
             lock_folder(tmp_path, FIRST),
         ):
             pass
     finally:
         os.kill(process, signal.SIGKILL)
     assert exit_code(process) == -signal.SIGKILL
-    assert (tmp_path / LOCK).exists(), "a killed process cannot clear up"
+    assert (tmp_path / LOCK).exists(), "a killed process cannot remove its lock"
     with lock_folder(tmp_path, FIRST):
         pass
     assert not (tmp_path / LOCK).exists()
 
 
 def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    asked = quick(tmp_path / "out", tiny("bert"))
+    task = quick(tmp_path / "out", tiny("bert"))
     with (
-        lock_folder(asked.out, FIRST),
-        pytest.raises(RunError, match=f"another process is training in {asked.out}"),
+        lock_folder(task.out, FIRST),
+        pytest.raises(RunError, match=f"another process is training in {task.out}"),
     ):
-        fit(asked)
-    assert not list(asked.out.iterdir()), "the one that was refused wrote nothing"
+        fit(task)
+    assert not list(task.out.iterdir()), "the refused training wrote something"
 
     class Second:
-        """Begins the same training again after the first evaluation of this one."""
+        """Starts the same training again while this one runs."""
 
         refused: RunError | None = None
 
         def on_progress(self, _progress: object) -> None:
             try:
-                fit(asked)
+                fit(task)
             except RunError as fault:
                 self.refused = fault
 
@@ -87,24 +87,22 @@ def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Pa
             pass
 
     callback = Second()
-    fit(asked, callback)
-    assert str(callback.refused).startswith(f"another process is training in {asked.out}")
-    assert not (asked.out / LOCK).exists()
-    with lock_folder(asked.out, FIRST):
-        fit(asked)  # It is finished, and nothing is written.
+    fit(task, callback)
+    assert str(callback.refused).startswith(f"another process is training in {task.out}")
+    assert not (task.out / LOCK).exists()
+    with lock_folder(task.out, FIRST):
+        fit(task)  # It is finished: nothing is written.
 
 
-def test_a_lock_that_was_left_before_anything_was_written_is_not_in_the_way(
-    tiny: Callable[[str], Path], tmp_path: Path
-) -> None:
-    asked = quick(tmp_path / "out", tiny("bert"))
-    asked.out.mkdir()
-    (asked.out / LOCK).touch()
-    fit(asked)
-    assert (asked.out / "card.json").exists()
+def test_a_stale_lock_in_an_empty_folder_is_ignored(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    task = quick(tmp_path / "out", tiny("bert"))
+    task.out.mkdir()
+    (task.out / LOCK).touch()
+    fit(task)
+    assert (task.out / "card.json").exists()
 
 
-def test_only_the_first_of_processes_that_train_together_holds_it(tmp_path: Path) -> None:
+def test_only_the_first_process_of_a_group_locks(tmp_path: Path) -> None:
     class Second(ProcessGroup):
         def any(self, here: bool) -> bool:
             return here
@@ -113,7 +111,7 @@ def test_only_the_first_of_processes_that_train_together_holds_it(tmp_path: Path
         assert (tmp_path / LOCK).exists()
 
 
-def test_all_of_processes_that_train_together_hear_that_the_folder_is_taken(tmp_path: Path) -> None:
+def test_all_processes_of_a_group_learn_that_the_folder_is_locked(tmp_path: Path) -> None:
     class Second(ProcessGroup):
         def any(self, _here: bool) -> bool:
             return True  # The first process says so.
@@ -125,14 +123,14 @@ def test_all_of_processes_that_train_together_hear_that_the_folder_is_taken(tmp_
         pass
 
 
-def test_without_such_locks_training_goes_on_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_works_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with lock_folder(tmp_path / "new", FIRST):
         assert (tmp_path / "new").is_dir()
     assert not list((tmp_path / "new").iterdir())
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(RunError, match=r"file/out: cannot be written to: Not a directory"),

@@ -1,4 +1,4 @@
-"""The loss of pairs, its gradients and the figure, against plain torch that takes one pair at a time."""
+"""The pair loss, its gradients and the development figure, against plain torch, one pair at a time."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ PAIRS = [
 ]
 
 
-def made(folder: Path, *, ratings: bool = False) -> tuple[PairwiseRewardModel, AnswerPairs]:
+def build(folder: Path, *, ratings: bool = False) -> tuple[PairwiseRewardModel, AnswerPairs]:
     reward = TorchReward.untrained(Options(model=str(folder)), Layout(), seed=1)
     examples = encode_answer_pairs(reward.encode, reward.settings, reward.pad, PAIRS)
     return PairwiseRewardModel(reward.model, ratings=ratings).eval(), examples
 
 
 def naive(model: PairwiseRewardModel, folder: Path, weight: float) -> torch.Tensor:
-    """Each answer alone, the loss as the definition says it, in doubles."""
+    """Compute the loss by its definition, each answer alone, in float64."""
     reward = TorchReward.untrained(Options(model=str(folder)), Layout())
     tokens = token_encoder(AutoTokenizer.from_pretrained(folder))
     prefix, separator, suffix = (list(part) for part in reward.settings.frame)
 
     def value(pair_side: tuple[tuple[str, str], ...], instruction: str) -> torch.Tensor:
-        asked, source, answer = tokens([instruction, pair_side[0][1], pair_side[1][1]])
-        row = torch.tensor([[*prefix, *asked, *separator, *source, *separator, *answer, *suffix]])
+        question, source, answer = tokens([instruction, pair_side[0][1], pair_side[1][1]])
+        row = torch.tensor([[*prefix, *question, *separator, *source, *separator, *answer, *suffix]])
         starts = torch.tensor([row.shape[1] - len(suffix) - len(answer)])
         return model.reward(row, torch.ones_like(row), starts)[0].double()
 
@@ -61,28 +61,26 @@ def naive(model: PairwiseRewardModel, folder: Path, weight: float) -> torch.Tens
 
 @pytest.mark.parametrize("weight", [0.0, 0.3])
 @pytest.mark.parametrize("kind", ["bert", "bart"])
-def test_loss_and_gradients_are_those_of_one_pair_at_a_time(
-    tiny: Callable[[str], Path], kind: str, weight: float
-) -> None:
-    model, examples = made(tiny(kind), ratings=weight > 0)
+def test_loss_and_gradients_match_one_pair_at_a_time(tiny: Callable[[str], Path], kind: str, weight: float) -> None:
+    model, examples = build(tiny(kind), ratings=weight > 0)
     loss = PairLoss(regression=weight).loss(model, examples.collate(np.arange(len(PAIRS))))
     loss.backward()
-    found = {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
-    wanted = naive(model, tiny(kind), weight)
-    wanted.backward()
-    assert float(loss.detach()) == pytest.approx(float(wanted.detach()), rel=1e-5)
-    learned = [name for name, one in model.named_parameters() if one.requires_grad]
+    expected = naive(model, tiny(kind), weight)
+    expected.backward()
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    learned = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     assert learned
-    assert set(found) == set(learned), "what is learned has gradients, and nothing else"
-    for name, one in model.named_parameters():
-        if name in found:
-            scale = max(1.0, float(one.grad.abs().max()))
-            assert float((found[name] - one.grad).abs().max()) < 1e-4 * scale, name
+    assert set(gradients) == set(learned)
+    for name, parameter in model.named_parameters():
+        if name in gradients:
+            scale = max(1.0, float(parameter.grad.abs().max()))
+            assert float((gradients[name] - parameter.grad).abs().max()) < 1e-4 * scale, name
 
 
 def test_the_loss_of_equal_rewards_is_that_of_a_coin(tiny: Callable[[str], Path]) -> None:
-    model, examples = made(tiny("bert"))
+    model, examples = build(tiny("bert"))
     with torch.no_grad():
         model.reward.head.weight.zero_()
         loss = PairLoss().loss(model, examples.collate(np.arange(len(PAIRS))))
@@ -93,7 +91,7 @@ def test_the_loss_of_equal_rewards_is_that_of_a_coin(tiny: Callable[[str], Path]
 
 def test_the_figure_is_the_mean_over_criteria(tiny: Callable[[str], Path]) -> None:
     """By hand: 4 pairs of A and 5 of B; a pair counts 9 / (2 × its criterion's)."""
-    model, examples = made(tiny("bert"))
+    model, examples = build(tiny("bert"))
     assert macro_shares(["A"] * 4 + ["B"] * 5).tolist() == pytest.approx([9 / 8] * 4 + [9 / 10] * 5)
     with torch.no_grad():
         good, bad = model(examples.collate(np.arange(9)))
@@ -105,19 +103,19 @@ def test_the_figure_is_the_mean_over_criteria(tiny: Callable[[str], Path]) -> No
 
 
 def test_ratings_are_standardised_within_their_criterion_and_turned_to_the_good_side() -> None:
-    found = standardize_ratings(PAIRS)
-    assert found[:4].tolist() == [[1.0, -1.0]] * 4
-    assert np.isnan(found[4:6]).all()
-    assert found[6:].tolist() == [[1.0, -1.0]] * 3, "in B the good answers have the lower ratings"
+    ratings = standardize_ratings(PAIRS)
+    assert ratings[:4].tolist() == [[1.0, -1.0]] * 4
+    assert np.isnan(ratings[4:6]).all()
+    assert ratings[6:].tolist() == [[1.0, -1.0]] * 3, "in B the good answers have the lower ratings"
     (pair,) = answer_pairs(1, good_rating=3.0, bad_rating=3.0)
-    assert np.isnan(standardize_ratings([pair])).all(), "all the same says nothing"
+    assert np.isnan(standardize_ratings([pair])).all(), "equal ratings carry no information"
     mixed = standardize_ratings([replace(pair, good_rating=4.0, bad_rating=None), replace(pair, good_rating=5.0)])
     assert mixed[0, 0] == 0
     assert np.isnan(mixed[0, 1])
 
 
 def test_rows_of_a_part_stand_good_then_bad_and_padding_is_counted(tiny: Callable[[str], Path]) -> None:
-    _, examples = made(tiny("bert"))
+    _, examples = build(tiny("bert"))
     chosen = np.array([3, 0])
     batch = examples.collate(chosen)
     rows = [examples.good[3], examples.good[0], examples.bad[3], examples.bad[0]]
@@ -134,11 +132,11 @@ def test_rows_of_a_part_stand_good_then_bad_and_padding_is_counted(tiny: Callabl
     assert examples.lengths[3] == len(examples.good[3]) + len(examples.bad[3])
 
 
-def test_what_is_computed_at_once_is_counted_with_its_padding(tiny: Callable[[str], Path]) -> None:
-    """A long answer beside a short one: both take the long one's room."""
+def test_the_token_budget_includes_padding(tiny: Callable[[str], Path]) -> None:
+    """A short answer is padded to the long answer of its pair."""
     reward = TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), seed=1)
     uneven = [replace(pair, good=(("answer", "cat " * 40),), bad=(("answer", "dog"),)) for pair in answer_pairs(30)]
     examples = encode_answer_pairs(reward.encode, reward.settings, reward.pad, uneven)
-    found = split_parts(np.arange(30), examples.spaces, 500)
-    assert max(map(examples.padded_tokens, found)) <= 500
+    parts = split_parts(np.arange(30), examples.spaces, 500)
+    assert max(map(examples.padded_tokens, parts)) <= 500
     assert max(map(examples.padded_tokens, split_parts(np.arange(30), examples.lengths, 500))) > 500

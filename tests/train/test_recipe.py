@@ -25,13 +25,13 @@ def test_learning_rates_are_those_of_transformers(name: str, warmup: float) -> N
         "cosine": lambda: get_cosine_schedule_with_warmup(optimizer, warm, steps),
         "constant": lambda: get_constant_schedule_with_warmup(optimizer, warm),
     }[name]()
-    wanted = []
+    expected = []
     for _ in range(steps):
-        wanted.append(schedule.get_last_lr()[0])
+        expected.append(schedule.get_last_lr()[0])
         optimizer.step()
         schedule.step()
     recipe = Recipe(lr=0.3, schedule=name, warmup=warmup)
-    assert [recipe.learning_rate(step, steps) for step in range(steps)] == pytest.approx(wanted)
+    assert [recipe.learning_rate(step, steps) for step in range(steps)] == pytest.approx(expected)
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -40,14 +40,14 @@ def test_the_defaults_are_the_papers() -> None:
     assert (recipe.epochs, recipe.batch, recipe.lr) == (1, 20, 5e-5)
 
 
-@pytest.mark.parametrize(("card", "dtype"), [(True, "bfloat16"), (False, "float32")])
-def test_what_is_left_to_the_device_is_decided_by_it(monkeypatch: pytest.MonkeyPatch, card: bool, dtype: str) -> None:
+@pytest.mark.parametrize(("gpu", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_defaults_depend_on_the_device(monkeypatch: pytest.MonkeyPatch, gpu: bool, dtype: str) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    device = "cuda:0" if card else "cpu"
-    found = Recipe().resolve(device, 600)
-    assert (found.dtype, found.max_tokens) == (dtype, 300)
-    said = Recipe(dtype="float32", max_tokens=7)
-    assert said.resolve(device, 600) == said
+    device = "cuda:0" if gpu else "cpu"
+    resolved = Recipe().resolve(device, 600)
+    assert (resolved.dtype, resolved.max_tokens) == (dtype, 300)
+    explicit = Recipe(dtype="float32", max_tokens=7)
+    assert explicit.resolve(device, 600) == explicit
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,6 @@ def test_what_is_left_to_the_device_is_decided_by_it(monkeypatch: pytest.MonkeyP
         ({"weight_decay": -1.0}, "weight_decay and seed must not be negative, got -1.0, 0"),
     ],
 )
-def test_a_recipe_that_cannot_be_cooked_is_refused(settings: dict, message: str) -> None:
+def test_invalid_settings_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(RunError, match=message):
         Recipe(**settings)

@@ -1,4 +1,4 @@
-"""Which examples an update sees, and which are computed at once."""
+"""Shuffled batches, and their parts within a token budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LENGTHS = np.random.default_rng(3).integers(1, 200, 997)
 
 
 @pytest.mark.parametrize("bucket", [1, 10])
-def test_an_epoch_sees_every_example_once_in_an_order_of_its_own(bucket: int) -> None:
+def test_an_epoch_has_every_example_once_in_its_own_order(bucket: int) -> None:
     sampler = Shuffled(lengths=LENGTHS, batch=20, seed=1, bucket=bucket)
     drawn = [sampler.batches(epoch) for epoch in (0, 1, 0)]
     for batches in drawn:
@@ -35,11 +35,11 @@ def test_buckets_save_padding() -> None:
 @pytest.mark.parametrize("budget", [1, 150, 1000, 10**6])
 def test_parts_keep_within_the_budget_and_lose_nothing(budget: int) -> None:
     chosen = np.random.default_rng(5).choice(997, 64, replace=False)
-    found = split_parts(chosen, LENGTHS, budget)
-    assert sorted(np.concatenate(found)) == sorted(chosen)
-    for part in found:
+    parts = split_parts(chosen, LENGTHS, budget)
+    assert sorted(np.concatenate(parts)) == sorted(chosen)
+    for part in parts:
         assert len(part) == 1 or len(part) * LENGTHS[part].max() <= budget
-    firsts = [int(LENGTHS[part].max()) for part in found]
+    firsts = [int(LENGTHS[part].max()) for part in parts]
     assert firsts == sorted(firsts, reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""Pairs in which the better answer ends in a certain word, for tiny models."""
+"""Pairs whose better answer ends in a certain word, for tiny models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _pair(rng: random.Random, criterion: str, facts: dict[str, Any]) -> GoodBad:
 
 def preference_request(out: Path, base: Path, **settings: Any) -> PreferenceTask:
     recipe = {"epochs": 3, "batch": 16, "lr": 3e-3, "dtype": "float32", **settings.pop("recipe", {})}
-    given = {
+    defaults = {
         "train": [*answer_pairs(120), *answer_pairs(40, "B")],
         "dev": [*answer_pairs(20, seed=1), *answer_pairs(10, "B", seed=1)],
         "base": Options(model=str(base)),
@@ -37,4 +37,4 @@ def preference_request(out: Path, base: Path, **settings: Any) -> PreferenceTask
         "recipe": Recipe(**recipe),
         **settings,
     }
-    return PreferenceTask(**given)
+    return PreferenceTask(**defaults)

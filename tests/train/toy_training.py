@@ -1,4 +1,4 @@
-"""A training small enough to watch: a small model with dropout learns sums."""
+"""A fast training: a small model with dropout learns sums."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def _tell_plan(request: LikelihoodTask) -> None:
 
     plan = plan_training(request)
     assert isinstance(plan, LikelihoodPlan)
-    for message in plan.material.remarks():
+    for message in plan.data.remarks():
         print_note(message)
     for line in _plan_lines(plan, request):
         print_text(line)

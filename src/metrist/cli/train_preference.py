@@ -406,7 +406,7 @@ def preference(
         resume=resume,
         checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
-        data=material.described(),
+        data=material.describe(),
         licence=licence,
     )
     if dry_run:

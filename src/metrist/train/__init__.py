@@ -1,1 +1,1 @@
-"""Training: one loop for every metric that learns, and what each of them teaches it."""
+"""Training: one loop for all metrics that learn, and the tasks it trains."""

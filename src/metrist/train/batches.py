@@ -1,4 +1,4 @@
-"""Which examples an update sees, and which of them are computed at once."""
+"""Samplers choose the examples of each update; `split_parts` divides them into parts that fit into memory."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Chosen = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 class Sampler(Protocol):
-    """Chooses examples. The same epoch always gives the same batches: a resumed training asks again."""
+    """Chooses examples. An epoch always has the same batches, so that a resumed training sees the same data."""
 
     @property
     def steps(self) -> int:
-        """Batches of one epoch."""
+        """The number of batches per epoch."""
         ...
 
-    def batches(self, epoch: int) -> Sequence[Chosen]:
-        """The epoch's batches, as positions of examples."""
+    def batches(self, epoch: int) -> Sequence[Indices]:
+        """Return the epoch's batches as indices of examples."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shuffled:
-    """Every example once an epoch, in random order. With `bucket` above 1, the examples of so many batches in a row are
-    sorted by length before they are cut into batches, which saves padding and makes batches a little less random."""
+    """Draws every example once per epoch in random order. With `bucket` above 1, the examples of that many consecutive
+    batches are sorted by length before they are cut into batches: less padding, slightly less random batches."""
 
     lengths: NDArray[np.int64]
     batch: int
@@ -39,7 +39,7 @@ class Shuffled:
     def steps(self) -> int:
         return -(-len(self.lengths) // self.batch)
 
-    def batches(self, epoch: int) -> list[Chosen]:
+    def batches(self, epoch: int) -> list[Indices]:
         rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(len(self.lengths)).astype(np.int64)
         return _cut(order, self.lengths, self.batch, self.bucket, rng)
@@ -47,9 +47,9 @@ class Shuffled:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Balanced:
-    """As many examples an epoch as there are, but of each group in proportion to its size to the power `balance`: 1
-    leaves things as they are, 0 gives all groups the same share. A group goes through all its examples in random order,
-    epoch after epoch, before one comes again."""
+    """Draws as many examples per epoch as there are, from each group in proportion to its size to the power `balance`:
+    1 keeps the proportions, 0 gives all groups equal shares. Across epochs, a group uses all its examples in random
+    order before it repeats one."""
 
     lengths: NDArray[np.int64]
     groups: Sequence[str]
@@ -64,64 +64,66 @@ class Balanced:
 
     @property
     def draws(self) -> dict[str, int]:
-        """How many examples of each group an epoch has."""
+        """The number of examples per epoch by group, rounded by largest remainder."""
         sizes = {group: len(members) for group, members in self._members().items()}
-        whole = sum(size**self.balance for size in sizes.values())
-        exact = {group: len(self.lengths) * size**self.balance / whole for group, size in sizes.items()}
-        found = {group: int(share) for group, share in exact.items()}
-        by_rest = sorted(exact, key=lambda group: found[group] - exact[group])
-        for group in by_rest[: len(self.lengths) - sum(found.values())]:
-            found[group] += 1
-        return found
+        total = sum(size**self.balance for size in sizes.values())
+        exact = {group: len(self.lengths) * size**self.balance / total for group, size in sizes.items()}
+        counts = {group: int(share) for group, share in exact.items()}
+        by_remainder = sorted(exact, key=lambda group: counts[group] - exact[group])
+        for group in by_remainder[: len(self.lengths) - sum(counts.values())]:
+            counts[group] += 1
+        return counts
 
-    def batches(self, epoch: int) -> list[Chosen]:
+    def batches(self, epoch: int) -> list[Indices]:
         members = self._members()
         drawn = [
-            members[group][self._places(number, len(members[group]), epoch * draws, draws)]
+            members[group][self._draw_positions(number, len(members[group]), epoch * draws, draws)]
             for number, (group, draws) in enumerate(self.draws.items())
         ]
         rng = np.random.default_rng([self.seed, epoch])
         return _cut(rng.permutation(np.concatenate(drawn)), self.lengths, self.batch, self.bucket, rng)
 
-    def _members(self) -> dict[str, Chosen]:
-        found: dict[str, list[int]] = {}
+    def _members(self) -> dict[str, Indices]:
+        members: dict[str, list[int]] = {}
         for number, group in enumerate(self.groups):
-            found.setdefault(group, []).append(number)
-        return {group: np.array(numbers, np.int64) for group, numbers in found.items()}
+            members.setdefault(group, []).append(number)
+        return {group: np.array(numbers, np.int64) for group, numbers in members.items()}
 
-    def _places(self, group: int, size: int, start: int, count: int) -> Chosen:
-        """So many of a group's places in an endless row of permutations, from `start` on."""
+    def _draw_positions(self, group: int, size: int, start: int, count: int) -> Indices:
+        """Return `count` positions in the group, from `start` on in an endless sequence of permutations."""
         first, last = start // size, -(-(start + count) // size)
         rounds = [np.random.default_rng([self.seed, group, at, 1]).permutation(size) for at in range(first, last)]
-        row = np.concatenate([np.zeros(0, np.int64), *rounds]).astype(np.int64)
-        return row[start - first * size :][:count]
+        sequence = np.concatenate([np.zeros(0, np.int64), *rounds]).astype(np.int64)
+        return sequence[start - first * size :][:count]
 
 
-def _cut(order: Chosen, lengths: NDArray[np.int64], batch: int, bucket: int, rng: np.random.Generator) -> list[Chosen]:
-    """The examples as batches, in the order given, or sorted by length within `bucket` batches in a row."""
+def _cut(
+    order: Indices, lengths: NDArray[np.int64], batch: int, bucket: int, rng: np.random.Generator
+) -> list[Indices]:
+    """Cut the examples into batches, sorted by length within `bucket` consecutive batches."""
     if bucket == 1:
         return [order[at : at + batch] for at in range(0, len(order), batch)]
     window = batch * bucket
-    drawn: list[Chosen] = []
+    batches: list[Indices] = []
     for at in range(0, len(order), window):
         part = order[at : at + window]
         part = part[np.argsort(lengths[part], kind="stable")]
-        drawn += [part[start : start + batch] for start in range(0, len(part), batch)]
-    return [drawn[number] for number in rng.permutation(len(drawn))]
+        batches += [part[start : start + batch] for start in range(0, len(part), batch)]
+    return [batches[number] for number in rng.permutation(len(batches))]
 
 
-def sort_by_length(chosen: Chosen, lengths: NDArray[np.int64]) -> Chosen:
-    """Longest first: if anything is too much for the memory, it is the first."""
-    return chosen[np.argsort(-lengths[chosen], kind="stable")]
+def sort_by_length(indices: Indices, lengths: NDArray[np.int64]) -> Indices:
+    """Sort longest first, so that running out of memory shows up at the start."""
+    return indices[np.argsort(-lengths[indices], kind="stable")]
 
 
-def split_parts(chosen: Chosen, lengths: NDArray[np.int64], max_tokens: int) -> list[Chosen]:
-    """The examples in parts that are computed at once: of like length, each within the budget of tokens after padding.
-    An example longer than the budget is a part of its own."""
-    order = sort_by_length(chosen, lengths)
-    found, start = [], 0
+def split_parts(indices: Indices, lengths: NDArray[np.int64], max_tokens: int) -> list[Indices]:
+    """Split examples into parts of similar length, each at most `max_tokens` after padding. An example longer than that
+    forms a part alone."""
+    order = sort_by_length(indices, lengths)
+    parts, start = [], 0
     while start < len(order):
-        room = max(1, max_tokens // max(1, int(lengths[order[start]])))
-        found.append(order[start : start + room])
-        start += room
-    return found
+        size = max(1, max_tokens // max(1, int(lengths[order[start]])))
+        parts.append(order[start : start + size])
+        start += size
+    return parts

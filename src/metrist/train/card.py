@@ -1,4 +1,4 @@
-"""The card of a trained metric: what it learned from, how, and how well."""
+"""The card of a trained metric: its data, its recipe and its results."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from metrist.train.recipe import Recipe
 if TYPE_CHECKING:
     from metrist.train.loop import TrainingOutcome
 
+#: Data that has its own table, or is part of one.
+_OWN_TABLES = {"files", "dev_file", "criteria"}
 _LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "numpy")
 
 
@@ -34,8 +36,8 @@ def make_card(
     by_criterion: Mapping[str, float] | None = None,
     licence: str | None = None,
 ) -> dict[str, Any]:
-    """All that is known of a finished training, ready for JSON. `metric` is the text to score with; `choices` are
-    settings beside the recipe."""
+    """Collect the facts about a finished training for JSON. `metric` is the metric to score with; `choices` are
+    settings besides the recipe."""
     return {
         "kind": kind,
         "metric": metric,
@@ -43,7 +45,7 @@ def make_card(
         "base": dict(base),
         "data": dict(data),
         "recipe": {**asdict(recipe), **(choices or {})},
-        "figures": _figures(figure, outcome, by_criterion),
+        "figures": _collect_figures(figure, outcome, by_criterion),
         "training": {
             "steps": outcome.steps,
             "planned_steps": outcome.planned,
@@ -54,13 +56,13 @@ def make_card(
             "processes": processes.world,
         },
         "licence": licence,
-        "versions": _versions(),
+        "versions": _collect_versions(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
 def render_card(card: Mapping[str, Any]) -> str:
-    """The card as a page to read."""
+    """Render the card as a Markdown page."""
     blocks = [
         f"# {card['metric']}",
         f"A {card['kind']} metric, fine-tuned with metrist from `{card['base']['model']}` "
@@ -79,21 +81,22 @@ def render_card(card: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _figures(name: str, outcome: TrainingOutcome, by_criterion: Mapping[str, float] | None) -> dict[str, Any] | None:
+def _collect_figures(
+    name: str, outcome: TrainingOutcome, by_criterion: Mapping[str, float] | None
+) -> dict[str, Any] | None:
     if outcome.best is None:
         return None
-    apart = {} if by_criterion is None else {"by_criterion": dict(by_criterion)}
     return {
         "name": name,
         "before": outcome.before,
         "after": outcome.best.figure,
         "after_step": outcome.best.step,
-        **apart,
-        "evaluations": [asdict(one) for one in outcome.evaluations],
+        **({} if by_criterion is None else {"by_criterion": dict(by_criterion)}),
+        "evaluations": [asdict(evaluation) for evaluation in outcome.evaluations],
     }
 
 
-#: What a development figure tells of a metric, and what it does not.
+#: What the development figure says about a metric, and what it does not.
 _MEANING = {
     "likelihood": "It says how well the model\npredicts such texts, not how well its scores agree with people: "
     "`metrist meta` measures that.",
@@ -103,7 +106,7 @@ _MEANING = {
 
 def _figure_lines(figures: Mapping[str, Any] | None, kind: str) -> Iterator[str]:
     if figures is None:
-        yield "There was no development data, so it is not known whether training made the metric any better."
+        yield "There was no development data, so it is unknown whether training improved the metric."
         return
     yield f"{figures['name'].capitalize()} of the development data: {figures['before']:.4f} before training,"
     yield f"{figures['after']:.4f} after it (weights of step {figures['after_step']:,}). {_MEANING[kind]}"
@@ -112,22 +115,18 @@ def _figure_lines(figures: Mapping[str, Any] | None, kind: str) -> Iterator[str]
 def _data_blocks(data: Mapping[str, Any], by_criterion: Mapping[str, float]) -> Iterator[str]:
     files = [*data.get("files", ()), *([data["dev_file"]] if data.get("dev_file") else [])]
     if files:
-        yield _rows(files)
+        yield _table_of_rows(files)
     if data.get("criteria"):
-        told = data["criteria"].items()
-        yield _rows([{"criterion": name, **facts, **_accuracy(by_criterion.get(name))} for name, facts in told])
-    counts = [(name.replace("_", " "), _cell(value)) for name, value in data.items() if name not in _LISTED_APART]
+        rows = []
+        for name, facts in data["criteria"].items():
+            accuracy = f"{by_criterion[name]:.4f}" if name in by_criterion else ""
+            rows.append({"criterion": name, **facts, "dev_accuracy": accuracy})
+        yield _table_of_rows(rows)
+    counts = [(name.replace("_", " "), _cell(value)) for name, value in data.items() if name not in _OWN_TABLES]
     yield _table(("", ""), counts)
 
 
-_LISTED_APART = {"files", "dev_file", "criteria"}
-
-
-def _accuracy(figure: float | None) -> dict[str, str]:
-    return {"dev_accuracy": "" if figure is None else f"{figure:.4f}"}
-
-
-def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+def _table_of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
     names = list(rows[0])
     return _table([name.replace("_", " ") for name in names], [[_cell(row[name]) for name in names] for row in rows])
 
@@ -141,11 +140,11 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value).replace("|", "\\|")
 
 
-def _versions() -> dict[str, str]:
-    found = {"metrist": __version__, "python": platform.python_version()}
+def _collect_versions() -> dict[str, str]:
+    versions = {"metrist": __version__, "python": platform.python_version()}
     for name in _LIBRARIES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -1,72 +1,27 @@
-"""What a training will write, told before it begins: a disk that is full should not be found hours later."""
+"""Checkpoints: everything a training needs to resume.
+
+A checkpoint is a folder, such as `step-00000500`, with the weights and the optimizer's state as safetensors and the
+rest as JSON. It is written under a temporary name, synced and renamed, so a folder with the final name is complete.
+Random generators have no state to store: each step has its own seed.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metrist.errors import RunError
+from metrist.train.task import Evaluation
 
 if TYPE_CHECKING:
     from torch import Tensor
-import json
-import os
-import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-
-from metrist.train.task import Evaluation
-
-
-def check_disk_space(folder: Path, needed: int) -> None:
-    """Refuse to begin where so many bytes are not free."""
-    free = _free_space(folder)
-    if free is not None and free < needed:
-        raise RunError(
-            f"{folder}: the checkpoints of this training need {_in_words(needed)} on the disk, and {_in_words(free)} "
-            "are free; make room there, or give another --out"
-        )
-
-
-def space_needed(model: Any, *, kept: int, there: int, to_come: int) -> int:
-    """Bytes that a training still needs, when so many checkpoints are kept at a time, there already, and to come: for
-    those kept, and beside them for the one being written, or in the end the model. A best one that is older than those
-    is not foreseen."""
-    weights: int = sum(tensor.nbytes for tensor in saved_tensors(model).values())
-    # AdamW keeps two numbers for each one that it learns.
-    checkpoint: int = weights + sum(2 * one.nbytes for one in model.parameters() if one.requires_grad)
-    more = max(0, min(kept, there + to_come) - there)
-    return more * checkpoint + (checkpoint if to_come > more else weights)
-
-
-def saved_tensors(model: Any) -> dict[str, Tensor]:
-    """What of a model is written: parameters and buffers, shared ones once."""
-    kept = set(model.state_dict())
-    return {**dict(model.named_parameters()), **{k: v for k, v in model.named_buffers() if k in kept}}
-
-
-def _free_space(folder: Path) -> int | None:
-    """What the user may still write there; None where the file system does not say."""
-    place = folder.absolute()
-    there = next(one for one in (place, *place.parents) if one.exists())
-    try:
-        return shutil.disk_usage(there).free
-    except OSError:
-        return None
-
-
-def _in_words(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.2f} MB"
-
-
-# Checkpoints: all that a training needs to go on as if nothing had happened.
-#
-# A checkpoint is a folder, `step-00000500`, with the weights and the optimizer's state as safetensors and the rest as
-# JSON. It is written under another name, synced and renamed, so that a folder with the right name is whole.
-# The generators of random numbers leave no state to keep: every step has a seed of its own.
-
 
 _NAME = re.compile(r"step-(\d{8,})")
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -74,7 +29,8 @@ _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "stat
 
 @dataclass(slots=True, kw_only=True)
 class TrainingState:
-    """Where a training stands. `max_tokens` is the budget that has proved to fit into the memory."""
+    """The progress of a training. `max_tokens` is the budget that has proved to fit into memory; `before` is the
+    development figure of the untrained model."""
 
     max_tokens: int
     step: int = 0
@@ -86,82 +42,86 @@ class TrainingState:
 
     @property
     def best(self) -> Evaluation | None:
-        """The evaluation with the highest figure, the earliest of equal ones."""
-        return next((one for one in self.evaluations if one.step == self.best_step), None)
+        """The evaluation with the highest figure; the earliest if several are equal."""
+        return next((evaluation for evaluation in self.evaluations if evaluation.step == self.best_step), None)
 
     @property
-    def stale(self) -> int:
-        """Evaluations since the best."""
-        return sum(one.step > (self.best_step or 0) for one in self.evaluations)
+    def evaluations_since_best(self) -> int:
+        return sum(evaluation.step > (self.best_step or 0) for evaluation in self.evaluations)
 
 
 class Checkpoints:
-    """The checkpoints of one training. The latest two are kept, and those with the best weights known to them."""
+    """The checkpoints of one training. Keeps the latest `keep`, and those with the best weights they refer to."""
 
-    def __init__(self, folder: Path, *, every: int = 500, kept: int = 2) -> None:
+    def __init__(self, folder: Path, *, every: int = 500, keep: int = 2) -> None:
         if every < 1:
-            raise RunError(f"checkpoints are written every so many steps, at least 1, got {every}")
+            raise RunError(f"the number of steps between checkpoints must be at least 1, got {every}")
         self.folder = folder
         self.every = every
-        self._kept = kept
+        self._keep = keep
 
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, in order."""
+        """Return the steps that have a checkpoint, in order."""
         if not self.folder.is_dir():
             return []
-        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted(int(match[1]) for match in found if match)
+        matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
 
-    def make_room(self, model: Any, to_come: int) -> None:
-        """Remove what a killed process left half written, and see that there is room for so many more checkpoints."""
+    def prepare(self, model: Any, planned: int) -> None:
+        """Remove incomplete checkpoints of a killed process; check that the disk has room for the planned ones."""
         for part in self.folder.glob(".step-*.part"):
             shutil.rmtree(part, ignore_errors=True)
-        check_disk_space(self.folder, space_needed(model, kept=self._kept, there=len(self.steps()), to_come=to_come))
+        needed = estimate_disk_space(model, keep=self._keep, existing=len(self.steps()), planned=planned)
+        _check_disk_space(self.folder, needed)
 
-    def write(self, at: TrainingState, model: Any, optimizer: Any) -> None:
+    def write(self, state: TrainingState, model: Any, optimizer: Any) -> None:
         """Write a checkpoint, then remove those that are no longer needed."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        target = self._path(at.step)
+        target = self._path(state.step)
         part = target.with_name(f".{target.name}.part")
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
             _write_tensors(part / _MODEL, collect_weights(model))
-            _write_tensors(part / _OPTIMIZER, _optimizer_tensors(optimizer))
-            _write_text(part / _STATE, json.dumps(asdict(at), indent=2) + "\n")
+            _write_tensors(part / _OPTIMIZER, _collect_optimizer_state(optimizer))
+            with (part / _STATE).open("w", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(state), indent=2) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
             shutil.rmtree(target, ignore_errors=True)
             part.rename(target)
             _sync_folder(self.folder)
         except OSError as fault:
-            shutil.rmtree(part, ignore_errors=True)  # A disk that is full needs the space.
+            shutil.rmtree(part, ignore_errors=True)  # A full disk needs the space.
             raise RunError(f"{target}: cannot be written: {fault.strerror or fault}") from fault
         self._prune()
 
-    def resume(self, model: Any, optimizer: Any, tell: Callable[[str], None]) -> TrainingState | None:
-        """Put the state of the newest readable checkpoint into model and optimizer; None where there is none."""
+    def resume(self, model: Any, optimizer: Any, report: Callable[[str], None]) -> TrainingState | None:
+        """Load the newest readable checkpoint into model and optimizer; return None if there is none."""
         steps = self.steps()
-        untouched = {name: tensor.clone() for name, tensor in collect_weights(model).items()} if steps else {}
+        original = {name: tensor.clone() for name, tensor in collect_weights(model).items()} if steps else {}
         for step in reversed(steps):
             try:
-                at = self._position(step)
-                weights, state = _tensors(self._path(step) / _MODEL), _tensors(self._path(step) / _OPTIMIZER)
+                state = self._read_state(step)
+                weights = _read_tensors(self._path(step) / _MODEL)
+                optimizer_state = _read_tensors(self._path(step) / _OPTIMIZER)
                 load_weights(model, weights)
-                _put_optimizer(optimizer, state)
+                _load_optimizer_state(optimizer, optimizer_state)
             except (OSError, ValueError, KeyError, TypeError) as fault:
-                # Its weights may have been whole, and its optimizer not.
-                load_weights(model, untouched)
+                # The weights may have been loaded before the optimizer's state failed.
+                load_weights(model, original)
                 optimizer.state.clear()
-                tell(f"the checkpoint {self._path(step)} cannot be read ({fault}) and is passed over")
+                report(f"skipping the checkpoint {self._path(step)}, which cannot be read ({fault})")
             else:
-                return at
+                return state
         if steps:
-            tell("no checkpoint can be read: from the start")
+            report("no checkpoint can be read: starting from the beginning")
         return None
 
-    def put_best(self, model: Any, at: TrainingState) -> None:
-        """Give the model the weights of the best evaluation, where it has others now."""
-        if at.best_step is not None and at.best_step != at.step:
-            load_weights(model, _tensors(self._path(at.best_step) / _MODEL))
+    def load_best(self, model: Any, state: TrainingState) -> None:
+        """Load the weights of the best evaluation, unless they are the current ones."""
+        if state.best_step is not None and state.best_step != state.step:
+            load_weights(model, _read_tensors(self._path(state.best_step) / _MODEL))
 
     def remove(self) -> None:
         """Remove all checkpoints."""
@@ -170,46 +130,88 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def _position(self, step: int) -> TrainingState:
-        facts = json.loads((self._path(step) / _STATE).read_text(encoding="utf-8"))
-        return TrainingState(**{**facts, "evaluations": [Evaluation(**one) for one in facts["evaluations"]]})
+    def _read_state(self, step: int) -> TrainingState:
+        fields = json.loads((self._path(step) / _STATE).read_text(encoding="utf-8"))
+        evaluations = [Evaluation(**evaluation) for evaluation in fields["evaluations"]]
+        return TrainingState(**{**fields, "evaluations": evaluations})
 
     def _prune(self) -> None:
-        latest = self.steps()[-self._kept :]
+        latest = self.steps()[-self._keep :]
         best = set()
         for step in latest:
             with suppress(OSError, ValueError, KeyError, TypeError):
-                best.add(self._position(step).best_step)
+                best.add(self._read_state(step).best_step)
         for step in set(self.steps()) - {*latest, *best}:
             shutil.rmtree(self._path(step), ignore_errors=True)
 
 
+# ---- Disk space
+
+
+def estimate_disk_space(model: Any, *, keep: int, existing: int, planned: int) -> int:
+    """Return the bytes a training still needs: for the checkpoints it keeps, and for the next checkpoint or the final
+    model, which is written while those exist. A best checkpoint older than the kept ones is not counted."""
+    weights: int = sum(tensor.nbytes for tensor in _saved_tensors(model).values())
+    # AdamW stores two numbers per trained weight.
+    moments = sum(2 * parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
+    checkpoint: int = weights + moments
+    added = max(0, min(keep, existing + planned) - existing)
+    return added * checkpoint + (checkpoint if planned > added else weights)
+
+
+def _check_disk_space(folder: Path, needed: int) -> None:
+    path = folder.absolute()
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    try:
+        free = shutil.disk_usage(existing).free
+    except OSError:
+        return  # The file system does not report its free space.
+    if free < needed:
+        raise RunError(
+            f"{folder}: the checkpoints of this training need {_format_size(needed)} of disk space, but only "
+            f"{_format_size(free)} are free; free some space or give another --out"
+        )
+
+
+def _format_size(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.2f} MB"
+
+
+# ---- Tensors
+
+
+def _saved_tensors(model: Any) -> dict[str, Tensor]:
+    """Return the parameters and buffers to save; shared ones appear once."""
+    saved = set(model.state_dict())
+    return {**dict(model.named_parameters()), **{k: v for k, v in model.named_buffers() if k in saved}}
+
+
 def collect_weights(model: Any) -> dict[str, Tensor]:
-    """A model's parameters and buffers. Shared ones come once, as safetensors wants it."""
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in saved_tensors(model).items()}
+    """Return parameters and buffers on the CPU. Shared ones appear once, as safetensors requires."""
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in _saved_tensors(model).items()}
 
 
 def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
-    """Give the model these weights."""
+    """Copy weights into the model; raise ValueError if names or shapes do not match."""
     import torch
 
-    places = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    wrong = [name for name, tensor in weights.items() if name not in places or places[name].shape != tensor.shape]
+    targets = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    wrong = [name for name, tensor in weights.items() if name not in targets or targets[name].shape != tensor.shape]
     missing = [name for name, _ in model.named_parameters() if name not in weights]
     if wrong or missing:
-        raise ValueError(f"its weights are of another model: {', '.join((wrong + missing)[:3])}")
+        raise ValueError(f"the weights belong to another model: {', '.join((wrong + missing)[:3])}")
     with torch.no_grad():
         for name, tensor in weights.items():
-            places[name].copy_(tensor)
+            targets[name].copy_(tensor)
 
 
-def _optimizer_tensors(optimizer: Any) -> dict[str, Tensor]:
+def _collect_optimizer_state(optimizer: Any) -> dict[str, Tensor]:
     state = optimizer.state_dict()["state"]
-    named = ((f"{number}.{key}", tensor) for number, kept in state.items() for key, tensor in kept.items())
+    named = ((f"{number}.{key}", tensor) for number, tensors in state.items() for key, tensor in tensors.items())
     return {name: tensor.cpu().contiguous() for name, tensor in named}
 
 
-def _put_optimizer(optimizer: Any, tensors: Mapping[str, Tensor]) -> None:
+def _load_optimizer_state(optimizer: Any, tensors: Mapping[str, Tensor]) -> None:
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         number, _, key = name.partition(".")
@@ -217,7 +219,7 @@ def _put_optimizer(optimizer: Any, tensors: Mapping[str, Tensor]) -> None:
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -233,21 +235,14 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
     try:
         save_file(tensors, path)
-    except SafetensorError as fault:  # A full disk, for one, is told in this way.
+    except SafetensorError as fault:  # Raised for a full disk, among others.
         raise OSError(str(fault)) from fault
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
-def _write_text(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _sync_folder(folder: Path) -> None:
-    # The new name must survive a power cut; some file systems cannot promise that, and need not.
+    # Makes the rename survive a power cut. Some file systems do not support this.
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,7 @@
-"""Pairs of texts to learn from: what a model is given, and what it should find likely then."""
+"""Training data: pairs of texts for likelihood metrics, good and bad answers for preference metrics.
+
+Both kinds are read from files and divided into training and development data.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +32,18 @@ from metrist.models.weights import file_digest
 #: (condition, target)
 TextPair = tuple[str, str]
 
-_WANTED = (
+_EXPECTED_FIELDS = (
     "'text' and 'summary', 'source' and 'target', 'first' and 'second' (paraphrases), or 'source' and 'references'"
 )
 _SHOWN_FIELDS = 8
 
 
+# ---- Pairs of texts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFile:
-    """A file's pairs, equal ones once. `repeated` counts those that came again, `sha256` is of the file as it lies."""
+    """The distinct pairs of a file. `repeated` counts the duplicates; `sha256` is the hash of the file as stored."""
 
     name: str
     sha256: str
@@ -46,38 +52,49 @@ class PairFile:
     repeated: int
     skipped: Skipped
 
+    def describe(self) -> dict[str, Any]:
+        """Return the file's entry in a card."""
+        return {
+            "file": Path(self.name).name,
+            "sha256": self.sha256,
+            "rows": self.rows,
+            "pairs": len(self.pairs),
+            "repeated": self.repeated,
+            "skipped": self.skipped.count,
+        }
+
 
 def read_pairs(path: str | os.PathLike[str], *, skip_bad: bool = False) -> PairFile:
-    """Read JSONL, CSV, TSV or Parquet, also compressed. A paraphrase gives a pair each way, a record one per reference.
-
-    The first bad row is an error, unless bad rows are to be skipped and counted.
-    """
+    """Read JSONL, CSV, TSV or Parquet, also compressed. A paraphrase gives a pair in each direction, a record one pair
+    per reference. The first bad row is an error unless `skip_bad` is set; then bad rows are skipped and counted."""
     if os.fspath(path) == STANDARD_INPUT:
-        raise InputError("training data must be a file: a training that goes on after a stop reads it again")
+        raise InputError("training data must be a file, not standard input: a resumed training reads it again")
     source, skipped = open_source(path), Skipped()
     pairs: dict[TextPair, None] = {}
-    rows = given = 0
-    for found in _each_row(source, skipped if skip_bad else None):
-        rows, given = rows + 1, given + len(found)
-        pairs.update(dict.fromkeys(found))
+    rows = count = 0
+    for row_pairs in _read_rows(source, skipped if skip_bad else None):
+        rows, count = rows + 1, count + len(row_pairs)
+        pairs.update(dict.fromkeys(row_pairs))
     if not pairs:
-        raise InputError(f"{source.name}: has no pairs to learn from; wanted rows with {_WANTED}")
+        raise InputError(f"{source.name}: has no pairs to learn from; expected rows with {_EXPECTED_FIELDS}")
+    with open(path, "rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return PairFile(
         name=str(source.name),
-        sha256=_sha256(path),
+        sha256=sha256,
         rows=rows,
         pairs=tuple(pairs),
-        repeated=given - len(pairs),
+        repeated=count - len(pairs),
         skipped=skipped,
     )
 
 
-def _each_row(source: RowSource, skipped: Skipped | None) -> Iterator[list[TextPair]]:
+def _read_rows(source: RowSource, skipped: Skipped | None) -> Iterator[list[TextPair]]:
     for line, row in source.read():
         try:
             if isinstance(row, RowError):
                 raise row
-            yield _pairs(row)
+            yield _parse_row(row)
         except RowError as fault:
             message = f"{source.location(line)}: {fault}"
             if skipped is None:
@@ -85,86 +102,136 @@ def _each_row(source: RowSource, skipped: Skipped | None) -> Iterator[list[TextP
             skipped.add(message)
 
 
-def _pairs(row: Any) -> list[TextPair]:
+def _parse_row(row: Any) -> list[TextPair]:
     if type(row) is Cells:
         row = parse_cells(row)
     if "text" in row and "summary" in row:
-        return [(_filled("text", row), _filled("summary", row))]
+        return [(_get_text("text", row), _get_text("summary", row))]
     if "source" in row and "target" in row:
-        return [(_filled("source", row), _filled("target", row))]
+        return [(_get_text("source", row), _get_text("target", row))]
     if "first" in row and "second" in row:
-        first, second = _filled("first", row), _filled("second", row)
+        first, second = _get_text("first", row), _get_text("second", row)
         return [(first, second), (second, first)]
     if "source" in row and ("references" in row or "reference" in row):
-        return [(_filled("source", row), reference) for reference in _references(row)]
+        return [(_get_text("source", row), reference) for reference in _get_references(row)]
     names = ", ".join(map(format_value, list(row)[:_SHOWN_FIELDS])) + (", …" if len(row) > _SHOWN_FIELDS else "")
-    raise RowError(f"has no pair of texts: wanted {_WANTED}; its fields are {names or 'none'}")
+    raise RowError(f"has no pair of texts: expected {_EXPECTED_FIELDS}; its fields are {names or 'none'}")
 
 
-def _references(row: dict[str, Any]) -> tuple[str, ...]:
+def _get_references(row: dict[str, Any]) -> tuple[str, ...]:
     if row.get("references") is None:
-        return (_filled("reference", row),)
-    found = as_texts("references", row["references"])
-    if not found:
-        raise RowError("'references' is empty: there is nothing to learn from it")
-    if not all(text.strip() for text in found):
+        return (_get_text("reference", row),)
+    references = as_texts("references", row["references"])
+    if not references:
+        raise RowError("'references' is empty: there is nothing to learn from")
+    if not all(text.strip() for text in references):
         raise RowError("'references' has an empty text: training needs text on both sides")
-    return found
+    return references
 
 
-def _filled(field: str, row: dict[str, Any]) -> str:
+def _get_text(field: str, row: dict[str, Any]) -> str:
     text = as_text(field, row[field])
     if not text.strip():
         raise RowError(f"{field!r} is empty: training needs text on both sides")
     return text
 
 
-def _sha256(path: str | os.PathLike[str]) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPairData:
+    """Training and development pairs. `dev_file` is None if the development pairs were split off the training data.
+    `not_drawn` counts training pairs left out of the sample; `shared` counts development pairs that have a text in
+    common with the training pairs."""
+
+    files: tuple[PairFile, ...]
+    train: tuple[TextPair, ...]
+    dev: tuple[TextPair, ...] = ()
+    dev_file: PairFile | None = None
+    not_drawn: int = 0
+    shared: int = 0
+
+    def remarks(self) -> list[str]:
+        """Return what the user should know about the data before training."""
+        remarks = []
+        for file in (*self.files, *((self.dev_file,) if self.dev_file else ())):
+            remarks += [f"skipped: {message}" for message in file.skipped.messages]
+            if file.skipped.count:
+                remarks.append(f"{file.name}: skipped {file.skipped.count:,} bad rows in total")
+            if file.repeated:
+                remarks.append(f"{file.name}: {file.repeated:,} duplicate pairs are ignored")
+        if self.not_drawn:
+            remarks.append(
+                f"{len(self.train):,} pairs are drawn at random, {self.not_drawn:,} are left out (--pairs 0 uses all)"
+            )
+        if self.shared:
+            remarks.append(
+                f"{self.shared:,} of {len(self.dev):,} development pairs share a text with the training data"
+            )
+        return remarks
 
 
-# Development data set apart from training data, with equal texts on one side.
+def load_text_pairs(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip_bad: bool) -> TextPairData:
+    """Read the training pairs, split off a share of them for development or read it from another file, and draw at most
+    `count` of the rest. The split comes first, so that `count` does not change the development pairs."""
+    files = tuple(read_pairs(path, skip_bad=skip_bad) for path in data)
+    pairs: list[TextPair] = list(dict.fromkeys(pair for file in files for pair in file.pairs))
+    dev_pairs: list[TextPair] = []
+    dev_file = None
+    share = parse_share(dev)
+    if share is not None:
+        pairs, dev_pairs = split_text_pairs(pairs, share, seed)
+    elif dev is not None:
+        dev_file = read_pairs(dev, skip_bad=skip_bad)
+        dev_pairs = list(dev_file.pairs)
+    if not pairs:
+        raise InputError("nothing is left to train on after the development split; give more pairs")
+    drawn = sample_pairs(pairs, count, seed)
+    return TextPairData(
+        files=files,
+        train=tuple(drawn),
+        dev=tuple(dev_pairs),
+        dev_file=dev_file,
+        not_drawn=len(pairs) - len(drawn),
+        shared=count_shared_texts(drawn, dev_pairs),
+    )
+
+
+def parse_share(dev: str | None) -> float | None:
+    """Return the share that `dev` names; None if it is a file name or None."""
+    try:
+        share = float(dev) if dev is not None else math.nan
+    except ValueError:
+        return None
+    if math.isnan(share):
+        return None
+    if not 0 < share < 1:
+        raise InputError(f"--dev must be a file or a share of the pairs between 0 and 1, such as 0.05, got {dev}")
+    return share
 
 
 def split_text_pairs(pairs: Sequence[TextPair], share: float, seed: int) -> tuple[list[TextPair], list[TextPair]]:
-    """Training and development pairs, each in the order given. Pairs that share a text, on whichever side, stay
-    together, so that no development text was seen in training; the share is reached as nearly as that allows."""
-    together: dict[int, list[int]] = {}
-    for number, group in enumerate(_groups(pairs)):
-        together.setdefault(group, []).append(number)
-    members = list(together.values())
-    wanted = max(1, round(share * len(pairs)))
+    """Split into training and development pairs, in their original order. Pairs that share a text on either side stay
+    together, so no development text occurs in training; the share is reached as closely as that allows."""
+    groups: dict[int, list[int]] = {}
+    for number, group in enumerate(_group_by_shared_texts(pairs)):
+        groups.setdefault(group, []).append(number)
+    members = list(groups.values())
+    target = max(1, round(share * len(pairs)))
     chosen: set[int] = set()
     for at in np.random.default_rng([seed, 1]).permutation(len(members)):
-        if len(chosen) + len(members[at]) <= wanted:
+        if len(chosen) + len(members[at]) <= target:
             chosen.update(members[at])
     if not chosen:
-        least = min(map(len, members))
+        smallest = min(map(len, members))
         raise InputError(
-            f"{wanted:,} of {len(pairs):,} pairs cannot be set apart: the smallest group of pairs that share a text "
-            f"has {least:,}; give development data of its own (--dev FILE) or a larger share"
+            f"cannot split off {target:,} of {len(pairs):,} pairs: the smallest group of pairs that share a text "
+            f"has {smallest:,}; give separate development data (--dev FILE) or a larger share"
         )
-    kept = [pair for number, pair in enumerate(pairs) if number not in chosen]
-    return kept, [pairs[number] for number in sorted(chosen)]
+    train = [pair for number, pair in enumerate(pairs) if number not in chosen]
+    return train, [pairs[number] for number in sorted(chosen)]
 
 
-def shared_texts(pairs: Sequence[TextPair], dev: Sequence[TextPair]) -> int:
-    """How many development pairs have a text that training sees too."""
-    seen = {text for pair in pairs for text in pair}
-    return sum(bool(seen.intersection(pair)) for pair in dev)
-
-
-def sample_pairs(pairs: Sequence[TextPair], count: int, seed: int) -> list[TextPair]:
-    """At most so many pairs, drawn at random, in the order given; all of them for 0."""
-    if not count or len(pairs) <= count:
-        return list(pairs)
-    drawn = np.random.default_rng([seed, 2]).choice(len(pairs), size=count, replace=False)
-    return [pairs[number] for number in np.sort(drawn)]
-
-
-def _groups(pairs: Sequence[TextPair]) -> list[int]:
-    """For each pair, the number of its group: pairs are together if a chain of shared texts joins them."""
+def _group_by_shared_texts(pairs: Sequence[TextPair]) -> list[int]:
+    """Return each pair's group number. Pairs connected by a chain of shared texts form a group (union-find)."""
     numbers: dict[str, int] = {}
     parent: list[int] = []
 
@@ -184,185 +251,117 @@ def _groups(pairs: Sequence[TextPair]) -> list[int]:
     return [root(numbers[condition]) for condition, _ in pairs]
 
 
-# What a training was asked to learn from, read and set apart.
+def count_shared_texts(pairs: Sequence[TextPair], dev: Sequence[TextPair]) -> int:
+    """Count the development pairs that have a text in common with the training pairs."""
+    seen = {text for pair in pairs for text in pair}
+    return sum(bool(seen.intersection(pair)) for pair in dev)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPairData:
-    """Pairs to train on and to judge by. `dev_file` is None where they were set apart from the training data, of which
-    `left_out` pairs were not drawn; `shared` development pairs have a text that training sees too."""
-
-    files: tuple[PairFile, ...]
-    train: tuple[TextPair, ...]
-    dev: tuple[TextPair, ...] = ()
-    dev_file: PairFile | None = None
-    left_out: int = 0
-    shared: int = 0
-
-    def remarks(self) -> list[str]:
-        """What the user should know of the data before it is trained on."""
-        said = []
-        for file in (*self.files, *((self.dev_file,) if self.dev_file else ())):
-            said += [f"skipped: {message}" for message in file.skipped.messages]
-            if file.skipped.count:
-                said.append(f"{file.name}: skipped {file.skipped.count:,} bad rows in all")
-            if file.repeated:
-                said.append(f"{file.name}: {file.repeated:,} pairs came more than once and are taken once")
-        if self.left_out:
-            said.append(
-                f"{len(self.train):,} pairs are drawn at random, {self.left_out:,} left out (--pairs 0 takes all)"
-            )
-        if self.shared:
-            said.append(f"{self.shared:,} of {len(self.dev):,} development pairs share a text with the training data")
-        return said
+def sample_pairs(pairs: Sequence[TextPair], count: int, seed: int) -> list[TextPair]:
+    """Draw at most `count` pairs at random, in their original order; all of them if `count` is 0."""
+    if not count or len(pairs) <= count:
+        return list(pairs)
+    drawn = np.random.default_rng([seed, 2]).choice(len(pairs), size=count, replace=False)
+    return [pairs[number] for number in np.sort(drawn)]
 
 
-def load_text_pairs(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip_bad: bool) -> TextPairData:
-    """Read the pairs; set a share of them apart for development, or read another file for it; draw at most `count` of
-    the rest. Development pairs are set apart first, so that `count` does not change them."""
-    files = tuple(read_pairs(path, skip_bad=skip_bad) for path in data)
-    pairs: list[TextPair] = list(dict.fromkeys(pair for file in files for pair in file.pairs))
-    apart: list[TextPair] = []
-    dev_file = None
-    share = parse_share(dev)
-    if share is not None:
-        pairs, apart = split_text_pairs(pairs, share, seed)
-    elif dev is not None:
-        dev_file = read_pairs(dev, skip_bad=skip_bad)
-        apart = list(dev_file.pairs)
-    if not pairs:
-        raise InputError("nothing is left to train on after the development pairs were set apart; give more pairs")
-    drawn = sample_pairs(pairs, count, seed)
-    return TextPairData(
-        files=files,
-        train=tuple(drawn),
-        dev=tuple(apart),
-        dev_file=dev_file,
-        left_out=len(pairs) - len(drawn),
-        shared=shared_texts(drawn, apart),
-    )
-
-
-def parse_share(dev: str | None) -> float | None:
-    """The share that `dev` names; None where it names a file, or nothing."""
-    try:
-        share = float(dev) if dev is not None else math.nan
-    except ValueError:
-        return None
-    if math.isnan(share):
-        return None
-    if not 0 < share < 1:
-        raise InputError(f"--dev must be a file or a share of the pairs between 0 and 1, such as 0.05, got {dev}")
-    return share
-
-
-def describe_file(file: PairFile) -> dict[str, Any]:
-    """A file as cards list it."""
-    return {
-        "file": Path(file.name).name,
-        "sha256": file.sha256,
-        "rows": file.rows,
-        "pairs": len(file.pairs),
-        "repeated": file.repeated,
-        "skipped": file.skipped.count,
-    }
-
-
-# Files of good and bad answers, as a training was asked to use them.
+# ---- Good and bad answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceData:
-    """Pairs to train on and to judge by. `left_alone` pairs are of other splits; `between` were left out as they share
-    texts with both sides of the share that was set apart; `unasked` criteria have no instruction, as neither the file
-    nor the table of criteria has one; `leaking` development pairs have a text, or almost, that training sees too."""
+    """Training and development pairs. `other_splits` counts the pairs of splits that are not used; `straddling` those
+    left out because they share texts with both sides of the development split; `leaking` the development pairs that
+    have a text, or nearly the same text, in training. `no_instruction` names the criteria for which neither the file
+    nor the table of criteria has an instruction."""
 
     train: tuple[GoodBad, ...]
     dev: tuple[GoodBad, ...]
     files: tuple[dict[str, Any], ...]
-    left_alone: int
-    between: int
-    unasked: tuple[str, ...]
+    other_splits: int
+    straddling: int
+    no_instruction: tuple[str, ...]
     leaking: int
 
     def remarks(self) -> list[str]:
-        """What the user should know of the data before it is trained on."""
-        said = []
-        if self.left_alone:
-            said.append(f"{self.left_alone:,} pairs of other splits are left alone")
-        if self.between:
-            said.append(f"{self.between:,} pairs share texts with both training and development and are left out")
-        if self.unasked:
-            said.append(f"no instruction is known for {', '.join(map(repr, self.unasked))}; the model is given none")
+        """Return what the user should know about the data before training."""
+        remarks = []
+        if self.other_splits:
+            remarks.append(f"{self.other_splits:,} pairs of other splits are not used")
+        if self.straddling:
+            remarks.append(
+                f"{self.straddling:,} pairs share texts with both training and development data and are left out"
+            )
+        if self.no_instruction:
+            names = ", ".join(map(repr, self.no_instruction))
+            remarks.append(f"no instruction is known for {names}; the model gets none")
         if self.leaking:
-            said.append(f"{self.leaking:,} of {len(self.dev):,} development pairs share a text with the training data")
-        return said
+            remarks.append(
+                f"{self.leaking:,} of {len(self.dev):,} development pairs share a text with the training data"
+            )
+        return remarks
 
-    def described(self) -> dict[str, Any]:
-        """What a card says of the files."""
+    def describe(self) -> dict[str, Any]:
+        """Return what a card says about the files."""
         return {
             "files": list(self.files),
-            "pairs_that_share_texts_with_both_sides": self.between,
+            "pairs_that_share_texts_with_both_sides": self.straddling,
             "development_pairs_that_share_a_text": self.leaking,
         }
 
 
 def load_preference_pairs(data: Sequence[Path], dev: str | None, *, seed: int) -> PreferenceData:
-    """Read the pairs and set some apart for development: those that the files call 'dev', those of another file, or a
-    share of what is trained on, in which no text is seen in training. Pairs that the files call 'test' are left
-    alone."""
+    """Read the pairs. Development pairs are those with the split 'dev', those of another file, or a share of the
+    training pairs that has no text in common with the rest. Pairs with the split 'test' are never used."""
     read = {path: read_good_bad(path) for path in data}
-    pairs = [pair for some in read.values() for pair in some]
-    train, judged = _called(pairs, None, "train"), _called(pairs, "dev")
-    share, between = parse_share(dev), 0
+    pairs = [pair for file_pairs in read.values() for pair in file_pairs]
+    train, dev_pairs = _select(pairs, None, "train"), _select(pairs, "dev")
+    share, straddling = parse_share(dev), 0
     if share is not None:
-        train, judged, between = _share(train, judged, share, seed)
+        if dev_pairs:
+            raise InputError(f"the data already has {len(dev_pairs):,} development pairs; leave out --dev {share}")
+        train, dev_pairs, straddling = _split_off(train, share, seed)
     elif dev is not None:
         if any(Path(dev).resolve() == path.resolve() for path in read):
-            raise InputError(f"--dev {dev} is also --data: its pairs called 'dev' judge without it; leave --dev out")
+            raise InputError(
+                f"--dev {dev} is also --data: its pairs with the split 'dev' are used anyway; leave out --dev"
+            )
         read[Path(dev)] = others = read_good_bad(dev)
-        judged = _called(others, "dev") or _called(others, None)
-        if not judged:
-            raise InputError(f"{dev}: none of its {len(others):,} pairs is called 'dev'; give pairs to judge by")
+        dev_pairs = _select(others, "dev") or _select(others, None)
+        if not dev_pairs:
+            raise InputError(f"{dev}: none of its {len(others):,} pairs has the split 'dev'; give development pairs")
     if not train:
-        raise InputError(f"{', '.join(map(str, data))}: no pair is left to train on; all are of other splits")
-    filled = fill_instructions([*_sided(train, "train"), *_sided(judged, "dev")])
+        raise InputError(f"{', '.join(map(str, data))}: no pair is left to train on; all belong to other splits")
+    sides = [*((pair, "train") for pair in train), *((pair, "dev") for pair in dev_pairs)]
+    filled = fill_instructions(replace(pair, split=split) for pair, split in sides)
     return PreferenceData(
         train=tuple(filled[: len(train)]),
         dev=tuple(filled[len(train) :]),
-        files=tuple(_file(path, some) for path, some in read.items()),
-        left_alone=sum(map(len, read.values())) - len(filled) - between,
-        between=between,
-        unasked=tuple(dict.fromkeys(pair.criterion for pair in filled if not pair.instruction)),
-        leaking=sum(leak.elsewhere for leak in leaks(filled)) if judged else 0,
+        files=tuple(_describe_file(path, file_pairs) for path, file_pairs in read.items()),
+        other_splits=sum(map(len, read.values())) - len(filled) - straddling,
+        straddling=straddling,
+        no_instruction=tuple(dict.fromkeys(pair.criterion for pair in filled if not pair.instruction)),
+        leaking=sum(leak.elsewhere for leak in leaks(filled)) if dev_pairs else 0,
     )
 
 
-def _called(pairs: Iterable[GoodBad], *splits: str | None) -> list[GoodBad]:
+def _select(pairs: Iterable[GoodBad], *splits: str | None) -> list[GoodBad]:
     return [pair for pair in pairs if pair.split in splits]
 
 
-def _sided(pairs: Iterable[GoodBad], split: str) -> list[GoodBad]:
-    return [replace(pair, split=split) for pair in pairs]
-
-
-def _share(
-    train: list[GoodBad], own: list[GoodBad], share: float, seed: int
-) -> tuple[list[GoodBad], list[GoodBad], int]:
-    if own:
-        raise InputError(f"the data has {len(own):,} development pairs of its own; leave --dev {share} out")
+def _split_off(train: list[GoodBad], share: float, seed: int) -> tuple[list[GoodBad], list[GoodBad], int]:
     try:
-        found = split_pairs(train, (1 - share, share, 0.0), seed=seed)
+        split = split_pairs(train, (1 - share, share, 0.0), seed=seed)
     except InputError as fault:
         raise InputError(
-            f"no share of the {len(train):,} pairs can be set apart, as too many are joined by texts that they share; "
-            "give development data of its own (--dev FILE)"
+            f"cannot split off a share of the {len(train):,} pairs: too many are connected by shared texts; "
+            "give separate development data (--dev FILE)"
         ) from fault
-    return found.side("train"), found.side("dev"), len(found.left_out)
+    return split.side("train"), split.side("dev"), len(split.left_out)
 
 
 def fill_instructions(pairs: Iterable[GoodBad]) -> list[GoodBad]:
-    """The pairs, with their criterion's instruction where they have none and metrist knows one."""
+    """Give pairs without an instruction that of their criterion, if metrist knows it."""
     filled = []
     for pair in pairs:
         known = None if pair.instruction else criteria.known(pair.criterion)
@@ -370,7 +369,7 @@ def fill_instructions(pairs: Iterable[GoodBad]) -> list[GoodBad]:
     return filled
 
 
-def _file(path: Path, pairs: Sequence[GoodBad]) -> dict[str, Any]:
+def _describe_file(path: Path, pairs: Sequence[GoodBad]) -> dict[str, Any]:
     counts = Counter(pair.split or "unsplit" for pair in pairs)
     sides = {name: counts[name] for name in ("train", "dev", "test", "unsplit")}
     return {"file": path.name, "sha256": file_digest(path), "pairs": len(pairs), **sides}

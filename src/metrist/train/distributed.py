@@ -1,7 +1,7 @@
-"""The processes that train together, one per GPU: each computes its share of every batch, and all add up the gradients.
+"""Training in several processes, one per GPU: each computes its share of every batch, and the gradients are summed.
 
-With one process nothing here does anything. Several are started by `accelerate launch` (or torchrun), which tells each
-its rank through the environment.
+`accelerate launch` or torchrun starts the processes and sets each one's rank in its environment. With one process, all
+operations here do nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroup:
-    """Which of the processes this is, of how many, and the torch device it computes on."""
+    """This process's rank among `world` processes, and its torch device."""
 
     device: str
     rank: int = 0
@@ -28,27 +28,27 @@ class ProcessGroup:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes and tells."""
+        """Whether this process writes files and reports progress."""
         return self.rank == 0
 
     def total(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Sum a tensor over all processes, in place."""
         if self.world > 1:
             import torch
 
             torch.distributed.all_reduce(tensor)
         return tensor
 
-    def any(self, here: bool) -> bool:
-        """Whether it is so in any process."""
+    def any(self, condition: bool) -> bool:
+        """Return whether the condition is true in any process."""
         if self.world == 1:
-            return here
+            return condition
         import torch
 
-        return bool(self.total(torch.tensor(float(here), device=self.device)).item())
+        return bool(self.total(torch.tensor(float(condition), device=self.device)).item())
 
     def add_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """Give every process the sum of all gradients. They travel as one tensor: many small ones would take longer."""
+        """Give every process the sum of all gradients, sent as one tensor: many small ones would take longer."""
         if self.world == 1:
             return
         import torch
@@ -59,18 +59,19 @@ class ProcessGroup:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in learned if parameter.grad is not None]
         summed = self.total(torch.cat([gradient.reshape(-1) for gradient in gradients]))
-        for gradient, piece in zip(gradients, torch.split(summed, [one.numel() for one in gradients]), strict=True):
+        pieces = torch.split(summed, [gradient.numel() for gradient in gradients])
+        for gradient, piece in zip(gradients, pieces, strict=True):
             gradient.copy_(piece.view_as(gradient))
 
     def leave(self) -> None:
-        """Part with the other processes, when all is done."""
+        """Leave the process group."""
         if self.world > 1:
             import torch
 
             torch.distributed.destroy_process_group()
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes arrive here."""
         if self.world > 1:
             import torch
 
@@ -78,12 +79,12 @@ class ProcessGroup:
 
 
 def is_first_process() -> bool:
-    """Whether this process, of those started together, is the one that prints."""
+    """Return whether this is the process that prints."""
     return int(os.environ.get("RANK") or 0) == 0
 
 
 def join_processes(device: str) -> ProcessGroup:
-    """The processes that this one was started with; `device` is where a process on its own computes."""
+    """Join the processes started together with this one; `device` applies if it runs alone."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         return ProcessGroup(device=device)
     try:

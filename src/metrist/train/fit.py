@@ -21,8 +21,8 @@ from metrist.train.task import NoCallback, TrainingCallback, TrainingPlan, Train
 def fit(
     task: TrainingTask, callback: TrainingCallback | None = None, *, runtime: Runtime | None = None
 ) -> dict[str, Any]:
-    """Train, resume a training that was stopped, or return the card of a finished one. The model, its tokenizer and the
-    card are then in `task.out`."""
+    """Train, or resume a stopped training, and return its card; a finished training is not repeated. `task.out` then
+    contains the model, its tokenizer and the card."""
     import_torch(f"training a {task.kind} metric")
     placement = resolve_placement(task.base, runtime)
     processes = join_processes(str(placement.device))
@@ -34,7 +34,7 @@ def fit(
 
 
 def plan_training(task: TrainingTask, *, runtime: Runtime | None = None) -> TrainingPlan:
-    """Read and tokenize all data and make the checks of a training, but load no weights and write nothing."""
+    """Read and tokenize all data and run all checks, but load no weights and write nothing."""
     import_torch(f"training a {task.kind} metric")
     placement = resolve_placement(task.base, runtime)
     task = replace(task, recipe=task.recipe.resolve(str(placement.device), placement.tokens))
@@ -47,12 +47,12 @@ def find_base(options: Options) -> Weights:
     """Find the base model; a model for numpy inference cannot be trained."""
     weights = find_weights(options)
     if weights.runs_on_numpy:
-        raise ModelError(f"{options.model} can only score; give the model it was exported from as --base")
+        raise ModelError(f"{options.model} can only score, not train; give the model it was exported from as --base")
     return weights
 
 
 def training_placement(processes: ProcessGroup) -> Placement:
-    """Where a model is trained: on this process's device, in float32."""
+    """Return where a model is trained: on this process's device, in float32."""
     import torch
 
     return Placement(device=torch.device(processes.device), dtype=torch.float32, tokens=1)
@@ -64,7 +64,7 @@ def _fit(task: TrainingTask, processes: ProcessGroup, callback: TrainingCallback
     weights, data = find_base(task.base), task.load_data()
     with _claim_folder(task, task.identity(weights, data), processes, callback) as card:
         if card is not None:
-            callback.on_message(f"{task.out} is finished already; nothing was trained")
+            callback.on_message(f"{task.out} is already finished; nothing was trained")
             return card
         folder = TrainingFolder(task.out)
         plan = task.plan(weights, data)
@@ -107,7 +107,7 @@ def _open_folder(task: TrainingTask, identity: Mapping[str, Any]) -> TrainingFol
     """Check that this training may start or resume in its folder; write nothing."""
     folder = TrainingFolder(task.out)
     if task.resume and not folder.is_begun:
-        raise RunError(f"{task.out} holds no training to resume; leave out --resume to start one")
+        raise RunError(f"{task.out} has no training to resume; leave out --resume to start one")
     folder.check(identity)
     return folder
 
@@ -119,15 +119,15 @@ def _claim_folder(
     """Lock the folder and store the task's identity in it; yield the card of a finished training."""
     folder = _open_folder(task, identity)
     card = folder.card()
-    processes.wait()  # All processes look before the first one writes.
+    processes.wait()  # All processes read the folder before the first one writes to it.
     if card is not None:
-        yield card  # Nothing will be written: the folder need not be writable.
+        yield card  # Nothing is written, so the folder need not be writable.
         return
     with lock_folder(task.out, processes):
-        folder.check(identity)  # Again: until now another process may have worked here.
+        folder.check(identity)  # Again: another process may have trained here before we had the lock.
         card = folder.card()
         if card is None and folder.is_begun and not Checkpoints(folder.checkpoints).steps():
-            callback.on_message(f"{task.out} has no checkpoint yet: from the start")
+            callback.on_message(f"{task.out} has no checkpoint yet: starting from the beginning")
         processes.wait()
         if card is None and processes.is_first:
             folder.begin(identity)

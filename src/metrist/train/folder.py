@@ -1,7 +1,13 @@
-"""A training has its folder to itself: a second process in it would destroy the first one's checkpoints.
+"""The folder of a training, and the lock that reserves it for one process.
 
-The lock is the operating system's, on a file of the folder. It ends with the process that holds it, however that ends,
-so that a training which was killed leaves nothing in the way; the file itself says nothing.
+    DIR/training.json         the settings, written first
+    DIR/training.lock         exists while a process trains here
+    DIR/checkpoints/          see `metrist.train.checkpoints`
+    DIR/config.json, …        tokenizer and model, moved in when training is done, weights last
+    DIR/card.md, card.json    written at the very end: a folder with a card is finished
+
+A second process in the folder would destroy the first one's checkpoints. The lock is an operating-system lock on a
+file; it ends with its process, so a killed training blocks nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
@@ -21,88 +27,12 @@ from metrist.models.numpy_inference.export import translate_disk_errors
 from metrist.train.distributed import ProcessGroup
 
 LOCK = "training.lock"
-
-
-@contextmanager
-def lock_folder(path: Path, processes: ProcessGroup) -> Iterator[None]:
-    """Hold the folder, which is made if need be. Of processes that train together the first one holds it for all."""
-    with _held(path / LOCK, wanted=processes.is_first) as is_mine:
-        if processes.any(not is_mine):
-            raise RunError(f"another process is training in {path}; wait until it ends, or give another --out")
-        yield
-
-
-@contextmanager
-def _held(path: Path, *, wanted: bool) -> Iterator[bool]:
-    """Whether the lock on this file, if it is wanted at all, is held inside."""
-    if not wanted:
-        yield True
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = _locked(path)
-    except OSError as fault:
-        raise RunError(f"{path.parent}: cannot be written to: {fault.strerror}") from fault
-    try:
-        yield file is not None
-    finally:
-        if file is not None:
-            with suppress(OSError):
-                path.unlink()  # Before the lock ends: who opened the file in the meantime sees that it is gone.
-            file.close()
-
-
-def _locked(path: Path) -> IO[bytes] | None:
-    """The file, locked; None where another process has the lock."""
-    while True:
-        file = path.open("ab")
-        try:
-            if not _lock(file):
-                file.close()
-                return None
-            if _is_there(path, file):
-                return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()  # Its last holder removed it between opening and locking.
-
-
-def _lock(file: IO[bytes]) -> bool:
-    try:
-        fcntl: Any = import_module("fcntl")
-    except ImportError:
-        return True  # Windows has no such locks; there, people take care themselves.
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # Some network file systems have no locks.
-    return True
-
-
-def _is_there(path: Path, file: IO[bytes]) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    return False
-
-
-# The folder of one training: what was asked for, its checkpoints, and in the end the model with its card.
-#
-# DIR/training.json         what was asked for, written first
-# DIR/training.lock         while a process trains here, see `metrist.train.folder`
-# DIR/checkpoints/          see `metrist.train.checkpoints`
-# DIR/config.json, …        the tokenizer and the model, moved in when training is done, the weights last
-# DIR/card.md, card.json    written at the very end: a folder with a card is finished
-
-
-_ASKED, _CARD, _PAGE, _PART = "training.json", "card.json", "card.md", ".model.part"
+_SETTINGS, _CARD, _PAGE, _PART = "training.json", "card.json", "card.md", ".model.part"
 Settings = Mapping[str, Any]
 
 
 class TrainingFolder:
-    """A new folder, or one that an earlier run of the same training left."""
+    """A new folder, or one that an earlier run of the same training began."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,49 +40,50 @@ class TrainingFolder:
 
     @property
     def is_begun(self) -> bool:
-        return (self.path / _ASKED).is_file()
+        return (self.path / _SETTINGS).is_file()
 
-    def check(self, asked: Settings) -> None:
-        """Refuse a folder that holds something else, or a training with other settings; nothing is written."""
+    def check(self, settings: Settings) -> None:
+        """Raise an error if the folder holds other files or a training with other settings; write nothing."""
         if self.is_begun:
-            differing = _differing(self._asked(), asked)
-            if differing:
+            differences = _find_differences(self._read_settings(), settings)
+            if differences:
                 raise RunError(
-                    f"{self.path} holds a training with other settings: {'; '.join(differing)}. "
-                    "Give the same settings to go on with it, or another --out"
+                    f"{self.path} holds a training with other settings: {'; '.join(differences)}. "
+                    "Give the same settings to resume it, or another --out"
                 )
         elif self.path.exists() and not self._is_empty():
             raise RunError(f"{self.path} exists and holds no training; give a new or an empty folder as --out")
 
-    def begin(self, asked: Settings) -> None:
-        """Note what was asked for."""
+    def begin(self, settings: Settings) -> None:
+        """Create the folder and store the settings in it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as fault:
-            raise RunError(f"{self.path}: cannot be made: {fault.strerror}") from fault
+            raise RunError(f"{self.path}: cannot be created: {fault.strerror}") from fault
         if not self.is_begun:
-            with atomic_write(self.path / _ASKED) as file:
-                file.write(json.dumps(asked, indent=2) + "\n")
+            with atomic_write(self.path / _SETTINGS) as file:
+                file.write(json.dumps(settings, indent=2) + "\n")
 
     def card(self) -> dict[str, Any] | None:
-        """The card of a finished training; None for one that is not."""
+        """Return the card of a finished training; None for an unfinished one."""
         path = self.path / _CARD
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
     def put_model(self, write: Callable[[Path], None]) -> None:
-        """Move in what `write` writes into a folder. Weights come last, so that no one takes half a model for one."""
+        """Let `write` fill a temporary folder, then move its files here, weights last: a folder with weights is
+        complete."""
         part = self.path / _PART
         shutil.rmtree(part, ignore_errors=True)
         try:
             part.mkdir()
             with translate_disk_errors():
                 write(part)
-            self._settle(part)
+            self._sync(part)
             for path in sorted(part.iterdir(), key=_weights_last):
                 os.replace(path, self.path / path.name)
             part.rmdir()
         except OSError as fault:
-            shutil.rmtree(part, ignore_errors=True)  # A disk that is full needs the space.
+            shutil.rmtree(part, ignore_errors=True)  # A full disk needs the space.
             raise RunError(f"{self.path}: the model cannot be written: {fault.strerror or fault}") from fault
 
     def put_card(self, card: Mapping[str, Any], page: str) -> None:
@@ -161,36 +92,96 @@ class TrainingFolder:
         with atomic_write(self.path / _CARD) as file:
             file.write(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
 
-    def _settle(self, part: Path) -> None:
-        """Bring the files to the disk, readable for whoever can read the rest of the folder."""
-        mode = (self.path / _ASKED).stat().st_mode
+    def _sync(self, part: Path) -> None:
+        """Flush the files to disk, with the same permissions as the rest of the folder."""
+        mode = (self.path / _SETTINGS).stat().st_mode
         for path in part.rglob("*"):
             if path.is_file():
-                path.chmod(mode)  # safetensors makes files that only their owner can read.
+                path.chmod(mode)  # safetensors creates files that only their owner can read.
                 with path.open("rb+") as file:
                     os.fsync(file.fileno())
 
     def _is_empty(self) -> bool:
-        # The lock alone was left by a process that was killed before it wrote anything.
-        return self.path.is_dir() and all(found.name == LOCK for found in self.path.iterdir())
+        # A process killed before it wrote anything leaves only the lock.
+        return self.path.is_dir() and all(path.name == LOCK for path in self.path.iterdir())
 
-    def _asked(self) -> dict[str, Any]:
+    def _read_settings(self) -> dict[str, Any]:
         try:
-            return dict(json.loads((self.path / _ASKED).read_text(encoding="utf-8")))
+            return dict(json.loads((self.path / _SETTINGS).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as fault:
-            raise RunError(f"{self.path / _ASKED} cannot be read ({fault}); give another --out") from fault
+            raise RunError(f"{self.path / _SETTINGS} cannot be read ({fault}); give another --out") from fault
 
 
 def _weights_last(path: Path) -> tuple[bool, bool]:
-    """And the index of weights in several files after those."""
+    """Sort weights after other files, and the index of sharded weights after its shards."""
     return ".safetensors" in path.name, path.suffix == ".json"
 
 
-def _differing(there: Settings, here: Settings) -> list[str]:
-    names = [*there, *(name for name in here if name not in there)]
-    pairs = [(name, there.get(name), here.get(name)) for name in names]
-    return [f"{name} is {_said(old)} there, {_said(new)} here" for name, old, new in pairs if old != new]
+def _find_differences(stored: Settings, settings: Settings) -> list[str]:
+    names = [*stored, *(name for name in settings if name not in stored)]
+    pairs = [(name, stored.get(name), settings.get(name)) for name in names]
+    return [f"{name} is {_format(old)} there, {_format(new)} here" for name, old, new in pairs if old != new]
 
 
-def _said(value: Any) -> str:
+def _format(value: Any) -> str:
     return "not set" if value is None else str(value)
+
+
+# ---- The lock
+
+
+@contextmanager
+def lock_folder(path: Path, processes: ProcessGroup) -> Iterator[None]:
+    """Create the folder if necessary and lock it. The first process of a group holds the lock for all of them."""
+    with _hold_lock(path / LOCK) if processes.is_first else nullcontext(True) as is_ours:
+        if processes.any(not is_ours):
+            raise RunError(f"another process is training in {path}; wait until it ends, or give another --out")
+        yield
+
+
+@contextmanager
+def _hold_lock(path: Path) -> Iterator[bool]:
+    """Yield whether this process holds the lock on the file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _open_locked(path)
+    except OSError as fault:
+        raise RunError(f"{path.parent}: cannot be written to: {fault.strerror}") from fault
+    try:
+        yield file is not None
+    finally:
+        if file is not None:
+            with suppress(OSError):
+                path.unlink()  # While still locked: a process that opened the file meanwhile sees that it is gone.
+            file.close()
+
+
+def _open_locked(path: Path) -> IO[bytes] | None:
+    """Return the locked file, or None if another process has the lock."""
+    while True:
+        file = path.open("ab")
+        try:
+            if not _try_lock(file):
+                file.close()
+                return None
+            with suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                    return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # The previous holder removed the file after we opened it: try again.
+
+
+def _try_lock(file: IO[bytes]) -> bool:
+    try:
+        fcntl: Any = import_module("fcntl")
+    except ImportError:
+        return True  # Windows has no such locks; users must take care themselves.
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # Some network file systems have no locks.
+    return True

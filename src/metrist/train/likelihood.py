@@ -14,7 +14,7 @@ from metrist.models.devices import Options, Placement
 from metrist.models.tokenization import set_languages
 from metrist.models.weights import Weights, quiet_transformers, read_model, read_tokenizer
 from metrist.train.batches import Shuffled
-from metrist.train.dataset import TextPairData, describe_file, load_text_pairs
+from metrist.train.dataset import TextPairData, load_text_pairs
 from metrist.train.examples import IGNORED, TokenPairs, encode_text_pairs
 from metrist.train.folder import TrainingFolder
 from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
@@ -29,8 +29,8 @@ PAIRS = 30_000
 
 
 class TokenLoss:
-    """Mean cross-entropy of the target tokens, as transformers computes it from labels. Judged by what the metric
-    reports: the mean over pairs of the mean log-probability of a target's tokens."""
+    """Mean cross-entropy of the target tokens, as transformers computes it from labels. The development figure is what
+    the metric reports: the mean over pairs of the mean log-probability of a target's tokens."""
 
     figure = "mean log-probability"
 
@@ -51,20 +51,21 @@ class TokenLoss:
 class LikelihoodPlan(TrainingPlan):
     """The plan of a likelihood training."""
 
-    material: TextPairData
+    data: TextPairData
     train: TokenPairs
     dev: TokenPairs | None
 
     def remarks(self) -> list[str]:
         conditions, targets, tokens = self.train.cut
         cut = f"{conditions:,} conditions and {targets:,} targets of the training pairs were cut by {tokens:,} tokens"
-        return [*self.material.remarks(), *([cut] if tokens else [])]
+        return [*self.data.remarks(), *([cut] if tokens else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodTask(TrainingTask):
-    """`dev` names a file or a share of the pairs. `pairs` are drawn from the training data (0: all). `max_length` cuts
-    texts at this many tokens (None: at the model's limit)."""
+    """Trains a sequence-to-sequence model. `dev` is a file or a share of the pairs. `pairs` is the number of pairs
+    drawn from the training data (0: all). `max_length` truncates texts to this many tokens (None: the model's
+    limit)."""
 
     kind: ClassVar[str] = "likelihood"
 
@@ -95,7 +96,7 @@ class LikelihoodTask(TrainingTask):
         dev = encode_text_pairs(tokenizer, config, data.dev, self.max_length) if data.dev else None
         recipe = self.recipe
         sampler = Shuffled(lengths=train.lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket)
-        return LikelihoodPlan(material=data, train=train, dev=dev, sampler=sampler, steps=recipe.epochs * sampler.steps)
+        return LikelihoodPlan(data=data, train=train, dev=dev, sampler=sampler, steps=recipe.epochs * sampler.steps)
 
     def build(self, weights: Weights, plan: LikelihoodPlan, placement: Placement) -> Learner:  # noqa: ARG002
         model = read_model("AutoModelForSeq2SeqLM", weights, self.base, placement)
@@ -114,10 +115,10 @@ class LikelihoodTask(TrainingTask):
         folder.put_model(save)
         cut = plan.train.cut
         facts = {
-            "files": [describe_file(file) for file in data.files],
-            "dev_file": describe_file(data.dev_file) if data.dev_file else None,
+            "files": [file.describe() for file in data.files],
+            "dev_file": data.dev_file.describe() if data.dev_file else None,
             "training_pairs": len(data.train),
-            "pairs_not_drawn": data.left_out,
+            "pairs_not_drawn": data.not_drawn,
             "tokens": int(plan.train.lengths.sum()),
             "cut_conditions": cut.conditions,
             "cut_targets": cut.targets,
@@ -141,7 +142,7 @@ def _read_config(weights: Weights, options: Options) -> Any:
                 weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code
             )
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{weights.name}: its config.json cannot be used: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{weights.name}: cannot read its config.json: {str(error).splitlines()[0]}") from error
     if not config.is_encoder_decoder:
         raise ModelError(
             f"{weights.name} is a {config.model_type!r} model; a likelihood metric is trained from a "

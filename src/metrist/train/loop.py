@@ -1,8 +1,9 @@
-"""The one training loop: likelihood models, preference models and whatever else learns go through it.
+"""The training loop for likelihood models, preference models and any other `TrainingTask`.
 
-One step: draw a batch, seed the dice, compute the gradients part by part, clip, update. Between steps: read the losses,
-evaluate, write a checkpoint, stop if asked to. A step depends on the seed, its number and the weights alone, so a
-training that was killed goes on from its latest checkpoint as if nothing had happened, on a CPU to the last bit.
+A step draws a batch, seeds the random generators, accumulates gradients part by part, clips them and updates. Between
+steps the loop reads losses, evaluates, writes checkpoints and handles requests to stop. A step depends only on the
+seed, its number and the weights, so a killed training resumes from its latest checkpoint with the same result; on a CPU
+the result is identical to the last bit.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from torch import Tensor
 from metrist.errors import ModelError, RunError
 from metrist.models.batching import is_out_of_memory
 from metrist.models.devices import free_memory
-from metrist.train.batches import Chosen, Sampler, sort_by_length, split_parts
+from metrist.train.batches import Indices, Sampler, sort_by_length, split_parts
 from metrist.train.checkpoints import Checkpoints, TrainingState
 from metrist.train.distributed import ProcessGroup
 from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Evaluation, Examples, NoCallback, Objective, TrainingCallback, TrainingProgress
 
-#: Losses are read so many steps apart: reading one makes the CPU wait for the GPU.
+#: Steps between reads of the losses: each read makes the CPU wait for the GPU.
 _READ_EVERY = 10
-#: Tokens computed at once where a recipe does not say.
+#: Tokens computed at once if the recipe does not set `max_tokens`.
 _MAX_TOKENS = 4_096
 _T = TypeVar("_T")
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """The training was asked to stop, and did so after writing a checkpoint."""
+    """The training stopped on request after writing a checkpoint."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped after step {step}")
@@ -46,9 +47,9 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingOutcome:
-    """How a training went. `steps` may be fewer than planned when it stopped early; `best` is the evaluation whose
-    weights the model has now (None without development data: then it has the last ones). `loss` is the mean of the
-    last steps, None where another process computed them."""
+    """The result of a training. `steps` is below `planned` after early stopping. `best` is the evaluation whose weights
+    the model now has; without development data it is None and the model has its last weights. `loss` is the mean of
+    the latest steps, or None if this process has read no losses."""
 
     steps: int
     planned: int
@@ -62,8 +63,8 @@ class TrainingOutcome:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Trainer:
-    """A model, what it learns from, and how. `run()` trains it. `rates` are multiples of the recipe's learning rate for
-    parameters whose names begin so."""
+    """Trains a model; call `run()`. `rates` maps prefixes of parameter names to multiples of the recipe's learning
+    rate."""
 
     model: Any
     objective: Objective
@@ -76,276 +77,270 @@ class Trainer:
     callback: TrainingCallback = field(default_factory=NoCallback)
     rates: Mapping[str, float] = field(default_factory=dict)
 
-    at: TrainingState = field(init=False)
+    state: TrainingState = field(init=False)
     _optimizer: torch.optim.Optimizer = field(init=False)
-    _drawn: Sequence[Chosen] = field(init=False, default=())
-    _unread: list[Tensor] = field(init=False, default_factory=list)
+    _epoch_batches: Sequence[Indices] = field(init=False, default=())
+    _unread_losses: list[Tensor] = field(init=False, default_factory=list)
     _loss: float | None = field(init=False, default=None)
-    _began: float = field(init=False, default=0.0)
+    _start_time: float = field(init=False, default=0.0)
 
     @property
     def steps(self) -> int:
-        """How many updates the recipe asks for."""
+        """The number of updates in the whole training."""
         return self.recipe.epochs * self.sampler.steps
 
     def run(self) -> TrainingOutcome:
-        """Train from the latest checkpoint, or from the beginning, to the end; the model then has its best weights."""
-        with _stop_requests() as asked, torch.random.fork_rng(self._cards()):
-            self._begin()
-            while self.at.step < self.steps and not self._patience_is_spent():
+        """Train to the end, from the latest checkpoint if there is one, and give the model its best weights."""
+        with _catch_signals() as stop_requested, torch.random.fork_rng(self._cuda_devices()):
+            self._prepare()
+            while self.state.step < self.steps and not self._should_stop_early():
                 self._update()
-                self._look_around(asked)
-        self.checkpoints.put_best(self.model, self.at)
+                self._finish_step(stop_requested)
+        self.checkpoints.load_best(self.model, self.state)
         self.model.eval()
-        self.processes.wait()  # Checkpoints may be removed only when all processes have read the best.
-        return self._outcome()
+        self.processes.wait()  # All processes must have read the best weights before checkpoints are removed.
+        return TrainingOutcome(
+            steps=self.state.step,
+            planned=self.steps,
+            tokens=self.state.tokens,
+            seconds=self.state.seconds,
+            loss=self._loss,
+            before=self.state.before,
+            best=self.state.best,
+            evaluations=tuple(self.state.evaluations),
+        )
 
-    def _cards(self) -> list[str]:
+    def _cuda_devices(self) -> list[str]:
         return [self.processes.device] if torch.device(self.processes.device).type == "cuda" else []
 
-    def _begin(self) -> None:
-        self._began = time.monotonic()
+    def _prepare(self) -> None:
+        """Move the model to the device, resume from a checkpoint or evaluate the untrained model, check disk space."""
+        self._start_time = time.monotonic()
         self.model.to(self.processes.device).train()
-        self._optimizer = _adamw(self.model, self.recipe, self.rates)
+        self._optimizer = _make_optimizer(self.model, self.recipe, self.rates)
         resumed = self.checkpoints.resume(self.model, self._optimizer, self.callback.on_message)
-        self.at = resumed or TrainingState(max_tokens=self.recipe.max_tokens or _MAX_TOKENS)
-        # Asked for fewer after a stop: there was too little memory, perhaps, and nobody to say so.
-        self.at.max_tokens = min(self.at.max_tokens, self.recipe.max_tokens or self.at.max_tokens)
+        self.state = resumed or TrainingState(max_tokens=self.recipe.max_tokens or _MAX_TOKENS)
+        # The user may resume with a smaller budget, for example after the process was killed for lack of memory.
+        self.state.max_tokens = min(self.state.max_tokens, self.recipe.max_tokens or self.state.max_tokens)
         if self.processes.is_first:
-            to_come = sum(map(self._is_kept, range(self.at.step + 1, self.steps + 1)))
-            self.checkpoints.make_room(self.model, to_come)
+            planned = sum(map(self._is_checkpoint_due, range(self.state.step + 1, self.steps + 1)))
+            self.checkpoints.prepare(self.model, planned)
         if resumed:
-            self._began -= resumed.seconds
-            self.callback.on_message(f"going on after step {resumed.step:,} of {self.steps:,}")
+            self._start_time -= resumed.seconds
+            self.callback.on_message(f"resuming after step {resumed.step:,} of {self.steps:,}")
         elif self.dev is not None:
-            self.at.before = self._figure(self.dev)
-            self.callback.on_evaluation(Evaluation(step=0, figure=self.at.before), self.objective.figure)
+            self.state.before = self._compute_figure(self.dev)
+            self.callback.on_evaluation(Evaluation(step=0, figure=self.state.before), self.objective.figure)
 
     def _update(self) -> None:
-        chosen = self._batch()
-        loss = self._gradients(chosen)
+        batch = self._next_batch()
+        loss = self._accumulate_gradients(batch)
         self.processes.add_gradients(self.model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
         for group in self._optimizer.param_groups:
-            group["lr"] = group["rate"] * self.recipe.learning_rate(self.at.step, self.steps)
+            group["lr"] = group["rate"] * self.recipe.learning_rate(self.state.step, self.steps)
         self._optimizer.step()
-        self._unread.append(torch.stack([self.processes.total(loss), norm.to(loss)]))
-        self.at.step += 1
-        self.at.tokens += int(self.examples.lengths[chosen].sum())
+        self._unread_losses.append(torch.stack([self.processes.total(loss), norm.to(loss)]))
+        self.state.step += 1
+        self.state.tokens += int(self.examples.lengths[batch].sum())
 
-    def _batch(self) -> Chosen:
-        epoch, number = divmod(self.at.step, self.sampler.steps)
-        if number == 0 or not self._drawn:
-            self._drawn = self.sampler.batches(epoch)
-        return self._drawn[number]
+    def _next_batch(self) -> Indices:
+        epoch, number = divmod(self.state.step, self.sampler.steps)
+        if number == 0 or not self._epoch_batches:
+            self._epoch_batches = self.sampler.batches(epoch)
+        return self._epoch_batches[number]
 
-    def _gradients(self, chosen: Chosen) -> Tensor:
-        """The loss of this process's share of a batch, after its gradients were computed."""
-        whole = float(self.examples.weights[chosen].sum())
+    def _accumulate_gradients(self, batch: Indices) -> Tensor:
+        """Compute the gradients of this process's share of a batch; return its loss."""
+        total_weight = float(self.examples.weights[batch].sum())
         spaces = self.examples.spaces
-        mine = sort_by_length(chosen, spaces)[self.processes.rank :: self.processes.world]
+        own = sort_by_length(batch, spaces)[self.processes.rank :: self.processes.world]
 
         def accumulate() -> Tensor:
-            _seed(self.recipe.seed, self.at.step, self.processes)
+            _seed_generators(self.recipe.seed, self.state.step, self.processes)
             self._optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=self.processes.device)
-            for part in split_parts(mine, spaces, self.at.max_tokens):
-                batch = self._moved(self.examples, part)
-                with self._precision():
-                    loss = self.objective.loss(self.model, batch).float() / whole
+            for part in split_parts(own, spaces, self.state.max_tokens):
+                tensors = self._collate(self.examples, part)
+                with self._autocast():
+                    loss = self.objective.loss(self.model, tensors).float() / total_weight
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.detach()
             return total
 
-        return self._within_memory(accumulate, spaces[mine])
+        return self._retry_on_oom(accumulate, spaces[own])
 
-    def _figure(self, dev: Examples) -> float:
-        """The development figure of the weights as they are."""
-        mine = sort_by_length(np.arange(len(dev.spaces)), dev.spaces)[self.processes.rank :: self.processes.world]
+    def _compute_figure(self, dev: Examples) -> float:
+        """Compute the development figure of the current weights."""
+        own = sort_by_length(np.arange(len(dev.spaces)), dev.spaces)[self.processes.rank :: self.processes.world]
 
         def judge() -> Tensor:
-            found = [torch.zeros(0)]
-            for part in split_parts(mine, dev.spaces, self.at.max_tokens):
-                with self._precision():
-                    found.append(self.objective.judge(self.model, self._moved(dev, part)).float().cpu())
-            return torch.cat(found).double().sum()
+            figures = [torch.zeros(0)]
+            for part in split_parts(own, dev.spaces, self.state.max_tokens):
+                with self._autocast():
+                    figures.append(self.objective.judge(self.model, self._collate(dev, part)).float().cpu())
+            return torch.cat(figures).double().sum()
 
         self.model.eval()
         with torch.no_grad():
-            total = self._within_memory(judge, dev.spaces[mine])
+            total = self._retry_on_oom(judge, dev.spaces[own])
         self.model.train()
-        # Only processes with a CUDA device, or none, come in several: those know doubles, which MPS does not.
+        # Several processes run on CUDA or the CPU, which support float64; MPS does not.
         total = total.to(self.processes.device) if self.processes.world > 1 else total
         figure = float(self.processes.total(total)) / len(dev.lengths)
         if not math.isfinite(figure):
             raise RunError(
-                f"the {self.objective.figure} of the development data is {figure} after step {self.at.step:,}; "
-                "--dtype float32 helps where bfloat16 is too coarse for the model"
+                f"the {self.objective.figure} of the development data is {figure} after step {self.state.step:,}; "
+                "try --dtype float32 if bfloat16 is too imprecise for the model"
             )
         return figure
 
-    def _within_memory(self, work: Callable[[], _T], lengths: np.ndarray[Any, np.dtype[np.int64]]) -> _T:
-        """Do the work; where memory runs out, do it again with half as many tokens at once."""
+    def _retry_on_oom(self, work: Callable[[], _T], lengths: np.ndarray[Any, np.dtype[np.int64]]) -> _T:
+        """Do the work; if memory runs out, repeat it with half as many tokens at once."""
         while True:
             try:
                 return work()
             except RuntimeError as fault:
                 if not is_out_of_memory(fault):
                     raise
-            # Outside of the handler: the exception itself would keep the tensors of the failed attempt alive.
-            self._halve(lengths)
+            # Outside the handler: the exception would keep the tensors of the failed attempt alive.
+            self._halve_token_budget(lengths)
 
-    def _halve(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+    def _halve_token_budget(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> None:
         longest = int(lengths.max())
-        at_once = min(self.at.max_tokens, longest * len(lengths))
+        at_once = min(self.state.max_tokens, longest * len(lengths))
         if at_once < 2 * longest:
             raise ModelError(
                 f"one example of {longest:,} tokens does not fit into the memory of {self.processes.device}; "
-                "--max-length cuts texts shorter, and a smaller base model needs less"
+                "lower --max-length or use a smaller base model"
             )
-        self.at.max_tokens = at_once // 2
+        self.state.max_tokens = at_once // 2
         self._optimizer.zero_grad(set_to_none=True)
         free_memory(torch.device(self.processes.device))
         self.callback.on_message(
-            f"out of memory: {self.at.max_tokens:,} tokens at once from now on; the gradients are the same"
+            f"out of memory: computing {self.state.max_tokens:,} tokens at once from now on, with the same gradients"
         )
 
-    def _look_around(self, asked: Callable[[], bool]) -> None:
-        """After a step: read the losses, evaluate, keep a checkpoint and stop, each if it is time to."""
-        step, at_end = self.at.step, self.at.step == self.steps
+    def _finish_step(self, stop_requested: Callable[[], bool]) -> None:
+        """Read the losses, evaluate, write a checkpoint and stop, each if it is due after this step."""
+        step, at_end = self.state.step, self.state.step == self.steps
         reading = at_end or step % _READ_EVERY == 0
-        # Several processes must stop after the same step, so they ask each other, and not all the time.
-        stop = asked() if self.processes.world == 1 else reading and self.processes.any(asked())
-        keeping = stop or self._is_kept(step)
-        if reading or keeping:
+        # Several processes must stop after the same step. They agree on it only when losses are read, to save time.
+        stop = stop_requested() if self.processes.world == 1 else reading and self.processes.any(stop_requested())
+        checkpoint_due = stop or self._is_checkpoint_due(step)
+        if reading or checkpoint_due:
             self._read_losses()
-        if self.dev is not None and self._is_judged(step):
+        if self.dev is not None and self._is_evaluation_due(step):
             self._evaluate(self.dev)
-        if keeping:
-            self._keep()
+        if checkpoint_due:
+            self.state.seconds = time.monotonic() - self._start_time
+            if self.processes.is_first:
+                self.checkpoints.write(self.state, self.model, self._optimizer)
+            self.processes.wait()
         if stop and not at_end:
             raise TrainingInterrupted(step)
 
-    def _is_judged(self, step: int) -> bool:
+    def _is_evaluation_due(self, step: int) -> bool:
         return self.dev is not None and (
             step == self.steps or step % (self.recipe.eval_every or self.sampler.steps) == 0
         )
 
-    def _is_kept(self, step: int) -> bool:
-        """Whether a checkpoint is due after this step."""
-        return step == self.steps or step % self.checkpoints.every == 0 or self._is_judged(step)
+    def _is_checkpoint_due(self, step: int) -> bool:
+        return step == self.steps or step % self.checkpoints.every == 0 or self._is_evaluation_due(step)
 
     def _read_losses(self) -> None:
-        """See that all losses and gradients are finite, before anything that came of them is kept."""
-        read = torch.stack(self._unread).cpu().tolist()
-        first = self.at.step - len(read) + 1
-        self._unread.clear()
-        for step, (loss, norm) in enumerate(read, first):
+        """Check that all losses and gradients are finite before their weights are saved; report progress."""
+        losses = torch.stack(self._unread_losses).cpu().tolist()
+        first = self.state.step - len(losses) + 1
+        self._unread_losses.clear()
+        for step, (loss, norm) in enumerate(losses, first):
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                raise RunError(_not_finite(step, loss, norm, self.checkpoints))
-        self._loss = sum(loss for loss, _ in read) / len(read)
+                raise RunError(_describe_divergence(step, loss, norm, self.checkpoints))
+        self._loss = sum(loss for loss, _ in losses) / len(losses)
         self.callback.on_progress(
             TrainingProgress(
-                step=self.at.step,
+                step=self.state.step,
                 steps=self.steps,
                 loss=self._loss,
                 lr=self._optimizer.param_groups[0]["lr"],
-                tokens=self.at.tokens,
+                tokens=self.state.tokens,
             )
         )
 
     def _evaluate(self, dev: Examples) -> None:
-        evaluation = Evaluation(step=self.at.step, figure=self._figure(dev))
-        self.at.evaluations.append(evaluation)
-        best = self.at.best
+        evaluation = Evaluation(step=self.state.step, figure=self._compute_figure(dev))
+        self.state.evaluations.append(evaluation)
+        best = self.state.best
         if best is None or evaluation.figure > best.figure:
-            self.at.best_step = evaluation.step
+            self.state.best_step = evaluation.step
         self.callback.on_evaluation(evaluation, self.objective.figure)
 
-    def _keep(self) -> None:
-        self.at.seconds = time.monotonic() - self._began
-        if self.processes.is_first:
-            self.checkpoints.write(self.at, self.model, self._optimizer)
-        self.processes.wait()
+    def _should_stop_early(self) -> bool:
+        return self.recipe.patience is not None and self.state.evaluations_since_best >= self.recipe.patience
 
-    def _patience_is_spent(self) -> bool:
-        return self.recipe.patience is not None and self.at.stale >= self.recipe.patience
-
-    def _moved(self, examples: Examples, part: Chosen) -> Batch:
+    def _collate(self, examples: Examples, part: Indices) -> Batch:
         tensors = examples.collate(part).items()
-        if not self._cards():
+        if not self._cuda_devices():
             return {name: tensor.to(self.processes.device) for name, tensor in tensors}
-        # From pinned memory the copy runs beside what the card computes.
+        # Copies from pinned memory overlap with computation on the GPU.
         return {name: tensor.pin_memory().to(self.processes.device, non_blocking=True) for name, tensor in tensors}
 
-    def _precision(self) -> torch.autocast:
+    def _autocast(self) -> torch.autocast:
         kind = torch.device(self.processes.device).type
         return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.recipe.dtype == "bfloat16")
 
-    def _outcome(self) -> TrainingOutcome:
-        return TrainingOutcome(
-            steps=self.at.step,
-            planned=self.steps,
-            tokens=self.at.tokens,
-            seconds=self.at.seconds,
-            loss=self._loss,
-            before=self.at.before,
-            best=self.at.best,
-            evaluations=tuple(self.at.evaluations),
-        )
 
-
-def _adamw(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> torch.optim.AdamW:
-    """AdamW; biases and the scales of norms are not pulled towards zero."""
+def _make_optimizer(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> torch.optim.AdamW:
+    """Create AdamW without weight decay for biases and the scales of norms."""
     learned = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     groups: dict[tuple[float, bool], list[torch.nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
     for name, parameter in learned.items():
-        rate = next((rate for start, rate in rates.items() if name.startswith(start)), 1.0)
+        rate = next((rate for prefix, rate in rates.items() if name.startswith(prefix)), 1.0)
         groups.setdefault((rate, parameter.ndim > 1), []).append(parameter)
-    told = [
-        {"params": some, "weight_decay": recipe.weight_decay if decays else 0.0, "rate": rate}
-        for (rate, decays), some in groups.items()
-        if some
+    param_groups = [
+        {"params": parameters, "weight_decay": recipe.weight_decay if decays else 0.0, "rate": rate}
+        for (rate, decays), parameters in groups.items()
+        if parameters
     ]
     fused = all(parameter.is_cuda for parameter in learned.values())
-    return torch.optim.AdamW(told, lr=recipe.lr, fused=fused or None)
+    return torch.optim.AdamW(param_groups, lr=recipe.lr, fused=fused or None)
 
 
-def _seed(seed: int, step: int, processes: ProcessGroup) -> None:
-    """Dropout of each step and process has its own seed: nothing depends on what was drawn before."""
-    made = int(np.random.SeedSequence([seed, step, processes.rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    # Told to all devices, a seed costs a processor that has no card a picture of the stack.
-    seeded = torch.default_generator.manual_seed if processes.device == "cpu" else torch.manual_seed
-    seeded(made)
+def _seed_generators(seed: int, step: int, processes: ProcessGroup) -> None:
+    """Give the dropout of each step and process its own seed, so that it does not depend on earlier draws."""
+    state = int(np.random.SeedSequence([seed, step, processes.rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    # Without a GPU, torch.manual_seed is slow: it records a stack trace for the lazy CUDA call.
+    set_seed = torch.default_generator.manual_seed if processes.device == "cpu" else torch.manual_seed
+    set_seed(state)
 
 
-def _not_finite(step: int, loss: float, norm: float, checkpoints: Checkpoints) -> str:
-    found = f"its loss is {loss}" if not math.isfinite(loss) else f"its gradients have the norm {norm}"
-    kept = checkpoints.steps()
-    last = f"the last good checkpoint, of step {kept[-1]:,}, is kept" if kept else "no checkpoint was written before it"
-    return f"step {step:,} went wrong: {found}; {last}. Try a lower --lr, a longer --warmup or --dtype float32"
+def _describe_divergence(step: int, loss: float, norm: float, checkpoints: Checkpoints) -> str:
+    reason = f"its loss is {loss}" if not math.isfinite(loss) else f"its gradients have the norm {norm}"
+    steps = checkpoints.steps()
+    last = f"the last good checkpoint is of step {steps[-1]:,}" if steps else "there is no earlier checkpoint"
+    return f"step {step:,} diverged: {reason}; {last}. Try a lower --lr, a longer --warmup or --dtype float32"
 
 
 @contextmanager
-def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, or the process told to end, since; a second time stops at once. A background job that
-    was started with SIGINT ignored keeps ignoring it."""
-    asked: list[int] = []
+def _catch_signals() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether SIGINT or SIGTERM has arrived; a second signal interrupts at once. SIGINT
+    stays ignored if it was ignored before, as in background jobs."""
+    received: list[int] = []
 
-    def note(number: int, _frame: object) -> None:
-        if asked:
+    def handle(number: int, _frame: object) -> None:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # Only a program's main thread is told of signals.
+        yield lambda: False  # Only the main thread can handle signals.
         return
-    heeded = [signal.SIGTERM]
+    signals = [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        heeded.append(signal.SIGINT)
-    before = {number: signal.signal(number, note) for number in heeded}
+        signals.append(signal.SIGINT)
+    previous = {number: signal.signal(number, handle) for number in signals}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(received)
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

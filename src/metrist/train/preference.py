@@ -43,8 +43,8 @@ _LINE_LR = 1e-2
 
 
 class PairLoss:
-    """-log sigmoid(r_good - r_bad) where raters were certain, its expectation where they were not. `regression` is the
-    weight of the mean squared error of ratings. Judged by the share of pairs whose good answer has the higher reward;
+    """-log sigmoid(r_good - r_bad) if raters were certain, its expectation if not. `regression` is the weight of the
+    mean squared error of ratings. The development figure is the share of pairs whose good answer has the higher reward;
     equal rewards count as wrong."""
 
     def __init__(self, *, regression: float = 0.0, criteria: int = 1) -> None:
@@ -70,7 +70,7 @@ class PairLoss:
 
 
 def _squared_errors(line: Tensor, rewards: Tensor, ratings: Tensor) -> Tensor:
-    """Return each pair's mean over its two answers; an answer without a rating has no error."""
+    """Return each pair's mean squared error over its two answers; an answer without a rating has none."""
     import torch
 
     known = ~ratings.isnan()
@@ -99,7 +99,9 @@ class PreferencePlan(TrainingPlan):
     def remarks(self) -> list[str]:
         remarks = []
         if any(self.ties):
-            remarks.append(f"{self.ties[0]:,} ties of the training pairs and {self.ties[1]:,} for development left out")
+            remarks.append(
+                f"{self.ties[0]:,} ties among the training pairs and {self.ties[1]:,} for development are left out"
+            )
         answers, tokens = self.train.cut
         if answers:
             remarks.append(
@@ -111,10 +113,10 @@ class PreferencePlan(TrainingPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceTask(TrainingTask):
-    """`balance` is the power of its number of pairs with which a criterion's share of the training grows. Pairs of
-    certainty .5 are ties, dropped or learned as such. `regression` is the weight of the error of ratings; `head_lr` is
-    a learning rate for the last layer alone. `data` and `licence` go into the card. Pairs without an instruction get
-    that of their criterion, where metrist knows it."""
+    """Trains a reward model. A criterion's share of an epoch is proportional to its number of pairs to the power
+    `balance`. Pairs of certainty .5 are ties: dropped, or learned as equal. `regression` is the weight of the squared
+    error of ratings; `head_lr` is a separate learning rate for the last layer. `data` and `licence` go into the card.
+    Pairs without an instruction get that of their criterion, if metrist knows it."""
 
     kind: ClassVar[str] = "preference"
 
@@ -133,7 +135,7 @@ class PreferenceTask(TrainingTask):
 
     def __post_init__(self) -> None:
         if not 0 <= self.balance <= 1:
-            raise RunError(f"balance must be between 0 (equal shares) and 1 (as the data is), got {self.balance}")
+            raise RunError(f"balance must be between 0 (equal shares) and 1 (proportional), got {self.balance}")
         if self.ties not in ("drop", "soft"):
             raise RunError(f"ties must be 'drop' or 'soft', got {self.ties!r}")
         if not self.regression >= 0:
@@ -162,20 +164,20 @@ class PreferenceTask(TrainingTask):
     def plan(self, weights: Weights, data: PreferencePairs) -> PreferencePlan:
         from metrist.models.reward_model import make_settings, padding_id, resolve_pooling
 
-        train, dev = self._learned_pairs(data), _without_ties(data.dev)
+        train, dev = self._select_training_pairs(data), _without_ties(data.dev)
         self._check(data, train, dev)
         tokenizer, shape = read_tokenizer(weights, self.base), read_shape(weights, self.base)
         settings = make_settings(shape, tokenizer, self.layout, resolve_pooling(weights, self.pooling))
         encode, pad = token_encoder(tokenizer), padding_id(shape.config, tokenizer)
         examples = encode_answer_pairs(encode, settings, pad, train)
-        sampler = self._sampler(examples)
+        sampler = self._make_sampler(examples)
         return PreferencePlan(
             settings=settings,
             train=examples,
             dev=encode_answer_pairs(encode, settings, pad, dev) if dev else None,
             sampler=sampler,
             steps=self.recipe.epochs * sampler.steps,
-            padding=_padding(examples, sampler, self.recipe),
+            padding=_padding_share(examples, sampler, self.recipe),
             ties=(len(data.train) - len(train), len(data.dev) - len(dev)),
         )
 
@@ -197,12 +199,12 @@ class PreferenceTask(TrainingTask):
         self, weights: Weights, data: PreferencePairs, plan: PreferencePlan, trainer: Trainer, folder: TrainingFolder
     ) -> dict[str, Any]:
         tokenizer = read_tokenizer(weights, self.base)
-        reward = self._scorer(weights, plan, trainer, tokenizer)
+        reward = self._make_scorer(weights, plan, trainer, tokenizer)
         settings = self._measure(data, reward)
         folder.put_model(lambda path: reward.model.save(path, tokenizer, settings))
         dev = _without_ties(data.dev)
         return {
-            "metric": self._metric(settings),
+            "metric": self._format_metric(settings),
             "data": {**self.data, **_describe_data(plan, settings)},
             "choices": {
                 "pooling": settings.pooling,
@@ -216,21 +218,21 @@ class PreferenceTask(TrainingTask):
             "licence": self.licence,
         }
 
-    def _scorer(self, weights: Weights, plan: PreferencePlan, trainer: Trainer, tokenizer: Any) -> TorchReward:
-        """Return the trained model as it will score: in float32, in batches as scoring makes them."""
+    def _make_scorer(self, weights: Weights, plan: PreferencePlan, trainer: Trainer, tokenizer: Any) -> TorchReward:
+        """Return the trained model as it will score: in float32, with the batches of scoring."""
         import torch
 
         from metrist.models.encoder import CPU_TOKENS
         from metrist.models.reward_model import make_torch_reward
 
         device = torch.device(trainer.processes.device)
-        tokens = CPU_TOKENS if device.type == "cpu" else self.recipe.max_tokens or trainer.at.max_tokens
+        tokens = CPU_TOKENS if device.type == "cpu" else self.recipe.max_tokens or trainer.state.max_tokens
         placement = Placement(device=device, dtype=torch.float32, tokens=tokens)
         return make_torch_reward(trainer.model.reward, tokenizer, plan.settings, placement, weights, self.base)
 
     def _measure(self, data: PreferencePairs, reward: TorchReward) -> RewardSettings:
-        """Return the settings with the mean and spread of rewards and with what the model learned."""
-        pairs = self._learned_pairs(data)
+        """Return the settings with the mean and spread of rewards, and with the criteria learned."""
+        pairs = self._select_training_pairs(data)
         if len(pairs) > _MEASURED_PAIRS:
             drawn = np.random.default_rng([self.recipe.seed, 3]).choice(len(pairs), _MEASURED_PAIRS, replace=False)
             pairs = [pairs[number] for number in np.sort(drawn)]
@@ -240,32 +242,32 @@ class PreferenceTask(TrainingTask):
             by_criterion.setdefault(pair.criterion, []).append(pair)
         return replace(
             reward.settings,
-            criteria={name: _most_common(pair.instruction for pair in some) for name, some in by_criterion.items()},
-            fields={name: _common_fields(some) for name, some in by_criterion.items()},
+            criteria={name: _most_common(pair.instruction for pair in pairs) for name, pairs in by_criterion.items()},
+            fields={name: _common_fields(pairs) for name, pairs in by_criterion.items()},
             centre=float(values.mean()),
             spread=float(values.std()),
         )
 
-    def _metric(self, settings: RewardSettings) -> str:
+    def _format_metric(self, settings: RewardSettings) -> str:
         """Return the metric to score with: with its default criterion if that was learned, else with the first."""
         if "overall" in settings.criteria:
             return f"preference(model={str(self.out)!r})"
         return f"preference(model={str(self.out)!r}, criterion={next(iter(settings.criteria))!r})"
 
-    def _learned_pairs(self, data: PreferencePairs) -> list[GoodBad]:
+    def _select_training_pairs(self, data: PreferencePairs) -> list[GoodBad]:
         return data.train if self.ties == "soft" else _without_ties(data.train)
 
     def _check(self, data: PreferencePairs, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -> None:
         if not train:
-            reason = f": all {len(data.train):,} are ties, which --ties soft learns from" if data.train else ""
+            reason = f": all {len(data.train):,} are ties; --ties soft learns from ties" if data.train else ""
             raise InputError(f"there are no pairs to train on{reason}")
         if self.recipe.patience is not None and not dev:
             raise RunError("early stopping (--patience) needs development pairs; give --dev")
         rated = any(pair.good_rating is not None or pair.bad_rating is not None for pair in train)
         if self.regression and not rated:
-            raise InputError("no pair has ratings ('good_rank', 'bad_rank') for --regression to learn; leave it out")
+            raise InputError("no pair has ratings ('good_rank', 'bad_rank') for --regression; leave it out")
 
-    def _sampler(self, examples: AnswerPairs) -> Sampler:
+    def _make_sampler(self, examples: AnswerPairs) -> Sampler:
         recipe = self.recipe
         settings: dict[str, Any] = {"batch": recipe.batch, "seed": recipe.seed, "bucket": recipe.bucket}
         if self.balance == 1:
@@ -305,7 +307,7 @@ def _digest(pairs: Sequence[GoodBad]) -> str:
     return digest.hexdigest()
 
 
-def _padding(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
+def _padding_share(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
     """Return the share of padding among the tokens that the first epoch computes."""
     batches = sampler.batches(0)
     max_tokens = recipe.max_tokens or int(examples.spaces.sum())

@@ -1,4 +1,4 @@
-"""Hyperparameters of a training, and the learning rate that follows from them."""
+"""Hyperparameters of a training, and the learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TrainingDtype = Literal["auto", "float32", "bfloat16"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Hyperparameters. The defaults are those of the BARTScore paper (section 3.3.2), where it names them.
+    """Hyperparameters. The defaults are those of the BARTScore paper (section 3.3.2) where it gives them.
 
-    `batch` is the number of examples per update. How many of them are computed at once follows from `max_tokens` (None:
-    as many as suit the device); it does not change what is learned, so there is no number of accumulation steps.
-    `warmup` is a share of all steps. `bucket` is how many batches are drawn together by length (1: purely random
-    batches). `eval_every` counts steps (None: the end of each epoch). `patience` counts evaluations
-    without a better figure (None: never stop early). The weights stay float32; dtype 'bfloat16' computes in bfloat16,
-    and 'auto' does so where the device supports it. `resolve` decides what is left to the device.
+    `batch` is the number of examples per update. `max_tokens` limits how many tokens are computed at once (None: what
+    suits the device); it does not change what is learned, so there is no number of accumulation steps. `warmup` is a
+    share of all steps. `bucket` is the number of batches sorted by length together (1: purely random batches).
+    `eval_every` counts steps (None: evaluate after each epoch). `patience` counts evaluations without improvement
+    before training stops (None: never stop early). The weights stay float32; dtype 'bfloat16' computes in bfloat16, and
+    'auto' does so if the device supports it.
     """
 
     epochs: int = 1
@@ -53,8 +53,8 @@ class Recipe:
             raise RunError(f"recipe: clip must be above 0, or None for no clipping, got {self.clip}")
 
     def resolve(self, device: str, scoring_tokens: int) -> Recipe:
-        """Resolve the defaults that depend on the device. `scoring_tokens` is what scoring computes at once there;
-        training keeps activations and takes about twice the memory."""
+        """Resolve the defaults that depend on the device. `scoring_tokens` is the number of tokens that scoring
+        computes at once there; training also stores activations and takes about twice the memory."""
         import torch
 
         fast_bfloat16 = torch.device(device).type == "cuda" and torch.cuda.is_bf16_supported()
@@ -62,11 +62,11 @@ class Recipe:
         return replace(self, max_tokens=self.max_tokens or max(1, scoring_tokens // 2), dtype=dtype)
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the trained weights: everything but how much is computed at once."""
+        """Return the settings that decide the trained weights: all but `max_tokens`."""
         return {name: value for name, value in asdict(self).items() if name != "max_tokens"}
 
     def learning_rate(self, step: int, steps: int) -> float:
-        """Return the rate of a step, counted from 0: rising from 0 during the warm-up, then following the schedule."""
+        """Return the rate of a step, counted from 0: it rises from 0 during warm-up, then follows the schedule."""
         warm = round(self.warmup * steps)
         if step < warm:
             return self.lr * step / warm

@@ -1,4 +1,4 @@
-"""What a training consists of: the task, its examples and objective, and the callbacks that follow it.
+"""The parts of a training: the task, its examples and objective, and callbacks.
 
 A new kind of metric that learns subclasses `TrainingTask`; `metrist.train.fit.fit` trains it.
 """
@@ -28,8 +28,9 @@ Batch = Mapping[str, Any]
 
 
 class Examples(Protocol):
-    """What is learned from. `lengths` counts each example's tokens, `spaces` its tokens with its own padding, and
-    `weights` its share of the mean loss: target tokens where the mean is over tokens, 1 where it is over examples."""
+    """Training or development data. `lengths` are the examples' numbers of tokens, `spaces` the same with padding
+    inside the example, and `weights` their weights in the mean loss: target tokens for a mean over tokens, 1 for a mean
+    over examples."""
 
     @property
     def lengths(self) -> NDArray[np.int64]: ...
@@ -42,22 +43,22 @@ class Examples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def collate(self, chosen: NDArray[np.int64]) -> Mapping[str, Tensor]:
+    def collate(self, indices: NDArray[np.int64]) -> Mapping[str, Tensor]:
         """Return these examples as padded tensors on the CPU."""
         ...
 
 
 class Objective(Protocol):
-    """What is optimized. Randomness comes from torch's generators alone: the loop seeds them before each step."""
+    """The loss and the development figure. Use only torch's random generators: the loop seeds them before each step."""
 
     @property
     def figure(self) -> str:
-        """The name of what `judge` measures; more is better."""
+        """The name of what `judge` measures; higher is better."""
         ...
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        """Return the sum of the examples' losses, each times its weight. The loop divides by the weights of all
-        examples of the update, so the result does not depend on how many are computed at once."""
+        """Return the weighted sum of the examples' losses. The loop divides it by the total weight of the update, so
+        the result does not depend on how many examples are computed at once."""
         ...
 
     def judge(self, model: Any, batch: Batch) -> Tensor:
@@ -66,8 +67,8 @@ class Objective(Protocol):
 
 
 class Learner(NamedTuple):
-    """A model with its objective. `rates` are multiples of the recipe's learning rate for parameters whose names begin
-    with the key."""
+    """A model with its objective. `rates` maps prefixes of parameter names to multiples of the recipe's learning
+    rate."""
 
     model: Any
     objective: Objective
@@ -76,7 +77,7 @@ class Learner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """Tokenized data, the order in which it is seen, and the number of updates."""
+    """Tokenized data, its sampler and the number of updates."""
 
     train: Examples
     dev: Examples | None
@@ -84,13 +85,13 @@ class TrainingPlan:
     steps: int
 
     def remarks(self) -> list[str]:
-        """What the user should know before training."""
+        """Return what the user should know before training."""
         return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingTask(ABC):
-    """A training that the user asks for: a base model, a recipe and an output folder; subclasses add the data."""
+    """A training to run: a base model, a recipe and an output folder; subclasses add the data."""
 
     kind: ClassVar[str]
 
@@ -107,8 +108,8 @@ class TrainingTask(ABC):
 
     @abstractmethod
     def identity(self, weights: Weights, data: Any) -> dict[str, Any]:
-        """Return all settings that decide the trained weights, as `training.json` stores them. File names do not, nor
-        does how much is computed at once."""
+        """Return all settings that decide the trained weights, as `training.json` stores them. These exclude file names
+        and the number of tokens computed at once."""
 
     @abstractmethod
     def plan(self, weights: Weights, data: Any) -> TrainingPlan:
@@ -133,7 +134,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingProgress:
-    """`loss` is the mean over the latest steps; `tokens` counts those learned from so far."""
+    """`loss` is the mean over the latest steps; `tokens` counts all training tokens so far."""
 
     step: int
     steps: int
@@ -143,7 +144,7 @@ class TrainingProgress:
 
 
 class TrainingCallback(Protocol):
-    """Receives the events of a training, in the process that trains."""
+    """Receives the events of a training, in the training process."""
 
     def on_progress(self, progress: TrainingProgress) -> None: ...
 
