@@ -83,9 +83,9 @@ def test_an_instruction_of_the_users_own_is_taken_as_it_is(model):
 
 
 def test_a_criterion_of_a_data_set_reads_the_columns_that_it_came_with(model):
-    told = replace(FULL, extra={"narrative": "he ran", "question": "to london ?"})
+    record = replace(FULL, extra={"narrative": "he ran", "question": "to london ?"})
     metric = Preference(model=model, criterion=_with_fields(*TOLD))
-    (score,) = scored(metric, told)
+    (score,) = scored(metric, record)
     answer = ("answer", "the cat sat")
     assert score.parts["reward"] == raw(
         model, "is it not bad ?", ("narrative", "he ran"), ("question", "to london ?"), answer
@@ -135,9 +135,9 @@ def test_several_models_give_their_mean_and_how_far_they_lie_apart(model, other)
 
 
 def test_an_empty_output_fails_and_the_others_are_scored(model):
-    found = scored(Preference(model=model), replace(FULL, output=" \n"), FULL)
-    assert found.failures == {0: "the output is empty: there is nothing to prefer"}
-    assert found.values[1] == scored(Preference(model=model), FULL).values[0]
+    scores = scored(Preference(model=model), replace(FULL, output=" \n"), FULL)
+    assert scores.failures == {0: "the output is empty: there is nothing to prefer"}
+    assert scores.values[1] == scored(Preference(model=model), FULL).values[0]
     assert scored(Preference(model=model), replace(FULL, output="")).failures[0]
 
 
@@ -156,13 +156,13 @@ def test_records_without_the_context_that_the_criterion_is_about_are_counted(mod
     assert "context" not in " ".join(fluency.remarks(scored(fluency, FULL, BARE)))
 
 
-def test_a_criterion_that_was_not_learned_is_told_with_the_model(model, other, taught):
+def test_a_criterion_that_was_not_learned_is_reported_with_the_model(model, other, taught):
     fluency = Preference(model=model, criterion="fluency")
-    found = scored(fluency, FULL, BARE)
-    assert found[0].parts["unlearned"] == 1
-    assert fluency.remarks(found) == [
-        f"{fluency.text}: {model} has not learned 'fluency', and judged by the criterion's own words: take the scores "
-        "for a guess"
+    scores = scored(fluency, FULL, BARE)
+    assert scores[0].parts["unlearned"] == 1
+    assert fluency.remarks(scores) == [
+        f"{fluency.text}: {model} has not learned 'fluency', and judged by the criterion's own wording: take the "
+        "scores for a guess"
     ]
     three = Preference(model=(model, taught, other), criterion="fluency")
     remarks = three.remarks(scored(three, FULL))
@@ -173,26 +173,26 @@ def test_a_criterion_that_was_not_learned_is_told_with_the_model(model, other, t
     ]
 
 
-def test_an_instruction_that_was_not_learned_is_told_with_the_model(model):
+def test_an_instruction_that_was_not_learned_is_reported_with_the_model(model):
     metric = Preference(model=model, criterion="fluency", instruction="is it new ?")
-    found = scored(metric, FULL)
-    assert found[0].parts["unlearned"] == 1
-    assert metric.remarks(found) == [
+    scores = scored(metric, FULL)
+    assert scores[0].parts["unlearned"] == 1
+    assert metric.remarks(scores) == [
         f"{metric.text}: {model} has not learned this instruction, and follows it as far as it resembles those that it "
         "has learned: take the scores for a guess"
     ]
 
 
-def test_nothing_is_told_where_the_criterion_or_the_instruction_was_learned(model):
+def test_nothing_is_reported_where_the_criterion_or_the_instruction_was_learned(model):
     learned = RewardSettings.read(Path(model), model).criteria["CNO"]
     for metric in (
         Preference(model=model, criterion="CNO"),
         Preference(model=model, criterion="fluency", instruction=learned),
         Preference(model=model, criterion="fluency", instruction=criteria.find("CNO").instructions[-1]),
     ):
-        found = scored(metric, FULL)
-        assert "unlearned" not in found.parts
-        assert metric.remarks(found) == []
+        scores = scored(metric, FULL)
+        assert "unlearned" not in scores.parts
+        assert metric.remarks(scores) == []
         assert metric.remarks(scored(metric, replace(FULL, output=""))) == []
 
 
@@ -301,9 +301,9 @@ SOURCE = "a small cat"
     ],
 )
 def test_a_model_is_shown_what_it_learned_a_criterion_with(taught, criterion, record, shown):
-    asked = {"correctness": "", "relevance": "is it new ?"}.get(criterion, "is it good ?")
+    instruction = {"correctness": "", "relevance": "is it new ?"}.get(criterion, "is it good ?")
     (score,) = scored(Preference(model=taught, criterion=criterion), record)
-    assert score.parts["reward"] == pytest.approx(raw(taught, asked, *shown), abs=1e-5)
+    assert score.parts["reward"] == pytest.approx(raw(taught, instruction, *shown), abs=1e-5)
     wanted = criterion != "overall"
     assert score.parts.get("no_context") == (float(len(shown) == 1) if wanted else None)
 
