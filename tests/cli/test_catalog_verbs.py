@@ -54,7 +54,7 @@ def test_line_files_and_other_files_do_not_mix(metrist, tmp_path: Path) -> None:
     answer = metrist("convert", tmp_path / "a.json", "--output", "s=b.txt", "-o", tmp_path / "c.jsonl")
     assert "give either files to convert or line files with --output, not both" in answer.err
     answer = metrist("convert", "--source", "b.txt", "-o", tmp_path / "c.jsonl")
-    assert "--source and --reference go with --output SYSTEM=FILE" in answer.err
+    assert "--source and --reference need --output SYSTEM=FILE" in answer.err
 
 
 def test_rows_are_written_as_json_lines_only(metrist, tmp_path: Path) -> None:

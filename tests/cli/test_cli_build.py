@@ -108,10 +108,10 @@ def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rate
     [
         (("--aspect", "fluensy"), "no judgments of the aspect 'fluensy'"),
         (("--opposite", "x"), "no judgments of the aspect 'x'; judged aspects: 'fluency', 'mistakes'"),
-        (("--criterion", "overall"), "--criterion wants ASPECT=TEXT with one of fluency, mistakes, got 'overall'"),
+        (("--criterion", "overall"), "--criterion must be ASPECT=TEXT with one of fluency, mistakes, got 'overall'"),
         (("--criterion", "fluency=a", "--criterion", "fluency=b"), "--criterion is given twice for 'fluency'"),
         (("--criterion", "fluency=x", "--criterion", "mistakes=x"), "same criterion 'x'"),
-        (("--split", "0.8,0.2"), "--split wants three shares, such as 0.8,0.1,0.1, got '0.8,0.2'"),
+        (("--split", "0.8,0.2"), "--split must be three shares, such as 0.8,0.1,0.1, got '0.8,0.2'"),
         (("--split", "0.8,0.2,0.2"), "a split needs the shares of train, dev and test"),
         (("--split", "0.8,0.1,0.1", "--near", "2"), "near-duplicates must be more than 0 and at most 1"),
         (("--margin", "-1"), "margin must be a number from 0 up"),
@@ -126,17 +126,17 @@ def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rate
         (("--label", "source=x", "--context", ""), "--label names 'source', which is no field of the pairs"),
         (
             ("--aspect", "fluency", "--opposite", "mistakes"),
-            "--opposite names 'mistakes', but only 'fluency' is made into pairs; add --aspect 'mistakes'",
+            "--opposite names 'mistakes', but pairs are made of 'fluency'; add --aspect 'mistakes'",
         ),
-        (("--aspect", "fluency", "--choice", "mistakes"), "--choice names 'mistakes', but only 'fluency' is made"),
+        (("--aspect", "fluency", "--choice", "mistakes"), "--choice names 'mistakes', but pairs"),
         (("--choice", "mistakes"), "'mistakes' is no choice among several outputs (--choice)"),
         (
             ("--aspect", "fluency", "--criterion", "Flunt=fluency"),
-            "--criterion wants ASPECT=TEXT with one of fluency, got 'Flunt=fluency'; did you mean 'fluency'?",
+            "--criterion must be ASPECT=TEXT with one of fluency, got 'Flunt=fluency'; did you mean 'fluency'?",
         ),
         (
             ("--aspect", "fluency", "--instruction", "fluent=Which?"),
-            "--instruction wants ASPECT=TEXT with one of fluency",
+            "--instruction must be ASPECT=TEXT with one of fluency",
         ),
         (("--split", "0.8,0.1,0.1", "--inside", "2"), "must be from 0 (off) to 1"),
     ],
@@ -166,19 +166,19 @@ def test_bad_rows_are_counted_when_skipped(metrist: Callable[..., Any], rated: P
     refused = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency")
     assert (refused.code, "rated.jsonl:121: 'output' must be a text" in refused.err) == (2, True)
     answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency", "--skip-bad")
-    assert (answer.code, "1 row could not be read and was left out" in answer.err) == (0, True)
+    assert (answer.code, "1 row could not be read and was skipped" in answer.err) == (0, True)
 
 
-def test_skipped_rows_are_told_before_what_goes_wrong_later(
+def test_skipped_rows_are_reported_before_later_errors(
     metrist: Callable[..., Any], rated: Path, tmp_path: Path
 ) -> None:
     with rated.open("a") as file:
         file.write("no JSON\n" * 2)
     answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluensy", "--skip-bad")
     assert answer.code == 2
-    told = answer.err.splitlines()
-    assert "2 rows could not be read and were left out" in told[0]
-    assert "no judgments of the aspect 'fluensy'" in told[1]
+    lines = answer.err.splitlines()
+    assert "2 rows could not be read and were skipped" in lines[0]
+    assert "no judgments of the aspect 'fluensy'" in lines[1]
     rows = [{"item": "1", "system": "a", "output": "x"}, {"item": "2", "output": 3.5}]
     bare = write(tmp_path / "bare.jsonl", rows)
     answer = metrist("build", "pairs", bare, "-o", tmp_path / "p.jsonl", "--skip-bad")
@@ -196,7 +196,7 @@ def test_one_pair_and_one_item_are_no_plural(metrist: Callable[..., Any], tmp_pa
     assert "'fluency': the one item has one rated output" in answer.err
 
 
-def test_an_unknown_criterion_is_told_with_what_may_be_meant(
+def test_an_unknown_criterion_is_reported_with_a_suggestion(
     metrist: Callable[..., Any], rated: Path, tmp_path: Path
 ) -> None:
     answer = metrist(
@@ -211,11 +211,11 @@ def test_an_unknown_criterion_is_told_with_what_may_be_meant(
     assert {pair.instruction for pair in read_good_bad(tmp_path / "p.jsonl")} == {"Is 1 + 1 = 2?"}
 
 
-def test_no_input_is_written_over(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+def test_inputs_are_not_overwritten(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
     before = rated.read_bytes()
     answer = metrist("build", "pairs", rated, "-o", rated, "--aspect", "fluency")
     assert answer.code == 2
-    assert f"cannot write {rated}: what people said is read from it" in answer.err
+    assert f"cannot write {rated}: the judgments are read from it" in answer.err
     assert rated.read_bytes() == before
     pairs = tmp_path / "pairs.jsonl"
     assert metrist("build", "pairs", rated, "-o", pairs, "--aspect", "fluency").code == 0
@@ -226,14 +226,14 @@ def test_no_input_is_written_over(metrist: Callable[..., Any], rated: Path, tmp_
     assert pairs.read_bytes() == before
 
 
-def test_a_criterion_of_the_unwanted_with_opposite_ratings_is_remarked_on(
+def test_an_undesirable_criterion_with_opposite_ratings_prints_a_warning(
     metrist: Callable[..., Any], rated: Path, tmp_path: Path
 ) -> None:
-    """CNO asks how offensive a reply is: whoever rated offence wants no --opposite, whoever rated politeness does."""
+    """CNO asks how offensive a reply is: ratings of offence need no --opposite, ratings of politeness do."""
     command = ["build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "mistakes", "--criterion", "CNO"]
-    assert "would rather not have" not in metrist(*command).err
-    said = metrist(*command, "--opposite", "mistakes").err
-    assert "CNO asks for what people would rather not have" in said
-    assert "leave --opposite out if mistakes is a rating of it" in said
+    assert "undesirable property" not in metrist(*command).err
+    err = metrist(*command, "--opposite", "mistakes").err
+    assert "CNO asks for an undesirable property" in err
+    assert "omit --opposite if mistakes rates that property" in err
     plain = [*command[:-1], "fluency"]
-    assert "would rather not have" not in metrist(*plain, "--opposite", "mistakes").err
+    assert "undesirable property" not in metrist(*plain, "--opposite", "mistakes").err

@@ -122,7 +122,7 @@ def test_error_analysis_is_what_an_llm_is_asked_for_unless_told_otherwise(metris
 def test_a_failed_judgment_is_told(metrist: Command, outputs: Path) -> None:
     answer = metrist("explain", outputs, "-m", "tigerscore(llm=scripted(mood='dull'))", "--limit", "2")
     assert answer.code == 2
-    assert "none of 2 outputs could be judged, such as: " in answer.err
+    assert "none of 2 outputs could be judged: " in answer.err
     assert "neither a header nor errors" in answer.err
     assert answer.out.count("the answer: I do not know.") == 2
 
@@ -181,7 +181,7 @@ def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp
         (["--llm", "nobody"], "no LLM named 'nobody'"),
         (["--llm", "scripted", "-m", "chrf"], "chrf has no setting 'llm'"),
         (["-m", "tigerscore"], "tigerscore needs the setting 'llm'"),
-        (["--llm", "scripted", "-o", "errors.csv"], "wanted a name that ends in .jsonl"),
+        (["--llm", "scripted", "-o", "errors.csv"], "must end in .jsonl"),
     ],
 )
 def test_what_cannot_be_explained_says_why(metrist: Command, outputs: Path, arguments: list[str], message: str) -> None:
@@ -201,7 +201,7 @@ def test_aspects_are_drafted_for_a_person_to_edit(metrist: Command, tmp_path: Pa
     out = tmp_path / "menu.toml"
     answer = metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out)
     assert answer.code == 0, answer.err
-    assert f"wrote 3 aspects to {out}: read and change them before they are used" in answer.err
+    assert f"wrote 3 aspects to {out}" in answer.err
     table = read_table(str(out))
     assert table.task == "Write a menu"
     assert (table.output, table.instruction) == ("menu", "Write a menu.")
@@ -213,14 +213,14 @@ def test_aspects_are_drafted_for_a_person_to_edit(metrist: Command, tmp_path: Pa
 def test_a_draft_without_a_file_is_printed(metrist: Command) -> None:
     answer = metrist("aspects", "--task", "story", "--llm", "scripted")
     assert answer.out.startswith("# Aspects for: story\n")
-    assert "there is a table for 'story' already: error_analysis(task='story')" in answer.err
+    assert "error_analysis(task='story')" in answer.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--task", " ", "--llm", "scripted"], "say what the task is"),
-        (["--task", "x", "--llm", "scripted", "-o", "a.json"], "wanted a name that ends in .toml"),
+        (["--task", "x", "--llm", "scripted", "-o", "a.json"], "must end in .toml"),
         (
             ["--task", "x", "--llm", "scripted(mood='dull')"],
             "was asked for a JSON object and answered 'I do not know.'",
@@ -266,7 +266,7 @@ def test_what_is_explained_is_not_written_over(metrist: Command, outputs: Path, 
     named = [outputs] if how == "as the source" else [tmp_path, "--texts", outputs]
     answer = metrist("explain", *named, "--llm", "scripted", "-o", tmp_path / "link.jsonl")
     assert answer.code == 2
-    assert "link.jsonl: what is explained is read from it" in answer.err
+    assert "link.jsonl: the outputs are read from it" in answer.err
     assert outputs.read_text() == before
 
 
@@ -275,7 +275,7 @@ def test_a_table_that_a_person_may_have_edited_is_not_written_over_unasked(metri
     out.write_text("# edited by hand\n")
     again = metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out)
     assert again.code == 2
-    assert "it is there already, perhaps edited by a person; --overwrite replaces it" in again.err
+    assert "--overwrite replaces it" in again.err
     assert out.read_text() == "# edited by hand\n"
     assert metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out, "--overwrite").code == 0
     assert read_table(str(out)).names == ("Dishes", "Prices", "Language")

@@ -127,9 +127,7 @@ def test_prefer_tells_before_what_it_would_ask(metrist, server, rated):
 
 
 def test_prefer_refuses_what_it_cannot_do(metrist, outputs, tmp_path):
-    assert metrist("prefer", outputs).err == (
-        "metrist: no comparator was asked for: name at least one, such as -m 'judge_pair(llm=…)' or -m rougeL\n"
-    )
+    assert "no comparator was requested" in metrist("prefer", outputs).err
     assert (
         "no system named 'god'; did you mean 'good'"
         in metrist("prefer", outputs, "-m", "chrf", "--baseline", "god").err

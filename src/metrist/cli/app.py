@@ -15,11 +15,10 @@ import typer
 from metrist._version import __version__
 from metrist.cli import build, cache, train, train_preference
 from metrist.cli.audit import audit
-from metrist.cli.catalog import explain_metric, list_metrics
 from metrist.cli.compare import calibrate, check, compare
 from metrist.cli.convert import convert, export
 from metrist.cli.explain import aspects, explain, heat
-from metrist.cli.meta import meta, prompts, reproduce
+from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, reproduce
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
 from metrist.cli.score import run, score

@@ -1,58 +1,109 @@
-"""`metrist build heap`: pairs out of the data sets that HEAP was made of."""
+"""`metrist build`: make, split and check pairs of a good and a bad answer, from which metrics are trained."""
 
 from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import (
-    Fields,
-    Format,
-    Inputs,
-    ItemKey,
-    SkipBad,
-    System,
-    TableFormat,
-    parse_item_key,
-    parse_pairs,
-)
+from metrist.cli.options import Format, Inputs, ReadingOptions, TableFormat, expand_options, parse_pairs
 from metrist.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from metrist.data.build import Splitting
+    from metrist.data.build import BuildResult
     from metrist.data.judgments import Judgments
-    from metrist.data.pairs import GoodBad, Shape
-    from metrist.data.rules import Aim
+    from metrist.data.leaks import Leak
+    from metrist.data.pairs import Shape
+    from metrist.data.rules import Aim, Rules
+    from metrist.data.splits import Split
+    from metrist.report.tables import Table
 
 
 class SplitRule(StrEnum):
-    """How the pairs are split."""
+    """How the pairs of HEAP are split."""
 
     none = "none"
     positional = "positional"
+
+
+class WithinName(StrEnum):
+    """Which outputs are paired."""
+
+    item = "item"
+    all = "all"
+
+
+class AggregateName(StrEnum):
+    """How the values of several raters are combined."""
+
+    mean = "mean"
+    median = "median"
+    majority = "majority"
+
+
+class TiesName(StrEnum):
+    """What is done with ties."""
+
+    drop = "drop"
+    soft = "soft"
+
+
+class CertaintyName(StrEnum):
+    """How certain the order of a pair is."""
+
+    full = "full"
+    shares = "shares"
+
+
+class SplitByName(StrEnum):
+    """What decides on which side of the split a pair is."""
+
+    text = "text"
+    position = "position"
+
+
+PairsFile = Annotated[
+    Path, typer.Argument(metavar="PAIRS", help="A file of pairs, as `metrist build pairs` writes it.")
+]
+OutFile = Annotated[
+    Path, typer.Option("-o", "--out", metavar="FILE", help="The file to write: .jsonl, also .jsonl.gz, .xz or .zst.")
+]
+SplitBy = Annotated[
+    SplitByName,
+    typer.Option("--split-by", help="text: pairs that share a text stay together; position: the first are for train."),
+]
+Near = Annotated[
+    float,
+    typer.Option("--near", help="Share of word 5-grams that makes two texts near-duplicates; 1: equal texts only."),
+]
+Inside = Annotated[
+    float,
+    typer.Option(
+        "--inside",
+        help="Share of a text's word 5-grams that a longer text must have to contain it; 0: do not check this.",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all sampling and splitting.")]
 
 
 def heap(
     data_set: Annotated[
         str, typer.Argument(metavar="DATA_SET", help="A data set, such as CHASM, or a code, such as CNG.")
     ],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="The files that it was published in.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Where to: .jsonl, also .gz, .xz or .zst.")],
-    wording: Annotated[int, typer.Option("--wording", min=0, help="Which wording of the instruction to write.")] = 0,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="The files in which it was published.")],
+    out: OutFile,
+    wording: Annotated[int, typer.Option("--wording", min=0, help="Which wording of the instruction to use.")] = 0,
     split: Annotated[
         SplitRule,
-        typer.Option(
-            "--split", help="positional: 80, 10 and 10 % of each criterion in the file's order, as HEAP has it."
-        ),
+        typer.Option("--split", help="positional: 80, 10 and 10 % of each criterion in file order, as in HEAP."),
     ] = SplitRule.none,
 ) -> None:
-    """Make pairs of a data set that HEAP was made of, from the files that its authors published."""
+    """Make pairs from one of the data sets of HEAP, in the form in which its authors published it."""
     from metrist.cli.output import format_count, print_note
     from metrist.data import originals
     from metrist.data.pairs import check_pairs_path, write_good_bad
@@ -65,70 +116,14 @@ def heap(
     if split is SplitRule.positional:
         pairs = split_by_position(pairs)
     write_good_bad(out, pairs)
-    made = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
-    print_note(f"wrote {format_count(len(pairs), 'pair')} to {out}: {made}")
+    counts = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
+    print_note(f"wrote {format_count(len(pairs), 'pair')} to {out}: {counts}")
 
 
-class WithinName(StrEnum):
-    """Which outputs are paired."""
-
-    item = "item"
-    all = "all"
-
-
-class AggregateName(StrEnum):
-    """How several raters' values become one."""
-
-    mean = "mean"
-    median = "median"
-    majority = "majority"
-
-
-class TiesName(StrEnum):
-    """What becomes of ties."""
-
-    drop = "drop"
-    soft = "soft"
-
-
-class CertaintyName(StrEnum):
-    """How sure a pair's order is."""
-
-    full = "full"
-    shares = "shares"
-
-
-class SplitByName(StrEnum):
-    """What decides on which side a pair stands."""
-
-    text = "text"
-    position = "position"
-
-
-PairsFile = Annotated[
-    Path, typer.Argument(metavar="PAIRS", help="A file of pairs, as `metrist build pairs` writes it.")
-]
-OutFile = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .jsonl file to write; .xz packs it.")]
-SplitBy = Annotated[
-    SplitByName,
-    typer.Option("--split-by", help="text: what shares a text stays together; position: the first are for training."),
-]
-Near = Annotated[
-    float,
-    typer.Option("--near", help="Share of word 5-grams that makes two texts near-duplicates; 1: equal ones only."),
-]
-Inside = Annotated[
-    float,
-    typer.Option(
-        "--inside",
-        help="Share of a text's word 5-grams that a longer text must have to contain it; 0: this is not looked at.",
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all drawing and splitting.")]
-
-
+@expand_options
 def pairs(
     inputs: Inputs,
+    *,
     out: OutFile,
     aspects: Annotated[
         list[str] | None,
@@ -139,14 +134,14 @@ def pairs(
         typer.Option(
             "--context",
             metavar="A,B",
-            help="What an output is judged in: source, references (the first), instruction, or any column of text; "
-            "'' for nothing.",
-            show_default="instruction and source, where there are any",
+            help="Fields that are the context of an output: source, references (the first), instruction, or any text "
+            "column; '' for none.",
+            show_default="instruction and source, if present",
         ),
     ] = None,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="FIELD=LABEL", help="What a field is called: source=article; repeatable."),
+        typer.Option("--label", metavar="FIELD=LABEL", help="The label of a field: source=article; repeatable."),
     ] = None,
     criterion: Annotated[
         list[str] | None,
@@ -158,7 +153,7 @@ def pairs(
     ] = None,
     opposite: Annotated[
         list[str] | None,
-        typer.Option("--opposite", metavar="A", help="An aspect whose lower rating is the good one; repeatable."),
+        typer.Option("--opposite", metavar="A", help="An aspect for which lower ratings are better; repeatable."),
     ] = None,
     choice: Annotated[
         list[str] | None,
@@ -168,18 +163,16 @@ def pairs(
         WithinName, typer.Option("--within", help="Pair outputs of one item, or any two outputs.")
     ] = WithinName.item,
     aggregate: Annotated[
-        AggregateName, typer.Option("--aggregate", help="How several raters' values become one.")
+        AggregateName, typer.Option("--aggregate", help="How the values of several raters are combined.")
     ] = AggregateName.mean,
-    margin: Annotated[float, typer.Option("--margin", help="The least difference of two aggregated ratings.")] = 0.0,
+    margin: Annotated[float, typer.Option("--margin", help="Smallest difference of two aggregated ratings.")] = 0.0,
     ties: Annotated[
         TiesName, typer.Option("--ties", help="Drop ties, or keep them as soft labels (certainty .5).")
     ] = TiesName.drop,
     certainty: Annotated[
         CertaintyName, typer.Option("--certainty", help="full: 1; shares: the share of raters who agree.")
     ] = CertaintyName.full,
-    cap: Annotated[
-        int | None, typer.Option("--cap", min=1, metavar="N", help="Pairs that an item may take part in.")
-    ] = None,
+    cap: Annotated[int | None, typer.Option("--cap", min=1, metavar="N", help="Maximum pairs per item.")] = None,
     split: Annotated[
         str | None, typer.Option("--split", metavar="T,D,T", help="Shares of train, dev and test: 0.8,0.1,0.1.")
     ] = None,
@@ -187,16 +180,12 @@ def pairs(
     near: Near = 0.5,
     inside: Inside = 0.8,
     seed: Seed = 0,
-    key: ItemKey = "",
-    fields: Fields = None,
-    system: System = None,
-    skip_bad: SkipBad = False,
+    reading: ReadingOptions,
     form: TableFormat = Format.text,
 ) -> None:
-    """Make pairs of a good and a bad output of ratings, preferences or choices; print what was dropped and why."""
-    from metrist.cli.build_tables import accounts_table
+    """Make pairs of good and bad outputs from ratings, preferences or choices; print what was dropped and why."""
     from metrist.cli.output import format_count, print_note, print_table
-    from metrist.data.build import build_pairs
+    from metrist.data.build import Splitting, build_pairs
     from metrist.data.judgments import read_judgments
     from metrist.data.pairs import check_pairs_path, write_good_bad
     from metrist.data.rules import Rules
@@ -212,29 +201,24 @@ def pairs(
         cap=cap,
         seed=seed,
     )
-    splitting = _splitting(split, split_by, near, inside)
-    check_distinct(out, inputs, "what people said is")
-    judged = read_judgments(
-        inputs,
-        item_key=parse_item_key(key),
-        fields=parse_pairs(fields or [], "--field"),
-        skip_bad=skip_bad,
-        system=system,
+    splitting = split and Splitting(shares=_parse_shares(split), by=split_by.value, near=near, inside=inside)
+    check_distinct(out, inputs, "the judgments are")
+    judgments = read_judgments(inputs, **reading.keywords())
+    # Before anything can fail: missing rows are often the reason.
+    for message in judgments.remarks:
+        print_note(message)
+    if judgments.skipped:
+        were = "was" if judgments.skipped == 1 else "were"
+        print_note(f"{format_count(judgments.skipped, 'row')} could not be read and {were} skipped")
+    aims = _choose_aims(
+        judgments, aspects or list(judgments.aspects), criterion or [], instruction or [], opposite or [], choice or []
     )
-    # Before anything that may go wrong: rows that are missing are often why.
-    for said in _remarks_on_rows(judged):
-        print_note(said)
-    aims = _aims(
-        judged, aspects or list(judged.aspects), criterion or [], instruction or [], opposite or [], choice or []
-    )
-    built = build_pairs(judged, aims, rules, _shape(judged, context, labels or []), splitting)
-    write_good_bad(out, built.pairs)
-    if unknown := [aim.criterion for aim in aims if not aim.instruction]:
-        print_note(_no_instruction(unknown))
-    for said in _twice_opposite(aims):
-        print_note(said)
-    print_table(accounts_table(built, rules), form)
-    print_note(f"wrote {format_count(len(built.pairs), 'pair')} to {out}")
+    result = build_pairs(judgments, aims, rules, _choose_shape(judgments, context, labels or []), splitting or None)
+    write_good_bad(out, result.pairs)
+    for message in _check_aims(aims):
+        print_note(message)
+    print_table(accounts_table(result, rules), form)
+    print_note(f"wrote {format_count(len(result.pairs), 'pair')} to {out}")
 
 
 def split(
@@ -249,24 +233,23 @@ def split(
     seed: Seed = 0,
     form: TableFormat = Format.text,
 ) -> None:
-    """Split a file of pairs anew, so that nothing on one side was seen on another; print the sides."""
-    from metrist.cli.build_tables import sides_table
+    """Split a file of pairs so that no text is on two sides; print the sizes of the sides."""
     from metrist.cli.output import format_count, print_note, print_table
     from metrist.data.pairs import check_pairs_path, read_good_bad, write_good_bad
     from metrist.data.splits import Split, split_by_position, split_pairs
     from metrist.io.writer import check_distinct
 
     check_pairs_path(out)
-    wanted = _shares(shares)
+    parts = _parse_shares(shares)
     check_distinct(out, [source], "the pairs are")
-    given = read_good_bad(source)
+    pairs = read_good_bad(source)
     if split_by is SplitByName.position:
-        found = Split(pairs=split_by_position(given, wanted), left_out=[])
+        result = Split(pairs=split_by_position(pairs, parts), left_out=[])
     else:
-        found = split_pairs(given, wanted, seed=seed, near=near, inside=inside)
-    write_good_bad(out, found.pairs)
-    print_table(sides_table(found), form)
-    print_note(f"wrote {format_count(len(found.pairs), 'pair')} to {out}")
+        result = split_pairs(pairs, parts, seed=seed, near=near, inside=inside)
+    write_good_bad(out, result.pairs)
+    print_table(sides_table(result), form)
+    print_note(f"wrote {format_count(len(result.pairs), 'pair')} to {out}")
 
 
 def leaks(
@@ -278,153 +261,209 @@ def leaks(
     inside: Inside = 0.8,
     form: TableFormat = Format.text,
 ) -> None:
-    """Tell how many dev and test pairs share a text, a near-duplicate or a part of one with the training pairs."""
-    from metrist.cli.build_tables import leaks_table
-    from metrist.cli.output import print_table
+    """Count the dev and test pairs that share a text, a near-duplicate or a part of one with the training pairs."""
+    from metrist.cli.output import format_count, print_note, print_table
     from metrist.data.leaks import leaks as find_leaks
     from metrist.data.pairs import read_good_bad
 
-    found = find_leaks(_read_split(read_good_bad(source)), near, inside)
-    print_table(leaks_table(found, near, inside), form)
-    if fail_on_leak and any(row.elsewhere for row in found):
+    pairs = read_good_bad(source)
+    unsplit = sum(pair.split is None for pair in pairs)
+    if 0 < unsplit < len(pairs):
+        are = "is" if unsplit == 1 else "are"
+        print_note(f"{unsplit:,} of {format_count(len(pairs), 'pair')} {are} on no side of the split and not checked")
+    rows = find_leaks(pairs, near, inside)
+    print_table(leaks_table(rows, near, inside), form)
+    if fail_on_leak and any(row.elsewhere for row in rows):
         raise typer.Exit(1)
 
 
-def _read_split(given: list[GoodBad]) -> list[GoodBad]:
-    from metrist.cli.output import format_count, print_note
-
-    without = sum(pair.split is None for pair in given)
-    if without and without < len(given):
-        are = "is" if without == 1 else "are"
-        print_note(f"{without:,} of {format_count(len(given), 'pair')} {are} on no side and not looked at")
-    return given
-
-
-def _splitting(split: str | None, by: SplitByName, near: float, inside: float) -> Splitting | None:
-    from metrist.data.build import Splitting
-
-    return None if split is None else Splitting(shares=_shares(split), by=by.value, near=near, inside=inside)
-
-
-def _shares(text: str) -> tuple[float, float, float]:
+def _parse_shares(text: str) -> tuple[float, float, float]:
     from metrist.data.splits import check_shares
 
     try:
         train, dev, test = (float(part) for part in text.split(","))
     except ValueError:
-        raise SpecError(f"--split wants three shares, such as 0.8,0.1,0.1, got {text!r}") from None
+        raise SpecError(f"--split must be three shares, such as 0.8,0.1,0.1, got {text!r}") from None
     check_shares((train, dev, test))
     return train, dev, test
 
 
-def _shape(judged: Judgments, context: str | None, labels: list[str]) -> Shape:
+def _choose_shape(judgments: Judgments, context: str | None, labels: list[str]) -> Shape:
     from metrist.data.pairs import Shape
 
     if context is None:
-        known = judged.records.values()
-        chosen = [name for name in ("instruction", "source") if any(getattr(record, name) for record in known)]
+        records = judgments.records.values()
+        chosen = [name for name in ("instruction", "source") if any(getattr(record, name) for record in records)]
     else:
         chosen = [part.strip() for part in context.split(",") if part.strip()]
-    named = parse_pairs(labels, "--label")
-    for field in named:
-        if field not in (*chosen, "output"):
-            fields = (*chosen, "output")
+    fields = (*chosen, "output")
+    label_of = parse_pairs(labels, "--label")
+    for field in label_of:
+        if field not in fields:
             raise SpecError(
                 f"--label names {field!r}, which is no field of the pairs; they have {', '.join(map(repr, fields))} "
                 f"(--context){did_you_mean(field, fields)}"
             )
-    return Shape(context=tuple(chosen), labels=named)
+    return Shape(context=tuple(chosen), labels=label_of)
 
 
-def _aims(
-    judged: Judgments,
+def _choose_aims(
+    judgments: Judgments,
     aspects: Sequence[str],
     criteria: list[str],
     instructions: list[str],
     opposite: list[str],
     choices: list[str],
 ) -> list[Aim]:
+    from metrist.criteria import known
     from metrist.data.judgments import CHOSEN
     from metrist.data.rules import Aim
 
     for aspect in (*aspects, *opposite, *choices):
-        judged.check_aspect(aspect)
-    _check_taken(opposite, aspects, "--opposite")
-    _check_taken(choices, aspects, "--choice")
+        judgments.check_aspect(aspect)
+    for option, names in (("--opposite", opposite), ("--choice", choices)):
+        for aspect in names:
+            if aspect not in aspects:
+                paired = ", ".join(map(repr, aspects))
+                raise SpecError(f"{option} names {aspect!r}, but pairs are made of {paired}; add --aspect {aspect!r}")
     for aspect in choices:
-        if aspect not in judged.ratings:
+        if aspect not in judgments.ratings:
             raise SpecError(f"--choice names {aspect!r}, which has preferences between two outputs and no ratings")
-    named = _by_aspect(criteria, aspects, "--criterion")
-    asked = _by_aspect(instructions, aspects, "--instruction")
-    return [
-        Aim(
-            aspect=aspect,
-            criterion=named.get(aspect, aspect),
-            instruction=asked.get(aspect) or _known_instruction(named.get(aspect, aspect)),
-            opposite=aspect in opposite,
-            choice=aspect in choices or aspect == CHOSEN,
+    criterion_of = _parse_by_aspect(criteria, aspects, "--criterion")
+    instruction_of = _parse_by_aspect(instructions, aspects, "--instruction")
+    aims = []
+    for aspect in dict.fromkeys(aspects):
+        name = criterion_of.get(aspect, aspect)
+        shipped = known(name)
+        aims.append(
+            Aim(
+                aspect=aspect,
+                criterion=name,
+                instruction=instruction_of.get(aspect) or (shipped.instruction if shipped else ""),
+                opposite=aspect in opposite,
+                choice=aspect in choices or aspect == CHOSEN,
+            )
         )
-        for aspect in dict.fromkeys(aspects)
-    ]
+    return aims
 
 
-def _check_taken(named: list[str], aspects: Sequence[str], option: str) -> None:
-    for aspect in named:
-        if aspect not in aspects:
-            taken = ", ".join(map(repr, aspects))
-            raise SpecError(f"{option} names {aspect!r}, but only {taken} is made into pairs; add --aspect {aspect!r}")
-
-
-def _by_aspect(given: list[str], aspects: Sequence[str], option: str) -> dict[str, str]:
-    """What an option says of each aspect. Where there is one aspect, its name need not be said."""
-    found: dict[str, str] = {}
-    for text in given:
-        aspect, equals, value = text.partition("=")
-        near = did_you_mean(aspect, aspects)
+def _parse_by_aspect(values: list[str], aspects: Sequence[str], option: str) -> dict[str, str]:
+    """Parse `ASPECT=TEXT`; if there is a single aspect, its name may be omitted."""
+    texts: dict[str, str] = {}
+    for value in values:
+        aspect, equals, text = value.partition("=")
+        suggestion = did_you_mean(aspect, aspects)
         if not (equals and aspect in aspects):
-            # An instruction for one aspect may hold a = of its own; after one word it is meant to name an aspect.
-            if len(set(aspects)) > 1 or (equals and " " not in aspect) or (equals and near):
-                raise SpecError(f"{option} wants ASPECT=TEXT with one of {', '.join(aspects)}, got {text!r}{near}")
-            aspect, value = aspects[0], text
-        if aspect in found:
+            # An instruction for a single aspect may contain a =; a single word before it is meant as an aspect.
+            if len(set(aspects)) > 1 or (equals and " " not in aspect) or (equals and suggestion):
+                raise SpecError(
+                    f"{option} must be ASPECT=TEXT with one of {', '.join(aspects)}, got {value!r}{suggestion}"
+                )
+            aspect, text = aspects[0], value
+        if aspect in texts:
             raise SpecError(f"{option} is given twice for {aspect!r}")
-        found[aspect] = value
-    return found
+        texts[aspect] = text
+    return texts
 
 
-def _known_instruction(criterion: str) -> str:
-    """The instruction of a criterion that metrist knows by this name, or nothing."""
+def _check_aims(aims: Sequence[Aim]) -> Iterator[str]:
+    """Yield warnings about aspects without an instruction, and about directions that look reversed."""
     from metrist import criteria
 
-    known = criteria.known(criterion)
-    return known.instruction if known else ""
+    unknown = []
+    for aim in aims:
+        if not aim.instruction:
+            suggestion = did_you_mean(aim.criterion, criteria.names()).removeprefix("; ")
+            unknown.append(f"{aim.criterion!r} ({suggestion})" if suggestion else repr(aim.criterion))
+    if unknown:
+        yield (
+            f"no instruction for {', '.join(unknown)}: name a known criterion (--criterion) or say what to judge "
+            "(--instruction)"
+        )
+    for aim in aims:
+        criterion = criteria.known(aim.criterion)
+        if aim.opposite and criterion and criterion.opposite:
+            yield (
+                f"{aim.criterion} asks for an undesirable property ({aim.instruction!r}), and --opposite means that "
+                f"outputs with less {aim.aspect} have more of it; omit --opposite if {aim.aspect} rates that property"
+            )
 
 
-def _remarks_on_rows(judged: Judgments) -> list[str]:
-    from metrist.cli.output import format_count
+def accounts_table(result: BuildResult, rules: Rules) -> Table:
+    """Tabulate possible, kept and dropped pairs of each criterion; possible = kept + the columns of reasons."""
+    from metrist.data.pairs import SPLITS
+    from metrist.data.rules import REASONS, list_reasons
 
-    were = "was" if judged.skipped == 1 else "were"
-    skipped = [f"{format_count(judged.skipped, 'row')} could not be read and {were} left out"] if judged.skipped else []
-    return [*judged.remarks, *skipped]
-
-
-def _twice_opposite(aims: Sequence[Aim]) -> list[str]:
-    """Where less of the aspect is good and the criterion asks for what people do not want: often one too many."""
-    from metrist import criteria
-
-    return [
-        f"{aim.criterion} asks for what people would rather not have ({aim.instruction!r}), and --opposite says that "
-        f"an output with less {aim.aspect} has more of it; leave --opposite out if {aim.aspect} is a rating of it"
-        for aim in aims
-        if aim.opposite and (known := criteria.known(aim.criterion)) and known.opposite
+    reasons = list_reasons(result.accounts)
+    has_soft = any(account.soft for account in result.accounts)
+    sides = [side for side in SPLITS if any(pair.split == side for pair in result.pairs)]
+    counts = Counter((pair.criterion, pair.split) for pair in result.pairs)
+    rows = [
+        [
+            *(account.criterion, account.good, account.possible, account.kept),
+            *(account.dropped[reason] for reason in reasons),
+            *([account.soft] if has_soft else []),
+            *(counts[account.criterion, side] for side in sides),
+        ]
+        for account in result.accounts
     ]
+    names = ["possible", "kept", *reasons, *(["soft"] if has_soft else []), *sides]
+    notes = [f"{reason}: {REASONS[reason]}" for reason in reasons]
+    if rules.margin:
+        notes.append(f"margin {rules.margin:g}")
+    if missing := sum(account.without_text for account in result.accounts):
+        notes.append(f"{missing:,} rated outputs have no text in the files and are in no pair")
+    return _total_table("Pairs", ["criterion", "good"], names, rows, notes)
 
 
-def _no_instruction(unknown: list[str]) -> str:
-    from metrist import criteria
+def sides_table(split: Split) -> Table:
+    """Tabulate how many pairs of each criterion are on each side."""
+    from metrist.data.pairs import SPLITS
 
-    near = [did_you_mean(name, criteria.names()) for name in unknown]
-    named = ", ".join(
-        f"{name!r}{f' ({found[2:]})' if found else ''}" for name, found in zip(unknown, near, strict=True)
-    )
-    return f"no instruction for {named}: name a known criterion (--criterion) or say what to judge (--instruction)"
+    counts = Counter((pair.criterion, pair.split) for pair in (*split.pairs, *split.left_out))
+    rows = [
+        [criterion, *(counts[criterion, side] for side in SPLITS), counts[criterion, None]]
+        for criterion in dict.fromkeys(criterion for criterion, _ in counts)
+    ]
+    notes = ["left out: pairs whose texts are on two sides"] if split.left_out else []
+    return _total_table("Split", ["criterion"], [*SPLITS, "left out"], rows, notes)
+
+
+def leaks_table(leaks: Sequence[Leak], near: float, inside: float) -> Table:
+    """Tabulate the leaks of each criterion's dev and test pairs."""
+    from metrist.data.text_overlap import FEWEST_WORDS_INSIDE, GRAM
+
+    columns = {
+        "pairs": "pairs",
+        "context": "same_context",
+        "near context": "near_context",
+        "part context": "part_context",
+        "answer": "same_answer",
+        "near answer": "near_answer",
+        "part answer": "part_answer",
+        "any text": "any_text",
+        "any criterion": "elsewhere",
+    }
+    rows = [[leak.criterion, leak.split, *(getattr(leak, name) for name in columns.values())] for leak in leaks]
+    notes = [
+        "pairs that share a text with the training pairs of their criterion; last column: of any criterion",
+        f"near: at least {near:.0%} of all word {GRAM}-grams in common, but not the same text",
+    ]
+    if inside:
+        notes.append(
+            f"part: neither of these, but one has at least {inside:.0%} of the other's word {GRAM}-grams "
+            f"({FEWEST_WORDS_INSIDE} words or more)"
+        )
+    return _total_table("Leaks", ["criterion", "split"], list(columns), rows, notes)
+
+
+def _total_table(
+    title: str, labels: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str]
+) -> Table:
+    """Build a table of label columns and number columns; several rows get a row of totals."""
+    from metrist.report.tables import Column, Table
+
+    columns = [*(Column(name) for name in labels), *(Column(name, "right") for name in numbers)]
+    totals = [sum(row[at] for row in rows) for at in range(len(labels), len(columns))]
+    total = ["all", *[""] * (len(labels) - 1), *totals]
+    return Table(title=title, columns=columns, rows=[*rows, total] if len(rows) > 1 else rows, notes=notes)

@@ -1,4 +1,4 @@
-"""`metrist answers`: what LLMs have answered, kept so that nothing is paid for twice."""
+"""`metrist answers` and `metrist cache`: stored answers of LLMs, and cached results of models."""
 
 from __future__ import annotations
 
@@ -16,47 +16,54 @@ if TYPE_CHECKING:
 
 Folder = Annotated[
     Path | None,
-    typer.Option("--cache", metavar="DIR", help="The cache's folder; METRIST_LLM_CACHE, or the user's, unless given."),
+    typer.Option(
+        "--cache",
+        metavar="DIR",
+        help="The folder of stored answers.",
+        show_default="$METRIST_LLM_CACHE, or the user's cache folder",
+    ),
 ]
-Of = Annotated[
+LLMName = Annotated[
     str | None,
-    typer.Option("--llm", metavar="SPEC", help="Only this LLM's, by its text as `metrist answers size` has it."),
+    typer.Option("--llm", metavar="SPEC", help="Only answers of this LLM, as `metrist answers size` names it."),
 ]
 
 
 def size(folder: Folder = None, form: TableFormat = Format.text) -> None:
-    """Say how many answers of which LLMs are kept."""
+    """Print how many answers of each LLM are stored."""
     from metrist.cli.output import print_table
     from metrist.report.cells import Count
     from metrist.report.tables import Column, Table
 
-    cache = _cache(folder)
-    held = cache.contents()
+    cache = _open_existing(folder)
+    contents = cache.contents()
     table = Table(
         columns=[Column("LLM"), Column("answers", "right")],
-        rows=[[llm, Count(count)] for llm, count in held.answers.items()],
-        notes=[f"{cache.path}: {held.size / 1e6:,.1f} MB"],
+        rows=[[llm, Count(count)] for llm, count in contents.answers.items()],
+        notes=[f"{cache.path}: {contents.size / 1e6:,.1f} MB"],
     )
     print_table(table, form)
 
 
 def export(
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="Where to: .jsonl, also as .jsonl.gz, .xz or .zst.")],
-    llm: Of = None,
+    out: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write: .jsonl, also .jsonl.gz, .xz or .zst.")
+    ],
+    llm: LLMName = None,
     folder: Folder = None,
 ) -> None:
-    """Write answers to a file that others can import or replay: JSONL, one answer a line. It holds no keys."""
+    """Write answers to a JSONL file that others can import or replay. It contains no API keys."""
     from metrist.cli.output import format_count, print_text
     from metrist.io.compression import uncompressed_name
     from metrist.io.writer import check_writable
     from metrist.llm.replay import write_answers
 
     if not uncompressed_name(out).lower().endswith(".jsonl"):
-        raise ModelError(f"cannot write answers to {out}: wanted a name that ends in .jsonl (.gz, .xz, .zst)")
+        raise ModelError(f"cannot write answers to {out}: the name must end in .jsonl (also .gz, .xz, .zst)")
     check_writable(out)
-    cache = _cache(folder)
-    held = cache.contents().answers
-    if not (held if llm is None else held.get(llm)):
+    cache = _open_existing(folder)
+    counts = cache.contents().answers
+    if not (counts if llm is None else counts.get(llm)):
         raise ModelError(f"there are no answers{f' of {llm}' if llm else ''} to export: see `metrist answers size`")
     print_text(f"{out}: {format_count(write_answers(cache.entries(llm), out), 'answer')}")
 
@@ -65,51 +72,48 @@ def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files that `metrist answers export` wrote.")],
     folder: Folder = None,
 ) -> None:
-    """Put the answers of files into the cache; what it has already stays."""
+    """Add the answers of files to the stored ones, which are kept."""
     from metrist.cli.output import format_count, print_text
     from metrist.llm.replay import import_answers
 
-    cache = _new_or_not(folder)
+    cache = _open(folder)
     for file in files:
         count, new = import_answers(cache, file)
         print_text(f"{file}: {format_count(count, 'answer')}, {new:,} of them new")
 
 
-def clear(llm: Of = None, folder: Folder = None) -> None:
-    """Forget answers: the next run asks, and pays, again."""
+def clear(llm: LLMName = None, folder: Folder = None) -> None:
+    """Delete stored answers: the next run asks, and pays, again."""
     from metrist.cli.output import format_count, print_text
 
-    print_text(f"{format_count(_cache(folder).clear(llm), 'answer')} forgotten")
+    print_text(f"{format_count(_open_existing(folder).clear(llm), 'answer')} deleted")
 
 
-def _cache(folder: Path | None) -> AnswerCache:
-    cache = _new_or_not(folder)
+def _open_existing(folder: Path | None) -> AnswerCache:
+    cache = _open(folder)
     if not cache.exists:
-        raise ModelError(f"{cache.path.parent} holds no answers of LLMs yet; --cache names another folder")
+        raise ModelError(f"{cache.path.parent} has no stored answers of LLMs; use --cache for another folder")
     return cache
 
 
-def _new_or_not(folder: Path | None) -> AnswerCache:
+def _open(folder: Path | None) -> AnswerCache:
     from metrist.llm.cache import AnswerCache, open_cache
 
     return AnswerCache(folder.absolute()) if folder else open_cache()
 
 
-# `metrist cache`: what `--cache` keeps.
-
-
 def cache(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that was given as --cache.")],
-    clear: Annotated[bool, typer.Option("--clear", help="Remove what is kept there.")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that was used with --cache.")],
+    clear: Annotated[bool, typer.Option("--clear", help="Delete the contents.")] = False,
 ) -> None:
-    """Say how much a cache of likelihoods and vectors holds; --clear empties it."""
+    """Print the size of a cache of likelihoods and vectors; --clear empties it."""
     from metrist.cli.output import print_text
     from metrist.models.sqlite_store import CACHE_NAME, CacheFile
 
     if not (folder / CACHE_NAME).exists():
-        raise ModelError(f"{folder} holds no cache: wanted a folder that `metrist score --cache` has used")
+        raise ModelError(f"{folder} has no cache: expected a folder that `metrist score --cache` has used")
     file = CacheFile(folder)
     if clear:
         file.clear()
-    held = file.contents()
-    print_text(f"{folder}: {held.entries:,} entries, {held.size / 1e6:,.1f} MB")
+    contents = file.contents()
+    print_text(f"{folder}: {contents.entries:,} entries, {contents.size / 1e6:,.1f} MB")

@@ -1,4 +1,4 @@
-"""`metrist compare`: is one system better than another, or is it luck?"""
+"""`metrist compare`, `check` and `calibrate`: conclusions from runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def compare(
     ] = None,
     baseline: Annotated[str | None, typer.Option("--baseline", help="Compare each system with this one only.")] = None,
     test: Annotated[Test, typer.Option("--test", help="Which test decides.")] = Test.both,
-    alpha: Annotated[float, typer.Option("--alpha", min=0, max=1, help="Largest p that counts.")] = 0.05,
+    alpha: Annotated[
+        float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counts as a difference.")
+    ] = 0.05,
     draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
     seed: Seed = 0,
     form: TableFormat = Format.text,
@@ -55,35 +57,34 @@ def compare(
     print_table(comparison.table(), form)
 
 
-# `metrist check`: is this run good enough, and no worse than the last one?
-
-
 def check(
     run: RunPath,
     minimum: Annotated[
-        list[str] | None, typer.Option("--min", metavar="METRIC=X", help="Floor of a metric; repeatable.")
+        list[str] | None, typer.Option("--min", metavar="METRIC=X", help="Lower limit of a metric; repeatable.")
     ] = None,
     maximum: Annotated[
-        list[str] | None, typer.Option("--max", metavar="METRIC=X", help="Ceiling of a metric; repeatable.")
+        list[str] | None, typer.Option("--max", metavar="METRIC=X", help="Upper limit of a metric; repeatable.")
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option("--against", metavar="RUN", help="Fail when a system got significantly worse."),
+        typer.Option("--against", metavar="RUN", help="Fail if a system got significantly worse than in this run."),
     ] = None,
     systems: Annotated[
         list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
     ] = None,
     min_coverage: Annotated[
         float | None,
-        typer.Option("--min-coverage", min=0, max=1, help="Least share of outputs with a score."),
+        typer.Option("--min-coverage", min=0, max=1, help="Smallest share of outputs that must have a score."),
     ] = None,
-    alpha: Annotated[float, typer.Option("--alpha", min=0, max=1, help="Largest p that counts as a loss.")] = 0.05,
+    alpha: Annotated[
+        float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counts as a loss.")
+    ] = 0.05,
     draws: Annotated[int, typer.Option("--draws", min=100, help="Resamples behind each p-value.")] = 10_000,
     seed: Seed = 0,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here.")] = None,
     form: TableFormat = Format.text,
 ) -> None:
-    """Exit with 1 when a floor is missed or a system got significantly worse; made for CI."""
+    """Exit with 1 if a limit is missed or a system got significantly worse; made for CI."""
     from metrist.cli.output import print_table
     from metrist.evaluate.check import check as check_run
     from metrist.io.writer import atomic_write
@@ -107,16 +108,13 @@ def check(
         raise typer.Exit(1)
 
 
-# `metrist calibrate`: what does this number mean, among outputs that are known?
-
-
 def calibrate(
     source: Annotated[
         str,
         typer.Argument(metavar="RUN", help="A run folder, a .jsonl file that `metrist score` wrote, or records."),
     ],
     metric: Annotated[
-        str | None, typer.Option("-m", "--metric", metavar="SPEC", help="The metric; needed where there are several.")
+        str | None, typer.Option("-m", "--metric", metavar="SPEC", help="The metric; required if there are several.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -128,33 +126,35 @@ def calibrate(
     ] = None,
     apply: Annotated[
         Path | None,
-        typer.Option("--apply", metavar="FILE", help="Do not fit: say where the scores stand in this calibration."),
+        typer.Option(
+            "--apply", metavar="FILE", help="Do not fit; print the percentiles of the scores in this calibration."
+        ),
     ] = None,
     form: TableFormat = Format.text,
 ) -> None:
-    """Fit a metric's values on known outputs, or say as percentiles where other outputs stand among them."""
+    """Fit the distribution of a metric on known outputs, or give the percentiles of other outputs in it."""
     from metrist.cli.output import print_table
     from metrist.evaluate import calibrate as study
 
     if apply is not None:
         if metric is not None or by is not None:
-            raise RunError("--apply takes metric and groups from the calibration: leave out -m and --by")
-        placed = study.place(source, apply)
+            raise RunError("--apply uses the metric and groups of the calibration: omit -m and --by")
+        percentiles = study.place(source, apply)
         if out is not None:
-            _write(out, "".join(json.dumps(row) + "\n" for row in placed.rows()), ".jsonl")
-        print_table(placed.table(), form)
+            _write(out, "".join(json.dumps(row) + "\n" for row in percentiles.rows()), ".jsonl")
+        print_table(percentiles.table(), form)
         return
-    found = study.calibrate(source, metric, by)
+    fit = study.calibrate(source, metric, by)
     if out is None:
-        raise RunError("say where the calibration goes, such as -o calibration.json")
-    _write(out, found.calibration.to_json(), ".json")
-    print_table(found.table(), form)
+        raise RunError("no file to write the calibration to: add -o calibration.json")
+    _write(out, fit.calibration.to_json(), ".json")
+    print_table(fit.table(), form)
 
 
 def _write(path: Path, text: str, suffix: str) -> None:
     from metrist.io.writer import atomic_write
 
     if suffix not in path.suffixes:
-        raise RunError(f"cannot write {path}: wanted a name that ends in {suffix}")
+        raise RunError(f"cannot write {path}: the name must end in {suffix}")
     with atomic_write(path) as file:
         file.write(text)

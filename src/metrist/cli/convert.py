@@ -1,4 +1,4 @@
-"""`metrist convert`: other people's formats as records."""
+"""`metrist convert` and `export`: records from other formats, and run folders as flat files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """The formats that can be named instead of detected."""
+    """A format that need not be detected."""
 
     bartscore = "bartscore"
     alpaca_eval = "alpaca_eval"
@@ -24,37 +24,39 @@ class Kind(StrEnum):
 
 
 def convert(
-    out: Annotated[Path, typer.Option("-o", "--out", help="Where to: .jsonl, also .gz, .xz or .zst.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: .jsonl, also .jsonl.gz, .xz or .zst.")],
     paths: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[IN…]", help="BARTScore-style JSON, AlpacaEval lists or an mt-metrics-eval folder."),
     ] = None,
     source: Annotated[Path | None, typer.Option("--source", help="Line file of sources.")] = None,
     reference: Annotated[
-        list[Path] | None, typer.Option("--reference", help="Line file of references; repeat.")
+        list[Path] | None, typer.Option("--reference", help="Line file of references; repeatable.")
     ] = None,
     output: Annotated[
         list[str] | None,
-        typer.Option("--output", metavar="SYSTEM=FILE", help="A system's line file; repeat."),
+        typer.Option("--output", metavar="SYSTEM=FILE", help="A system's line file; repeatable."),
     ] = None,
     kind: Annotated[Kind | None, typer.Option("--kind", help="The format of IN.", show_default="detected")] = None,
-    system: Annotated[str | None, typer.Option("--system", help="A name for outputs that come without one.")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="The task to note in each record.")] = None,
-    language: Annotated[str | None, typer.Option("--language", help="The language to note in each record.")] = None,
+    system: Annotated[str | None, typer.Option("--system", help="The system's name, for outputs without one.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="The task of all records.")] = None,
+    language: Annotated[str | None, typer.Option("--language", help="The language of all records.")] = None,
     rating: Annotated[
         list[str] | None,
         typer.Option(
-            "--rating", help="BARTScore: a score that people gave; repeatable.", show_default="the known names"
+            "--rating", help="BARTScore: a score given by people; repeatable.", show_default="the known names"
         ),
     ] = None,
     take: Annotated[
         list[str] | None,
         typer.Option(
-            "--take-reference", help="mt-metrics-eval: a reference to take, such as refA.", show_default="all"
+            "--take-reference",
+            help="mt-metrics-eval: a reference to use, such as refA; repeatable.",
+            show_default="all",
         ),
     ] = None,
 ) -> None:
-    """Turn other people's files into records: sacreBLEU's line files, BARTScore, AlpacaEval, mt-metrics-eval."""
+    """Convert files of other tools to records: sacreBLEU's line files, BARTScore, AlpacaEval, mt-metrics-eval."""
     from metrist.cli.output import print_note
     from metrist.io import convert as formats
 
@@ -62,11 +64,11 @@ def convert(
     if output:
         if paths:
             raise InputError("give either files to convert or line files with --output, not both")
-        named = parse_pairs(output, "--output")
-        rows = formats.line_files(named, source=source, references=reference or [], task=task, language=language)
+        files = parse_pairs(output, "--output")
+        rows = formats.line_files(files, source=source, references=reference or [], task=task, language=language)
     else:
         if source or reference:
-            raise InputError("--source and --reference go with --output SYSTEM=FILE")
+            raise InputError("--source and --reference need --output SYSTEM=FILE")
         rows = formats.convert(
             *(paths or []),
             kind=kind.value if kind else None,
@@ -79,12 +81,11 @@ def convert(
     print_note(f"wrote {formats.write_rows(rows, out):,} rows to {out}")
 
 
-# `metrist export`: a run folder as one flat file.
-
-
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Where to: .jsonl, .csv or .parquet, also compressed.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The file to write: .jsonl, .csv or .parquet, also compressed.")
+    ],
 ) -> None:
     """Write a run folder as one flat file: a line per item, system and metric."""
     from metrist.cli.output import print_note

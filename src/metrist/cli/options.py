@@ -1,16 +1,22 @@
-"""Options that several commands share."""
+"""Options that several commands share: single ones, and groups that a command takes as one parameter."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metrist.errors import SpecError
+
+if TYPE_CHECKING:
+    from metrist.io.reader import Reader
 
 
 class Format(StrEnum):
@@ -87,6 +93,71 @@ Tpm = Annotated[int | None, typer.Option("--tpm", metavar="N", min=1, help="Toke
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the number of LLM requests and their cost; send nothing.")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """How records are read."""
+
+    item_key: ItemKey = ""
+    fields: Fields = None
+    system: System = None
+    skip_bad: SkipBad = False
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the keyword arguments of `read_records`."""
+        return {
+            "item_key": parse_item_key(self.item_key),
+            "fields": parse_pairs(self.fields or [], "--field"),
+            "system": self.system,
+            "skip_bad": self.skip_bad,
+        }
+
+    def read(self, inputs: Sequence[str]) -> Reader:
+        from metrist.io.reader import read_records
+
+        return read_records(inputs if len(inputs) > 1 else inputs[0], **self.keywords())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Where models run; the fields are keyword arguments of `score` and `prefer`."""
+
+    device: Device = None
+    batch_tokens: BatchTokens = None
+    cache: Cache = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LLMOptions:
+    """Limits of LLM calls; the fields are keyword arguments of every function that calls LLMs."""
+
+    max_cost: MaxCost = None
+    concurrency: Concurrency = None
+    rpm: Rpm = None
+    tpm: Tpm = None
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn each parameter of a command whose type is a dataclass into one option per field of that dataclass."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, type] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            parameters += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def call(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
 
 
 def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:

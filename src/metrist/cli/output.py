@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metrist.cli.options import Format
 
 if TYPE_CHECKING:
+    from metrist.llm.budget import Estimate
     from metrist.report.tables import Table
 
 
@@ -31,6 +33,58 @@ def print_tables(tables: Sequence[Table], form: Format) -> None:
     for table in tables:
         print_table(table, form)
         print_text("")
+
+
+def print_estimate(estimate: Estimate, form: Format) -> None:
+    """Print what a dry run found: one row per LLM."""
+    from metrist.report.cells import Count
+    from metrist.report.tables import Column, Table
+
+    names = ["LLM", "questions", "answered", "prompt tokens", "answer tokens", "cost from", "to"]
+    rows = [
+        [
+            llm.llm,
+            *map(Count, (llm.calls, llm.answered, llm.prompt_tokens, llm.most_completion_tokens)),
+            Dollars(llm.least_cost),
+            Dollars(llm.most_cost),
+        ]
+        for llm in estimate.by_llm.values()
+    ]
+    columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
+    notes = list(_estimate_notes(estimate))
+    print_table(Table(title="Dry run: nothing was sent", columns=columns, rows=rows, notes=notes), form)
+
+
+def _estimate_notes(estimate: Estimate) -> Iterator[str]:
+    if not estimate.by_llm:
+        yield "no metric asks an LLM"
+        return
+    yield (
+        "answered: already in the cache, not asked again. Tokens and costs are those of the rest. Prompt tokens are "
+        "estimated at 4 bytes each. Costs range from the prompts alone to the longest answers allowed; a --max-cost "
+        "of that much never stops the run"
+    )
+    yield "questions that depend on answers to come, such as a second pass over errors, are not counted"
+    for llm in estimate.by_llm.values():
+        if llm.price is None:
+            yield f"{llm.llm}: the price is unknown; set METRIST_PRICES to a file with prices (see docs/llm.md)"
+        elif llm.price.seen:
+            yield f"{llm.llm}: list price of {llm.price.seen}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dollars:
+    """A table cell with an amount of US dollars, such as `$0.0132`; None if the price is unknown."""
+
+    value: float | None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "unknown"
+        return f"${self.value:,.2f}" if self.value >= 1 or self.value == 0 else f"${self.value:.4f}"
+
+    def plain(self) -> float | None:
+        return self.value
 
 
 def print_text(text: str) -> None:

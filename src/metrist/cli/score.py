@@ -8,59 +8,41 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metrist.cli.options import (
-    BatchTokens,
-    Cache,
-    Concurrency,
-    Device,
     Draws,
     DryRun,
-    Fields,
     Format,
     Inputs,
-    ItemKey,
-    MaxCost,
+    LLMOptions,
     Metrics,
-    Rpm,
+    ModelOptions,
+    ReadingOptions,
     Seed,
-    SkipBad,
-    System,
     TableFormat,
     Tokens,
-    Tpm,
     Workers,
-    parse_item_key,
-    parse_pairs,
+    expand_options,
 )
 from metrist.errors import RunError, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from metrist.io.reader import Reader
     from metrist.run.executors import Executor
-    from metrist.run.results import Results
 
 
+@expand_options
 def score(
     inputs: Inputs,
+    *,
     metrics: Metrics = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="A run folder (resumable), or a .jsonl, .csv or .parquet file."),
     ] = None,
-    item_fields: ItemKey = "",
-    fields: Fields = None,
-    system: System = None,
-    skip_bad: SkipBad = False,
+    reading: ReadingOptions,
+    models: ModelOptions,
+    llms: LLMOptions,
     workers: Workers = 0,
     tokens: Tokens = False,
-    device: Device = None,
-    batch_tokens: BatchTokens = None,
-    cache: Cache = None,
-    max_cost: MaxCost = None,
-    concurrency: Concurrency = None,
-    rpm: Rpm = None,
-    tpm: Tpm = None,
     dry_run: DryRun = False,
     draws: Draws = 1000,
     seed: Seed = 0,
@@ -69,21 +51,17 @@ def score(
     """Score outputs with metrics; print system scores with intervals and coverage."""
     if not metrics:
         raise SpecError("no metric was requested: name at least one, such as -m rougeL (`metrist list` shows them)")
-    from metrist.cli.output import print_table
+    from metrist.cli.output import print_estimate, print_table
     from metrist.cli.progress import progress_bar
-    from metrist.io.reader import read_records
     from metrist.run import score as score_records
-    from metrist.run.results import NothingScored
+    from metrist.run.pipeline import estimate
+    from metrist.run.results import NothingScored, describe_total_failure
 
-    reader = read_records(
-        inputs if len(inputs) > 1 else inputs[0],
-        item_key=parse_item_key(item_fields),
-        fields=parse_pairs(fields or [], "--field"),
-        skip_bad=skip_bad,
-        system=system,
-    )
+    reader = reading.read(inputs)
     if dry_run:
-        _estimate(reader, metrics, form)
+        total = estimate(reader, metrics)
+        report_skipped(reader)
+        print_estimate(total, form)
         return
     error: RunError | None = None
     try:
@@ -91,46 +69,26 @@ def score(
             results = score_records(
                 reader,
                 metrics,
-                executor=_executor(workers),
+                executor=_choose_executor(workers),
                 out=out,
                 progress=progress,
                 tokens=tokens,
-                device=device,
-                batch_tokens=batch_tokens,
-                cache=cache,
-                max_cost=max_cost,
-                concurrency=concurrency,
-                rpm=rpm,
-                tpm=tpm,
+                **vars(models),
+                **vars(llms),
             )
     except NothingScored as nothing_scored:
         results, error = nothing_scored.results, nothing_scored
     report_skipped(reader)
     print_table(results.table(draws=draws, seed=seed), form)
-    _check_scored(results, error)
-
-
-def _check_scored(results: Results, error: RunError | None) -> None:
-    """Raise if a metric scored nothing; `score` itself does not when there is a single record."""
-    from metrist.run.results import describe_total_failure
-
-    messages = (describe_total_failure(text, block) for text, block in results.scores.items())
-    error = error or next((RunError(message) for message in messages if message), None)
     if error:
         raise error
+    # `score` does not raise when the only record fails; the exit code must tell all the same.
+    for text, block in results.scores.items():
+        if message := describe_total_failure(text, block):
+            raise RunError(message)
 
 
-def _estimate(reader: Reader, metrics: Sequence[str], form: Format) -> None:
-    from metrist.cli.estimate import estimate_table
-    from metrist.cli.output import print_table
-    from metrist.run.pipeline import estimate
-
-    total = estimate(reader, metrics)
-    report_skipped(reader)
-    print_table(estimate_table(total), form)
-
-
-def _executor(workers: int) -> Executor | None:
+def _choose_executor(workers: int) -> Executor | None:
     from metrist.run.executors import Processes, Serial
 
     if workers == 0:

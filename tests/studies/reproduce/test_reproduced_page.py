@@ -10,7 +10,7 @@ import typer
 from made_material import factual, write_data
 from typer.testing import CliRunner
 
-from metrist.cli.meta import reproduce as reproduce_verb
+from metrist.cli.metrics import reproduce as reproduce_verb
 from metrist.errors import RunError
 from metrist.studies.reproduce import peers
 from metrist.studies.reproduce.dataset import Material, data_folder

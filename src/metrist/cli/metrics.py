@@ -1,27 +1,54 @@
-"""`metrist meta`: which metric can be trusted on this data?"""
+"""Commands about metrics: `list` and `explain-metric` describe them, `meta`, `prompts` and `reproduce` measure how far
+they agree with people."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from metrist.cli.options import (
-    BatchTokens,
-    Cache,
-    Device,
-    Fields,
-    Format,
-    ItemKey,
-    Seed,
-    SkipBad,
-    System,
-    TableFormat,
-    parse_item_key,
-    parse_pairs,
-)
+from metrist.cli.options import Format, ModelOptions, ReadingOptions, Seed, TableFormat, expand_options, parse_pairs
+from metrist.errors import SpecError
+
+
+def list_metrics(form: TableFormat = Format.text) -> None:
+    """List the metrics: what each needs, its direction and range, and the extra to install."""
+    from metrist.cli.output import print_table
+    from metrist.metrics.registry import names
+    from metrist.report.tables import Column, Table
+
+    table = Table(
+        columns=[Column("metric"), Column("needs"), Column("better"), Column("range"), Column("install")],
+        rows=[_describe_metric(name) for name in names()],
+        notes=["`metrist explain-metric NAME` describes a metric and how to read it."],
+    )
+    print_table(table, form)
+
+
+def _describe_metric(name: str) -> list[Any]:
+    from metrist.metrics.registry import example
+
+    try:
+        metric = example(name)
+    except SpecError as error:  # A metric of another package may be broken, or may require settings.
+        return [name, "", "", "", str(error)]
+    better = {True: "higher", False: "lower", None: "describes"}[metric.higher_is_better]
+    low, high = metric.bounds
+    install = f"metrist[{metric.extra}]" if metric.extra else "metrist"
+    return [metric.name, " ".join(("output", *metric.needs)), better, f"{low:g} to {high:g}", install]
+
+
+def explain_metric(
+    spec: Annotated[str, typer.Argument(metavar="NAME", help="A metric, such as rougeL or 'chrf(word_order=2)'.")],
+) -> None:
+    """Describe a metric: what it measures, its range, how to read it, when not to trust it, and whom to cite."""
+    from metrist.cli.output import print_text
+    from metrist.metrics.cards import describe
+    from metrist.metrics.registry import example
+
+    print_text(describe(example(spec)).rstrip())
 
 
 class Average(StrEnum):
@@ -32,7 +59,7 @@ class Average(StrEnum):
 
 
 class Resample(StrEnum):
-    """What intervals and tests shall hold for: other items, other systems, or both."""
+    """What is resampled: intervals and tests then generalize to other items, other systems, or both."""
 
     items = "items"
     systems = "systems"
@@ -40,7 +67,7 @@ class Resample(StrEnum):
 
 
 class Test(StrEnum):
-    """Which test tells one metric from another."""
+    """The significance test between two metrics."""
 
     auto = "auto"
     permutation = "permutation"
@@ -61,18 +88,20 @@ class Correction(StrEnum):
 Names = list[str] | None
 
 
+@expand_options
 def meta(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE_OR_RUN…", help="Records with ratings and scores, run folders, result files; joined."
+            metavar="FILE_OR_RUN…", help="Records with ratings and scores, run folders and result files, to be joined."
         ),
     ],
+    *,
     aspects: Annotated[
         Names, typer.Option("-a", "--aspect", metavar="A", help="The rating to agree with; repeatable.")
     ] = None,
     preferences: Annotated[
-        bool, typer.Option("--preferences", help="Agree with choices between two outputs instead of ratings.")
+        bool, typer.Option("--preferences", help="Agree with human choices between two outputs instead of ratings.")
     ] = False,
     measures: Annotated[
         Names,
@@ -91,7 +120,7 @@ def meta(
         typer.Option(
             "--slice",
             metavar="COLUMN",
-            help="Figures for each value too: task, language, output_length:4, reference_length@80, a+b; repeatable.",
+            help="Also for each value of: task, language, output_length:4, reference_length@80, a+b; repeatable.",
         ),
     ] = None,
     gold: Annotated[
@@ -104,14 +133,14 @@ def meta(
     ] = "mean",
     metrics: Annotated[Names, typer.Option("-m", "--metric", metavar="NAME", help="Only these; repeatable.")] = None,
     part: Annotated[
-        Names, typer.Option("--part", metavar="PART", help="A part of a run's scores, such as recall; repeatable.")
+        Names, typer.Option("--part", metavar="PART", help="Add a part of a run's scores, such as recall; repeatable.")
     ] = None,
     lower_is_better: Annotated[
         Names, typer.Option("--lower-is-better", metavar="NAME", help="A metric or aspect where lower is better.")
     ] = None,
     systems: Annotated[Names, typer.Option("--systems", metavar="A B …", help="Only these systems.")] = None,
     exclude_systems: Annotated[
-        Names, typer.Option("--exclude-system", metavar="S", help="Leave a system out; repeatable.")
+        Names, typer.Option("--exclude-system", metavar="S", help="Exclude a system; repeatable.")
     ] = None,
     top_k: Annotated[
         int | None, typer.Option("--top-k", metavar="K", help="Only the K systems that humans rate best.")
@@ -128,8 +157,10 @@ def meta(
     ] = Average.macro,
     resample: Annotated[Resample, typer.Option("--resample", help="What is resampled.")] = Resample.items,
     test: Annotated[Test, typer.Option("--test", help="How metrics are tested against each other.")] = Test.auto,
-    correction: Annotated[Correction, typer.Option("--correction", help="For many tests at once.")] = Correction.holm,
-    confidence: Annotated[float, typer.Option("--confidence", help="Of intervals.")] = 0.95,
+    correction: Annotated[
+        Correction, typer.Option("--correction", help="Correction for many tests at once.")
+    ] = Correction.holm,
+    confidence: Annotated[float, typer.Option("--confidence", help="Confidence of the intervals.")] = 0.95,
     alpha: Annotated[float, typer.Option("--alpha", help="Largest p-value that counts as a difference.")] = 0.05,
     mark: Annotated[
         Names, typer.Option("--mark", metavar="FAMILY", help="Give metrics of this family the marks † and ‡.")
@@ -143,32 +174,22 @@ def meta(
             "label-space, errors, reductions, confusion, strengths, cost, advice; repeatable.",
         ),
     ] = None,
-    agreement: Annotated[bool, typer.Option("--agreement", help="The same as --show agreement.")] = False,
-    item_fields: ItemKey = "",
-    fields: Fields = None,
-    system: System = None,
-    skip_bad: SkipBad = False,
-    draws: Annotated[int, typer.Option("--draws", min=0, help="Resamples behind intervals; 0: none.")] = 1000,
+    agreement: Annotated[bool, typer.Option("--agreement", help="Same as --show agreement.")] = False,
+    reading: ReadingOptions,
+    draws: Annotated[int, typer.Option("--draws", min=0, help="Resamples behind intervals; 0: no intervals.")] = 1000,
     seed: Seed = 0,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
     form: TableFormat = Format.text,
 ) -> None:
-    """Tell how far each metric agrees with human ratings or preferences, on which slice, and how surely."""
+    """Measure how far each metric agrees with human ratings or preferences, per slice, with intervals and tests."""
     from metrist.cli.output import print_table, print_text
     from metrist.evaluate.meta import meta_evaluate
     from metrist.evaluate.meta.analyses import analyse
     from metrist.evaluate.meta.evaluate import needs_no_metric
     from metrist.evaluate.meta.join import join
 
-    wanted = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
-    judged = join(
-        inputs if len(inputs) > 1 else inputs[0],
-        item_key=parse_item_key(item_fields),
-        fields=parse_pairs(fields or [], "--field"),
-        skip_bad=skip_bad,
-        system=system,
-        parts=part or (),
-    )
+    analyses = list(dict.fromkeys([*(show or []), *(["agreement"] if agreement else [])]))
+    judged = join(inputs if len(inputs) > 1 else inputs[0], parts=part or (), **reading.keywords())
     evaluation = meta_evaluate(
         judged,
         aspects or (),
@@ -187,33 +208,32 @@ def meta(
         alpha=alpha,
         correction=correction.value,
         test=test.value,
-        metrics=() if not metrics and needs_no_metric(judged, wanted) else metrics,
+        metrics=() if not metrics and needs_no_metric(judged, analyses) else metrics,
         systems=systems,
         exclude_systems=exclude_systems or (),
         top_k=top_k,
         lower_is_better=lower_is_better or (),
         marked=mark or (),
     )
-    added = [table for name in wanted for table in analyse(evaluation, name)]
+    added = [table for name in analyses for table in analyse(evaluation, name)]
     if json_out is not None:
         evaluation.write(json_out, added)
     if form is Format.json:
         print_text(evaluation.to_json(added))
         return
-    # Without a metric there are no figures to show, only what was asked for of the people.
+    # Without metrics there are no figures, only analyses of the human judgments.
     for number, table in enumerate([evaluation.table(), *added] if evaluation.figures else added):
         if number:
             print_text("")
         print_table(table, form)
 
 
-# `metrist prompts`: which prompts help a likelihood metric on data that people have judged.
-
-
+@expand_options
 def prompts(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Records with ratings: the data on which prompts are chosen.")
+        list[str], typer.Argument(metavar="FILE…", help="Records with ratings, on which prompts are compared.")
     ],
+    *,
     metric: Annotated[
         str,
         typer.Option("-m", "--metric", metavar="SPEC", help="A likelihood metric, such as bartscore."),
@@ -226,8 +246,8 @@ def prompts(
         typer.Option(
             "--prompt-set",
             metavar="SET",
-            help="source-output, reference-output, or a file with one phrase a line.",
-            show_default="as suits the direction",
+            help="source-output, reference-output, or a file with one phrase per line.",
+            show_default="by the metric's direction",
         ),
     ] = None,
     phrases: Annotated[
@@ -244,20 +264,14 @@ def prompts(
         list[str] | None,
         typer.Option("--aspect-group", metavar="A=GROUP", help="Count an aspect in this group; repeatable."),
     ] = None,
-    item_fields: ItemKey = "",
-    fields: Fields = None,
-    system: System = None,
-    skip_bad: SkipBad = False,
-    device: Device = None,
-    batch_tokens: BatchTokens = None,
-    cache: Cache = None,
+    reading: ReadingOptions,
+    models: ModelOptions,
     json_out: Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write all figures here.")] = None,
     form: TableFormat = Format.text,
 ) -> None:
-    """Try each prompt on judged data: which agree best with people, and on which aspects prompts help at all."""
+    """Try prompts of a likelihood metric on rated data: which agree best with people, and which aspects they help."""
     from metrist.cli.output import print_tables, print_text
     from metrist.cli.progress import progress_bar
-    from metrist.errors import SpecError
     from metrist.evaluate.prompts import search_prompts
     from metrist.io.writer import atomic_write
 
@@ -274,11 +288,8 @@ def prompts(
             gold=gold,
             groups=parse_pairs(groups or [], "--aspect-group"),
             progress=progress,
-            score_options={"device": device, "batch_tokens": batch_tokens, "cache": cache},
-            item_key=parse_item_key(item_fields),
-            fields=parse_pairs(fields or [], "--field"),
-            system=system,
-            skip_bad=skip_bad,
+            score_options=vars(models),
+            **reading.keywords(),
         )
     if json_out is not None:
         with atomic_write(json_out) as file:
@@ -288,9 +299,6 @@ def prompts(
         return
     print_tables([study.table(), study.shares()], form)
     print_text(f"best prompt: {study.best}")
-
-
-# `metrist reproduce`: published tables, computed again.
 
 
 def reproduce(
@@ -308,14 +316,14 @@ def reproduce(
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Markdown file.", show_default="standard output")
     ] = None,
 ) -> None:
-    """Compute tables of papers again, the paper's number beside ours, from data with human judgments."""
+    """Recompute tables of papers from data with human judgments; print the paper's numbers next to ours."""
     from metrist.cli.output import print_note, print_text
     from metrist.io.writer import atomic_write
     from metrist.studies.reproduce.page import as_markdown
-    from metrist.studies.reproduce.page import reproduce as sections_of
+    from metrist.studies.reproduce.page import reproduce as reproduce_tables
 
     sections = []
-    for section in sections_of(tables or (), data):
+    for section in reproduce_tables(tables or (), data):
         print_note(f"{section.name}: {section.summary}")
         sections.append(section)
     text = as_markdown(sections)
