@@ -141,11 +141,12 @@ class LLMOptions:
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Turn each parameter of a command whose type is a dataclass into one option per field of that dataclass."""
     parameters: list[inspect.Parameter] = []
-    groups: dict[str, type] = {}
+    groups: dict[str, Any] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        if is_dataclass(parameter.annotation):
-            groups[parameter.name] = parameter.annotation
-            parameters += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+        group: Any = parameter.annotation
+        if is_dataclass(group):
+            groups[parameter.name] = group
+            parameters += inspect.signature(group, eval_str=True).parameters.values()
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
