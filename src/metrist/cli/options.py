@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -144,7 +144,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         group: Any = parameter.annotation
-        if is_dataclass(group):
+        if hasattr(group, "__dataclass_fields__"):
             groups[parameter.name] = group
             parameters += inspect.signature(group, eval_str=True).parameters.values()
         else:
