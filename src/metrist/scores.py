@@ -142,7 +142,9 @@ class Scores(Sequence[Score]):
 
     def __post_init__(self) -> None:
         if self.stats.size == 0:
-            object.__setattr__(self, "stats", _mean_stats(self.values))
+            scored = ~np.isnan(self.values)
+            stats = np.stack([np.where(scored, self.values, 0.0), scored.astype(np.float64)], axis=1)
+            object.__setattr__(self, "stats", stats)
         if len(self.stats) != len(self.values) or any(len(p) != len(self.values) for p in self.parts.values()):
             raise ValueError("values, parts and stats of a block of scores must have one row per output")
         object.__setattr__(self, "failures", {i: Failure.of(failure) for i, failure in self.failures.items()})
@@ -190,18 +192,17 @@ class Scores(Sequence[Score]):
     def spread(self, size: int, positions: Sequence[int], failures: Mapping[int, str]) -> Scores:
         """The same scores in a block of `size`: score i moves to `positions[i]`, and `failures` fill the rest."""
         at = np.asarray(positions, dtype=np.intp)
-
-        def widen(column: Column, empty: float) -> Column:
-            wide = np.full((size, *column.shape[1:]), empty)
-            wide[at] = column
-            return wide
-
+        values, stats = np.full(size, np.nan), np.zeros((size, self.stats.shape[1]))
+        values[at], stats[at] = self.values, self.stats
+        parts = {name: np.full(size, np.nan) for name in self.parts}
+        for name, column in self.parts.items():
+            parts[name][at] = column
         sparse = {name: {int(at[i]): v for i, v in getattr(self, name).items()} for name in _SPARSE}
         sparse["failures"].update(failures)
         return Scores(
-            values=widen(self.values, np.nan),
-            parts={name: widen(column, np.nan) for name, column in self.parts.items()},
-            stats=widen(self.stats, 0.0),
+            values=values,
+            parts=parts,
+            stats=stats,
             incomplete=frozenset(int(at[i]) for i in self.incomplete),
             **sparse,
         )
@@ -228,11 +229,6 @@ class Scores(Sequence[Score]):
 
 
 _SPARSE = ("errors", "explanations", "failures", "raws", "tokens", "usages")
-
-
-def _mean_stats(values: Column) -> Column:
-    scored = ~np.isnan(values)
-    return np.stack([np.where(scored, values, 0.0), scored.astype(np.float64)], axis=1)
 
 
 def _stack_stats(rows: Sequence[tuple[float, ...]]) -> Column:

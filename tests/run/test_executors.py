@@ -65,7 +65,7 @@ def holding(module: Callable[[str], ModuleType]) -> Metric:
 def tasks(metric: Metric, count: int = 12) -> Iterator[Task]:
     for n in range(count):
         record = Record(item=str(n), system="s", output="")
-        yield Task(start=n, units=(record,), wanted={metric.text: None})
+        yield Task(start=n, units=(record,), headers={metric.text: None})
 
 
 def said(executor: Executor, metric: Metric) -> set[tuple[str, ...]]:

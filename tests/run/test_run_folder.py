@@ -167,7 +167,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path, na
 
 def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
-    with pytest.raises(RunError, match="run is a file, wanted a run folder"):
+    with pytest.raises(RunError, match="run is a file, expected a run folder"):
         RunFolder(tmp_path / "run")
 
 

@@ -43,7 +43,7 @@ def tasks(count: int, metric: Metric, size: int = 3) -> Iterator[Task]:
             Record(item=f"{n}-{k}\ud800", system="s", output="o" * (n + k), references=("o",)) for k in range(size)
         )
         header = Header(metric=metric.text, signature="mine", start=n * size, count=size, digest="d" * 32)
-        yield Task(start=n * size, units=records, wanted={metric.text: header})
+        yield Task(start=n * size, units=records, headers={metric.text: header})
 
 
 def outcome(executor: Executor, metric: Metric, count: int) -> list[tuple[int, bytes | None, list[float]]]:
@@ -216,7 +216,7 @@ import own_metrics
 from metrist.run.executors import Processes, Task
 from metrist.records import Record
 metric = own_metrics.Mine(folder={folder!r})
-tasks = (Task(start=n, units=(Record(item=str(n), system="s", output=""),), wanted={{metric.text: None}})
+tasks = (Task(start=n, units=(Record(item=str(n), system="s", output=""),), headers={{metric.text: None}})
          for n in range(100))
 for done in Processes(workers=2).map([metric], tasks):
     pass
@@ -286,7 +286,7 @@ print(results.notes[0])
 def test_what_cannot_be_pickled_is_told(module: Module) -> None:
     metric = module(METRIC.format(body="")).Mine()
     stuck = Record(item="i", system="s", output="", extra={"f": lambda: 0})
-    both = [Task(start=n, units=(stuck,), wanted={metric.text: None}) for n in range(2)]
+    both = [Task(start=n, units=(stuck,), headers={metric.text: None}) for n in range(2)]
     with pytest.raises(RunError, match=r"records 1 to 1 .* cannot be sent to a worker process .*use executor='serial'"):
         list(Processes(workers=2).map([metric], both))
 
@@ -315,7 +315,7 @@ def test_the_executor_is_chosen_by_word_object_or_cores(monkeypatch: pytest.Monk
     [
         (
             "proceses",
-            "no executor named 'proceses': wanted 'serial', 'processes' or an object; did you mean",
+            "no executor named 'proceses': expected 'serial', 'processes' or an object; did you mean",
         ),
         (3, r"an executor needs a method map\(metrics, tasks\), int has none"),
     ],

@@ -68,7 +68,18 @@ def choose_executor(
     By default work starts in this process and uses all cores where that is faster; metrics with a model get one process
     per graphics card where there are several. Metrics that cannot be pickled stay in this process.
     """
-    chosen = _resolve(executor)
+    if executor is None:
+        chosen: Executor = Adaptive() if count_cores() > 1 and sys.executable else Serial()
+    elif isinstance(executor, str):
+        known: dict[str, Executor] = {"serial": Serial(), "processes": Processes()}
+        if executor not in known:
+            hint = did_you_mean(executor, known)
+            raise RunError(f"no executor named {executor!r}: expected 'serial', 'processes' or an object{hint}")
+        chosen = known[executor]
+    elif hasattr(executor, "map"):
+        chosen = executor
+    else:
+        raise RunError(f"an executor needs a method map(metrics, tasks), {type(executor).__name__} has none")
     if any(map(is_resident, metrics)):
         chosen = _place_models(executor, chosen, runtime or Runtime.current())
     if isinstance(chosen, Processes | Adaptive):
@@ -81,27 +92,13 @@ def choose_executor(
     return chosen, []
 
 
-def _resolve(executor: str | Executor | None) -> Executor:
-    if executor is None:
-        return Adaptive() if count_cores() > 1 and sys.executable else Serial()
-    if isinstance(executor, str):
-        known: dict[str, Executor] = {"serial": Serial(), "processes": Processes()}
-        if executor not in known:
-            hint = did_you_mean(executor, known)
-            raise RunError(f"no executor named {executor!r}: wanted 'serial', 'processes' or an object{hint}")
-        return known[executor]
-    if not hasattr(executor, "map"):
-        raise RunError(f"an executor needs a method map(metrics, tasks), {type(executor).__name__} has none")
-    return executor
-
-
-def _place_models(given: str | Executor | None, chosen: Executor, runtime: Runtime) -> Executor:
+def _place_models(requested: str | Executor | None, chosen: Executor, runtime: Runtime) -> Executor:
     """Without several cards a model stays in this process: its library uses all cores by itself, and a second copy
     would only take memory. Lexical metrics of the same run go along: beside a model they take next to no time."""
     if not isinstance(chosen, Processes | Adaptive) or (isinstance(chosen, Processes) and chosen.cards):
         return chosen
     cards = list_cards(runtime.device)
-    if given is None or given == "processes":
+    if requested is None or requested == "processes":
         return Processes(workers=len(cards), cards=cards) if len(cards) > 1 else Serial()
     assert isinstance(chosen, Processes)
     return replace(chosen, cards=cards)

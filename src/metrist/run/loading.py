@@ -15,7 +15,7 @@ from metrist.io import read_rows
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix
-from metrist.run.results import Results, build_stored_metric, collect_remarks
+from metrist.run.results import Results, build_stored_metric
 from metrist.run.run_folder import Contents, RunFolder, Stored, is_run_folder
 from metrist.run.shard_file import read_sparse
 from metrist.scores import Scores
@@ -70,7 +70,7 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         metrics=built,
         scores=scores,
         signatures={stored.metric: stored.signature for stored in contents.stored},
-        notes=(*unfinished, *outdated, *collect_remarks(built, scores)),
+        notes=(*unfinished, *outdated, *(remark for metric in built for remark in metric.remarks(scores[metric.text]))),
         unfinished=tuple(contents.unfinished),
     )
 

@@ -6,11 +6,11 @@ unless some of its scores failed for a reason that may have passed.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, groupby, islice
@@ -31,10 +31,10 @@ from metrist.metrics.shard import Shard
 from metrist.records import Pair, Record
 from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
-from metrist.run.results import NothingScored, Results, collect_remarks, describe_total_failure
-from metrist.run.run_folder import Listed, Manifest, RunFolder, folder_name
+from metrist.run.results import NothingScored, Results, describe_total_failure
+from metrist.run.run_folder import Listed, Manifest, RunFolder, folder_name, write_object
 from metrist.run.shard_file import Header, InputHash, Unit
-from metrist.run.tasks import Block, Executor, Outcome, Task, TaskResult, describe_missing, score_shard
+from metrist.run.tasks import Block, Executor, Task, TaskResult, describe_missing, score_shard
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 from metrist.spec import Spec
@@ -88,7 +88,8 @@ def score(
     dollars that LLMs may cost (`max_cost`), LLM requests at once (`concurrency`), and requests and tokens per minute
     (`rpm`, `tpm`).
     """
-    check_keywords(score, reading)
+    if reading:
+        check_keywords(score, reading)
     options: dict[str, Any] = {
         "device": device,
         "batch_tokens": batch_tokens,
@@ -117,11 +118,12 @@ def score(
         tokens=tokens,
         progress=progress,
         reader=reader,
-        total=_count(records),
+        total=len(records) if isinstance(records, Sized) and not reader.names else None,
     )
     blocks = pipeline.run(reader)
     scores = {text: Scores.join(parts) for text, parts in blocks.items()}
-    notes = (*pipeline.notes, *reader.remarks, *pipeline.damaged, *collect_remarks(built, scores))
+    remarks = (remark for metric in built for remark in metric.remarks(scores[metric.text]))
+    notes = (*reader.remarks, *pipeline.notes, *remarks)
     results = Results(
         items=pipeline.items,
         systems=pipeline.systems,
@@ -144,10 +146,10 @@ def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: An
     """The LLM requests that `score` with the same arguments would make. Nothing is sent and nothing written; metrics
     that call no LLM are left out."""
     built = [build(metric) for metric in metrics]
-    asking = [metric for metric in built if calls_llm(metric)]
+    judges = [metric for metric in built if calls_llm(metric)]
     with estimate_calls() as result:
         for _, shard in cut_shards(check_needs(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL):
-            for metric in asking:
+            for metric in judges:
                 score_shard(metric, Shard(shard))  # type: ignore[arg-type]
     return result
 
@@ -165,7 +167,7 @@ def resolve_destination(out: str | os.PathLike[str] | None) -> Destination:
     if out is None:
         return Destination()
     path = Path(out)
-    if flat_suffix(path):
+    if path.suffix and flat_suffix(path):
         check_writable(path)
         return Destination(file=path)
     named_as_folder = os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
@@ -205,35 +207,48 @@ class Pipeline:
         self._folder = folder
         self._parts = {text: folder.metric(text) for text in self.signatures} if folder else {}
         self._inputs = inputs
-        self._shard_size = shard_size or _default_shard_size(folder, metrics)
+        # That of the folder's last run, so that no metric in it is scored again for being cut differently. An external
+        # program loads its model anew for each shard, so it gets large ones.
+        small = any(map(is_resident, metrics)) and not any(metric.programs for metric in metrics)
+        default = (folder.shard_size if folder else None) or (SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE)
+        self._shard_size = shard_size or default
         self._tokens = tokens
-        self._progress = _Progress(progress, reader, total)
+        self._progress, self._reader, self._total = progress, reader, total
         self._names: dict[str, str] = {}
         self._blocks: dict[str, dict[int, Block]] = {text: {} for text in self.signatures}
         self._hash = InputHash()
-        self._count = self._computed = 0
+        self._count = self._done = self._computed = 0
         self._began = datetime.now(UTC)
-
-    @property
-    def damaged(self) -> list[str]:
-        """Notes on shard files that could not be read and were computed again."""
-        return [note for part in self._parts.values() for note in part.damaged]
 
     def run(self, units: Iterable[Unit]) -> dict[str, list[Any]]:
         """The blocks of each metric in the input's order, by the metric's text."""
-        with closing(_as_generator(self._executor.map(self._metrics, self._tasks(units)))) as results:
+        results = self._executor.map(self._metrics, self._tasks(units))
+        try:
             for result in results:
-                self._keep(result)
+                self._store(result)
+        finally:
+            if isinstance(results, Generator):
+                results.close()  # Stops the workers.
+        self.notes += [note for part in self._parts.values() for note in part.damaged]
         for metric in self._metrics if self._folder else ():
             self._parts[metric.text].close(
                 metric.text,
                 self.signatures[metric.text],
                 metric.higher_is_better,
                 records=self._count,
-                content=self._hash.whole,
+                content=self._hash.total.hexdigest(),
             )
         if self._folder and self._computed:
-            self._folder.write_machine(self._describe_machine())
+            machine = {
+                "began": self._began.isoformat(timespec="seconds"),
+                "seconds": round((datetime.now(UTC) - self._began).total_seconds(), 3),
+                "records": self._computed,
+                "metrist": __version__,
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+                "platform": platform.platform(),
+            }
+            write_object(self._folder.path / "timings" / "machine.json", f"{json.dumps(machine, indent=2)}\n".encode())
         return {text: [blocks[start] for start in sorted(blocks)] for text, blocks in self._blocks.items()}
 
     def _tasks(self, units: Iterable[Unit]) -> Iterator[Task]:
@@ -248,48 +263,46 @@ class Pipeline:
                 items, systems = [record.item for record in shard], [record.system for record in shard]  # type: ignore[union-attr]
                 self.items += map(intern, items, items)
                 self.systems += map(intern, systems, systems)
-            self._progress.read(len(shard))
-            wanted = self._wanted(start, shard)
-            if wanted:
-                yield Task(start=start, units=shard, wanted=wanted, tokens=self._tokens, runtime=self._runtime)
+            missing: dict[str, Header | None] = dict.fromkeys(self.signatures)
+            content = self._hash.add(shard) if self._folder else ""
+            for text, part in self._parts.items():
+                signature = self.signatures[text]
+                digest = part.expect(start, content, signature, tokens=self._tokens)
+                file = part.find(start)
+                if file and is_final(file.block):
+                    self._blocks[text][start] = file.block
+                    del missing[text]
+                else:
+                    missing[text] = Header(
+                        metric=text, signature=signature, start=start, count=len(shard), digest=digest
+                    )
+            if missing:
+                yield Task(start=start, units=shard, headers=missing, tokens=self._tokens, runtime=self._runtime)
             else:
-                self._progress.advance(len(shard))
+                self._report(len(shard))
 
-    def _wanted(self, start: int, shard: Sequence[Unit]) -> dict[str, Header | None]:
-        """The metrics that must see the shard, each with the header of its shard file."""
-        if not self._folder:
-            return dict.fromkeys(self.signatures)
-        content = self._hash.add(shard)
-        wanted: dict[str, Header | None] = {}
-        for text, part in self._parts.items():
-            signature = self.signatures[text]
-            digest = part.expect(start, content, signature, tokens=self._tokens)
-            file = part.find(start)
-            if file and is_final(file.block):
-                self._blocks[text][start] = file.block
-            else:
-                wanted[text] = Header(metric=text, signature=signature, start=start, count=len(shard), digest=digest)
-        return wanted
-
-    def _keep(self, result: TaskResult) -> None:
+    def _store(self, result: TaskResult) -> None:
         for text, outcome in result.outcomes.items():
-            self._blocks[text][result.start] = outcome.block
+            block = outcome.block
+            self._blocks[text][result.start] = block
             if outcome.file is not None:
-                self._parts[text].write(result.start, outcome.file, _timing(outcome))
+                usages: dict[int, Any] = (
+                    dict(block.usages)
+                    if isinstance(block, Scores)
+                    else {i: judgment.usage for i, judgment in enumerate(block) if judgment.usage}
+                )
+                timing: dict[str, Any] = {"seconds": round(outcome.seconds, 6), "records": len(block)}
+                self._parts[text].write(result.start, outcome.file, timing | ({"usage": usages} if usages else {}))
         count = max(len(outcome.block) for outcome in result.outcomes.values())
         self._computed += count
-        self._progress.advance(count)
+        self._report(count)
 
-    def _describe_machine(self) -> dict[str, Any]:
-        return {
-            "began": self._began.isoformat(timespec="seconds"),
-            "seconds": round((datetime.now(UTC) - self._began).total_seconds(), 3),
-            "records": self._computed,
-            "metrist": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "platform": platform.platform(),
-        }
+    def _report(self, count: int) -> None:
+        """Report that these records are done. How many a file holds is estimated from the share of it read so far."""
+        self._done += count
+        if self._progress:
+            share = self._reader.share_read if self._reader else None
+            self._progress(self._done, self._total or (round(self._count / share) if share else None))
 
 
 def is_final(block: Block) -> bool:
@@ -316,10 +329,10 @@ def cut_shards(units: Iterable[Unit], size: int) -> Iterator[tuple[int, tuple[Un
     remaining = chain(first, remaining)
     by_item = groupby(remaining, key=_item) if first and isinstance(first[0], Pair) else None
     start, text = 0, 0
-    held: list[Unit] = []
+    shard: list[Unit] = []
     while True:
         # Counting the characters of a few records at once is much faster than of one at a time.
-        few = next(by_item, ("", ()))[1] if by_item else islice(remaining, min(_STEP, size - len(held)))
+        few = next(by_item, ("", ()))[1] if by_item else islice(remaining, min(_STEP, size - len(shard)))
         block = list(few)
         if not block:
             break
@@ -327,13 +340,13 @@ def cut_shards(units: Iterable[Unit], size: int) -> Iterator[tuple[int, tuple[Un
         if text + parts[0][1] > MAX_TEXT and not by_item:
             parts = [([record], _count_characters([record])) for record in block]
         for part, count in parts:
-            held += part
+            shard += part
             text += count
-            if len(held) >= size or text > MAX_TEXT:
-                yield start, tuple(held)
-                start, text, held = start + len(held), 0, []
-    if held:
-        yield start, tuple(held)
+            if len(shard) >= size or text > MAX_TEXT:
+                yield start, tuple(shard)
+                start, text, shard = start + len(shard), 0, []
+    if shard:
+        yield start, tuple(shard)
 
 
 def _item(unit: Unit) -> str:
@@ -365,52 +378,3 @@ def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Un
             f"{describe_missing(unserved[0], seen[0])}; none of the first {len(seen):,} {what} can be scored by it"
         )
     return chain(seen, remaining)
-
-
-class _Progress:
-    """Counts what was read and what is done. How many records a file will give is estimated from the part read."""
-
-    def __init__(self, progress: Progress | None, reader: Reader | None, total: int | None) -> None:
-        self._progress = progress
-        self._reader = reader
-        self._total = total
-        self._read = self._done = 0
-
-    def read(self, count: int) -> None:
-        self._read += count
-
-    def advance(self, count: int) -> None:
-        self._done += count
-        if self._progress:
-            share = self._reader.share_read if self._reader else None
-            self._progress(self._done, self._total or (round(self._read / share) if share else None))
-
-
-def _default_shard_size(folder: RunFolder | None, metrics: Sequence[Metric]) -> int:
-    """That of the folder's last run, so that no metric in it is scored again for being cut differently."""
-    # An external program loads its model anew for each shard, so it gets large ones.
-    small = any(map(is_resident, metrics)) and not any(metric.programs for metric in metrics)
-    return (folder.shard_size if folder else None) or (SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE)
-
-
-def _timing(outcome: Outcome) -> dict[str, Any]:
-    timing: dict[str, Any] = {"seconds": round(outcome.seconds, 6), "records": len(outcome.block)}
-    usages: dict[int, Any] = (
-        dict(outcome.block.usages)
-        if isinstance(outcome.block, Scores)
-        else {i: judgment.usage for i, judgment in enumerate(outcome.block) if judgment.usage}
-    )
-    return {**timing, "usage": usages} if usages else timing
-
-
-def _count(records: Any) -> int | None:
-    """The number of records for rows in memory; a file does not say."""
-    paths = isinstance(records, str | os.PathLike) or (
-        isinstance(records, list | tuple) and records and isinstance(records[0], str | os.PathLike)
-    )
-    return len(records) if isinstance(records, Sized) and not paths else None
-
-
-def _as_generator(results: Iterator[TaskResult]) -> Generator[TaskResult, None, None]:
-    """Any iterator as a generator: closing it closes the executor's own, and with it the workers."""
-    yield from results

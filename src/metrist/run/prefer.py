@@ -66,7 +66,8 @@ def prefer(
     there are any. `baseline` compares every other system with this one. `out` is a .jsonl file, which is written whole
     or not at all, or a folder, which a second call resumes.
     """
-    check_keywords(prefer, reading)
+    if reading:
+        check_keywords(prefer, reading)
     options: dict[str, Any] = {
         "device": device,
         "batch_tokens": batch_tokens,
@@ -97,7 +98,7 @@ def prefer(
         judgments=judgments,
         signatures=pipeline.signatures,
         human=paired.human,
-        notes=(*paired.notes, *pipeline.notes, *pipeline.damaged),
+        notes=(*paired.notes, *pipeline.notes),
     )
     if file:
         results.write(file)

@@ -124,7 +124,13 @@ class Results:
         """System scores, one row per system and one column per metric, with intervals and coverage."""
         rows = self.system_scores(draws, seed, confidence)
         about = f"{confidence:.0%} intervals: {draws:,} bootstrap resamples of the items, seed {seed}"
-        return summary_table(rows, self.metrics, self.scores, (about, *self._check_item_sets(), *self.notes))
+        items_of: dict[str, set[str]] = {}
+        for item, system in zip(self.items, self.systems, strict=True):
+            items_of.setdefault(system, set()).add(item)
+        first, *others = items_of.values()
+        different = "The systems have outputs for different items: `metrist compare` compares them on shared ones"
+        notes = (about, *([different] if any(other != first for other in others) else []), *self.notes)
+        return summary_table(rows, self.metrics, self.scores, notes)
 
     def heat(
         self,
@@ -139,15 +145,6 @@ class Results:
         chosen = self.metrics if metric is None else (self.metric(metric),)
         columns = [(metric, self.scores[metric.text]) for metric in chosen]
         return build_heat(self.items, self.systems, columns, item=item, system=system, limit=limit)
-
-    def _check_item_sets(self) -> list[str]:
-        by_system: dict[str, set[str]] = {}
-        for item, system in zip(self.items, self.systems, strict=True):
-            by_system.setdefault(system, set()).add(item)
-        first, *others = by_system.values()
-        if all(other == first for other in others):
-            return []
-        return ["The systems have outputs for different items: `metrist compare` compares them on shared ones"]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain row per record and metric, in that order, as in a flat file."""
@@ -186,11 +183,6 @@ class NothingScored(RunError):
     def __init__(self, message: str, results: Results) -> None:
         super().__init__(message)
         self.results = results
-
-
-def collect_remarks(metrics: Iterable[Metric], scores: Mapping[str, Scores]) -> list[str]:
-    """The metrics' own remarks on these scores, such as how many texts were too long for a model."""
-    return [remark for metric in metrics for remark in metric.remarks(scores[metric.text])]
 
 
 # ---- System scores ----
@@ -259,7 +251,14 @@ def summary_table(
     rows: Sequence[SystemScore], metrics: Sequence[Metric], scores: Mapping[str, Scores], notes: Sequence[str]
 ) -> Table:
     """One row per system, one column per metric. Coverage is the least of the system's metrics."""
-    decimals = {metric.text: _decimals(metric, rows) for metric in metrics}
+    decimals: dict[str, int] = {}
+    for metric in metrics:
+        # By the metric's bounds, or by its scores where it declares none.
+        values = [row.value for row in rows if row.metric == metric.text and np.isfinite(row.value)]
+        low, high = metric.bounds
+        if not np.isfinite(metric.bounds).all():
+            low, high = min(values, default=0.0), max(values, default=0.0)
+        decimals[metric.text] = decimals_for(low, high)
     by_system: dict[str, list[SystemScore]] = {}
     for row in rows:
         by_system.setdefault(row.system, []).append(row)
@@ -289,14 +288,6 @@ def summary_table(
             ),
         ),
     )
-
-
-def _decimals(metric: Metric, rows: Sequence[SystemScore]) -> int:
-    """By the metric's bounds, or by its scores where it declares none."""
-    if np.isfinite(metric.bounds).all():
-        return decimals_for(*metric.bounds)
-    values = [row.value for row in rows if row.metric == metric.text and np.isfinite(row.value)]
-    return decimals_for(min(values, default=0.0), max(values, default=0.0))
 
 
 # ---- Failures in words ----

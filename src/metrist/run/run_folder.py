@@ -16,7 +16,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -63,18 +62,6 @@ class Manifest:
         except (ValueError, TypeError, KeyError):
             return None
 
-    def encode(self) -> bytes:
-        """The manifest as indented JSON."""
-        listed = [asdict(metric) for metric in self.metrics]
-        facts = {"metrist": __version__, "shard_size": self.shard_size, "input": list(self.input), "metrics": listed}
-        return f"{json.dumps(facts, indent=2)}\n".encode("ascii")
-
-    def join(self, older: Manifest | None) -> Manifest:
-        """This manifest, with the other metrics that an earlier run left in the folder listed after its own."""
-        own = {metric.text for metric in self.metrics}
-        kept = [metric for metric in (older.metrics if older else ()) if metric.text not in own]
-        return Manifest(shard_size=self.shard_size, metrics=(*self.metrics, *kept), input=self.input)
-
     def is_foreign_to(self, older: Manifest) -> bool:
         """Whether the two read files of different names: continuing would discard the older scores."""
         own, others = ({PurePath(name).name for name in manifest.input} for manifest in (self, older))
@@ -91,10 +78,6 @@ class Complete:
     records: int
     content: str
     shards: tuple[str, ...]
-
-    def encode(self) -> bytes:
-        """The page as JSON, one shard per line."""
-        return f"{json.dumps(asdict(self), indent=1)}\n".encode("ascii")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,7 +109,21 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._names: dict[str, str] = {}
-        self._check_ours()
+        try:
+            names = {path.name for path in self.path.iterdir()}
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise RunError(f"{self.path} is a file, expected a run folder") from None
+        except OSError as error:
+            raise RunError(f"cannot read {self.path}: {error.strerror}") from error
+        data = _read_bytes(self.path / MANIFEST)
+        # A torn manifest is one of ours, too.
+        opening = None if data is None else data[: len(_MANIFEST_OPENING)].decode("ascii", "replace")
+        if names and (opening is None or not _MANIFEST_OPENING.startswith(opening)):
+            raise RunError(
+                f"{self.path} is not a run folder and not empty (it holds {min(names)!r}): name a new folder"
+            )
 
     def begin(self, manifest: Manifest) -> None:
         """Write the manifest, keeping the metrics of earlier runs in its list."""
@@ -137,7 +134,16 @@ class RunFolder:
                 f"{self.path} holds scores of {', '.join(older.input)}, not of {', '.join(manifest.input)}: "
                 "name a new folder, or delete this one"
             )
-        page = manifest.join(older).encode()
+        # The metrics that an earlier run left in the folder are listed after the run's own.
+        own = {metric.text for metric in manifest.metrics}
+        metrics = (*manifest.metrics, *(m for m in (older.metrics if older else ()) if m.text not in own))
+        facts = {
+            "metrist": __version__,
+            "shard_size": manifest.shard_size,
+            "input": list(manifest.input),
+            "metrics": [asdict(metric) for metric in metrics],
+        }
+        page = f"{json.dumps(facts, indent=2)}\n".encode("ascii")
         if page != before:
             write_object(self.path / MANIFEST, page)
 
@@ -149,7 +155,8 @@ class RunFolder:
     @property
     def shard_size(self) -> int | None:
         """The shard size of the last run here; None if there was none."""
-        size = self.manifest.shard_size if self.manifest else None
+        manifest = self.manifest
+        size = manifest.shard_size if manifest else None
         return size if isinstance(size, int) and size > 0 else None
 
     @property
@@ -160,10 +167,6 @@ class RunFolder:
     def metric(self, text: str) -> MetricFolder:
         """The part of the folder that belongs to one metric."""
         return MetricFolder(self.path, folder_name(text))
-
-    def write_machine(self, facts: Mapping[str, Any]) -> None:
-        """Note where and when the run was made, apart from the results."""
-        write_object(self.path / "timings" / "machine.json", f"{json.dumps(facts, indent=2)}\n".encode("ascii"))
 
     def read(self) -> Contents:
         """All complete metrics, and what else is known about the folder."""
@@ -202,23 +205,6 @@ class RunFolder:
             content=page.content,
         )
 
-    def _check_ours(self) -> None:
-        try:
-            names = {path.name for path in self.path.iterdir()}
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            raise RunError(f"{self.path} is a file, wanted a run folder") from None
-        except OSError as error:
-            raise RunError(f"cannot read {self.path}: {error.strerror}") from error
-        data = _read_bytes(self.path / MANIFEST)
-        # A torn manifest is one of ours, too.
-        opening = None if data is None else data[: len(_MANIFEST_OPENING)].decode("ascii", "replace")
-        if names and (opening is None or not _MANIFEST_OPENING.startswith(opening)):
-            raise RunError(
-                f"{self.path} is not a run folder and not empty (it holds {min(names)!r}): name a new folder"
-            )
-
 
 class MetricFolder:
     """Reads and writes the shard files of one metric in a run folder.
@@ -233,6 +219,8 @@ class MetricFolder:
         self.damaged: list[str] = []
         self._expected: dict[int, str] = {}
         self._with_tokens: dict[int, str] = {}
+        #: The shard files of the complete run that this one may replace; empty once it is marked, None until read.
+        self._replaced: frozenset[str] | None = None
 
     def expect(self, start: int, content: str, signature: str, *, tokens: bool = False) -> str:
         """Declare the shard at this position; returns the digest in its file's name."""
@@ -240,17 +228,14 @@ class MetricFolder:
         digest = rich if tokens else plain
         self._expected[start] = _shard_name(start, digest)
         self._with_tokens[start] = _shard_name(start, rich)
+        if self._replaced is None:
+            page = self.complete()
+            self._replaced = frozenset(page.shards if page else ())
         if self._replaced and self._replaced.isdisjoint((_shard_name(start, plain), self._with_tokens[start])):
             # If this run does not finish, readers of the folder must know that the complete one is older.
             write_object(self.results / _UNFINISHED, _UNFINISHED_NOTE)
             self._replaced = frozenset()
         return digest
-
-    @cached_property
-    def _replaced(self) -> frozenset[str]:
-        """The shard files of the complete run that this one may replace; empty once it is marked."""
-        page = self.complete()
-        return frozenset(page.shards if page else ())
 
     def find(self, start: int) -> ShardFile | None:
         """The declared shard at this position, if it is there and intact. A damaged one is noted, to be redone. One
@@ -284,13 +269,20 @@ class MetricFolder:
             records=records,
             content=content,
             shards=shards,
-        ).encode()
-        path = self.results / _COMPLETE
-        if _read_bytes(path) != page:
-            write_object(path, page)
-        _remove(self.results / _UNFINISHED)
-        _remove_others(self.results, _SHARD_NAME, set(shards))
-        _remove_others(self.timings, _TIMING_NAME, {f"{start:09d}.json" for start in self._expected})
+        )
+        data = f"{json.dumps(asdict(page), indent=1)}\n".encode("ascii")
+        if _read_bytes(self.results / _COMPLETE) != data:
+            write_object(self.results / _COMPLETE, data)
+        timings = {f"{start:09d}.json" for start in self._expected}
+        # Only files that metrist names like this are removed: whatever else a user keeps here stays.
+        outdated = [p for p in self.results.iterdir() if _SHARD_NAME.fullmatch(p.name) and p.name not in shards]
+        if self.timings.is_dir():
+            outdated += [p for p in self.timings.iterdir() if _TIMING_NAME.fullmatch(p.name) and p.name not in timings]
+        for path in (self.results / _UNFINISHED, *outdated):
+            try:
+                path.unlink(missing_ok=True)  # Another run of the same command may have been faster.
+            except PermissionError as error:
+                raise RunError(f"cannot remove {path}: {error.strerror}") from error
 
     def complete(self) -> Complete | None:
         """The page that `close` wrote; None while the metric is unfinished."""
@@ -370,19 +362,3 @@ def _read_bytes(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
-
-
-def _remove_others(folder: Path, pattern: re.Pattern[str], kept: set[str]) -> None:
-    # Only files that metrist names like this are removed: whatever else a user keeps here stays.
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if pattern.fullmatch(path.name) and path.name not in kept:
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    # Another run of the same command may have been faster.
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            path.unlink()
-        except PermissionError as error:
-            raise RunError(f"cannot remove {path}: {error.strerror}") from error

@@ -17,6 +17,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
@@ -86,7 +87,8 @@ class InputHash:
     """A hash of everything that metrics see of the input, the same however the input is cut into shards."""
 
     def __init__(self) -> None:
-        self._whole = hashlib.sha256()
+        #: The hash of everything added so far.
+        self.total = hashlib.sha256()
 
     def add(self, shard: Sequence[Unit]) -> str:
         """Add the next records or pairs; returns the hash of these alone."""
@@ -94,14 +96,9 @@ class InputHash:
             [_content(unit) for unit in shard], ensure_ascii=False, separators=(",", ":"), default=_plain
         ).encode("utf-8", "surrogatepass")
         # Without the list's brackets, the texts of consecutive shards join to the text of all units.
-        self._whole.update(text[1:-1])
-        self._whole.update(b",")
+        self.total.update(text[1:-1])
+        self.total.update(b",")
         return hashlib.sha256(text).hexdigest()
-
-    @property
-    def whole(self) -> str:
-        """The hash of everything added so far."""
-        return self._whole.hexdigest()
 
 
 def content_hash(units: Sequence[Unit]) -> str:
@@ -133,7 +130,17 @@ def encode(header: Header, units: Sequence[Any], block: Scores | Sequence[Judgme
     """The bytes of a shard file; equal results for equal units give equal bytes."""
     if isinstance(block, Scores):
         header = dataclasses.replace(header, parts=tuple(block.parts))
-        lines = _score_lines(units, block)
+        columns = zip(
+            [quoted(record.item) for record in units],
+            [quoted(record.system) for record in units],
+            number_texts(block.values),
+            zip(*map(number_texts, block.parts.values()), strict=True) if block.parts else repeat(()),
+            zip(*map(count_texts, block.stats.T), strict=True),
+            strict=False,
+        )
+        lines = [f"[{i},{s},{v},[{','.join(p)}],[{','.join(q)}]]" for i, s, v, p, q in columns]
+        for position, fields in _sparse_fields(block).items():
+            lines[position] = f"{lines[position][:-1]},{_dump(fields)}]"
     else:
         rows = zip(units, block, strict=True)
         lines = [_dump({**pair_row(pair), **judgment_row(header.metric, judgment)}) for pair, judgment in rows]
@@ -141,27 +148,17 @@ def encode(header: Header, units: Sequence[Any], block: Scores | Sequence[Judgme
     return body + _checksum_line(body)
 
 
-def _score_lines(records: Sequence[Record], scores: Scores) -> list[str]:
-    columns = zip(
-        [quoted(record.item) for record in records],
-        [quoted(record.system) for record in records],
-        number_texts(scores.values),
-        _row_texts([number_texts(column) for column in scores.parts.values()], len(records)),
-        _row_texts([count_texts(column) for column in scores.stats.T], len(records)),
-        strict=True,
-    )
-    lines = [",".join(row) for row in columns]
-    sparse: dict[int, dict[str, Any]] = {}
+def _sparse_fields(scores: Scores) -> dict[int, dict[str, Any]]:
+    """What only some scores carry, by position."""
+    fields: dict[int, dict[str, Any]] = {}
     for key, column in _SPARSE.items():
         for position, value in getattr(scores, column).items():
-            sparse.setdefault(position, {})[key] = error_rows(value) if key == "errors" else value
+            fields.setdefault(position, {})[key] = error_rows(value) if key == "errors" else value
     for position, failure in scores.failures.items():
-        sparse[position][KIND] = failure.kind
+        fields[position][KIND] = failure.kind
     for position in scores.incomplete:
-        sparse.setdefault(position, {})[INCOMPLETE] = True
-    for position, fields in sparse.items():
-        lines[position] += f",{_dump(fields)}"
-    return [f"[{line}]" for line in lines]
+        fields.setdefault(position, {})[INCOMPLETE] = True
+    return fields
 
 
 def _dump(fields: Mapping[str, Any]) -> str:
@@ -289,10 +286,6 @@ def count_texts(column: NDArray[np.float64]) -> list[str]:
         if (whole == column).all():
             return repr(whole.tolist())[1:-1].split(", ")
     return [t[:-2] if t.endswith(".0") and t != "-0.0" else t for t in number_texts(column)]
-
-
-def _row_texts(columns: list[list[str]], size: int) -> list[str]:
-    return [f"[{','.join(row)}]" for row in zip(*columns, strict=True)] if columns else ["[]"] * size
 
 
 def _column(numbers: list[float | None]) -> NDArray[np.float64]:

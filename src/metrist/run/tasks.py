@@ -18,7 +18,7 @@ from metrist.errors import MetristError, RunError
 from metrist.metrics.base import Metric
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.metrics.shard import PairShard, Shard
-from metrist.records import Need, Pair
+from metrist.records import Pair
 from metrist.run.shard_file import Header, Unit, encode
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind, Scores
@@ -31,13 +31,13 @@ Block = Scores | list[Judgment]
 class Task:
     """Records or pairs to be scored, with the position of the first one in the input.
 
-    `wanted` maps the texts of the metrics to the header of their shard file, or to None where no file is needed.
+    `headers` maps the texts of the metrics to the header of their shard file, or to None where no file is needed.
     `tokens` asks metrics for scores of single tokens. `runtime` is what they compute with; None: the environment's.
     """
 
     start: int
     units: tuple[Unit, ...]
-    wanted: Mapping[str, Header | None]
+    headers: Mapping[str, Header | None]
     tokens: bool = False
     runtime: Runtime | None = None
 
@@ -85,7 +85,7 @@ def perform(metrics: Mapping[str, Metric], task: Task) -> TaskResult:
         else Shard(task.units, tokens=task.tokens, runtime=task.runtime)  # type: ignore[arg-type]
     )
     outcomes = {}
-    for text, header in task.wanted.items():
+    for text, header in task.headers.items():
         began = time.perf_counter()
         metric: Any = metrics[text]
         with shard.runtime.activate():
@@ -127,7 +127,7 @@ def describe_missing(metric: Metric, unit: Unit) -> str | None:
     """Which field the metric needs and the record, or a record of the pair, lacks; None if nothing is missing."""
     for need in metric.needs:
         for record in (unit.first, unit.second) if isinstance(unit, Pair) else (unit,):
-            if record.lacks(need):
+            if getattr(record, need) in (None, ()):
                 return f"{metric.text} needs {need}, but {describe_record(record)} has none"
     return None
 
@@ -139,17 +139,15 @@ def describe_record(unit: Unit) -> str:
 
 
 def _able(metric: Metric, units: Sequence[Unit]) -> list[int]:
-    if all(_all_have(units, need) for need in metric.needs):
+    # Whole columns first: usually every record has every field.
+    columns = (
+        [] if units and isinstance(units[0], Pair) else [(need, map(attrgetter(need), units)) for need in metric.needs]
+    )
+    if len(columns) == len(metric.needs) and all(
+        all(values) if need == "references" else None not in values for need, values in columns
+    ):
         return list(range(len(units)))
     return [i for i, unit in enumerate(units) if describe_missing(metric, unit) is None]
-
-
-def _all_have(units: Sequence[Unit], need: Need) -> bool:
-    """Whether every record has the field: a fast check for the usual case."""
-    if units and isinstance(units[0], Pair):
-        return False
-    values = map(attrgetter(need), units)
-    return all(values) if need == "references" else None not in values
 
 
 def _missing_inputs(metric: Metric, units: Sequence[Unit], able: Sequence[int]) -> dict[int, Failure]:
