@@ -155,11 +155,12 @@ _Pairs = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[
 
 
 def _pairs(tokens: Tokens, outputs: ArrayLike, references: ArrayLike) -> _Pairs:
-    return _numbers(tokens.ids), _places(tokens.starts), _numbers(outputs), _numbers(references)
-
-
-def _numbers(array: ArrayLike) -> NDArray[np.int32]:
-    return np.ascontiguousarray(array, np.int32)
+    return (
+        np.ascontiguousarray(tokens.ids, np.int32),
+        np.ascontiguousarray(tokens.starts, np.int64),
+        np.ascontiguousarray(outputs, np.int32),
+        np.ascontiguousarray(references, np.int32),
+    )
 
 
 def _places(array: ArrayLike) -> NDArray[np.int64]:

@@ -76,22 +76,15 @@ class CharClasses:
     def fill(self, code_point: int) -> None:
         """Classify a character and its neighbours."""
         first = code_point - code_point % _PAGE
-        page = bytes(self._class_of(chr(c)) + self._change_of(chr(c)) for c in range(first, first + _PAGE))
-        self.table[first : first + _PAGE] = page
+        for number in range(first, first + _PAGE):
+            character = chr(number)
+            kind = SEPARATOR if character == " " else self._classify(character)
+            if kind not in (SEPARATOR, WORD, SINGLE):
+                raise ValueError(f"classify({character!r}) must give SEPARATOR, WORD or SINGLE, got {kind!r}")
+            changes = self.case == "lower" and not character.isascii() and character.lower() != character
+            self.table[number] = kind + (CHANGES if changes else 0)
 
     def __getitem__(self, code_point: int) -> int:
         if not self.table[code_point]:
             self.fill(code_point)
         return self.table[code_point] & ~CHANGES
-
-    def _change_of(self, character: str) -> int:
-        changes = self.case == "lower" and not character.isascii() and character.lower() != character
-        return CHANGES if changes else 0
-
-    def _class_of(self, character: str) -> int:
-        if character == " ":
-            return SEPARATOR
-        found = self._classify(character)
-        if found not in (SEPARATOR, WORD, SINGLE):
-            raise ValueError(f"classify({character!r}) must give SEPARATOR, WORD or SINGLE, got {found!r}")
-        return found

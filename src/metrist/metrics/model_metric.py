@@ -36,7 +36,7 @@ class ModelMetric(Metric):
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        if problem := dtype_problem(self.dtype):
+        if self.dtype != "float32" and (problem := dtype_problem(self.dtype)):
             raise SpecError(f"{self.name}: {problem}")
 
     @property
@@ -62,7 +62,7 @@ class ModelMetric(Metric):
     def remarks(self, scores: Scores) -> list[str]:
         """How many outputs had texts that were cut, if any."""
         cut = scores.parts.get(CUT)
-        count = count_above(scores, CUT, 0)
+        count = 0 if cut is None else np.count_nonzero(cut > 0)
         if not count or cut is None:
             return []
         return [

@@ -10,12 +10,12 @@ import pytest
 from metrist.errors import SpecError
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
+    NEEDS,
     SETS,
     collect_pairs,
     insert_phrase,
     prompt_facts,
     read_phrases,
-    required_fields,
 )
 from metrist.records import Record
 
@@ -38,7 +38,7 @@ def test_a_direction_says_what_is_given_and_what_is_scored(direction, pairs):
 
 
 def test_a_direction_needs_the_texts_that_it_looks_at():
-    assert [required_fields(direction) for direction in DIRECTIONS] == [
+    assert [NEEDS[direction] for direction in DIRECTIONS] == [
         ("source",),
         ("references",),
         ("references",),
@@ -51,7 +51,6 @@ def test_references_may_be_ragged_and_come_back_to_their_records():
         [record(references=("a",)), record(references=("b", "c", "d")), record()], "reference->output"
     )
     assert pairs.starts.tolist() == [0, 1, 4, 6]
-    assert pairs.record_numbers().tolist() == [0, 1, 1, 1, 2, 2]
     values = np.array([[-1.0, -2.0, -3.0, -7.0, -4.0, -2.0]])
     assert pairs.reduce(values, "mean")[0].tolist() == [-1, -4, -3]
     assert pairs.reduce(values, "native")[0].tolist() == [-1, -4, -3]
@@ -92,7 +91,7 @@ def test_texts_that_a_direction_does_not_look_at_may_be_empty():
 
 def test_no_record_that_can_be_scored_leaves_no_pair():
     pairs = collect_pairs([record(output="")], "f")
-    assert pairs.size == 0
+    assert pairs.pairs == ([], [])
     assert pairs.reduce(np.empty((2, 0)), "max")[0].tolist() == []
 
 

@@ -33,7 +33,7 @@ def tokenise(texts: Sequence[str], tokenizer: str) -> Tokens:
 
 def tokenise_shard(shard: Shard, tokenizer: str) -> Tokens:
     """Tokens of the shard's distinct texts (numbered as in `pairs_of`), computed once for all metrics."""
-    return shard.once(("tokens", tokenizer), lambda: tokenise(pairs_of(shard).texts, tokenizer))
+    return shard.once(("tokens", tokenizer), lambda: TOKENIZERS[tokenizer](pairs_of(shard).texts))
 
 
 def stem_shard(shard: Shard, tokenizer: str, longer_than: int = 0) -> Tokens:

@@ -16,6 +16,7 @@ from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.base import Reduce, check_choice
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
+    NEEDS,
     ROLES,
     Direction,
     Layout,
@@ -23,7 +24,6 @@ from metrist.metrics.likelihood.layout import (
     Roles,
     TextPairs,
     collect_pairs,
-    required_fields,
     score_pairs,
 )
 from metrist.metrics.model_metric import CUT, ModelMetric, count_above
@@ -89,7 +89,7 @@ class GptScore(ModelMetric):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return required_fields(self.direction)
+        return NEEDS[self.direction]
 
     def facts(self) -> Mapping[str, str]:
         """The hashes of the weights and of the prompt."""

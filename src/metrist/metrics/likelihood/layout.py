@@ -56,9 +56,10 @@ ROLES: Mapping[str, tuple[Roles, ...]] = {
 _PARTS = {_PRECISION: "precision", _RECALL: "recall"}
 
 
-def required_fields(direction: Direction) -> tuple[Need, ...]:
-    """The fields that a record must have besides its output."""
-    return ("source",) if direction == "source->output" else ("references",)
+#: The fields that a record must have besides its output.
+NEEDS: Mapping[str, tuple[Need, ...]] = {
+    direction: ("source",) if direction == "source->output" else ("references",) for direction in DIRECTIONS
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -74,15 +75,6 @@ class TextPairs:
     starts: Counts
     positions: list[int]
     failures: Mapping[int, Failure]
-
-    @property
-    def size(self) -> int:
-        """Number of pairs per roles."""
-        return int(self.starts[-1])
-
-    def record_numbers(self) -> Counts:
-        """For each pair of one list, the index in `positions` of its record."""
-        return np.repeat(np.arange(len(self.positions)), np.diff(self.starts))
 
     def reduce(self, values: Numbers, reduce: str) -> tuple[Numbers, dict[str, Numbers]]:
         """Reduce values of shape (roles, pairs) to one value per record, and its parts if there are several roles.
@@ -103,23 +95,22 @@ def collect_pairs(records: Sequence[Record], direction: Direction) -> TextPairs:
     failures = {i: Failure(FailureKind.missing_input, reason) for i, reason in reasons if reason}
     positions = [i for i in range(len(records)) if i not in failures]
     counts = [1 if direction == "source->output" else len(records[i].references) for i in positions]
+    pairs: list[list[TextPair]] = []
+    for condition, _ in roles:
+        scorable = [records[i] for i in positions]
+        if condition == "source":
+            pairs.append([(record.source or "", record.output) for record in scorable])
+        elif condition == "reference":
+            pairs.append([(text, record.output) for record in scorable for text in record.references])
+        else:
+            pairs.append([(record.output, text) for record in scorable for text in record.references])
     return TextPairs(
         roles=roles,
-        pairs=tuple([pair for i in positions for pair in _record_pairs(records[i], each)] for each in roles),
+        pairs=tuple(pairs),
         starts=np.cumsum([0, *counts], dtype=np.int64),
         positions=positions,
         failures=failures,
     )
-
-
-def _record_pairs(record: Record, roles: Roles) -> list[TextPair]:
-    match roles.condition:
-        case "source":
-            return [(record.source or "", record.output)]
-        case "reference":
-            return [(reference, record.output) for reference in record.references]
-        case _:
-            return [(record.output, reference) for reference in record.references]
 
 
 def _find_empty_text(record: Record, roles: Roles) -> str | None:
@@ -288,13 +279,14 @@ def _segment_sums(numbers: Numbers, starts: Counts) -> Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What is put around the texts of a pair. `windows` splits a condition, given what will be added to it."""
+    """What is put around the texts of a pair. `windows` splits a condition, given what will be added to it;
+    None leaves conditions whole."""
 
     phrases: tuple[str, ...]
     side: Side
     condition_prefix: str
     target_prefix: str
-    windows: Callable[[str, str], Sequence[str]]
+    windows: Callable[[str, str], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -310,6 +302,11 @@ class Layout:
     texts: list[TextPair]
     starts: Counts
 
+    def cell_records(self) -> Counts:
+        """The number of the scorable record to which each cell belongs."""
+        pairs = np.repeat(np.arange(len(self.text_pairs.positions)), np.diff(self.text_pairs.starts))
+        return np.repeat(np.tile(pairs, len(self.text_pairs.roles)), len(self.phrases))
+
     def cell_values(self, scores: PairScores, long: Long) -> Numbers:
         """Values of shape (roles, pairs, prompts); 0 where a text failed."""
         values, counts = np.nan_to_num(scores.values), np.diff(self.starts)
@@ -318,12 +315,13 @@ class Layout:
                 values = np.maximum.reduceat(values, self.starts[:-1])
             else:
                 values = np.add.reduceat(values, self.starts[:-1]) / counts
-        return values.reshape(len(self.text_pairs.roles), self.text_pairs.size, len(self.phrases))
+        return values.reshape(len(self.text_pairs.roles), -1, len(self.phrases))
 
     def count_cut_tokens(self, scores: PairScores) -> Numbers:
         """Per scorable record, the tokens left out of its texts, each text counted once."""
         most: dict[tuple[int, str], int] = {}
-        records, pairs = self._text_records(), [pair for pairs in self.text_pairs.pairs for pair in pairs]
+        records = np.repeat(self.cell_records(), np.diff(self.starts))
+        pairs = [pair for pairs in self.text_pairs.pairs for pair in pairs]
         cells = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
         for side, counts in enumerate((scores.condition_cut, scores.target_cut)):
             for i in np.flatnonzero(counts).tolist():
@@ -337,14 +335,15 @@ class Layout:
     def count_windows(self) -> Numbers:
         """Per scorable record, the number of windows of its longest condition."""
         windows = np.zeros(len(self.text_pairs.positions))
-        np.maximum.at(windows, self._cell_records(), np.diff(self.starts))
+        np.maximum.at(windows, self.cell_records(), np.diff(self.starts))
         return windows
 
     def make_scores(
         self, size: int, values: Numbers, parts: Mapping[str, Numbers], scores: PairScores, *, tokens: bool = False
     ) -> Scores:
         """Scores for all `size` records of the shard, from values and parts of the scorable ones."""
-        positions, records = self.text_pairs.positions, self._text_records()
+        positions = self.text_pairs.positions
+        records = np.repeat(self.cell_records(), np.diff(self.starts))
         # The first failure of a record wins.
         failures = {int(records[i]): scores.failures[i] for i in sorted(scores.failures, reverse=True)}
         scored = [n for n in range(len(positions)) if n not in failures]
@@ -360,7 +359,7 @@ class Layout:
     def _readings(self, scores: PairScores) -> Mapping[int, list[dict[str, Any]]]:
         """Per scorable record, the tokens of each text with their log-probabilities."""
         readings: dict[int, list[dict[str, Any]]] = {}
-        for cell, record in enumerate(self._cell_records().tolist()):
+        for cell, record in enumerate(self.cell_records().tolist()):
             first, end = int(self.starts[cell]), int(self.starts[cell + 1])
             for i in range(first, end):
                 label = self._label_cell(cell)
@@ -371,7 +370,7 @@ class Layout:
         return readings
 
     def _label_cell(self, cell: int) -> dict[str, Any]:
-        number, rest = divmod(cell, self.text_pairs.size * len(self.phrases))
+        number, rest = divmod(cell, len(self.text_pairs.pairs[0]) * len(self.phrases))
         pair, prompt = divmod(rest, len(self.phrases))
         label: dict[str, Any] = self.text_pairs.roles[number]._asdict()
         starts = self.text_pairs.starts
@@ -381,13 +380,6 @@ class Layout:
         if self.phrases[prompt]:
             label["prompt"] = self.phrases[prompt]
         return label
-
-    def _cell_records(self) -> Counts:
-        pairs = np.tile(self.text_pairs.record_numbers(), len(self.text_pairs.roles))
-        return np.repeat(pairs, len(self.phrases))
-
-    def _text_records(self) -> Counts:
-        return np.repeat(self._cell_records(), np.diff(self.starts))
 
 
 def lay_out(text_pairs: TextPairs, frame: Frame) -> Layout:
@@ -400,7 +392,7 @@ def lay_out(text_pairs: TextPairs, frame: Frame) -> Layout:
     ]
     for condition, target in (pair for pairs in text_pairs.pairs for pair in pairs):
         for phrase, addition in additions:
-            for window in frame.windows(condition, addition):
+            for window in frame.windows(condition, addition) if frame.windows else (condition,):
                 with_phrase, scored = insert_phrase(window, target, phrase, frame.side)
                 texts.append((frame.condition_prefix + with_phrase, frame.target_prefix + scored))
             starts.append(len(texts))

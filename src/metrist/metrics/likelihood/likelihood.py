@@ -13,6 +13,7 @@ from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Reduce, check_choice, hash_file
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
+    NEEDS,
     Direction,
     Frame,
     Layout,
@@ -24,14 +25,12 @@ from metrist.metrics.likelihood.layout import (
     lay_out,
     prompt_facts,
     read_phrases,
-    required_fields,
     score_pairs,
 )
 from metrist.metrics.model_metric import CUT, ModelMetric, count_above
 from metrist.metrics.shard import Shard
 from metrist.metrics.token_weights import (
     DocumentFrequencies,
-    Weigh,
     Weighting,
     make_weigher,
     read_texts,
@@ -110,7 +109,7 @@ class Likelihood(ModelMetric):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return required_fields(self.direction)
+        return NEEDS[self.direction]
 
     def facts(self) -> Mapping[str, str]:
         idf = {"idf": hash_file(self.idf)} if self.idf is not None else {}
@@ -149,40 +148,33 @@ class Likelihood(ModelMetric):
     def _evaluate(self, shard: Shard) -> _Evaluation:
         model = load_seq2seq(self.options, runtime=shard.runtime)
         pairs = collect_pairs(shard.records, self.direction)
-        layout = lay_out(pairs, self._frame(model))
-        weigh = self._weigher(model)
+        frame = Frame(
+            phrases=read_phrases(self.prompts),
+            side=self.prompt_side,
+            condition_prefix=self.condition_prefix,
+            target_prefix=self.target_prefix,
+            windows=_make_splitter(model, self.max_tokens) if self.long != "truncate" else None,
+        )
+        layout = lay_out(pairs, frame)
+        weigh = None
+        if self.weighting != "uniform" or self.target_prefix or self.language:
+            frequencies = None
+            if self.idf is not None:
+                frequencies = _count_documents(self.options, self.idf, hash_file(self.idf))
+            weigh = make_weigher(
+                self.weighting,
+                model,
+                max_tokens=self.max_tokens,
+                frequencies=frequencies,
+                prefix=self.target_prefix,
+                language=self.language,
+            )
         scores = score_pairs(model, layout.texts, max_tokens=self.max_tokens, weigh=weigh, tokens=shard.tokens)
         cells = layout.cell_values(scores, self.long)
         reduced = [pairs.reduce(cells[:, :, prompt], self.reduce) for prompt in range(cells.shape[2])]
         by_prompt = np.stack([values for values, _ in reduced], axis=1)
         parts = {name: np.stack([parts[name] for _, parts in reduced], axis=1) for name in reduced[0][1]}
         return _Evaluation(layout, scores, by_prompt, parts)
-
-    def _frame(self, model: LikelihoodModel) -> Frame:
-        return Frame(
-            phrases=read_phrases(self.prompts),
-            side=self.prompt_side,
-            condition_prefix=self.condition_prefix,
-            target_prefix=self.target_prefix,
-            windows=_keep_whole if self.long == "truncate" else _make_splitter(model, self.max_tokens),
-        )
-
-    def _weigher(self, model: LikelihoodModel) -> Weigh | None:
-        frequencies = None
-        if self.idf is not None:
-            frequencies = _count_documents(self.options, self.idf, hash_file(self.idf))
-        return make_weigher(
-            self.weighting,
-            model,
-            max_tokens=self.max_tokens,
-            frequencies=frequencies,
-            prefix=self.target_prefix,
-            language=self.language,
-        )
-
-
-def _keep_whole(condition: str, _addition: str) -> list[str]:
-    return [condition]
 
 
 def _make_splitter(model: LikelihoodModel, max_tokens: int) -> Callable[[str, str], Sequence[str]]:
