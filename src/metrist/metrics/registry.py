@@ -148,24 +148,22 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True, disable_ris
     """
     if isinstance(metric, Metric):
         return metric
-    spec = _parse_spec(metric) if isinstance(metric, str) else metric
+    if isinstance(metric, str) and (ours := _FOREIGN_NAMES.get(metric.strip().lower())) and metric not in names():
+        raise SpecError(f"no metric named {metric!r}; here it is {ours}")
+    spec = parse(metric) if isinstance(metric, str) else metric
     cls, preset = _find_class(spec.name, allow_import)
     if repeated := preset.keys() & spec.settings.keys():
         raise SpecError(f"{spec.name} already sets {min(repeated)} by its name; leave it out")
     if not allow_import:
         _check_trusted(cls, spec)
-    settings = {**preset, **spec.settings, **_build_nested(cls, spec, allow_import, disable_risky_llms)}
+    settings = {**preset, **spec.settings}
+    if spec.settings:
+        settings |= _build_nested(cls, spec, allow_import, disable_risky_llms)
     check_settings(cls, spec.name, settings)
     built = cls(**settings)
     if not isinstance(built, Metric):
         raise SpecError(f"{spec.name} is not a metric: it must be a subclass of metrist.Metric")
     return built
-
-
-def _parse_spec(text: str) -> Spec:
-    if (ours := _FOREIGN_NAMES.get(text.strip().lower())) and text not in names():
-        raise SpecError(f"no metric named {text!r}; here it is {ours}")
-    return parse(text)
 
 
 def _check_trusted(cls: type, spec: Spec) -> None:
