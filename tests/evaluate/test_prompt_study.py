@@ -26,7 +26,7 @@ SYSTEMS = ("a", "b", "c", "d", "e")
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> WordModel:
     model = WordModel()
-    monkeypatch.setattr(likelihood, "load_seq2seq", lambda _options, runtime=None: model)
+    monkeypatch.setattr(likelihood, "load_seq2seq", lambda _options, **_runtime: model)
     monkeypatch.setattr(weights, "find_weights", lambda _: SimpleNamespace(fingerprint="none"))
     return model
 

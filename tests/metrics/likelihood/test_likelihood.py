@@ -27,7 +27,7 @@ from word_model import FAILING, WordModel, logprob, mean, tokens_of
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> WordModel:
     made = WordModel()
-    monkeypatch.setattr(likelihood, "load_seq2seq", lambda _options, runtime=None: made)
+    monkeypatch.setattr(likelihood, "load_seq2seq", lambda _options, **_runtime: made)
     return made
 
 
