@@ -24,10 +24,10 @@ from typing import Any, get_args
 
 from metrist.models.devices import Options
 from metrist.models.reward_layout import Keep, Layout, Pooling
-from metrist.studies.heap.callbacks import Silent
 from metrist.studies.heap.jobs import SETUPS, SPLITS, Result, Settings
 from metrist.studies.heap.results import read_results
 from metrist.studies.heap.study import Study, run
+from metrist.studies.heap.worker_pool import NoStudyCallback
 from metrist.train.recipe import Recipe
 from metrist.train.task import Evaluation, TrainingProgress
 
@@ -39,14 +39,14 @@ the a cat dog sat ran on over mat river story is was not very good bad people ci
 _WORDS = _TEXT.split()
 
 
-class Lines(Silent):
+class Lines(NoStudyCallback):
     """What happens, a line each."""
 
     def __init__(self, every: float) -> None:
         self._every, self._began, self._last = every, time.monotonic(), {"": 0.0}
         self._open = 0
 
-    def planned(self, count: int, finished: int) -> None:
+    def on_plan(self, count: int, finished: int) -> None:
         self._open = count - finished
         self.on_message(f"{count:,} trainings, {finished:,} of them finished before")
 
@@ -59,11 +59,11 @@ class Lines(Silent):
     def on_evaluation(self, name: str, evaluation: Evaluation, figure: str) -> None:
         self.on_message(f"{name}: step {evaluation.step:,}, dev {figure} {evaluation.figure:.4f}")
 
-    def finished(self, name: str, seconds: float) -> None:
+    def on_finish(self, name: str, seconds: float) -> None:
         self._open -= 1
         self.on_message(f"{name}: done in {seconds:,.1f} s; {self._open:,} to go")
 
-    def failed(self, name: str, reason: str) -> None:
+    def on_failure(self, name: str, reason: str) -> None:
         self._open -= 1
         self.on_message(f"{name}: FAILED: {reason}")
 
@@ -92,7 +92,7 @@ def _run(asked: argparse.Namespace) -> None:
     form = "text" if importlib.util.find_spec("rich") else "markdown"
     for table in outcome.tables:
         print("\n" + table.render(form))
-    results = [one for one in read_results(study.out) if one.job.name not in before]
+    results = [one for one in read_results(study.out).results if one.job.name not in before]
     print("\n" + json.dumps(_speed(results, wall, asked)))
 
 

@@ -88,7 +88,7 @@ def test_a_dry_run_refuses_a_folder_that_the_study_would_refuse(
         asked = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", tiny("bert"), "-o", place]
         code, out, err = metrist(*asked, "--dry-run")
         assert (code, out) == (2, "")
-        assert f"{place} exists and holds no study; give a new or an empty folder as --out" in err
+        assert f"{place} exists and has no study" in err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from metrist import criteria
-from metrist.criteria import Circle, Criterion, Suite
+from metrist.criteria import CriteriaGroup, Criterion, Suite
 from metrist.errors import SpecError
 
 CODES = [
@@ -167,7 +167,7 @@ def test_multi_task_averages_68_over_the_comparable_criteria_at_hand(heap: Suite
 
 
 @pytest.mark.parametrize("cluster", criteria.suite("heap").clusters, ids=lambda one: one.name)
-def test_the_rows_of_table_3_average_to_its_last_lines(heap: Suite, cluster: Circle) -> None:
+def test_the_rows_of_table_3_average_to_its_last_lines(heap: Suite, cluster: CriteriaGroup) -> None:
     own = statistics.mean(figure.mean for figure in cluster.accuracy.values())
     assert tuple(cluster.accuracy) == cluster.codes
     assert round(own, 2) == cluster.average_cross_cluster

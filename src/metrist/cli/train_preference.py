@@ -124,10 +124,10 @@ def tables(
 ) -> None:
     """Print the tables of a study again, from what its finished trainings said."""
     from metrist.cli.output import print_tables
-    from metrist.studies.heap.study import found_in
-    from metrist.studies.heap.tables import tables as made
+    from metrist.studies.heap.study import read_study
+    from metrist.studies.heap.tables import make_tables
 
-    print_tables(made(found_in(folder)), form)
+    print_tables(make_tables(read_study(folder)), form)
 
 
 def _study(asked: SuiteOptions, settings: Settings, pairs: Path, out: Path, checkpoint_every: int) -> Study:
@@ -193,13 +193,13 @@ def _run(study: Study) -> None:
 def _tell_plan(study: Study) -> None:
     from metrist import criteria
     from metrist.cli.output import print_text
-    from metrist.studies.heap.dataset import read
-    from metrist.studies.heap.study import check_place, plan
+    from metrist.studies.heap.study import check_folder, plan_jobs
+    from metrist.studies.heap.training import read_study_data
     from metrist.train.fit import find_base
 
-    suite, material = criteria.suite(study.suite), read(study.pairs)
-    planned = plan(study, suite, material)
-    check_place(study, material)
+    data = read_study_data(study.pairs)
+    planned = plan_jobs(study, criteria.suite(study.suite), data)
+    check_folder(study, data)
     find_base(study.settings.base)  # A study would only learn in its first training that there is no such model.
     for line in _plan_lines(study, planned):
         print_text(line)

@@ -14,7 +14,7 @@ from metrist.cli.output import print_note
 if TYPE_CHECKING:
     from metrist.train.task import Evaluation, TrainingCallback, TrainingProgress
 if TYPE_CHECKING:
-    from metrist.studies.heap.callbacks import StudyWatcher
+    from metrist.studies.heap.worker_pool import StudyCallback
     from metrist.train.task import Evaluation
 from collections.abc import Callable
 from pathlib import Path
@@ -112,12 +112,12 @@ class StudyLines:
         self.dev: dict[str, float] = {}
         self.far: dict[str, tuple[int, int]] = {}
 
-    def planned(self, count: int, finished: int) -> None:
+    def on_plan(self, count: int, finished: int) -> None:
         self.count, self.done = count, finished
         if finished:
             self.on_message(f"{finished:,} of {count:,} trainings were finished before")
 
-    def started(self, name: str) -> None:
+    def on_start(self, name: str) -> None:
         self.far[name] = (0, 0)
 
     def on_progress(self, name: str, progress: TrainingProgress) -> None:
@@ -126,12 +126,12 @@ class StudyLines:
     def on_evaluation(self, name: str, evaluation: Evaluation, figure: str) -> None:  # noqa: ARG002
         self.dev[name] = evaluation.figure
 
-    def finished(self, name: str, seconds: float) -> None:
+    def on_finish(self, name: str, seconds: float) -> None:
         self._ended(name)
         dev = f", dev {self.dev[name]:.4f}" if name in self.dev else ""
         self.on_message(f"{self.done:,} of {self.count:,}: {name} in {seconds:,.1f} s{dev}")
 
-    def failed(self, name: str, reason: str) -> None:
+    def on_failure(self, name: str, reason: str) -> None:
         self._ended(name)
         self.on_message(f"{self.done:,} of {self.count:,}: {name} failed: {reason}")
 
@@ -151,12 +151,12 @@ class StudyLive(StudyLines):
         self._bar = bar
         self._task = task
 
-    def planned(self, count: int, finished: int) -> None:
-        super().planned(count, finished)
+    def on_plan(self, count: int, finished: int) -> None:
+        super().on_plan(count, finished)
         self._draw()
 
-    def started(self, name: str) -> None:
-        super().started(name)
+    def on_start(self, name: str) -> None:
+        super().on_start(name)
         self._draw()
 
     def on_progress(self, name: str, progress: TrainingProgress) -> None:
@@ -177,7 +177,7 @@ class StudyLive(StudyLines):
 
 
 @contextmanager
-def study_progress() -> Iterator[StudyWatcher]:
+def study_progress() -> Iterator[StudyCallback]:
     """Whoever watches a study on the command line."""
     if not sys.stderr.isatty():
         yield StudyLines()

@@ -1,18 +1,18 @@
-"""What one can ask of a text: criteria by name, each with its instruction, and suites of them with published results.
+"""Criteria by name, each with its instruction, and suites of criteria with published results.
 
 criteria.find("grammaticality").instruction        a criterion for any task
-criteria.find("CNG").fields                        one of a suite's, by its code or its name
-criteria.suite("heap").accuracy["multi"]["CNG"]    what its paper reports
+criteria.find("CNG").fields                        a criterion of a suite, by its code or its name
+criteria.suite("heap").accuracy["multi"]["CNG"]    the figure of the suite's paper
 """
 
 from __future__ import annotations
 
 from metrist.criteria.criterion import (
-    Chosen,
-    Circle,
+    ChosenSettings,
+    CriteriaGroup,
     Criterion,
     Figure,
-    Grid,
+    SettingsGrid,
     Suite,
     find,
     general,
@@ -23,11 +23,11 @@ from metrist.criteria.criterion import (
 )
 
 __all__ = [
-    "Chosen",
-    "Circle",
+    "ChosenSettings",
+    "CriteriaGroup",
     "Criterion",
     "Figure",
-    "Grid",
+    "SettingsGrid",
     "Suite",
     "find",
     "general",

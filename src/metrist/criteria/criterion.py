@@ -1,4 +1,4 @@
-"""One thing that can be asked of a text, and the words in which it is asked."""
+"""Criteria with their instructions, and suites of criteria with the results of their papers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from metrist.errors import SpecError, did_you_mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """`fields` are the labels of what is shown, in order, the judged text (`answer`) last.
+    """What a text is judged by. `fields` are the labels of what is shown, in order, the judged text (`answer`) last.
 
-    `higher` is what the good one of a pair has more of. `opposite` says that people would rather have the bad one:
-    a more offensive reply is "good" at being offensive.
+    `higher` names what the good answer of a pair has more of. `opposite` means that people would prefer the bad answer:
+    under a criterion of offensiveness, the more offensive reply is the good one.
     """
 
     name: str
@@ -39,22 +39,13 @@ class Criterion:
 
     @property
     def cluster(self) -> int | None:
-        """The first of its clusters, for a table that has room for one."""
+        """The first of its clusters."""
         return self.clusters[0] if self.clusters else None
 
     @property
     def instruction(self) -> str:
         """The first wording."""
         return self.instructions[0]
-
-
-def criterion_of(row: Mapping[str, Any], clusters: tuple[int, ...] = ()) -> Criterion:
-    """A criterion as its TOML table tells it; one without a code goes by its name."""
-    lists = {"fields": tuple(row["fields"]), "instructions": tuple(row["instructions"]), "clusters": clusters}
-    return Criterion(**{"code": row["name"], **row, **lists})
-
-
-# A suite: criteria that were studied together, with the figures and settings that its paper prints.
 
 
 class Figure(NamedTuple):
@@ -65,9 +56,9 @@ class Figure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """The settings that won on the validation set; None where the paper does not say. `truncate_right` keeps the right
-    end of a text that is too long, as in the authors' code."""
+class ChosenSettings:
+    """The settings that the paper chose on the validation set; None if it does not say. `truncate_right` keeps the
+    right end of a text that is too long, as in the authors' code."""
 
     gradient_accumulation: int
     learning_rate: float
@@ -77,8 +68,8 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """The settings that were tried; `epochs` are the fewest and the most."""
+class SettingsGrid:
+    """The settings that the paper tried; `epochs` are the fewest and the most."""
 
     learning_rates: tuple[float, ...]
     gradient_accumulation: tuple[int, ...]
@@ -88,11 +79,11 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circle:
-    """Criteria that are trained on together with one of them left out: a cluster, or a group of one data set.
+class CriteriaGroup:
+    """Criteria that are trained together with one of them left out: a cluster, or a group from one data set.
 
-    The averages are the paper's, over these criteria: trained on the whole suite less the target, and on the circle
-    less the target. `accuracy` has the latter per criterion where they are printed. `printed` holds a group's two
+    The averages are the paper's, over these criteria: trained on the whole suite without the target, and on the group
+    without the target. `accuracy` has the latter for each criterion that the paper prints. `printed` has a group's two
     averages in the order of the paper's sentence, "from" and "to".
     """
 
@@ -107,147 +98,149 @@ class Circle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """`accuracy` and `spearman` are by setup, then by code; `chosen` too, with one entry "all" for multi-task."""
+    """Criteria that were studied together, with the figures and settings of the paper. `accuracy` and `spearman` are by
+    setup, then by code; so is `chosen`, with one entry "all" for multi-task."""
 
     name: str
     title: str
     model: str
     seeds: int
     criteria: tuple[Criterion, ...]
-    clusters: tuple[Circle, ...]
-    groups: tuple[Circle, ...]
+    clusters: tuple[CriteriaGroup, ...]
+    groups: tuple[CriteriaGroup, ...]
     accuracy: Mapping[str, Mapping[str, Figure]]
     spearman: Mapping[str, Mapping[str, float]]
     averages: Mapping[str, float]
     size_correlations: Mapping[str, float]
-    grid: Grid
-    chosen: Mapping[str, Mapping[str, Chosen]]
+    grid: SettingsGrid
+    chosen: Mapping[str, Mapping[str, ChosenSettings]]
 
     @property
     def codes(self) -> tuple[str, ...]:
         """The criteria's codes, in the paper's order."""
-        return tuple(one.code for one in self.criteria)
+        return tuple(criterion.code for criterion in self.criteria)
 
     def criterion(self, code: str) -> Criterion:
-        """The criterion of this code or name."""
-        for one in self.criteria:
-            if code.lower() in (one.code.lower(), one.name.lower()):
-                return one
+        """Return the criterion of this code or name."""
+        for criterion in self.criteria:
+            if code.lower() in (criterion.code.lower(), criterion.name.lower()):
+                return criterion
         raise SpecError(f"no criterion {code!r} in the suite {self.name!r}{did_you_mean(code, self.codes)}")
 
-    def cluster(self, number: int) -> Circle:
-        """The cluster of this number."""
-        for one in self.clusters:
-            if one.number == number:
-                return one
-        known = ", ".join(str(one.number) for one in self.clusters)
-        raise SpecError(f"no cluster {number} in the suite {self.name!r}, which has the clusters {known}")
+    def cluster(self, number: int) -> CriteriaGroup:
+        for cluster in self.clusters:
+            if cluster.number == number:
+                return cluster
+        numbers = ", ".join(str(cluster.number) for cluster in self.clusters)
+        raise SpecError(f"no cluster {number} in the suite {self.name!r}, which has the clusters {numbers}")
 
-    def group(self, name: str) -> Circle:
-        """The group of this name."""
-        for one in self.groups:
-            if one.name == name:
-                return one
-        raise SpecError(
-            f"no group {name!r} in the suite {self.name!r}{did_you_mean(name, [g.name for g in self.groups])}"
-        )
+    def group(self, name: str) -> CriteriaGroup:
+        for group in self.groups:
+            if group.name == name:
+                return group
+        names = [group.name for group in self.groups]
+        raise SpecError(f"no group {name!r} in the suite {self.name!r}{did_you_mean(name, names)}")
 
 
-def suite_of(table: Mapping[str, Any]) -> Suite:
-    """A suite as its TOML file tells it."""
-    inside = {row["number"]: row["codes"] for row in table["clusters"]}
-    return Suite(
-        **{key: table[key] for key in ("name", "title", "model", "seeds", "averages", "size_correlations", "spearman")},
-        criteria=tuple(
-            criterion_of(row, tuple(number for number, codes in inside.items() if row["code"] in codes))
-            for row in table["criteria"]
-        ),
-        clusters=tuple(map(_circle, table["clusters"])),
-        groups=tuple(map(_circle, table["groups"])),
-        accuracy={setup: _figures(rows) for setup, rows in table["accuracy"].items()},
-        grid=_grid(table["grid"]),
-        chosen={setup: {code: Chosen(**row) for code, row in rows.items()} for setup, rows in table["chosen"].items()},
-    )
-
-
-def _figures(rows: Mapping[str, Any]) -> dict[str, Figure]:
-    return {code: Figure(*row) for code, row in rows.items()}
-
-
-def _circle(row: Mapping[str, Any]) -> Circle:
-    printed = tuple(row["printed"]) if "printed" in row else None
-    kept = {key: row[key] for key in ("name", "average_cross_task", "average_cross_cluster")}
-    accuracy = _figures(row.get("cross_cluster", {}))
-    return Circle(**kept, codes=tuple(row["codes"]), number=row.get("number"), accuracy=accuracy, printed=printed)
-
-
-def _grid(row: Mapping[str, Any]) -> Grid:
-    return Grid(**{key: tuple(values) for key, values in row.items()})
-
-
-# Finding criteria and suites by name; the tables are TOML files of this folder, read when first asked for.
-
+# The tables are TOML files of this folder, read on first use.
 
 _GENERAL = "general"
 
 
 def suites() -> tuple[str, ...]:
-    """The names of the suites."""
+    """Return the names of the suites."""
     files = (file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml"))
     return tuple(sorted(name for name in files if name != _GENERAL))
 
 
 @cache
 def suite(name: str) -> Suite:
-    """The suite of this name."""
+    """Return the suite of this name."""
     if name not in suites():
         raise SpecError(f"no suite named {name!r}{did_you_mean(name, suites()) or f'; there is {suites()[0]!r}'}")
-    return suite_of(_table(name))
+    return _parse_suite(_read_table(name))
 
 
 @cache
 def general() -> tuple[Criterion, ...]:
-    """The criteria that fit any task."""
-    return tuple(criterion_of(row) for row in _table(_GENERAL)["criteria"])
+    """Return the criteria that fit any task."""
+    return tuple(_parse_criterion(row) for row in _read_table(_GENERAL)["criteria"])
 
 
 def names() -> tuple[str, ...]:
-    """What `find` takes: the general criteria's names, then the suites' codes."""
-    coded = (one.code for name in suites() for one in suite(name).criteria)
-    return (*(one.name for one in general()), *coded)
+    """Return the names that `find` accepts: the general criteria's names, then the suites' codes."""
+    codes = (criterion.code for name in suites() for criterion in suite(name).criteria)
+    return (*(criterion.name for criterion in general()), *codes)
 
 
 def known(name: str) -> Criterion | None:
-    """The criterion of this name or code, in capitals or not, general criteria first; None where there is none."""
-    return _known().get(name.strip().lower())
+    """Return the criterion of this name or code, ignoring case, general criteria first; None if there is none."""
+    return _criteria_by_name().get(name.strip().lower())
 
 
 def find(name: str) -> Criterion:
-    """The criterion of this name or code, as `known` gives it; an error where there is none."""
-    found = known(name)
-    if found is None:
-        raise SpecError(f"no criterion named {name!r}{_nearest(name)}")
-    return found
+    """Return the criterion of this name or code, as `known` does; raise an error if there is none."""
+    criterion = known(name)
+    if criterion is None:
+        spellings = [text for entry in _criteria_by_name().values() for text in (entry.name, entry.code)]
+        hint = did_you_mean(name, dict.fromkeys(spellings)) or f"; there are {', '.join(names())}"
+        raise SpecError(f"no criterion named {name!r}{hint}")
+    return criterion
 
 
 @cache
-def _known() -> dict[str, Criterion]:
+def _criteria_by_name() -> dict[str, Criterion]:
     by_name: dict[str, Criterion] = {}
-    every = [*general(), *(one for name in suites() for one in suite(name).criteria)]
-    for one in every:
-        by_name.setdefault(one.code.lower(), one)
-        by_name.setdefault(one.name.lower(), one)
+    for criterion in [*general(), *(criterion for name in suites() for criterion in suite(name).criteria)]:
+        by_name.setdefault(criterion.code.lower(), criterion)
+        by_name.setdefault(criterion.name.lower(), criterion)
     return by_name
 
 
-def _nearest(name: str) -> str:
-    spelt = [one for found in _known().values() for one in (found.name, found.code)]
-    return did_you_mean(name, dict.fromkeys(spelt)) or f"; there are {', '.join(names())}"
-
-
-def _table(name: str) -> dict[str, Any]:
+def _read_table(name: str) -> dict[str, Any]:
     return tomllib.loads((_folder() / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def _folder() -> Any:
     return resources.files("metrist.criteria")
+
+
+def _parse_suite(table: Mapping[str, Any]) -> Suite:
+    clusters = {row["number"]: row["codes"] for row in table["clusters"]}
+    return Suite(
+        **{key: table[key] for key in ("name", "title", "model", "seeds", "averages", "size_correlations", "spearman")},
+        criteria=tuple(
+            _parse_criterion(row, tuple(number for number, codes in clusters.items() if row["code"] in codes))
+            for row in table["criteria"]
+        ),
+        clusters=tuple(map(_parse_group, table["clusters"])),
+        groups=tuple(map(_parse_group, table["groups"])),
+        accuracy={setup: _parse_figures(rows) for setup, rows in table["accuracy"].items()},
+        grid=SettingsGrid(**{key: tuple(values) for key, values in table["grid"].items()}),
+        chosen={
+            setup: {code: ChosenSettings(**row) for code, row in rows.items()}
+            for setup, rows in table["chosen"].items()
+        },
+    )
+
+
+def _parse_criterion(row: Mapping[str, Any], clusters: tuple[int, ...] = ()) -> Criterion:
+    """Parse a criterion; its name is its code if it has none."""
+    lists = {"fields": tuple(row["fields"]), "instructions": tuple(row["instructions"]), "clusters": clusters}
+    return Criterion(**{"code": row["name"], **row, **lists})
+
+
+def _parse_figures(rows: Mapping[str, Any]) -> dict[str, Figure]:
+    return {code: Figure(*row) for code, row in rows.items()}
+
+
+def _parse_group(row: Mapping[str, Any]) -> CriteriaGroup:
+    return CriteriaGroup(
+        name=row["name"],
+        codes=tuple(row["codes"]),
+        average_cross_task=row["average_cross_task"],
+        average_cross_cluster=row["average_cross_cluster"],
+        number=row.get("number"),
+        accuracy=_parse_figures(row.get("cross_cluster", {})),
+        printed=tuple(row["printed"]) if "printed" in row else None,
+    )

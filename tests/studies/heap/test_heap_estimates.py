@@ -15,13 +15,13 @@ from scipy import stats
 
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, RunError
-from metrist.studies.heap.jobs import NO_CONTEXT, Answers, Job, Result
+from metrist.studies.heap.jobs import NO_CONTEXT, CriterionScores, Job, Result
 from metrist.studies.heap.results import accuracy, macro_accuracy, spearman
 
 
 def answers(
     good: Sequence[float], bad: Sequence[float], contexts: Sequence[str] = (), ratings: Sequence[float] | None = None
-) -> Answers:
+) -> CriterionScores:
     """Pairs with these scores, each with answers of its own."""
     pairs = []
     for at in range(len(good)):
@@ -29,16 +29,16 @@ def answers(
         rated = {} if ratings is None else {"good_rating": ratings[at] + 1, "bad_rating": ratings[at]}
         sides = {side: (("story", story), ("answer", f"{side} {at}")) for side in ("good", "bad")}
         pairs.append(GoodBad(criterion="AG", **sides, **rated))
-    return Answers.of(pairs, np.array(good, float), np.array(bad, float))
+    return CriterionScores.from_pairs(pairs, np.array(good, float), np.array(bad, float))
 
 
 def test_a_tie_is_wrong_and_the_spread_is_over_seeds() -> None:
     """By hand: 2 of 4 right (one is a tie), then 3 of 4; sd of .5 and .75 with n - 1."""
     seeds = [answers([1, 2, 3, 4], [0, 2, 2, 9]), answers([1, 2, 3, 4], [0, 1, 2, 9])]
-    found = accuracy(seeds)
+    summary = accuracy(seeds)
     assert seeds[0].ties == 1
-    assert (found.mean, found.sd, found.seeds) == (0.625, pytest.approx(0.125 * math.sqrt(2)), 2)
-    assert found.low < 0.625 < found.high
+    assert (summary.mean, summary.sd, summary.seeds) == (0.625, pytest.approx(0.125 * math.sqrt(2)), 2)
+    assert summary.low < 0.625 < summary.high
     assert math.isnan(accuracy(seeds[:1]).sd)
 
 
@@ -47,15 +47,15 @@ def test_the_interval_resamples_contexts_whole() -> None:
     the interval is that of 8 coin tosses (binomial quantiles), however many pairs each context has."""
     contexts = [f"c{at // 50}" for at in range(400)]
     good = [float(at // 50 % 2) for at in range(400)]
-    found = accuracy([answers(good, [0.5] * 400, contexts)], draws=20_000)
-    wanted = stats.binom.ppf([0.025, 0.975], 8, 0.5) / 8
-    assert (found.low, found.high) == pytest.approx(tuple(wanted))
+    summary = accuracy([answers(good, [0.5] * 400, contexts)], draws=20_000)
+    expected = stats.binom.ppf([0.025, 0.975], 8, 0.5) / 8
+    assert (summary.low, summary.high) == pytest.approx(tuple(expected))
     alone = accuracy([answers(good, [0.5] * 400)], draws=20_000)
-    wanted = stats.binom.ppf([0.025, 0.975], 400, 0.5) / 400
-    assert (alone.low, alone.high) == pytest.approx(tuple(wanted), abs=0.004)
+    expected = stats.binom.ppf([0.025, 0.975], 400, 0.5) / 400
+    assert (alone.low, alone.high) == pytest.approx(tuple(expected), abs=0.004)
 
 
-def all_against_all(quality: NDArray[np.float64], noise: NDArray[np.float64]) -> Answers:
+def all_against_all(quality: NDArray[np.float64], noise: NDArray[np.float64]) -> CriterionScores:
     """Texts without a context: each is set against every other, and the one of higher quality is the good one."""
     order = np.argsort(-quality)
     met = list(combinations(order.tolist(), 2))
@@ -64,21 +64,23 @@ def all_against_all(quality: NDArray[np.float64], noise: NDArray[np.float64]) ->
         GoodBad(criterion="HSO", good=(("message", f"text {good}"),), bad=(("message", f"text {bad}"),))
         for good, bad in met
     ]
-    return Answers.of(pairs, np.array([scores[good] for good, _ in met]), np.array([scores[bad] for _, bad in met]))
+    return CriterionScores.from_pairs(
+        pairs, np.array([scores[good] for good, _ in met]), np.array([scores[bad] for _, bad in met])
+    )
 
 
 def test_of_pairs_without_a_context_the_texts_are_resampled() -> None:
     """Oracle: brute force, drawing texts one by one and counting each pair as often as both its texts were drawn."""
     rng = np.random.default_rng(3)
-    made = all_against_all(rng.normal(size=20), rng.normal(size=20))
-    found = accuracy([made, made], draws=4_000)
-    names = sorted({*made.good_answer, *made.bad_answer})
+    scores = all_against_all(rng.normal(size=20), rng.normal(size=20))
+    summary = accuracy([scores, scores], draws=4_000)
+    names = sorted({*scores.good_answer, *scores.bad_answer})
     shares = []
     for _ in range(4_000):
         drawn = Counter(rng.choice(names, len(names)).tolist())
-        times = [drawn[good] * drawn[bad] for good, bad in zip(made.good_answer, made.bad_answer, strict=True)]
-        shares.append(np.average(made.right, weights=times))
-    assert (found.low, found.high) == pytest.approx(np.quantile(shares, [0.025, 0.975]), abs=0.01)
+        times = [drawn[good] * drawn[bad] for good, bad in zip(scores.good_answer, scores.bad_answer, strict=True)]
+        shares.append(np.average(scores.right, weights=times))
+    assert (summary.low, summary.high) == pytest.approx(np.quantile(shares, [0.025, 0.975]), abs=0.01)
 
 
 def test_the_interval_of_pairs_without_a_context_is_as_wide_as_other_texts_make_it() -> None:
@@ -86,9 +88,9 @@ def test_the_interval_of_pairs_without_a_context_is_as_wide_as_other_texts_make_
     that took 435 pairs of 30 texts for independent would be less than half as wide."""
     rng = np.random.default_rng(0)
     sets = [all_against_all(rng.normal(size=30), rng.normal(size=30)) for _ in range(300)]
-    wanted = np.diff(np.quantile([one.accuracy for one in sets], [0.025, 0.975])).item()
-    widths = [(one := accuracy([made], draws=400)).high - one.low for made in sets[:30]]
-    assert np.mean(widths) == pytest.approx(wanted, rel=0.2)
+    expected = np.diff(np.quantile([one.accuracy for one in sets], [0.025, 0.975])).item()
+    widths = [(one := accuracy([scores], draws=400)).high - one.low for scores in sets[:30]]
+    assert np.mean(widths) == pytest.approx(expected, rel=0.2)
 
 
 def test_a_mean_draws_contexts_and_texts_without_one_together() -> None:
@@ -103,11 +105,15 @@ def test_a_mean_draws_contexts_and_texts_without_one_together() -> None:
 
 def test_results_of_earlier_versions_named_pairs_without_a_context_after_their_texts() -> None:
     rng = np.random.default_rng(3)
-    made = all_against_all(rng.normal(size=20), rng.normal(size=20))
-    older = made.to_dict() | {"context": [f"pair {number}" for number in range(len(made))]}
-    assert accuracy([Answers.read(older)]) == accuracy([made]) == accuracy([Answers.read(made.to_dict())])
-    told = answers([1, 2], [0, 1], ["one", "one"])
-    assert Answers.read(told.to_dict()).context == told.context
+    scores = all_against_all(rng.normal(size=20), rng.normal(size=20))
+    older = scores.to_dict() | {"context": [f"pair {number}" for number in range(len(scores))]}
+    assert (
+        accuracy([CriterionScores.from_dict(older)])
+        == accuracy([scores])
+        == accuracy([CriterionScores.from_dict(scores.to_dict())])
+    )
+    shared = answers([1, 2], [0, 1], ["one", "one"])
+    assert CriterionScores.from_dict(shared.to_dict()).context == shared.context
 
 
 def test_the_mean_over_criteria_counts_each_alike_and_its_interval_draws_shared_contexts_together() -> None:
@@ -126,9 +132,9 @@ def test_the_mean_over_criteria_counts_each_alike_and_its_interval_draws_shared_
 
 def test_criteria_of_other_numbers_of_seeds_have_no_mean() -> None:
     one = answers([1], [0])
-    with pytest.raises(RunError, match="wants the same number of seeds of each"):
+    with pytest.raises(RunError, match="needs the same number of seeds of each"):
         macro_accuracy({"A": [one], "B": [one, one]})
-    with pytest.raises(RunError, match="two seeds of one training were tested on other pairs"):
+    with pytest.raises(RunError, match="two seeds of one training were tested on different pairs"):
         accuracy([one, answers([1], [0], ["elsewhere"])])
 
 
@@ -139,9 +145,9 @@ def test_spearman_is_over_distinct_answers_that_have_ratings() -> None:
         GoodBad(criterion="AG", good=first, bad=second, good_rating=3, bad_rating=1),
         GoodBad(criterion="AG", good=first, bad=third, good_rating=3, bad_rating=2),
     ]
-    found = spearman([Answers.of(pairs, np.array([0.4, 0.4]), np.array([0.5, 0.1]))])
-    assert found is not None
-    assert found.mean == pytest.approx(stats.spearmanr([3, 1, 2], [0.4, 0.5, 0.1]).statistic)
+    summary = spearman([CriterionScores.from_pairs(pairs, np.array([0.4, 0.4]), np.array([0.5, 0.1]))])
+    assert summary is not None
+    assert summary.mean == pytest.approx(stats.spearmanr([3, 1, 2], [0.4, 0.5, 0.1]).statistic)
     assert spearman([answers([1, 2], [0, 1])]) is None
 
 
@@ -153,18 +159,18 @@ def test_an_answer_that_is_rated_in_a_later_pair_counts_as_rated() -> None:
         GoodBad(criterion="AG", good=first, bad=third, good_rating=3, bad_rating=2),
         GoodBad(criterion="AG", good=third, bad=second, good_rating=2, bad_rating=1),
     ]
-    made = Answers.of(pairs, np.array([0.4, 0.4, 0.1]), np.array([0.5, 0.1, 0.5]))
-    assert sorted(made.distinct()[0].tolist()) == [1, 2, 3]
-    found = spearman([made])
-    assert found is not None
-    assert found.mean == pytest.approx(stats.spearmanr([3, 1, 2], [0.4, 0.5, 0.1]).statistic)
+    scores = CriterionScores.from_pairs(pairs, np.array([0.4, 0.4, 0.1]), np.array([0.5, 0.1, 0.5]))
+    assert sorted(scores.rated_answers()[0].tolist()) == [1, 2, 3]
+    summary = spearman([scores])
+    assert summary is not None
+    assert summary.mean == pytest.approx(stats.spearmanr([3, 1, 2], [0.4, 0.5, 0.1]).statistic)
 
 
 def test_pairs_are_grouped_by_the_first_field_that_tells_something() -> None:
     def context(*fields: str, bad: str = "b") -> str:
-        told = tuple(("field", text) for text in fields)
-        pair = GoodBad(criterion="DIA", good=(*told, ("answer", "a")), bad=(*told, ("answer", bad)))
-        return Answers.of([pair], np.zeros(1), np.zeros(1)).context[0]
+        labelled = tuple(("field", text) for text in fields)
+        pair = GoodBad(criterion="DIA", good=(*labelled, ("answer", "a")), bad=(*labelled, ("answer", bad)))
+        return CriterionScores.from_pairs([pair], np.zeros(1), np.zeros(1)).context[0]
 
     assert context("a long story", "why") == context("a long story", "who", bad="c")
     assert context("none", "she goes home") == context("none", "she goes home", bad="c")
@@ -174,26 +180,26 @@ def test_pairs_are_grouped_by_the_first_field_that_tells_something() -> None:
 
 
 def test_results_are_read_back_as_they_were_written(tmp_path: Path) -> None:
-    made = answers([1.25, 2], [0.1, 3], ratings=[1, 2])
+    scores = answers([1.25, 2], [0.1, 3], ratings=[1, 2])
     bare = answers([1], [0])
     job = Job(setup="single", split="honest", seed=3, learns=("AG",), judged=("AG",), target="AG")
     result = Result(
-        job=job, settings={"x": 1}, answers={"AG": made, "QA": bare}, sizes={"AG": 20}, training={"tokens": 7}
+        job=job, settings={"x": 1}, scores={"AG": scores, "QA": bare}, sizes={"AG": 20}, training={"tokens": 7}
     )
     result.write(tmp_path / "results.json")
     back = Result.read(tmp_path / "results.json")
     assert (back.job, back.sizes, back.settings, back.training) == (job, {"AG": 20}, {"x": 1}, {"tokens": 7})
-    assert back.answers["AG"].to_dict() == made.to_dict()
-    assert back.answers["QA"].to_dict() == bare.to_dict()
-    assert np.isnan(back.answers["QA"].good_rating).all()
+    assert back.scores["AG"].to_dict() == scores.to_dict()
+    assert back.scores["QA"].to_dict() == bare.to_dict()
+    assert np.isnan(back.scores["QA"].good_rating).all()
     assert job.name == "single-AG-seed3-honest"
 
 
 def test_files_of_another_form_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text("{}")
-    with pytest.raises(InputError, match=r"results\.json: holds no results of a training of this version"):
+    with pytest.raises(InputError, match=r"results\.json: .*not results of this version"):
         Result.read(path)
     path.write_text("{")
-    with pytest.raises(InputError, match=r"results\.json: the results of a training cannot be read"):
+    with pytest.raises(InputError, match=r"results\.json: cannot read the results"):
         Result.read(path)

@@ -1,4 +1,4 @@
-"""The study's tables, from results that were made up, against averages computed by hand or by numpy."""
+"""The study's tables, from results that were tables up, against averages computed by hand or by numpy."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from heap_pairs_made import made_pairs
+from heap_pairs import invent_pairs
 
 from metrist import criteria
 from metrist.cli.training_progress import under_way
 from metrist.errors import InputError
 from metrist.report.tables import Table
-from metrist.studies.heap.jobs import Answers, Job, Result, SetupName
-from metrist.studies.heap.results import Figure, StudyResults, read_results, readings
-from metrist.studies.heap.study import found_in
-from metrist.studies.heap.tables import Printed, Spread, of_paper, tables
+from metrist.studies.heap.jobs import CriterionScores, Job, Result, SetupName
+from metrist.studies.heap.results import SeedSummary, StudyResults, read_results
+from metrist.studies.heap.study import read_study
+from metrist.studies.heap.tables import PaperCell, SummaryCell, correlate_published, make_tables
 
 SUITE = criteria.suite("heap")
 SIZES = {"AG": 381, "AV": 463, "QA": 1917, "HSO": 16503}
@@ -27,52 +27,52 @@ SIZES = {"AG": 381, "AV": 463, "QA": 1917, "HSO": 16503}
 
 def result(setup: SetupName, right: Mapping[str, int], seed: int = 0, **facts: Any) -> Result:
     """Ten pairs of each criterion, of which so many are right, and the first wrong one a tie."""
-    answers = {}
+    scores = {}
     for code, count in right.items():
         good = np.array([1.0] * count + [0.0] * (count < 10) + [-1.0] * max(0, 9 - count))
-        answers[code] = Answers.of(made_pairs((code,), 10), good, np.zeros(10))
+        scores[code] = CriterionScores.from_pairs(invent_pairs((code,), 10), good, np.zeros(10))
     job = Job(setup=setup, split="authors", seed=seed, learns=(), judged=tuple(right), **facts)
-    return Result(job=job, settings={}, answers=answers, sizes=SIZES, training={})
+    return Result(job=job, settings={}, scores=scores, sizes=SIZES, training={})
 
 
 def each(setup: SetupName, right: Mapping[str, int], **facts: Any) -> list[Result]:
     return [result(setup, {code: count}, target=code, **facts) for code, count in right.items()]
 
 
-def rows(made: Sequence[Table], title: str) -> list[list[Any]]:
-    return [list(row.values()) for table in made if table.title.startswith(title) for row in table.to_dict()["rows"]]
+def rows(tables: Sequence[Table], title: str) -> list[list[Any]]:
+    return [list(row.values()) for table in tables if table.title.startswith(title) for row in table.to_dict()["rows"]]
 
 
 def test_means_are_over_the_same_comparable_criteria_on_both_sides() -> None:
     """By hand: seeds of (.6 + .8) / 2 = .7 and (.8 + 1) / 2 = .9 over AG and AV; HSO is in no mean. The paper's
     multi-task figures of AG and AV are 78.07 and 65.22."""
     seeds = [result("multi", {"AG": 6, "AV": 8, "HSO": 1}, 0), result("multi", {"AG": 8, "AV": 10, "HSO": 3}, 1)]
-    made = tables(StudyResults(SUITE, seeds))
-    summary = rows(made, "Mean accuracy")[0]
+    tables = make_tables(StudyResults(SUITE, seeds))
+    summary = rows(tables, "Mean accuracy")[0]
     assert summary[:2] == ["multi", 2]
     assert summary[2]["mean"] == pytest.approx(80)
     assert summary[2]["sd"] == pytest.approx(np.std([70, 90], ddof=1))
     assert summary[3] == {"mean": pytest.approx((78.07 + 65.22) / 2), "sd": None}
-    by_task = {row[0]: row for row in rows(made, "Table 2: accuracy")}
+    by_task = {row[0]: row for row in rows(tables, "Table 2: accuracy")}
     assert list(by_task) == ["AG", "AV", "HSO", "mean"]
     assert by_task["HSO"][1:] == [10, by_task["HSO"][2], {"mean": 66.43, "sd": 2.53}]
     assert by_task["HSO"][2]["mean"] == pytest.approx(20)
     assert by_task["mean"][2] == summary[2]
-    assert "5 of 60 judged pairs are ties" in " ".join(made[0].notes)
+    assert "5 of 60 judged pairs are ties" in " ".join(tables[0].notes)
 
 
-def test_spearman_stands_beside_the_papers() -> None:
-    made = rows(tables(StudyResults(SUITE, [result("multi", {"AG": 10, "AV": 5})])), "Table 2: Spearman")
-    assert [row[0] for row in made] == ["AG"]
-    assert made[0][1]["mean"] == pytest.approx(1)
-    assert made[0][2] == {"mean": 0.231, "sd": None}
+def test_spearman_is_next_to_the_papers() -> None:
+    tables = rows(make_tables(StudyResults(SUITE, [result("multi", {"AG": 10, "AV": 5})])), "Table 2: Spearman")
+    assert [row[0] for row in tables] == ["AG"]
+    assert tables[0][1]["mean"] == pytest.approx(1)
+    assert tables[0][2] == {"mean": 0.231, "sd": None}
 
 
 def test_table_3_has_a_block_for_each_cluster_with_its_means() -> None:
     """The paper's averages of AV and QA in cluster 1: single 51.655, cross all 50.53, cross cluster 53.34; of all
     why-questions it prints 48.66 only."""
     within = {"AG": 2, "AV": 4, "QA": 6}
-    made = tables(
+    tables = make_tables(
         StudyResults(
             SUITE,
             [
@@ -82,57 +82,59 @@ def test_table_3_has_a_block_for_each_cluster_with_its_means() -> None:
             ],
         )
     )
-    found = rows(made, "Table 3")
-    assert [row[0] for row in found] == [
+    table_rows = rows(tables, "Table 3")
+    assert [row[0] for row in table_rows] == [
         "1: the context must be understood", "AV", "QA", "mean", "why-questions", "AG", "AV", "QA", "mean",
     ]  # fmt: skip
-    mean = found[3]
+    mean = table_rows[3]
     assert [cell and cell["mean"] for cell in mean[1:]] == [
         pytest.approx(60), pytest.approx(51.655), None, pytest.approx(50.53), pytest.approx(40), pytest.approx(53.34),
     ]  # fmt: skip
-    group = found[8]
+    group = table_rows[8]
     assert group[1] is None  # AG has no single-task training, so there is no mean of all three.
     assert group[5]["mean"] == pytest.approx(40)
     assert group[6] == {"mean": 48.66, "sd": None}
-    assert found[5][6] is None
+    assert table_rows[5][6] is None
 
 
 def test_what_is_not_comparable_is_in_the_means_of_table_3_alone_and_the_notes_say_so() -> None:
     """The paper's cluster 2 prints CNO 43.96 and HSO 58.06; ours are .4 and .8 here."""
     right = {"CNO": 4, "HSO": 8}
-    made = tables(StudyResults(SUITE, [*each("single", right), *each("cross-cluster", right, cluster="cluster2")]))
-    mean = rows(made, "Table 3")[-1]
+    tables = make_tables(
+        StudyResults(SUITE, [*each("single", right), *each("cross-cluster", right, cluster="cluster2")])
+    )
+    mean = rows(tables, "Table 3")[-1]
     assert mean[5]["mean"] == pytest.approx(60)
     assert mean[6]["mean"] == pytest.approx((43.96 + 58.06) / 2)
-    notes = {table.title[:17]: " ".join(table.notes) for table in made}
+    notes = {table.title[:17]: " ".join(table.notes) for table in tables}
     assert "(single 1); not comparable with the paper's, and not in it: HSO." in notes["Table 2: accuracy"]
-    assert "Not comparable with the paper's, but in the means here as in its own: HSO." in notes["Table 3: accuracy"]
-    without = tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
+    assert "Not comparable with the paper's, but in the means here as in the paper: HSO." in notes["Table 3: accuracy"]
+    without = make_tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
     assert "HSO" not in " ".join(without[0].notes)
 
 
 def test_the_correlations_with_data_size_are_numpys() -> None:
     single, multi = {"AG": 5, "AV": 7, "QA": 6, "HSO": 9}, {"AG": 6, "AV": 7, "QA": 9, "HSO": 2}
-    found = rows(
-        tables(StudyResults(SUITE, [*each("single", single), result("multi", multi)])), "Correlation of data size"
+    table_rows = rows(
+        make_tables(StudyResults(SUITE, [*each("single", single), result("multi", multi)])), "Correlation of data size"
     )
     sizes = list(SIZES.values())
-    wanted = np.corrcoef(sizes, list(single.values()))[0, 1]
+    expected = np.corrcoef(sizes, list(single.values()))[0, 1]
     gains = np.corrcoef(sizes, [multi[code] - single[code] for code in single])[0, 1]
-    assert [row[0] for row in found] == ["single-task accuracy", "gain from multi-tasking: multi - single"]
-    assert found[0][2]["mean"] == pytest.approx(wanted)
-    assert found[1][2]["mean"] == pytest.approx(gains)
-    assert [row[3]["mean"] for row in found] == [0.15, -0.25]
+    assert [row[0] for row in table_rows] == ["single-task accuracy", "gain from multi-tasking: multi - single"]
+    assert table_rows[0][2]["mean"] == pytest.approx(expected)
+    assert table_rows[1][2]["mean"] == pytest.approx(gains)
+    assert [row[3]["mean"] for row in table_rows] == [0.15, -0.25]
 
 
 def test_the_papers_own_tables_give_other_correlations_than_its_text() -> None:
     """Oracle: numpy on Tables 1 and 2 as the suite has them."""
     sizes = [one.examples for one in SUITE.criteria]
     figures = {setup: np.array([SUITE.accuracy[setup][code].mean for code in SUITE.codes]) for setup in SUITE.accuracy}
-    assert of_paper(SUITE, ("single",)) == pytest.approx(np.corrcoef(sizes, figures["single"])[0, 1])
+    assert correlate_published(SUITE, ("single",)) == pytest.approx(np.corrcoef(sizes, figures["single"])[0, 1])
     gain = figures["cross-task"] - figures["single"]
-    assert of_paper(SUITE, ("cross-task", "single")) == pytest.approx(np.corrcoef(sizes, gain)[0, 1])
-    assert of_paper(SUITE, ("cross-task", "single")) == pytest.approx(-0.16, abs=0.005)
+    assert correlate_published(SUITE, ("cross-task", "single")) == pytest.approx(np.corrcoef(sizes, gain)[0, 1])
+    assert correlate_published(SUITE, ("cross-task", "single")) == pytest.approx(-0.16, abs=0.005)
     assert SUITE.size_correlations["cross_task_gain"] == 0.16
 
 
@@ -144,47 +146,49 @@ def test_seeds_that_only_some_criteria_have_are_in_no_mean_over_criteria() -> No
     assert (mean.mean, mean.seeds) == (pytest.approx(0.6), 1)
 
 
-def notes(made: Sequence[Table], title: str) -> str:
-    return " ".join(note for table in made if table.title.startswith(title) for note in table.notes)
+def notes(tables: Sequence[Table], title: str) -> str:
+    return " ".join(note for table in tables if table.title.startswith(title) for note in table.notes)
 
 
-def test_one_note_tells_how_many_seeds_all_figures_of_a_table_are_over() -> None:
-    made = tables(StudyResults(SUITE, [result("multi", {"AG": 6, "AV": 8}, seed) for seed in range(3)]))
-    for table in made:
+def test_one_note_has_the_number_of_seeds_of_all_figures() -> None:
+    tables = make_tables(StudyResults(SUITE, [result("multi", {"AG": 6, "AV": 8}, seed) for seed in range(3)]))
+    for table in tables:
         assert "Every figure is over 3 seeds." in table.notes
         assert "seeds)" not in table.text()
-    alone = tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
+    alone = make_tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
     assert "Every figure is over 1 seed." in notes(alone, "Table 3")
 
 
-def test_figures_over_different_numbers_of_seeds_tell_theirs() -> None:
+def test_figures_over_different_numbers_of_seeds_show_them() -> None:
     """By hand: AG has seeds 0 and 1, AV seed 1 only, and so has their mean; multi has three."""
     runs = [result("single", {"AG": 2}, 0), result("single", {"AG": 8}, 1), result("single", {"AV": 4}, 1)]
     multi = [result("multi", {"AG": 6, "AV": 8}, seed) for seed in range(3)]
-    made = tables(StudyResults(SUITE, [*runs, *multi]))
-    lines = {line.split(" ")[0]: line for table in made[:2] for line in table.text().splitlines() if "seed" in line}
+    tables = make_tables(StudyResults(SUITE, [*runs, *multi]))
+    lines = {line.split(" ")[0]: line for table in tables[:2] for line in table.text().splitlines() if "seed" in line}
     counts = {name: [word for word in ("1 seed)", "2 seeds)", "3 seeds)") if word in lines[name]] for name in lines}
     assert [counts[name] for name in ("single", "multi", "AG", "AV", "mean")] == [
         ["1 seed)"], ["3 seeds)"], ["2 seeds)", "3 seeds)"], ["1 seed)", "3 seeds)"], ["1 seed)", "3 seeds)"],
     ]  # fmt: skip
-    assert "Figures are over different numbers of seeds, said behind each" in notes(made, "Mean accuracy")
-    by_task = {row[0]: row for row in rows(made, "Table 2: accuracy")}
+    assert "The number of seeds differs" in notes(tables, "Mean accuracy")
+    by_task = {row[0]: row for row in rows(tables, "Table 2: accuracy")}
     assert [by_task[name][2]["seeds"] for name in ("AG", "AV", "mean")] == [2, 1, 1]
 
 
-def test_a_split_that_lacks_a_seed_says_so_beside_one_that_has_all() -> None:
-    whole = [result("multi", {"AG": 6}, seed) for seed in range(2)]
-    honest = replace(whole[0], job=replace(whole[0].job, split="honest"))
+def test_a_split_that_lacks_a_seed_shows_so() -> None:
+    seeds = [result("multi", {"AG": 6}, seed) for seed in range(2)]
+    honest = replace(seeds[0], job=replace(seeds[0].job, split="honest"))
     (row,) = (
-        line for line in tables(StudyResults(SUITE, [*whole, honest]))[0].text().splitlines() if line[:5] == "multi"
+        line
+        for line in make_tables(StudyResults(SUITE, [*seeds, honest]))[0].text().splitlines()
+        if line[:5] == "multi"
     )
     assert row.index("(2 seeds)") < row.index("(1 seed)")
 
 
 def test_correlations_with_data_size_are_over_no_seeds_themselves() -> None:
-    made = tables(StudyResults(SUITE, each("single", {"AG": 5, "AV": 7, "QA": 6})))
-    assert "Every figure" not in notes(made, "Correlation of data size")
-    assert "ours: of the means over seeds in the tables above" in notes(made, "Correlation of data size")
+    tables = make_tables(StudyResults(SUITE, each("single", {"AG": 5, "AV": 7, "QA": 6})))
+    assert "Every figure" not in notes(tables, "Correlation of data size")
+    assert "ours: of the means over seeds in the tables above" in notes(tables, "Correlation of data size")
 
 
 @pytest.fixture
@@ -199,56 +203,55 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
-        (None, "results.json: the results of a training cannot be read (Expecting value"),
-        ("{}", "results.json: holds no results of a training of this version; remove it to train again."),
-        ('{"metrist_heap": 1}', "results.json: lacks some of the results of a training; remove it to train again."),
+        (None, "results.json: cannot read the results (Expecting value"),
+        ("{}", "results.json: these are not results of this version"),
+        ('{"metrist_heap": 1}', "results.json: the results are incomplete"),
     ],
 )
-def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, content: str | None, said: str) -> None:
+def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, content: str | None, message: str) -> None:
     path = folder / "trainings/multi-seed1-authors/results.json"
     path.write_text(path.read_text()[:100] if content is None else content)
-    found = readings(folder)
-    assert [one.job.seed for one in found.results] == [one.job.seed for one in read_results(folder)] == [0]
-    made = tables(found_in(folder))
-    (told,) = (note for note in made[0].notes if note.startswith("Left out: "))
-    assert told.startswith(f"Left out: {path}: ")
-    assert said in told
-    assert told.endswith("remove it to train again.")
-    assert not any("Left out" in note for table in made[1:] for note in table.notes)
+    assert [one.job.seed for one in read_results(folder).results] == [0]
+    tables = make_tables(read_study(folder))
+    (note,) = (note for note in tables[0].notes if note.startswith("Left out: "))
+    assert note.startswith(f"Left out: {path}: ")
+    assert message in note
+    assert note.endswith("remove the file to train again.")
+    assert not any("Left out" in note for table in tables[1:] for note in table.notes)
 
 
 def test_where_no_results_can_be_read_that_is_an_error(folder: Path) -> None:
     for path in folder.glob("trainings/*/results.json"):
         path.write_text("{")
-    with pytest.raises(InputError, match=r"multi-seed0-authors/results\.json: the results .* cannot be read"):
-        readings(folder)
+    with pytest.raises(InputError, match=r"multi-seed0-authors/results\.json: cannot read the results"):
+        read_results(folder)
 
 
-def test_trainings_that_are_not_finished_are_told(folder: Path) -> None:
-    assert readings(folder).left_out == []
+def test_unfinished_trainings_are_listed(folder: Path) -> None:
+    assert read_results(folder).left_out == []
     (folder / "trainings/multi-seed2-authors").mkdir()
-    assert readings(folder).left_out == ["Not finished, and in no table: multi-seed2-authors."]
+    assert read_results(folder).left_out == ["Not finished, and in no table: multi-seed2-authors."]
     for seed in range(3, 14):
         (folder / f"trainings/multi-seed{seed}-authors").mkdir()
-    (told,) = readings(folder).left_out
-    assert told.endswith(", 2 more.")
-    assert told.count("multi-seed") == 10
+    (note,) = read_results(folder).left_out
+    assert note.endswith(", 2 more.")
+    assert note.count("multi-seed") == 10
 
 
 def test_nothing_that_was_not_run_is_in_a_table(tmp_path: Path) -> None:
-    made = tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
-    assert [table.title[:7] for table in made] == ["Table 3"]
-    (tmp_path / "tables.json").write_text(json.dumps([table.to_dict() for table in made]))
+    tables = make_tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
+    assert [table.title[:7] for table in tables] == ["Table 3"]
+    (tmp_path / "tables.json").write_text(json.dumps([table.to_dict() for table in tables]))
 
 
 def test_figures_are_written_with_what_is_known() -> None:
-    assert str(Spread(Figure(mean=0.669, sd=0.013, low=0.61, high=0.725))) == "66.9 ± 1.3 [61.0, 72.5]"
-    assert str(Spread(Figure(mean=0.669))) == "66.9"
-    assert str(Spread(None)) == "–"
-    assert str(Printed(66.94, 1.27)) == "66.94 ± 1.27"
-    assert (str(Printed(None)), Printed(None).plain(), Spread(None).plain()) == ("–", None, None)
+    assert str(SummaryCell(SeedSummary(mean=0.669, sd=0.013, low=0.61, high=0.725))) == "66.9 ± 1.3 [61.0, 72.5]"
+    assert str(SummaryCell(SeedSummary(mean=0.669))) == "66.9"
+    assert str(SummaryCell(None)) == "–"
+    assert str(PaperCell(66.94, 1.27)) == "66.94 ± 1.27"
+    assert (str(PaperCell(None)), PaperCell(None).plain(), SummaryCell(None).plain()) == ("–", None, None)
 
 
 def test_the_progress_line_names_what_is_under_way() -> None:
@@ -259,8 +262,8 @@ def test_the_progress_line_names_what_is_under_way() -> None:
 
 def test_a_row_of_two_splits_is_over_the_criteria_that_both_have() -> None:
     """By hand: AG alone is on both sides, .6 and .9; AV was run on one."""
-    made = [*each("single", {"AG": 6, "AV": 8}), result("single", {"AG": 9}, target="AG")]
-    made[-1] = replace(made[-1], job=replace(made[-1].job, split="honest"))
-    row = rows(tables(StudyResults(SUITE, made)), "Mean accuracy")[0]
+    results = [*each("single", {"AG": 6, "AV": 8}), result("single", {"AG": 9}, target="AG")]
+    results[-1] = replace(results[-1], job=replace(results[-1].job, split="honest"))
+    row = rows(make_tables(StudyResults(SUITE, results)), "Mean accuracy")[0]
     assert row[:2] == ["single", 1]
     assert [cell["mean"] for cell in row[2:]] == [pytest.approx(60), pytest.approx(90), 69.47]

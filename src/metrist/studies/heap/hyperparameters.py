@@ -1,7 +1,7 @@
-"""Choosing settings on development pairs, one after the other, each with the best of those before it.
+"""Choose settings on development pairs, one setting after the other, each on top of the best so far.
 
-Test pairs take no part: a trial is judged by the development pairs of the criteria it learned from, so a cross-task
-training knows nothing of its target either. All that was tried is kept in a log, failures too.
+Test pairs are not used: a trial is judged by the development pairs of the criteria that it trains on, so a cross-task
+training knows nothing of its target either. A log has everything that was tried, including failures.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ import numpy as np
 from metrist.criteria import Suite
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.io.writer import atomic_write
-from metrist.studies.heap.jobs import Change, Codes, Order, Result
+from metrist.studies.heap.jobs import Changes, Codes, Result, TrainingRequest
 from metrist.studies.heap.worker_pool import Failures
 
 LOG = "choices.jsonl"
 BUDGET = 12
-#: What does all orders and gives those that failed.
-Does = Callable[[Sequence[Order]], Failures]
-#: The order of a trial of a subject: its number, and the settings that it changes.
-Trials = Callable[[str, int, Change], Order]
+CHOICES = ("instruction", "lr", "batch", "epochs", "labelled", "keep")
 
 
-def values(suite: Suite, name: str) -> tuple[Any, ...]:
-    """What is tried of one setting: the paper's grid, which bounds the epochs only: four of them are tried."""
+def list_values(suite: Suite, name: str) -> tuple[Any, ...]:
+    """Return the values to try of one setting: those of the paper's grid. It gives a range of epochs, of which four are
+    tried."""
     grid = suite.grid
     match name:
         case "instruction":
-            return tuple(range(min(len(one.instructions) for one in suite.criteria)))
+            return tuple(range(min(len(criterion.instructions) for criterion in suite.criteria)))
         case "lr":
             return grid.learning_rates
         case "batch":
@@ -44,151 +42,151 @@ def values(suite: Suite, name: str) -> tuple[Any, ...]:
             return grid.labelled
         case "keep":
             return ("end", "start", "both")
-    raise SpecError(f"--choose knows no {name!r}{did_you_mean(name, CHOICES)}; there are {', '.join(CHOICES)}")
-
-
-CHOICES = ("instruction", "lr", "batch", "epochs", "labelled", "keep")
+    raise SpecError(f"--choose does not know {name!r}{did_you_mean(name, CHOICES)}; there are {', '.join(CHOICES)}")
 
 
 @dataclass(slots=True, kw_only=True)
 class _Subject:
-    """One training to be settled: what was found best so far, and the trials it has left."""
+    """One training whose settings are searched: the best so far, and the remaining trials."""
 
     name: str
     learns: Codes
-    left: int
-    change: Change = field(default_factory=dict)
+    remaining: int
+    changes: Changes = field(default_factory=dict)
     result: Result | None = None
     best: float = -1.0
-    done: int = 0
+    trials: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
     subject: _Subject
-    order: Order
-    change: Change
-    of: str
+    request: TrainingRequest
+    changes: Changes
+    setting: str
     value: Any
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """A search for several subjects side by side, so that their trials can be trained at once."""
+    """A search for several subjects together, so that their trials can run at the same time.
+
+    `make_request` returns the request of a subject's trial, given its number and changed settings. `run_requests` runs
+    requests and returns those that failed.
+    """
 
     suite: Suite
     names: Sequence[str]
     budget: int
-    trials: Trials
-    crew: Does
+    make_request: Callable[[str, int, Changes], TrainingRequest]
+    run_requests: Callable[[Sequence[TrainingRequest]], Failures]
     log: Path
-    _tried: list[dict[str, Any]] = field(default_factory=list)
+    _log_rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def run(self, subjects: Mapping[str, Codes], start: Mapping[str, Change]) -> dict[str, Change]:
-        """The settings chosen for each subject, beside those that it starts with."""
-        searched = [
-            _Subject(name=name, learns=learns, left=self.budget, change=dict(start.get(name, {})))
-            for name, learns in subjects.items()
-        ]
-        self._judge([self._trial(one, "start", None, one.change) for one in searched])
+    def run(self, subjects: Mapping[str, Codes]) -> dict[str, Changes]:
+        """Return the settings chosen for each subject; the values are the criteria that it trains on."""
+        searched = [_Subject(name=name, learns=learns, remaining=self.budget) for name, learns in subjects.items()]
+        self._evaluate([self._make_trial(subject, "start", None, {}) for subject in searched])
         for name in self.names:
-            before = [one.result for one in searched]
-            found = self._judge([trial for one in searched for trial in self._candidates(one, name)])
+            before = [subject.result for subject in searched]
+            evaluated = self._evaluate([trial for subject in searched for trial in self._list_trials(subject, name)])
             if name == "instruction":
-                pairs = zip(searched, before, strict=True)
-                self._judge([trial for one, result in pairs for trial in self._mixed(one, result, found)])
-        return {one.name: one.change for one in searched}
+                previous = zip(searched, before, strict=True)
+                self._evaluate(
+                    [trial for subject, result in previous for trial in self._mix_wordings(subject, result, evaluated)]
+                )
+        return {subject.name: subject.changes for subject in searched}
 
-    def _candidates(self, subject: _Subject, name: str) -> list[_Trial]:
-        tried = values(self.suite, name)
+    def _list_trials(self, subject: _Subject, name: str) -> list[_Trial]:
+        values = list_values(self.suite, name)
         if name == "instruction":
-            changes = [(number, {"instructions": dict.fromkeys(subject.learns, number)}) for number in tried[1:]]
+            changes = [(number, {"instructions": dict.fromkeys(subject.learns, number)}) for number in values[1:]]
         else:
-            here = self.trials(subject.name, 0, subject.change).settings
-            now = getattr(here.layout if name in ("labelled", "keep") else here.recipe, name)
-            changes = [(value, {name: value}) for value in tried if value != now]
-        afford = changes[: max(0, subject.left)]
-        for value, _ in changes[len(afford) :]:
+            settings = self.make_request(subject.name, 0, subject.changes).settings
+            current = getattr(settings.layout if name in ("labelled", "keep") else settings.recipe, name)
+            changes = [(value, {name: value}) for value in values if value != current]
+        affordable = changes[: max(0, subject.remaining)]
+        for value, _ in changes[len(affordable) :]:
             self._note(subject, name, value, failure="not tried: the budget of trials is spent")
-        return [self._trial(subject, name, value, {**subject.change, **change}) for value, change in afford]
+        return [self._make_trial(subject, name, value, {**subject.changes, **change}) for value, change in affordable]
 
-    def _mixed(self, subject: _Subject, before: Result | None, found: Sequence[tuple[_Trial, Result]]) -> list[_Trial]:
-        """Each criterion with the paraphrase that it did best with, as one more trial."""
-        every = [(trial.value, result) for trial, result in found if trial.subject is subject]
-        every = ([(0, before)] if before is not None else []) + every
-        if not every or subject.left < 1:
+    def _mix_wordings(
+        self, subject: _Subject, before: Result | None, evaluated: Sequence[tuple[_Trial, Result]]
+    ) -> list[_Trial]:
+        """Return one more trial, in which each criterion has the wording that it did best with."""
+        candidates = [(trial.value, result) for trial, result in evaluated if trial.subject is subject]
+        candidates = ([(0, before)] if before is not None else []) + candidates
+        if not candidates or subject.remaining < 1:
             return []
         best = dict.fromkeys(subject.learns, 0)
         for code in subject.learns:
-            # A small criterion may have no development pairs to choose by: it keeps the first wording.
-            if all(code in result.answers for _, result in every):
-                figures = [result.answers[code].accuracy for _, result in every]
-                best[code] = every[int(np.argmax(figures))][0]
+            # A small criterion may have no development pairs to choose by; it keeps the first wording.
+            if all(code in result.scores for _, result in candidates):
+                accuracies = [result.scores[code].accuracy for _, result in candidates]
+                best[code] = candidates[int(np.argmax(accuracies))][0]
         if len(set(best.values())) == 1:
             return []
-        return [self._trial(subject, "instruction", best, {**subject.change, "instructions": best})]
+        return [self._make_trial(subject, "instruction", best, {**subject.changes, "instructions": best})]
 
-    def _trial(self, subject: _Subject, of: str, value: Any, change: Change) -> _Trial:
-        order = self.trials(subject.name, subject.done, change)
-        subject.done += 1
-        subject.left -= 1
-        return _Trial(subject=subject, order=order, change=change, of=of, value=value)
+    def _make_trial(self, subject: _Subject, setting: str, value: Any, changes: Changes) -> _Trial:
+        request = self.make_request(subject.name, subject.trials, changes)
+        subject.trials += 1
+        subject.remaining -= 1
+        return _Trial(subject=subject, request=request, changes=changes, setting=setting, value=value)
 
-    def _judge(self, trials: Sequence[_Trial]) -> list[tuple[_Trial, Result]]:
-        """Train all; where one is better than the best so far, its settings are the subject's now."""
-        failures = self.crew([trial.order for trial in trials])
-        found = []
+    def _evaluate(self, trials: Sequence[_Trial]) -> list[tuple[_Trial, Result]]:
+        """Run all trials. The settings of a trial that beats the best so far become those of its subject."""
+        failures = self.run_requests([trial.request for trial in trials])
+        evaluated = []
         for trial in trials:
-            result = trial.order.result()
+            subject, request = trial.subject, trial.request
+            result = request.read_result()
             if result is None:
-                reason = failures.get(trial.order.name, "it gave no results")
-                self._note(trial.subject, trial.of, trial.value, trial.order, failure=reason)
+                reason = failures.get(request.name, "it gave no results")
+                self._note(subject, trial.setting, trial.value, request, failure=reason)
                 continue
-            figure = dev_accuracy(result)
-            self._note(trial.subject, trial.of, trial.value, trial.order, dev=figure)
-            found.append((trial, result))
-            if figure > trial.subject.best:
-                subject = trial.subject
-                subject.best, subject.result, subject.change = figure, result, trial.change
-        self._write()
-        return found
+            # Each criterion counts the same.
+            accuracy = float(np.mean([scores.accuracy for scores in result.scores.values()]))
+            self._note(subject, trial.setting, trial.value, request, dev=accuracy)
+            evaluated.append((trial, result))
+            if accuracy > subject.best:
+                subject.best, subject.result, subject.changes = accuracy, result, trial.changes
+        self._write_log()
+        return evaluated
 
-    def _note(self, subject: _Subject, of: str, value: Any, order: Order | None = None, **facts: Any) -> None:
-        row = {"subject": subject.name, "setting": of, "value": value, **facts}
-        self._tried.append(row | ({"folder": order.name} if order is not None else {}))
+    def _note(
+        self, subject: _Subject, setting: str, value: Any, request: TrainingRequest | None = None, **facts: Any
+    ) -> None:
+        row = {"subject": subject.name, "setting": setting, "value": value, **facts}
+        self._log_rows.append(row | ({"folder": request.name} if request is not None else {}))
 
-    def _write(self) -> None:
+    def _write_log(self) -> None:
         judged_by = "mean over the learned criteria of the accuracy on their development pairs, one seed"
-        rule = {**_rule(self.names, self.budget), "judged_by": judged_by}
+        header = {**_describe_search(self.names, self.budget), "judged_by": judged_by}
         with atomic_write(self.log) as file:
-            for row in (rule, *self._tried):
+            for row in (header, *self._log_rows):
                 file.write(json.dumps(row) + "\n")
 
 
 def check_search(log: Path, names: Sequence[str], budget: int) -> None:
-    """Refuse to search a folder in another way than before: its trials are numbered in the order of the first search,
-    and trainings with what that one chose may be finished."""
+    """Raise an error if the folder was searched in another way before: trials are numbered in the order of the first
+    search, and trainings with the settings that it chose may be finished."""
     if not log.is_file():
         return
-    rule = json.loads(log.read_text(encoding="utf-8").splitlines()[0])
-    if any(rule[name] != wanted for name, wanted in _rule(names, budget).items()):
-        before = f"--choose {','.join(rule['settings'])} --budget {rule['budget']}"
-        raise RunError(f"{log.parent} was searched with {before}; give the same, or another --out")
+    header = json.loads(log.read_text(encoding="utf-8").splitlines()[0])
+    if any(header[name] != value for name, value in _describe_search(names, budget).items()):
+        before = f"--choose {','.join(header['settings'])} --budget {header['budget']}"
+        raise RunError(f"{log.parent} was searched with {before}; use the same, or another --out")
 
 
-def _rule(names: Sequence[str], budget: int) -> dict[str, Any]:
+def _describe_search(names: Sequence[str], budget: int) -> dict[str, Any]:
     return {"budget": budget, "settings": list(names)}
 
 
-def dev_accuracy(result: Result) -> float:
-    """The mean over criteria, each counting alike."""
-    return float(np.mean([answers.accuracy for answers in result.answers.values()]))
-
-
-def in_words(change: Change) -> str:
-    """Settings that were chosen, for a table or a card."""
-    words = [f"{name} {value}" for name, value in change.items() if name != "instructions"]
-    other = {code: number + 1 for code, number in change.get("instructions", {}).items() if number}
-    if other:
-        words.append("instructions " + ", ".join(f"{code} no. {number}" for code, number in other.items()))
-    return ", ".join(words) or "nothing but the settings it started with"
+def describe_changes(changes: Changes) -> str:
+    """Describe chosen settings for a table or a card."""
+    parts = [f"{name} {value}" for name, value in changes.items() if name != "instructions"]
+    wordings = {code: number + 1 for code, number in changes.get("instructions", {}).items() if number}
+    if wordings:
+        parts.append("instructions " + ", ".join(f"{code} no. {number}" for code, number in wordings.items()))
+    return ", ".join(parts) or "nothing but the settings it started with"

@@ -1,7 +1,7 @@
-"""A whole study: all trainings of the asked setups in one folder, and the tables that they allow.
+"""Run a study: all trainings of the requested setups in one folder, and the tables of their results.
 
-A study that was stopped goes on where it was: finished trainings are only read, and a training under way goes on from
-its latest checkpoint.
+A stopped study resumes: finished trainings are only read, and an unfinished training resumes from its latest
+checkpoint.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from metrist import criteria as known
+from metrist import criteria as criteria_tables
 from metrist.criteria import Suite
 from metrist.errors import InputError, RunError, did_you_mean
 from metrist.io.writer import atomic_write
 from metrist.report.tables import Table
-from metrist.studies.heap.callbacks import Silent, StudyWatcher
-from metrist.studies.heap.dataset import Material, read, write_split
-from metrist.studies.heap.hyperparameters import BUDGET, LOG, Search, check_search, in_words
+from metrist.studies.heap.hyperparameters import BUDGET, LOG, Search, check_search, describe_changes
 from metrist.studies.heap.jobs import (
     RESULTS,
-    Change,
+    Changes,
     Codes,
     Job,
-    Order,
     Settings,
     SetupName,
     SplitName,
-    differing_settings,
-    jobs,
+    TrainingRequest,
+    list_differences,
+    list_jobs,
 )
-from metrist.studies.heap.results import StudyResults, readings
-from metrist.studies.heap.tables import clusters, tables, to_data, to_markdown
-from metrist.studies.heap.worker_pool import Failures, WorkerPool
+from metrist.studies.heap.results import StudyResults, read_results
+from metrist.studies.heap.tables import list_clusters, make_tables
+from metrist.studies.heap.training import StudyData, read_study_data, write_split
+from metrist.studies.heap.worker_pool import Failures, NoStudyCallback, StudyCallback, TrainingPool
 
-_ABOUT, _CHOSEN = "study.json", "chosen.json"
+_DESCRIPTION, _CHOSEN = "study.json", "chosen.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What is asked for. `criteria` restricts those of the pairs file (none: all); `choose` names settings to search
-    on development pairs, with so many trial trainings each; `paper_settings` begins with what the paper chose."""
+    """The request for a study. `criteria` restricts those of the pairs file (empty: all). `choose` names settings to
+    search on development pairs, with up to `budget` trials for each training. `paper_settings` starts from the settings
+    that the paper chose."""
 
     pairs: Path
     out: Path
@@ -61,172 +61,170 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
-    """What the study found, and which trainings failed."""
+class StudyOutcome:
+    """The results and tables of a study, and the trainings that failed."""
 
-    found: StudyResults
+    results: StudyResults
     tables: Sequence[Table]
     failures: Failures
 
 
-def run(study: Study, watcher: StudyWatcher | None = None) -> Outcome:
-    """Do all that is not done yet, and write the tables into the folder."""
-    watcher = watcher or Silent()
-    suite = known.suite(study.suite)
-    material = read(study.pairs)
-    planned = plan(study, suite, material)
-    check_place(study, material)
-    _begin(study, material)
-    with WorkerPool(study.out, study.at_once, watcher) as crew:
-        chosen = _choose(study, suite, planned, crew) if study.choose else {}
-        orders = [_order(study, suite, job, chosen.get(_about(job), {})) for job in planned]
-        failures = crew.do(orders)
-    if orders and len(failures) == len(orders):
+def run(study: Study, callback: StudyCallback | None = None) -> StudyOutcome:
+    """Run all trainings that are not finished, and write the tables into the folder."""
+    suite = criteria_tables.suite(study.suite)
+    data = read_study_data(study.pairs)
+    jobs = plan_jobs(study, suite, data)
+    check_folder(study, data)
+    _prepare_folder(study, data)
+    with TrainingPool(study.out, study.at_once, callback or NoStudyCallback()) as pool:
+        chosen = _choose_settings(study, suite, jobs, pool) if study.choose else {}
+        requests = [_make_request(study, suite, job, chosen.get(_choice_name(job), {})) for job in jobs]
+        failures = pool.run(requests)
+    if requests and len(failures) == len(requests):
         raise RunError(f"every training failed; the first: {next(iter(failures.values()))}")
-    found = found_in(study.out)
-    made = tables(found)
-    _publish(study.out, made)
-    return Outcome(found=found, tables=made, failures=failures)
+    results = read_study(study.out)
+    tables = make_tables(results)
+    with atomic_write(study.out / "tables.md") as file:
+        file.write("\n\n".join(table.render("markdown") for table in tables) + "\n")
+    _write_json(study.out / "tables.json", [table.to_dict() for table in tables])
+    return StudyOutcome(results=results, tables=tables, failures=failures)
 
 
-def plan(study: Study, suite: Suite, material: Material) -> list[Job]:
-    """The trainings of a study."""
-    codes = _criteria(study, suite, material)
-    planned = jobs(study.setups, codes, clusters(suite), range(study.seeds), study.splits)
-    if not planned:
-        raise RunError(
-            f"{', '.join(study.setups)} of {', '.join(codes)} is no training: there is nothing to learn from"
-        )
-    return planned
+def plan_jobs(study: Study, suite: Suite, data: StudyData) -> list[Job]:
+    """Return the trainings of a study."""
+    codes = _select_criteria(study, suite, data)
+    jobs = list_jobs(study.setups, codes, list_clusters(suite), range(study.seeds), study.splits)
+    if not jobs:
+        raise RunError(f"{', '.join(study.setups)} of {', '.join(codes)} has no training: no criterion to learn from")
+    return jobs
 
 
-def found_in(out: Path) -> StudyResults:
-    """What the finished trainings of a folder found."""
-    about = _read(out / _ABOUT)
-    if about is None:
-        raise InputError(f"{out} holds no study; run one with --suite and -o {out}")
-    words = {subject: in_words(change) for subject, change in (_read(out / _CHOSEN) or {}).items()}
-    there = readings(out)
-    return StudyResults(known.suite(about["suite"]), there.results, chosen=words, left_out=there.left_out)
+def read_study(out: Path) -> StudyResults:
+    """Read the results of the finished trainings of a folder."""
+    description = _read_json(out / _DESCRIPTION)
+    if description is None:
+        raise InputError(f"{out} has no study; run one with --suite and -o {out}")
+    chosen = {subject: describe_changes(changes) for subject, changes in (_read_json(out / _CHOSEN) or {}).items()}
+    finished = read_results(out)
+    suite = criteria_tables.suite(description["suite"])
+    return StudyResults(suite, finished.results, chosen=chosen, left_out=finished.left_out)
 
 
-def _criteria(study: Study, suite: Suite, material: Material) -> Codes:
-    there = material.criteria
+def _select_criteria(study: Study, suite: Suite, data: StudyData) -> Codes:
     for name in study.criteria:
-        if suite.criterion(name).code not in there:
+        if suite.criterion(name).code not in data.criteria:
             raise InputError(
-                f"{study.pairs} has no pairs of {name!r}{did_you_mean(name, there)}; it has {', '.join(there)}"
+                f"{study.pairs} has no pairs of {name!r}{did_you_mean(name, data.criteria)}; it has "
+                f"{', '.join(data.criteria)}"
             )
-    wanted = {suite.criterion(name).code for name in study.criteria} or set(there)
-    return tuple(code for code in suite.codes if code in wanted)
+    selected = {suite.criterion(name).code for name in study.criteria} or set(data.criteria)
+    return tuple(code for code in suite.codes if code in selected)
 
 
-def check_place(study: Study, material: Material) -> None:
-    """Whether the study may have its folder: a new or empty one, or its own. Nothing is written."""
-    there = _read(study.out / _ABOUT)
-    if there is not None:
-        _check_same(study.out, there, _describe_study(study, material))
+def check_folder(study: Study, data: StudyData) -> None:
+    """Raise an error unless the study's folder is new, empty, or has the same study. Nothing is written."""
+    stored = _read_json(study.out / _DESCRIPTION)
+    if stored is not None:
+        _check_same_study(study.out, stored, _describe_study(study, data))
         if study.choose:
             check_search(study.out / LOG, study.choose, study.budget)
     elif study.out.exists() and (not study.out.is_dir() or any(study.out.iterdir())):
-        raise RunError(f"{study.out} exists and holds no study; give a new or an empty folder as --out")
+        raise RunError(f"{study.out} exists and has no study; use a new or an empty folder as --out")
 
 
-def _begin(study: Study, material: Material) -> None:
+def _prepare_folder(study: Study, data: StudyData) -> None:
     study.out.mkdir(parents=True, exist_ok=True)
-    if _read(study.out / _ABOUT) is None or not _is_anything_finished(study.out):
-        _write(study.out / _ABOUT, _describe_study(study, material))
+    if _read_json(study.out / _DESCRIPTION) is None or not _has_finished_training(study.out):
+        _write_json(study.out / _DESCRIPTION, _describe_study(study, data))
     for split in study.splits:
-        write_split(study.out, split, material)
+        write_split(study.out, split, data)
 
 
-def _describe_study(study: Study, material: Material) -> Mapping[str, Any]:
-    settings = {**study.settings.decides(), "paper_settings": study.paper_settings}
-    return {"suite": study.suite, "pairs": material.described(), "settings": settings}
+def _describe_study(study: Study, data: StudyData) -> Mapping[str, Any]:
+    settings = {**study.settings.identity(), "paper_settings": study.paper_settings}
+    return {"suite": study.suite, "pairs": data.describe(), "settings": settings}
 
 
-def _check_same(out: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """All trainings of a folder stand in the same tables, so they must be of the same pairs and settings, less what
-    was chosen for some of them. Studies of earlier versions have no settings here."""
-    if any(there[name] != asked[name] for name in ("suite", "pairs")):
-        raise RunError(f"{out} holds a study of other pairs ({there['pairs']['name']}); give another --out")
-    differing = differing_settings(there.get("settings", asked["settings"]), asked["settings"])
-    if differing and _is_anything_finished(out):
+def _check_same_study(out: Path, stored: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
+    """All trainings of a folder are in the same tables, so they need the same pairs and settings, apart from what was
+    chosen for some of them. Studies of earlier versions have no settings in their description."""
+    if any(stored[name] != requested[name] for name in ("suite", "pairs")):
+        raise RunError(f"{out} has a study of other pairs ({stored['pairs']['name']}); use another --out")
+    differences = list_differences(stored.get("settings", requested["settings"]), requested["settings"])
+    if differences and _has_finished_training(out):
         raise RunError(
-            f"{out} holds a study with other settings: {'; '.join(differing)}. Give the same settings, or another --out"
+            f"{out} has a study with other settings: {'; '.join(differences)}. Use the same settings, or another --out"
         )
 
 
-def _is_anything_finished(out: Path) -> bool:
-    """Whether any settings were put to use: a study that failed at once may be begun again with others."""
-    return any(next((out / rooms).glob(f"*/{RESULTS}"), None) for rooms in ("trainings", "choices"))
+def _has_finished_training(out: Path) -> bool:
+    """Return whether settings were used: a study that failed at once may be started again with others."""
+    return any(next((out / folder).glob(f"*/{RESULTS}"), None) for folder in ("trainings", "choices"))
 
 
-def _order(study: Study, suite: Suite, job: Job, chosen: Change, folder: str | None = None) -> Order:
-    settings = study.settings.changed(paper_change(suite, job)) if study.paper_settings else study.settings
-    return Order(
+def _make_request(study: Study, suite: Suite, job: Job, chosen: Changes, folder: str | None = None) -> TrainingRequest:
+    settings = study.settings.with_changes(read_paper_settings(suite, job)) if study.paper_settings else study.settings
+    return TrainingRequest(
         job=job,
-        settings=settings.changed(chosen),
+        settings=settings.with_changes(chosen),
         pairs=study.pairs,
         study=study.out,
         folder=study.out / (folder or f"trainings/{job.name}"),
         keep_model=study.keep_models,
         checkpoint_every=study.checkpoint_every,
-        chosen=in_words(chosen) if chosen else None,
+        chosen=describe_changes(chosen) if chosen else None,
     )
 
 
-def paper_change(suite: Suite, job: Job) -> Change:
-    """The paper's Table 4: its number of accumulated gradients is the batch, and what it says of truncation keeps the
-    end of a context. Cross-cluster trainings take what was chosen for cross-task ones."""
+def read_paper_settings(suite: Suite, job: Job) -> Changes:
+    """Return the settings of the paper's Table 4. Its number of accumulated gradients is our batch, and its right
+    truncation keeps the end of a context. Cross-cluster trainings use those of cross-task ones."""
     table = suite.chosen.get("cross-task" if job.setup == "cross-cluster" else job.setup, {})
-    told = table.get(job.target or "all")
-    if told is None:
+    chosen = table.get(job.target or "all")
+    if chosen is None:
         return {}
-    change: dict[str, Any] = {"lr": told.learning_rate, "batch": told.gradient_accumulation, "epochs": told.epochs}
-    if told.labelled is not None:
-        change["labelled"] = told.labelled
-    if told.truncate_right is not None:
-        change["keep"] = "end" if told.truncate_right else "start"
-    return change
+    changes: dict[str, Any] = {
+        "lr": chosen.learning_rate,
+        "batch": chosen.gradient_accumulation,
+        "epochs": chosen.epochs,
+    }
+    if chosen.labelled is not None:
+        changes["labelled"] = chosen.labelled
+    if chosen.truncate_right is not None:
+        changes["keep"] = "end" if chosen.truncate_right else "start"
+    return changes
 
 
-def _about(job: Job) -> str:
-    """What a choice holds for: its subject on one split."""
+def _choice_name(job: Job) -> str:
+    """Return what chosen settings apply to: a subject on one split."""
     return f"{job.subject}-{job.split}"
 
 
-def _choose(study: Study, suite: Suite, planned: Sequence[Job], crew: WorkerPool) -> Mapping[str, Change]:
-    first = {_about(job): job for job in reversed(planned) if job.learns}
+def _choose_settings(study: Study, suite: Suite, jobs: Sequence[Job], pool: TrainingPool) -> Mapping[str, Changes]:
+    first_jobs = {_choice_name(job): job for job in reversed(jobs) if job.learns}
 
-    def trial(name: str, number: int, change: Change) -> Order:
-        job = replace(first[name], seed=0, judged=first[name].learns)
-        order = _order(study, suite, job, change, f"choices/{name}-trial{number}")
-        return replace(order, side="dev", keep_model=False, chosen=None)
+    def make_trial_request(name: str, number: int, changes: Changes) -> TrainingRequest:
+        job = replace(first_jobs[name], seed=0, judged=first_jobs[name].learns)
+        request = _make_request(study, suite, job, changes, f"choices/{name}-trial{number}")
+        return replace(request, side="dev", keep_model=False, chosen=None)
 
     search = Search(
         suite=suite,
         names=study.choose,
         budget=study.budget,
-        trials=trial,
-        crew=crew.do,
+        make_request=make_trial_request,
+        run_requests=pool.run,
         log=study.out / LOG,
     )
-    chosen = search.run({name: job.learns for name, job in first.items()}, {})
-    _write(study.out / _CHOSEN, {**(_read(study.out / _CHOSEN) or {}), **chosen})
+    chosen = search.run({name: job.learns for name, job in first_jobs.items()})
+    _write_json(study.out / _CHOSEN, {**(_read_json(study.out / _CHOSEN) or {}), **chosen})
     return chosen
 
 
-def _publish(out: Path, made: Sequence[Table]) -> None:
-    with atomic_write(out / "tables.md") as file:
-        file.write(to_markdown(made))
-    _write(out / "tables.json", to_data(made))
-
-
-def _read(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def _write(path: Path, row: Any) -> None:
+def _write_json(path: Path, value: Any) -> None:
     with atomic_write(path) as file:
-        file.write(json.dumps(row, indent=2) + "\n")
+        file.write(json.dumps(value, indent=2) + "\n")

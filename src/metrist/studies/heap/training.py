@@ -1,24 +1,29 @@
-"""One training from its order to its results."""
+"""Read and split the pairs of a study, and run one training from its request to its results."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from metrist.data.heap import add_instructions
+from metrist.data.heap import add_instructions, read_heap_pairs
 from metrist.data.pairs import GoodBad
+from metrist.data.splits import DEFAULT_SHARES, assign_sides
+from metrist.data.text_overlap import Unit
 from metrist.errors import InputError
+from metrist.io.writer import atomic_write
 from metrist.models.devices import Options, import_torch
 from metrist.models.loading import load_reward
 from metrist.models.protocols import RewardScorer
-from metrist.studies.heap.dataset import Material, read, side, split_material
-from metrist.studies.heap.jobs import RESULTS, Answers, Order, Result
+from metrist.studies.heap.jobs import RESULTS, CriterionScores, Result, SplitName, TrainingRequest
 from metrist.train.examples import score_pairs
 from metrist.train.fit import fit
 from metrist.train.folder import TrainingFolder
@@ -26,49 +31,123 @@ from metrist.train.preference import PreferenceTask
 from metrist.train.task import TrainingCallback
 
 
-def run(order: Order, watcher: TrainingCallback) -> Result:
-    """Train, judge the pairs of the order's side, and write the results; a finished one is only read."""
-    done = order.result()
-    if done is not None:
-        return done
-    material = _material(order.pairs)
-    pairs = add_instructions(split_material(order.study, order.job.split, material), order.settings.instructions)
-    judged = side(pairs, order.side, order.job.judged)
-    if not judged:
-        raise InputError(f"{order.pairs} has no {order.side} pairs of {', '.join(order.job.judged)}")
-    order.folder.mkdir(parents=True, exist_ok=True)
-    if not TrainingFolder(order.folder / "model").is_begun:
-        # A process that was killed before it noted what was asked for leaves a folder that nothing can go on with.
-        shutil.rmtree(order.folder / "model", ignore_errors=True)
-    card = _trained(order, pairs, material, watcher) if order.job.learns else {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyData:
+    """The pairs of a file, in its order."""
+
+    path: Path
+    sha256: str
+    pairs: tuple[GoodBad, ...]
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """The criteria of the pairs, in the order of the file."""
+        return tuple(dict.fromkeys(pair.criterion for pair in self.pairs))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of pairs of each criterion."""
+        return dict(Counter(pair.criterion for pair in self.pairs))
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the file for a card."""
+        return {"name": self.path.name, "pairs": len(self.pairs), "sha256": self.sha256}
+
+
+def read_study_data(path: Path) -> StudyData:
+    """Read a file of the suite's pairs."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return StudyData(path=path, sha256=digest, pairs=tuple(read_heap_pairs(path)))
+
+
+def write_split(folder: Path, name: SplitName, data: StudyData) -> None:
+    """Write the side of each pair: near-duplicates take a while to find, and all trainings must agree."""
+    path = _split_path(folder, name)
+    if path.is_file() and json.loads(path.read_text(encoding="utf-8"))["sha256"] == data.sha256:
+        return
+    sides = _read_authors_split(data) if name == "authors" else _make_honest_split(data)
+    with atomic_write(path) as file:
+        file.write(json.dumps({"sha256": data.sha256, "split": sides}) + "\n")
+
+
+def load_split(folder: Path, name: SplitName, data: StudyData) -> list[GoodBad]:
+    """Return the pairs, each with its side."""
+    row = json.loads(_split_path(folder, name).read_text(encoding="utf-8"))
+    if row["sha256"] != data.sha256:
+        raise InputError(f"{data.path} has changed since the study in {folder} was started; use another --out")
+    return [replace(pair, split=side) for pair, side in zip(data.pairs, row["split"], strict=True)]
+
+
+def _split_path(folder: Path, name: SplitName) -> Path:
+    return folder / f"split-{name}.json"
+
+
+def _read_authors_split(data: StudyData) -> list[str | None]:
+    for number, pair in enumerate(data.pairs, 1):
+        if pair.split is None:
+            raise InputError(f"{data.path}: pair {number:,} has no 'split'; --split honest makes one")
+    return [pair.split for pair in data.pairs]
+
+
+def _make_honest_split(data: StudyData) -> list[str | None]:
+    """Keep pairs that share a text, or almost, on one side; None for pairs between two sides, which are not used.
+
+    Texts inside longer ones are not looked for: the published results were computed before that was possible.
+    """
+    return assign_sides([Unit.from_pair(pair) for pair in data.pairs], DEFAULT_SHARES, inside=0)
+
+
+def train_request(request: TrainingRequest, callback: TrainingCallback) -> Result:
+    """Train, score the pairs of the request's side, and write the results. A finished training is only read."""
+    finished = request.read_result()
+    if finished is not None:
+        return finished
+    data = _read_cached(request.pairs)
+    pairs = add_instructions(load_split(request.study, request.job.split, data), request.settings.instructions)
+    scored = _select(pairs, request.side, request.job.judged)
+    if not scored:
+        raise InputError(f"{request.pairs} has no {request.side} pairs of {', '.join(request.job.judged)}")
+    request.folder.mkdir(parents=True, exist_ok=True)
+    if not TrainingFolder(request.folder / "model").is_begun:
+        # A process that was killed before it wrote its settings leaves a folder that cannot be resumed.
+        shutil.rmtree(request.folder / "model", ignore_errors=True)
+    card = _train(request, pairs, data, callback) if request.job.learns else {}
     result = Result(
-        job=order.job,
-        settings=order.decides(),
-        answers=_answers(_reward(order), judged),
-        sizes=material.sizes,
+        job=request.job,
+        settings=request.identity(),
+        scores=_score(_load_model(request), scored),
+        sizes=data.sizes,
         training={name: card.get(name) for name in ("fingerprint", "figures", "training")},
     )
-    result.write(order.folder / RESULTS)
-    if not order.keep_model:
-        shutil.rmtree(order.folder / "model", ignore_errors=True)
+    result.write(request.folder / RESULTS)
+    if not request.keep_model:
+        shutil.rmtree(request.folder / "model", ignore_errors=True)
     return result
 
 
 @lru_cache(maxsize=2)
-def _material(path: Path) -> Material:
-    return read(path)
+def _read_cached(path: Path) -> StudyData:
+    return read_study_data(path)
 
 
-def _trained(
-    order: Order, pairs: Sequence[GoodBad], material: Material, watcher: TrainingCallback
+def _select(pairs: Sequence[GoodBad], side: str, criteria: Sequence[str]) -> list[GoodBad]:
+    return [pair for pair in pairs if pair.split == side and pair.criterion in criteria]
+
+
+def _train(
+    request: TrainingRequest, pairs: Sequence[GoodBad], data: StudyData, callback: TrainingCallback
 ) -> Mapping[str, Any]:
-    """The card of the model, which lies in the order's folder then."""
-    settings, learns = order.settings.seeded(order.job.seed), order.job.learns
-    request = PreferenceTask(
-        train=side(pairs, "train", learns),
-        dev=_at_most(side(pairs, "dev", learns), settings.dev_most),
+    """Train the model into the request's folder and return its card."""
+    settings, job = request.settings.with_seed(request.job.seed), request.job
+    facts: dict[str, Any] = {"files": [data.describe()], "setup": job.setup, "split": job.split}
+    if request.chosen:
+        facts["chosen_on_development_pairs"] = request.chosen
+    task = PreferenceTask(
+        train=_select(pairs, "train", job.learns),
+        dev=_limit_per_criterion(_select(pairs, "dev", job.learns), settings.dev_most),
         base=settings.base,
-        out=order.folder / "model",
+        out=request.folder / "model",
         layout=settings.layout,
         pooling=settings.pooling,
         recipe=settings.recipe,
@@ -76,47 +155,42 @@ def _trained(
         ties=settings.ties,
         regression=settings.regression,
         head_lr=settings.head_lr,
-        checkpoint_every=order.checkpoint_every,
-        data=_facts(order, material),
+        checkpoint_every=request.checkpoint_every,
+        data=facts,
     )
-    return fit(request, watcher)
+    return fit(task, callback)
 
 
-def _facts(order: Order, material: Material) -> dict[str, Any]:
-    """What the card says of the data, besides its counts."""
-    facts = {"files": [material.described()], "setup": order.job.setup, "split": order.job.split}
-    return facts | ({"chosen_on_development_pairs": order.chosen} if order.chosen else {})
-
-
-def _reward(order: Order) -> RewardScorer:
-    """The trained model; where nothing was learned, the base model with a head that the seed draws."""
-    if order.job.learns:
-        return load_reward(Options(model=str(order.folder / "model")))
+def _load_model(request: TrainingRequest) -> RewardScorer:
+    """Load the trained model, or the base model with a head drawn by the seed if nothing was learned."""
+    if request.job.learns:
+        return load_reward(Options(model=str(request.folder / "model")))
     import_torch("the base model of a study")
     from metrist.models.reward_model import TorchReward
 
-    settings = order.settings
-    return TorchReward.untrained(settings.base, settings.layout, settings.pooling, order.job.seed)
+    settings = request.settings
+    return TorchReward.untrained(settings.base, settings.layout, settings.pooling, request.job.seed)
 
 
-def _at_most(pairs: Sequence[GoodBad], most: int | None) -> list[GoodBad]:
-    """So many pairs of each criterion, spread over all that it has: neighbours share a context."""
-    if most is None:
+def _limit_per_criterion(pairs: Sequence[GoodBad], limit: int | None) -> list[GoodBad]:
+    """Select up to `limit` pairs of each criterion, spread over all that it has, because neighbours share a context."""
+    if limit is None:
         return list(pairs)
-    places: dict[str, list[int]] = {}
-    for place, pair in enumerate(pairs):
-        places.setdefault(pair.criterion, []).append(place)
-    kept: set[int] = set()
-    for found in places.values():
-        chosen = np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int)
-        kept.update(found[one] for one in chosen)
-    return [pair for place, pair in enumerate(pairs) if place in kept]
+    indices: dict[str, list[int]] = {}
+    for index, pair in enumerate(pairs):
+        indices.setdefault(pair.criterion, []).append(index)
+    selected: set[int] = set()
+    for own in indices.values():
+        positions = np.linspace(0, len(own) - 1, min(limit, len(own))).round().astype(int)
+        selected.update(own[position] for position in positions)
+    return [pair for index, pair in enumerate(pairs) if index in selected]
 
 
-def _answers(reward: RewardScorer, pairs: Sequence[GoodBad]) -> dict[str, Answers]:
-    scores = score_pairs(reward, pairs)
-    found = {}
-    for code in Counter(pair.criterion for pair in pairs):
-        at = np.array([place for place, pair in enumerate(pairs) if pair.criterion == code])
-        found[code] = Answers.of([pairs[place] for place in at], scores.good[at], scores.bad[at])
-    return found
+def _score(reward: RewardScorer, pairs: Sequence[GoodBad]) -> dict[str, CriterionScores]:
+    rewards = score_pairs(reward, pairs)
+    scores = {}
+    for code in dict.fromkeys(pair.criterion for pair in pairs):
+        indices = np.array([index for index, pair in enumerate(pairs) if pair.criterion == code])
+        own = [pairs[index] for index in indices]
+        scores[code] = CriterionScores.from_pairs(own, rewards.good[indices], rewards.bad[indices])
+    return scores

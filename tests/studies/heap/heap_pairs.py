@@ -11,25 +11,25 @@ from tiny_models import WORDS
 _PLACES = [word for word in WORDS if word.isalpha() and word not in ("cat", "dog")]
 
 
-def made_pairs(codes: tuple[str, ...] = ("AG", "AV"), count: int = 40, seed: int = 0) -> list[GoodBad]:
+def invent_pairs(codes: tuple[str, ...] = ("AG", "AV"), count: int = 40, seed: int = 0) -> list[GoodBad]:
     """Pairs of criteria with a narrative and a question; half of all contexts come twice, at most on two sides."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     pairs = []
     for code in codes:
         for number in range(count):
-            told = random.Random(f"{seed} {number % (count * 3 // 4)}")
-            story = " ".join(told.choice(_PLACES) for _ in range(8))
+            story_rng = random.Random(f"{seed} {number % (count * 3 // 4)}")
+            story = " ".join(story_rng.choice(_PLACES) for _ in range(8))
             sides = {}
             for side, word in (("good", "cat"), ("bad", "dog")):
-                answer = " ".join([*(dice.choice(_PLACES) for _ in range(4)), word])
+                answer = " ".join([*(rng.choice(_PLACES) for _ in range(4)), word])
                 sides[side] = (("narrative", story), ("question", "is it"), ("answer", answer))
             split = "train" if number < count * 6 // 10 else "dev" if number < count * 8 // 10 else "test"
-            rated = {"good_rating": 3.0, "bad_rating": 1.0} if code == "AG" else {}
-            pairs.append(GoodBad(criterion=code, split=split, **sides, **rated))
+            ratings = {"good_rating": 3.0, "bad_rating": 1.0} if code == "AG" else {}
+            pairs.append(GoodBad(criterion=code, split=split, **sides, **ratings))
     return pairs
 
 
-def pairs_file(folder: Path, codes: tuple[str, ...] = ("AG", "AV"), count: int = 40) -> Path:
+def write_pairs_file(folder: Path, codes: tuple[str, ...] = ("AG", "AV"), count: int = 40) -> Path:
     path = folder / "pairs.jsonl"
-    write_good_bad(path, made_pairs(codes, count))
+    write_good_bad(path, invent_pairs(codes, count))
     return path
