@@ -43,62 +43,52 @@ def display_name(path: str | os.PathLike[str]) -> str:
 
 @dataclass(slots=True)
 class Meter:
-    """How many bytes of a file, compressed as it lies there, have been taken in."""
+    """Counts the bytes of a file, as stored, that were read."""
 
-    taken: int = 0
+    read: int = 0
 
 
 def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.BufferedReader:
-    """The file's uncompressed bytes as a stream; `-` is standard input, whose first bytes tell how it is compressed."""
+    """Open a file and decompress it. `-` is standard input, whose first bytes show how it is compressed."""
     name = display_name(path)
+    stream: Any
     if os.fspath(path) == STANDARD_INPUT:
         head = sys.stdin.buffer.read(_MAGIC_LENGTH)
         suffix = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
         raw: IO[bytes] = io.BufferedReader(_Resumed(head, sys.stdin.buffer))
+        meter = None
     else:
         suffix = detect_compression(path)
         try:
-            raw = io.BufferedReader(_Metered(path, meter or Meter()), _CHUNK)
+            raw = open(path, "rb", buffering=_CHUNK)  # noqa: SIM115
         except OSError as error:
             raise InputError(f"{name}: cannot be read: {error.strerror}") from error
         except ValueError as error:  # a NUL in the name
             raise InputError(f"{name!r}: cannot be read: {error}") from error
-    return io.BufferedReader(_Checked(_decompressed(raw, suffix), raw, name, suffix), _CHUNK)
-
-
-def _decompressed(raw: IO[bytes], suffix: str) -> Any:
     if suffix == ".gz":
-        return gzip.GzipFile(fileobj=raw, mode="rb")
-    if suffix == ".xz":
-        return lzma.LZMAFile(raw, "rb")
-    return _Zstandard(raw) if suffix == ".zst" else raw
+        stream = gzip.GzipFile(fileobj=raw, mode="rb")
+    elif suffix == ".xz":
+        stream = lzma.LZMAFile(raw, "rb")  # noqa: SIM115
+    else:
+        stream = _Zstandard(raw) if suffix == ".zst" else raw
+    return io.BufferedReader(_CheckedStream(stream, raw, name, suffix, meter), _CHUNK)
 
 
-class _Metered(io.FileIO):
-    """A file that tells how far it was read."""
+class _CheckedStream(io.RawIOBase):
+    """Reads decompressed bytes, turns errors into `InputError`s that name the file, and updates the meter."""
 
-    def __init__(self, path: str | os.PathLike[str], meter: Meter) -> None:
-        super().__init__(path)
-        self._meter = meter
-
-    def readinto(self, buffer: Any) -> int:
-        count = super().readinto(buffer)
-        self._meter.taken += count
-        return count
-
-
-class _Checked(io.RawIOBase):
-    """A stream whose failures are `InputError`s that name the file."""
-
-    def __init__(self, stream: Any, raw: IO[bytes], name: str, suffix: str) -> None:
-        self._stream, self._raw, self._name, self._suffix = stream, raw, name, suffix
+    def __init__(self, stream: Any, raw: IO[bytes], name: str, suffix: str, meter: Meter | None) -> None:
+        self._stream, self._raw, self._name, self._suffix, self._meter = stream, raw, name, suffix, meter
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         try:
-            return int(self._stream.readinto(buffer))
+            count = int(self._stream.readinto(buffer))
+            if self._meter:
+                self._meter.read = self._raw.tell()
+            return count
         except EOFError as error:
             kind = _KINDS[self._suffix]
             raise InputError(f"{self._name}: the {kind} archive is cut short: its end is missing") from error

@@ -102,8 +102,8 @@ class Reader:
         """The share of the files' bytes read so far; None if unknown."""
         sizes = [source.size for source in self._sources]
         total = sum(size for size in sizes if size is not None)
-        taken = sum(source.meter.taken for source in self._sources)
-        return taken / total if total and taken and None not in sizes else None
+        read = sum(source.meter.read for source in self._sources)
+        return read / total if total and read and None not in sizes else None
 
     def __iter__(self) -> Iterator[Record]:
         rows = self._sources[0].rows if len(self._sources) == 1 else None
@@ -121,7 +121,7 @@ class Reader:
         for records in self._each_row(new_records):
             yield from records
         if not len(keys):
-            raise InputError(f"{self._all_names()}: no row has an output")
+            raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output")
 
     def entries(self) -> Iterator[ParsedRow]:
         """Yield what each row holds. Judgments by named raters and stored scores that repeat an earlier row exactly are
@@ -150,7 +150,11 @@ class Reader:
                 else:
                     good += 1
                     yield parsed
-            self._check_some(source, position, good)
+            name = source.name or "the input"
+            if not position:
+                raise InputError(f"{name}: no rows")
+            if not good:
+                raise InputError(f"{name}: all {position} rows are bad; the first error: {self.skipped.messages[0]}")
 
     def _new(self, keys: RecordKeys, records: tuple[Record, ...], file: int, line: int) -> tuple[Record, ...]:
         try:
@@ -182,16 +186,6 @@ class Reader:
         if not self._skip_bad:
             raise InputError(message) from None
         self.skipped.add(message)
-
-    def _check_some(self, source: RowSource, rows: int, good: int) -> None:
-        name = source.name or "the input"
-        if not rows:
-            raise InputError(f"{name}: no rows")
-        if not good:
-            raise InputError(f"{name}: all {rows} rows are bad; the first error: {self.skipped.messages[0]}")
-
-    def _all_names(self) -> str:
-        return ", ".join(self.names) or "the input"
 
 
 def _drop_repeated(entry: ParsedRow, seen: DigestIndex) -> dict[str, Any]:

@@ -7,8 +7,9 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePath
-from typing import IO, Any
+from typing import Any
 
 from metrist.errors import InputError, did_you_mean
 from metrist.io.compression import (
@@ -48,13 +49,12 @@ def read_file_rows(path: str, meter: Meter | None = None) -> Iterator[tuple[int,
         # A `.json` file holds one list as often as one object per line.
         if kind in ("", "list or lines"):
             kind = _kind_by_first_bytes(stream, name)
-        yield from _text_rows(stream, name, kind)
-
-
-def _text_rows(stream: IO[bytes], name: str, kind: str) -> Iterator[tuple[int, Row | Cells | RowError]]:
-    if kind == "lines":
-        return json_line_rows(stream)
-    return json_list_rows(stream, name) if kind == "list" else read_delimited(stream, name, kind)
+        if kind == "lines":
+            yield from json_line_rows(stream)
+        elif kind == "list":
+            yield from json_list_rows(stream, name)
+        else:
+            yield from read_delimited(stream, name, kind)
 
 
 def _kind_by_first_bytes(stream: io.BufferedReader, name: str) -> str:
@@ -152,13 +152,9 @@ def open_source(path: str | os.PathLike[str]) -> RowSource:
     if not _is_regular(text):
         once = _read_once(read_file_rows(text), f"the rows of {display_name(text)}")
         return RowSource(name=display_name(text), system=_stem(text), read=once)
-    meter = Meter()
-
-    def read() -> Numbered:
-        meter.taken = 0
-        return read_file_rows(text, meter)
-
-    return RowSource(name=display_name(text), system=_stem(text), read=read, size=os.path.getsize(text), meter=meter)
+    meter, size = Meter(), os.path.getsize(text)
+    read = partial(read_file_rows, text, meter)
+    return RowSource(name=display_name(text), system=_stem(text), read=read, size=size, meter=meter)
 
 
 def _is_regular(path: str) -> bool:
