@@ -62,12 +62,12 @@ def _check(
 ) -> Report:
     __tracebackhide__ = True
     from metrist.evaluate.check import check
-    from metrist.evaluate.selection import opened
+    from metrist.evaluate.selection import open_run
 
     options: dict[str, Any] = {**wanted}
     minimum, maximum = options.pop("min", {}), options.pop("max", {})
     named = list(dict.fromkeys([*minimum, *maximum, *metrics]))
-    before = None if against is None else opened(against, named)
+    before = None if against is None else open_run(against, named)
     report = check(_scored(outputs, named, before), minimum, maximum, before, **options)
     if not report.passed:
         pytest.fail(str(report), pytrace=False)
@@ -75,12 +75,12 @@ def _check(
 
 
 def _scored(outputs: Any, named: Sequence[str], before: Results | None) -> Results:
-    from metrist.evaluate.selection import opened
+    from metrist.evaluate.selection import open_run
     from metrist.run import score
     from metrist.run.results import Results
 
     if isinstance(outputs, Results):
         return outputs
     if isinstance(outputs, str | os.PathLike) and os.path.isdir(outputs):
-        return opened(outputs, named)
+        return open_run(outputs, named)
     return score(outputs, named or list(before.metrics if before else ()))

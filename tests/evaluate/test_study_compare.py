@@ -22,12 +22,12 @@ THREE = {"a": noisy(0.6, 1), "b": noisy(0.5, 2), "c": noisy(0.5, 3)}
 
 
 def test_the_better_system_is_named_and_equals_are_not_separated() -> None:
-    found = {(c.first, c.second): c for c in compare(make_run(quality=THREE), draws=2000).contests}
-    assert list(found) == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert found["a", "b"].verdict == found["a", "c"].winner == "a"
-    assert found["b", "c"].winner is None
-    assert found["b", "c"].verdict == "not separated"
-    contest = found["a", "b"]
+    by_pair = {(c.first, c.second): c for c in compare(make_run(quality=THREE), draws=2000).contests}
+    assert list(by_pair) == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert by_pair["a", "b"].verdict == by_pair["a", "c"].winner == "a"
+    assert by_pair["b", "c"].winner is None
+    assert by_pair["b", "c"].verdict == "not separated"
+    contest = by_pair["a", "b"]
     assert contest.test.first == pytest.approx(np.mean(THREE["a"]))
     assert contest.test.difference == contest.test.first - contest.test.second
     assert contest.test.low < contest.test.difference < contest.test.high
@@ -72,11 +72,11 @@ def test_items_that_failed_for_one_of_the_two_are_left_out_and_counted() -> None
     assert note in comparison.table().notes
 
 
-def test_a_pair_is_the_same_whoever_else_takes_part() -> None:
+def test_a_pair_does_not_depend_on_other_systems() -> None:
     run = make_run(quality=THREE)
-    whole = compare(run, draws=300).contests[-1]
+    among_all = compare(run, draws=300).contests[-1]
     alone = compare(run, ["b", "c"], draws=300).contests[0]
-    assert whole.test == alone.test
+    assert among_all.test == alone.test
 
 
 def test_a_baseline_meets_every_other_system() -> None:
@@ -88,7 +88,7 @@ def test_a_baseline_meets_every_other_system() -> None:
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomisation"])
-def test_one_test_can_be_asked_for(test) -> None:
+def test_a_single_test_can_be_chosen(test) -> None:
     comparison = compare(make_run(quality=THREE), test=test, draws=500)
     assert set(comparison.contests[0].adjusted) == {test}
     assert comparison.contests[0].winner == "a"
@@ -103,13 +103,13 @@ def test_systems_without_shared_items_are_not_tested() -> None:
     assert math.isnan(contest.test.difference)
     table = compare(run, draws=50).table()
     assert "n/a" in table.text()
-    assert table.notes[-1] == "Systems that share no item are not tested: do their rows name the items, and alike?"
+    assert table.notes[-1] == "Systems that share no item are not tested: check that their rows name the items alike."
 
 
 def test_several_runs_are_compared_when_they_were_scored_alike() -> None:
     first, second = make_run(quality={"a": THREE["a"]}), make_run(quality={"b": THREE["b"]})
-    together = compare(make_run(quality={"a": THREE["a"], "b": THREE["b"]}), draws=200).contests
-    assert compare([first, second], draws=200).contests == together
+    joint = compare(make_run(quality={"a": THREE["a"], "b": THREE["b"]}), draws=200).contests
+    assert compare([first, second], draws=200).contests == joint
     alike = r"quality was not computed alike: run 1 has the signature 'quality \| version 1', run 2 has 'quality "
     with pytest.raises(RunError, match=alike + r"\| version 2'; score one of them again"):
         compare([first, make_run(quality={"b": THREE["b"]}, signature="2")])
@@ -122,12 +122,12 @@ def test_several_runs_are_compared_when_they_were_scored_alike() -> None:
 JOINED = "Runs are joined by the names of their items."
 
 
-def test_what_is_amiss_with_the_runs_is_noted() -> None:
-    one = replace(make_run(quality={"a": THREE["a"], "b": THREE["b"]}), notes=("ter is left out",))
-    comparison = compare(one, draws=100)
+def test_problems_of_the_runs_are_noted() -> None:
+    run = replace(make_run(quality={"a": THREE["a"], "b": THREE["b"]}), notes=("ter is left out",))
+    comparison = compare(run, draws=100)
     assert comparison.table().notes[-1] == "ter is left out"
     assert comparison.to_dict()["notes"] == ["ter is left out"]
-    both = compare([one, make_run(quality={"c": THREE["c"]})], draws=100)
+    both = compare([run, make_run(quality={"c": THREE["c"]})], draws=100)
     assert both.notes == (JOINED, "run 1: ter is left out")
 
 
@@ -151,7 +151,7 @@ def test_metrics_are_chosen_by_text_or_by_a_name_that_is_not_ambiguous() -> None
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("options", "message"),
     [
         ({"systems": ["a", "bb"]}, r"no system 'bb' in the run, which has 'a', 'b', 'c'"),
         ({"systems": ["a"]}, r"compare needs at least two systems, found 'a'"),
@@ -162,27 +162,27 @@ def test_metrics_are_chosen_by_text_or_by_a_name_that_is_not_ambiguous() -> None
         ({"alpha": 1.5}, r"draws must be at least 1 and alpha between 0 and 1, got 10000 and 1.5"),
     ],
 )
-def test_what_is_not_there_is_told(asked: dict[str, object], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(RunError, match=message):
-        compare(make_run(quality=THREE), **asked)
+        compare(make_run(quality=THREE), **options)
 
 
-def test_an_ambiguous_name_is_told() -> None:
+def test_an_ambiguous_name_is_refused() -> None:
     run = make_run(strict=THREE, quality=THREE)
     assert compare(run, metrics=["quality"], draws=20).contests[0].metric.text == "quality"
-    ambiguous = r"'quality' could be any of 'quality\(strict=True\)', 'quality\(scale=2\)': say which"
+    ambiguous = r"'quality' could be any of 'quality\(strict=True\)', 'quality\(scale=2\)': give its full text"
     with pytest.raises(RunError, match=ambiguous):
         compare(make_run(strict=THREE, scaled=THREE), metrics=["quality"])
 
 
-def test_no_run_is_told() -> None:
+def test_no_run_is_refused() -> None:
     with pytest.raises(RunError, match="compare needs a run"):
         compare([])
 
 
 def test_too_few_draws_and_too_few_items_are_noted() -> None:
     notes = compare(make_run(quality={name: values[:10] for name, values in THREE.items()}), draws=20).table().notes
-    assert "With 3 pairs, 20 draws cannot reach 0.05: ask for more draws." in notes
+    assert "With 3 pairs, 20 draws cannot reach 0.05: increase --draws." in notes
     assert any(note.startswith("Fewer than 30 items: the bootstrap's intervals") for note in notes)
 
 
@@ -203,7 +203,7 @@ def test_the_table_reads_well() -> None:
     assert "<table" in table._repr_html_()
 
 
-def test_compare_reads_a_run_from_its_place(tmp_path) -> None:
+def test_compare_reads_a_run_from_its_path(tmp_path) -> None:
     path = tmp_path / "scores.jsonl"
     run = metrist.score(
         [{"item": str(i), "system": s, "output": "x" * n} for i in range(9) for s, n in (("a", i), ("b", i + 1))],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.selection import decimals_of, find_metric, opened
+from metrist.evaluate.selection import choose_decimals, find_metric, open_run
 from metrist.io import read_records, read_rows
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import (
@@ -106,7 +106,7 @@ class CalibratedScores:
             raw = float(pool_rows(scores.stats[scored][None], self.metric.pool)[0]) if scored.any() else np.nan
             found = self.percentiles[mine & ~np.isnan(self.percentiles)]
             mean = float(found.mean()) if len(found) else np.nan
-            decimals = decimals_of(self.metric, raw)
+            decimals = choose_decimals(self.metric, raw)
             yield [system, Number(raw, decimals), Number(mean, 1), Count(len(found)), Count(int(mine.sum()))]
 
     def _lost(self) -> list[str]:
@@ -156,7 +156,7 @@ def _scored(source: Source, metric: str | None) -> tuple[Results, list[Record] |
         records = list(read_records(source))
         results = score(records, metric)
         return results, records, results.metrics[0]
-    results = opened(source, [metric] if metric else ())
+    results = open_run(source, [metric] if metric else ())
     if metric is not None:
         return results, None, find_metric(results.metrics, metric)
     if len(results.metrics) > 1:

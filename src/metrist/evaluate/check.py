@@ -1,48 +1,51 @@
-"""What a check found: single verdicts, and the report that gathers them."""
+"""`check`: is a run good enough, and no worse than an earlier one? Floors, ceilings, coverage, regressions, for CI."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from metrist.errors import RunError, did_you_mean
-from metrist.evaluate.compare import block
-from metrist.evaluate.selection import check_signatures, decimals_of
+from metrist.evaluate.compare import align_scores
+from metrist.evaluate.selection import (
+    check_signatures,
+    choose_decimals,
+    find_metric,
+    open_run,
+    select_systems,
+    warn_off_scale,
+)
 from metrist.metrics.base import Metric
 from metrist.report.cells import Change, Number, PValue, Share, or_none
-from metrist.report.junit import Case, junit_xml
+from metrist.report.junit import JUnitCase, junit_xml
 from metrist.report.tables import Column, Table
-from metrist.stats.resampling import PairTest, Test, pair_tests
+from metrist.stats.resampling import PairTest, pair_tests, pool_rows
 from metrist.stats.significance import holm
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
-import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from numpy.typing import NDArray
+CheckKind = Literal["minimum", "maximum", "coverage", "regression", "missing"]
+ThresholdKind = Literal["minimum", "maximum"]
 
-from metrist.evaluate.selection import chosen_systems, find_metric, opened, scale_note
-from metrist.stats.resampling import pool_rows
-
-Kind = Literal["minimum", "maximum", "coverage", "regression", "missing"]
+_NOW, _BEFORE = "this run", "the baseline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One thing that was wanted of one system under one metric, what was found, and why that passes or fails."""
+    """One requirement of one system under one metric, what was observed, and why that passes or fails."""
 
-    kind: Kind
+    kind: CheckKind
     system: str
     metric: str
     passed: bool
-    wanted: str
-    found: Any
+    requirement: str
+    observed: Any
     coverage: float
     why: str
     value: float
@@ -55,7 +58,7 @@ class Verdict:
             "system": self.system,
             "metric": self.metric,
             "passed": self.passed,
-            "wanted": self.wanted,
+            "wanted": self.requirement,
             "value": or_none(self.value),
             "coverage": or_none(self.coverage),
             "p": None if self.p is None else or_none(self.p),
@@ -63,31 +66,16 @@ class Verdict:
         }
 
 
-def missing(system: str, metric: str, wanted: str, why: str) -> Verdict:
-    """The verdict on what should be there and is not: it fails."""
-    return Verdict(
-        kind="missing",
-        system=system,
-        metric=metric,
-        passed=False,
-        wanted=wanted,
-        found="none",
-        coverage=0.0,
-        why=why,
-        value=math.nan,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Report:
-    """All verdicts of a check, failures first in its table."""
+    """All verdicts of a check."""
 
     verdicts: tuple[Verdict, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether every verdict passed; nothing checked is nothing passed."""
+        """Whether every verdict passed; a report without verdicts does not pass."""
         return bool(self.verdicts) and all(verdict.passed for verdict in self.verdicts)
 
     @property
@@ -103,15 +91,8 @@ class Report:
         return f"{checks}, {failed} failed" if failed else f"{checks}, all passed"
 
     def table(self) -> Table:
-        """One row per verdict."""
-        names = ("verdict", "check", "system", "metric", "wanted")
-        ordered = sorted(self.verdicts, key=lambda verdict: verdict.passed)
-        return Table(
-            title=f"metrist check: {self.summary}",
-            columns=[*map(Column, names), Column("found", "right"), Column("coverage", "right"), Column("why")],
-            rows=[_row(verdict) for verdict in ordered],
-            notes=self.notes,
-        )
+        """One row per verdict, failures first."""
+        return _report_table(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -120,7 +101,7 @@ class Report:
 
     def junit(self, suite: str = "metrist") -> str:
         """The report as JUnit XML."""
-        return junit_xml(suite, [_case(verdict, self.notes) for verdict in self.verdicts])
+        return junit_xml(suite, [_test_case(verdict, self.notes) for verdict in self.verdicts])
 
     def __str__(self) -> str:
         return self.table().text()
@@ -129,176 +110,39 @@ class Report:
         return self.table().render("html")
 
 
-def _row(verdict: Verdict) -> Sequence[Any]:
-    word = "passed" if verdict.passed else "FAILED"
-    found = verdict.found
-    return [
-        word,
-        verdict.kind,
-        verdict.system,
-        verdict.metric,
-        verdict.wanted,
-        found,
-        Share(verdict.coverage),
-        verdict.why,
+def _report_table(report: Report) -> Table:
+    rows = [
+        [
+            "passed" if verdict.passed else "FAILED",
+            verdict.kind,
+            verdict.system,
+            verdict.metric,
+            verdict.requirement,
+            verdict.observed,
+            Share(verdict.coverage),
+            verdict.why,
+        ]
+        for verdict in sorted(report.verdicts, key=lambda verdict: verdict.passed)
     ]
+    names = ("verdict", "check", "system", "metric", "wanted", "found", "coverage", "why")
+    return Table(
+        title=f"metrist check: {report.summary}",
+        columns=[Column(name, "right" if name in ("found", "coverage") else "left") for name in names],
+        rows=rows,
+        notes=report.notes,
+    )
 
 
-def _case(verdict: Verdict, notes: Sequence[str]) -> Case:
-    failure = None if verdict.passed else verdict.why
-    p = [] if verdict.p is None else [f"p: {PValue(verdict.p)}"]
-    facts = [f"wanted: {verdict.wanted}", f"found: {verdict.found}", f"coverage: {Share(verdict.coverage)}", *p]
-    return Case(
+def _test_case(verdict: Verdict, notes: Sequence[str]) -> JUnitCase:
+    facts = [f"wanted: {verdict.requirement}", f"found: {verdict.observed}", f"coverage: {Share(verdict.coverage)}"]
+    if verdict.p is not None:
+        facts.append(f"p: {PValue(verdict.p)}")
+    return JUnitCase(
         group=f"metrist.{verdict.kind}",
-        name=f"{verdict.system}: {verdict.metric} {verdict.wanted}",
-        failure=failure,
+        name=f"{verdict.system}: {verdict.metric} {verdict.requirement}",
+        failure=None if verdict.passed else verdict.why,
         details="\n".join([verdict.why, *facts, *notes]),
     )
-
-
-# Whether systems got worse since an earlier run, tested on the items that both runs hold.
-
-
-_NOW, _BEFORE = "this run", "the baseline"
-# The bootstrap is too sure of itself on few items; exchanging outputs holds its level on any number of them.
-_TEST: tuple[Test, ...] = ("randomisation",)
-
-
-@dataclass(frozen=True, slots=True)
-class _Regression:
-    """One system now and before: the test of its having got worse, on the items of both runs."""
-
-    metric: Metric
-    system: str
-    test: PairTest
-    items: int
-    left_out: int
-
-    @property
-    def p(self) -> float:
-        return self.test.p["randomisation"]
-
-    @property
-    def coverage(self) -> float:
-        whole = self.items + self.left_out
-        return self.items / whole if whole else 0.0
-
-
-def regressions(
-    now: Results, before: Results, systems: Sequence[str], alpha: float, draws: int, seed: int
-) -> tuple[list[Verdict], list[str]]:
-    """A verdict per metric and system that both runs have, and notes on what could not be set side by side."""
-    pairs, notes = _paired_systems(before, systems)
-    metrics, remarks = _judging_metrics(now, before)
-    tested = [_regression(metric, now, before, pair, draws, seed) for metric in metrics for pair in pairs]
-    adjusted = holm([found.p for found in tested])
-    verdicts = [_verdict(found, float(p), alpha) for found, p in zip(tested, adjusted, strict=True)]
-    tests = f"{len(tested)} test{'s' * (len(tested) != 1)}"
-    notes += remarks
-    notes.append(
-        f"Got worse: one-sided approximate randomisation on shared items, {draws:,} draws, "
-        f"Holm-corrected over {tests}, alpha {alpha:g}."
-    )
-    if len(tested) / (draws + 1) > alpha:
-        notes.append(f"With {tests}, {draws:,} draws cannot reach {alpha:g}: ask for more draws.")
-    return verdicts, notes
-
-
-def lost_systems(now: Results, before: Results) -> list[Verdict]:
-    """A failed verdict for each system of the baseline that the run has no output of, under each metric of both."""
-    old, new = dict.fromkeys(before.systems), set(now.systems)
-    if len(old) == len(new) == 1:
-        return []
-    why = "lost since the baseline; if on purpose, name the systems to be checked"
-    metrics, _ = _judging_metrics(now, before)
-    return [missing(name, m.text, "as in the baseline", why) for m in metrics for name in old if name not in new]
-
-
-def unfinished_metrics(metrics: Sequence[str], systems: Sequence[str]) -> list[Verdict]:
-    """A failed verdict for each system under each metric that the run has begun and not finished."""
-    why = "not finished: run the same `metrist score` again"
-    return [missing(system, metric, "a finished run", why) for metric in metrics for system in systems]
-
-
-def _paired_systems(before: Results, systems: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Systems pair up by name; a single one on each side pairs up whatever the names."""
-    old = list(dict.fromkeys(before.systems))
-    if len(systems) == len(old) == 1:
-        return [(systems[0], old[0])], []
-    pairs = [(system, system) for system in systems if system in old]
-    if not pairs:
-        hints = "".join(did_you_mean(system, old) for system in systems[:1])
-        raise RunError(f"no system of the run is in the baseline, which has {', '.join(map(repr, old))}{hints}")
-    new = [system for system in systems if system not in old]
-    return pairs, [f"Not in the baseline, so not tested against it: {', '.join(new)}."] if new else []
-
-
-def _judging_metrics(now: Results, before: Results) -> tuple[list[Metric], list[str]]:
-    judging = [metric for metric in now.metrics if metric.higher_is_better is not None]
-    shared = [metric for metric in judging if metric.text in before.scores]
-    if not shared:
-        raise RunError(
-            f"the runs share no metric that judges: this run has {', '.join(m.text for m in now.metrics)}, "
-            f"the baseline {', '.join(m.text for m in before.metrics)}"
-        )
-    for metric in shared:
-        check_signatures(metric, {_NOW: now, _BEFORE: before})
-    return shared, _unshared_notes(judging, shared, now, before)
-
-
-def _unshared_notes(judging: Sequence[Metric], shared: Sequence[Metric], now: Results, before: Results) -> list[str]:
-    """Which metrics only one of the runs has. Whoever scores chooses them, so none of them fails a check."""
-    new = [metric.text for metric in judging if metric not in shared]
-    has = {*now.scores, *now.unfinished}
-    lost = [m.text for m in before.metrics if m.higher_is_better is not None and m.text not in has]
-    notes = [f"Not scored in the baseline, so not tested against it: {', '.join(new)}."] if new else []
-    if lost:
-        notes.append(f"NOT CHECKED: {', '.join(lost)}; the baseline was scored by it, this run was not.")
-    return notes
-
-
-def _regression(
-    metric: Metric, now: Results, before: Results, pair: tuple[str, str], draws: int, seed: int
-) -> _Regression:
-    laid_out = block(metric, [(now, {pair[0]: _NOW}), (before, {pair[1]: _BEFORE})])
-    place = laid_out.grid.systems.index(_NOW), laid_out.grid.systems.index(_BEFORE)
-    shared = laid_out.shared(*place)
-    (test,) = pair_tests(
-        laid_out.rows(place, shared),
-        [(0, 1)],
-        metric.pool,
-        draws,
-        np.random.default_rng(seed),
-        _TEST,
-        alternative="less" if metric.higher_is_better else "greater",
-    )
-    return _Regression(metric, pair[0], test, int(np.count_nonzero(shared)), laid_out.left_out(*place))
-
-
-def _verdict(found: _Regression, p: float, alpha: float) -> Verdict:
-    # What could not be tested does not pass: NaN is not above alpha.
-    passed = p > alpha
-    shared = f"{found.items:,} shared items" + (f" ({found.left_out:,} left out)" if found.left_out else "")
-    if math.isnan(p):
-        why = f"cannot be tested on {shared}"
-    else:
-        why = f"p {PValue(p)} on {shared}" if passed else f"got worse: p {PValue(p)} on {shared}"
-    decimals = decimals_of(found.metric, found.test.first)
-    return Verdict(
-        kind="regression",
-        system=found.system,
-        metric=found.metric.text,
-        passed=passed,
-        wanted=f"no worse than {Number(found.test.second, decimals)}",
-        found=Change(found.test.difference, found.test.low, found.test.high, decimals),
-        coverage=found.coverage,
-        why=why,
-        value=found.test.difference,
-        p=p,
-    )
-
-
-# Is this run good enough, and no worse than the last one? Made for CI: floors, ceilings, coverage, regressions.
 
 
 def check(
@@ -312,29 +156,33 @@ def check(
     draws: int = 10_000,
     seed: int = 0,
 ) -> Report:
-    """Verdicts on each system: its scores against floors and ceilings by metric, the share of its outputs that got a
-    score against `min_coverage`, and whether it got significantly worse than in the run `against`. Unless
-    `systems` names some, all are checked, and one that `against` has and the run has lost fails."""
+    """Check each system: its scores against floors and ceilings by metric, the share of its outputs with a score
+    against `min_coverage`, and whether it got significantly worse than in the run `against`. By default all systems
+    are checked, and one that only `against` has fails."""
     minimum, maximum = minimum or {}, maximum or {}
     if not (minimum or maximum or against is not None or min_coverage is not None):
         raise RunError("nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against")
     _check_numbers(minimum, maximum, min_coverage, alpha, draws)
     named = [*minimum, *maximum]
-    results = opened(run, named)
-    chosen = chosen_systems(results.systems, systems)
+    results = open_run(run, named)
+    chosen = select_systems(results.systems, systems)
     if not chosen:
-        raise RunError("nothing to check: the run holds no outputs")
-    verdicts, notes = _thresholds(results, chosen, minimum, maximum)
+        raise RunError("nothing to check: the run has no outputs")
+    verdicts, notes = _check_thresholds(results, chosen, minimum, maximum)
     if min_coverage is not None:
-        verdicts += [_coverage(results, m, system, min_coverage) for m in results.metrics for system in chosen]
-    baseline = None if against is None else opened(against, named)
-    if baseline is not None:
-        tested, remarks = regressions(results, baseline, chosen, alpha, draws, seed)
-        verdicts += [*tested, *lost_systems(results, baseline)] if systems is None else tested
+        verdicts += [_check_coverage(results, m, system, min_coverage) for m in results.metrics for system in chosen]
+    # Metrics that the run has begun and not finished fail every check that needs all of them.
+    unfinished = results.unfinished if min_coverage is not None else ()
+    if against is not None:
+        baseline = open_run(against, named)
+        tested, remarks = _check_regressions(results, baseline, chosen, alpha, draws, seed)
+        verdicts += tested
+        if systems is None:
+            verdicts += _find_lost_systems(results, baseline)
         notes += [*remarks, *(f"The baseline: {note}" for note in baseline.notes)]
-    compared = baseline.scores if baseline is not None else ()
-    awaited = [text for text in results.unfinished if min_coverage is not None or text in compared]
-    verdicts += unfinished_metrics(awaited, chosen)
+        unfinished = unfinished or tuple(text for text in results.unfinished if text in baseline.scores)
+    why = "not finished: run the same `metrist score` again"
+    verdicts += [_missing(system, text, "a finished run", why) for text in unfinished for system in chosen]
     return Report(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys([*results.notes, *notes])))
 
 
@@ -351,87 +199,209 @@ def _check_numbers(
         raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """How one system stands under one metric."""
+def _missing(system: str, metric: str, requirement: str, why: str) -> Verdict:
+    return Verdict(
+        kind="missing",
+        system=system,
+        metric=metric,
+        passed=False,
+        requirement=requirement,
+        observed="none",
+        coverage=0.0,
+        why=why,
+        value=math.nan,
+    )
 
-    metric: Metric
-    system: str
-    score: float
-    coverage: float
 
-    @property
-    def shown(self) -> Number:
-        return Number(self.score, decimals_of(self.metric, self.score))
-
-
-def _standing(results: Results, metric: Metric, system: str) -> _Standing:
+def _score_system(results: Results, metric: Metric, system: str) -> tuple[float, float]:
+    """A system's pooled score, NaN if no output has a score, and its coverage."""
     scores = results.scores[metric.text]
-    mine, scored = _scored(results, metric, system)
+    own = np.fromiter((name == system for name in results.systems), dtype=np.bool_, count=len(results.systems))
+    scored = own & ~np.isnan(scores.values)
     value = float(pool_rows(scores.stats[scored][None], metric.pool)[0]) if scored.any() else math.nan
-    return _Standing(metric, system, value, float(scored.sum() / mine.sum()))
+    return value, float(scored.sum() / own.sum())
 
 
-def _scored(results: Results, metric: Metric, system: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which records are the system's, and which of those have a score."""
-    mine = np.fromiter((owner == system for owner in results.systems), dtype=np.bool_, count=len(results.systems))
-    return mine, mine & ~np.isnan(results.scores[metric.text].values)
-
-
-def _thresholds(
+def _check_thresholds(
     results: Results, systems: Sequence[str], minimum: Mapping[str, float], maximum: Mapping[str, float]
 ) -> tuple[list[Verdict], list[str]]:
     verdicts, notes = [], []
-    wanted: list[tuple[Literal["minimum", "maximum"], str, float]] = [
+    thresholds: list[tuple[ThresholdKind, str, float]] = [
         *(("minimum", name, value) for name, value in minimum.items()),
         *(("maximum", name, value) for name, value in maximum.items()),
     ]
-    for kind, name, threshold in wanted:
+    for kind, name, threshold in thresholds:
         metric = find_metric(results.metrics, name)
-        standings = [_standing(results, metric, system) for system in systems]
-        verdicts += [_threshold(standing, kind, threshold) for standing in standings]
-        scores = [standing.score for standing in standings if not math.isnan(standing.score)]
-        typical = float(np.median(scores)) if scores else math.nan
-        if note := scale_note(metric, kind, threshold, typical):
+        scores = {system: _score_system(results, metric, system) for system in systems}
+        verdicts += [_check_threshold(metric, system, *scores[system], kind, threshold) for system in systems]
+        known = [score for score, _ in scores.values() if not math.isnan(score)]
+        typical = float(np.median(known)) if known else math.nan
+        if note := warn_off_scale(metric, kind, threshold, typical):
             notes.append(note)
     return verdicts, notes
 
 
-def _threshold(standing: _Standing, kind: Literal["minimum", "maximum"], threshold: float) -> Verdict:
-    # Comparisons with NaN are false, so what has no score never passes.
-    passed = standing.score >= threshold if kind == "minimum" else standing.score <= threshold
-    if math.isnan(standing.score):
+def _check_threshold(
+    metric: Metric, system: str, score: float, coverage: float, kind: ThresholdKind, threshold: float
+) -> Verdict:
+    # Comparisons with NaN are false, so a system without a score never passes.
+    passed = score >= threshold if kind == "minimum" else score <= threshold
+    shown = Number(score, choose_decimals(metric, score))
+    if math.isnan(score):
         why = "no output has a score"
     elif passed:
         why = ""
     else:
-        missed = abs(standing.score - threshold)
-        why = f"{standing.shown} is {missed:.3g} {'below' if kind == 'minimum' else 'above'} the {kind} {threshold:g}"
+        gap = abs(score - threshold)
+        why = f"{shown} is {gap:.3g} {'below' if kind == 'minimum' else 'above'} the {kind} {threshold:g}"
     return Verdict(
         kind=kind,
-        system=standing.system,
-        metric=standing.metric.text,
+        system=system,
+        metric=metric.text,
         passed=passed,
-        wanted=f"{'>=' if kind == 'minimum' else '<='} {threshold:g}",
-        found=standing.shown,
-        coverage=standing.coverage,
+        requirement=f"{'>=' if kind == 'minimum' else '<='} {threshold:g}",
+        observed=shown,
+        coverage=coverage,
         why=why,
-        value=standing.score,
+        value=score,
     )
 
 
-def _coverage(results: Results, metric: Metric, system: str, least: float) -> Verdict:
-    mine, scored = _scored(results, metric, system)
-    coverage = float(scored.sum() / mine.sum())
+def _check_coverage(results: Results, metric: Metric, system: str, least: float) -> Verdict:
+    _, coverage = _score_system(results, metric, system)
     passed = coverage >= least and coverage > 0
     return Verdict(
         kind="coverage",
         system=system,
         metric=metric.text,
         passed=passed,
-        wanted=f">= {100 * least:g} % scored",
-        found=Share(coverage),
+        requirement=f">= {100 * least:g} % scored",
+        observed=Share(coverage),
         coverage=coverage,
         why="" if passed else f"only {Share(coverage)} of the outputs have a score",
         value=coverage,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Regression:
+    """The one-sided test that a system got worse, on the items that both runs share."""
+
+    metric: Metric
+    system: str
+    test: PairTest
+    items: int
+    left_out: int
+
+    @property
+    def p(self) -> float:
+        return self.test.p["randomisation"]
+
+
+def _check_regressions(
+    now: Results, before: Results, systems: Sequence[str], alpha: float, draws: int, seed: int
+) -> tuple[list[Verdict], list[str]]:
+    """A verdict per metric and system that both runs have, and notes on what is in one of them only."""
+    pairs, notes = _pair_systems(before, systems)
+    metrics, remarks = _pair_metrics(now, before)
+    tested = [_test_regression(metric, now, before, pair, draws, seed) for metric in metrics for pair in pairs]
+    adjusted = holm([regression.p for regression in tested])
+    verdicts = [_judge_regression(regression, float(p), alpha) for regression, p in zip(tested, adjusted, strict=True)]
+    tests = f"{len(tested)} test{'s' * (len(tested) != 1)}"
+    notes += remarks
+    notes.append(
+        f"Got worse: one-sided approximate randomisation on shared items, {draws:,} draws, "
+        f"Holm-corrected over {tests}, alpha {alpha:g}."
+    )
+    if len(tested) / (draws + 1) > alpha:
+        notes.append(f"With {tests}, {draws:,} draws cannot reach {alpha:g}: increase --draws.")
+    return verdicts, notes
+
+
+def _find_lost_systems(now: Results, before: Results) -> list[Verdict]:
+    """A failed verdict for each system that only the baseline has, under each shared metric."""
+    old, new = dict.fromkeys(before.systems), set(now.systems)
+    if len(old) == len(new) == 1:
+        return []
+    why = "lost since the baseline; if this is intended, name the systems to check"
+    metrics, _ = _pair_metrics(now, before)
+    return [_missing(name, m.text, "as in the baseline", why) for m in metrics for name in old if name not in new]
+
+
+def _pair_systems(before: Results, systems: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Pair systems by name; single systems on both sides pair up whatever their names."""
+    old = list(dict.fromkeys(before.systems))
+    if len(systems) == len(old) == 1:
+        return [(systems[0], old[0])], []
+    pairs = [(system, system) for system in systems if system in old]
+    if not pairs:
+        hints = "".join(did_you_mean(system, old) for system in systems[:1])
+        raise RunError(f"no system of the run is in the baseline, which has {', '.join(map(repr, old))}{hints}")
+    new = [system for system in systems if system not in old]
+    return pairs, [f"Not in the baseline, so not tested against it: {', '.join(new)}."] if new else []
+
+
+def _pair_metrics(now: Results, before: Results) -> tuple[list[Metric], list[str]]:
+    """The metrics with a better side that both runs have, and notes on the others. A metric that only one run has does
+    not fail a check, because whoever scores chooses the metrics."""
+    directed = [metric for metric in now.metrics if metric.higher_is_better is not None]
+    shared = [metric for metric in directed if metric.text in before.scores]
+    if not shared:
+        raise RunError(
+            "the runs share no metric with a better side: this run has "
+            f"{', '.join(m.text for m in now.metrics)}, the baseline {', '.join(m.text for m in before.metrics)}"
+        )
+    for metric in shared:
+        check_signatures(metric, {_NOW: now, _BEFORE: before})
+    notes = []
+    if new := [metric.text for metric in directed if metric not in shared]:
+        notes.append(f"Not scored in the baseline, so not tested against it: {', '.join(new)}.")
+    present = {*now.scores, *now.unfinished}
+    if lost := [m.text for m in before.metrics if m.higher_is_better is not None and m.text not in present]:
+        notes.append(f"NOT CHECKED: {', '.join(lost)}; only the baseline has these scores.")
+    return shared, notes
+
+
+def _test_regression(
+    metric: Metric, now: Results, before: Results, pair: tuple[str, str], draws: int, seed: int
+) -> _Regression:
+    aligned = align_scores(metric, [(now, {pair[0]: _NOW}), (before, {pair[1]: _BEFORE})])
+    indices = aligned.grid.systems.index(_NOW), aligned.grid.systems.index(_BEFORE)
+    shared = aligned.shared(*indices)
+    (test,) = pair_tests(
+        aligned.rows(indices, shared),
+        [(0, 1)],
+        metric.pool,
+        draws,
+        np.random.default_rng(seed),
+        # The bootstrap is overconfident on few items; randomisation keeps its level on any number.
+        ("randomisation",),
+        alternative="less" if metric.higher_is_better else "greater",
+    )
+    return _Regression(metric, pair[0], test, int(np.count_nonzero(shared)), aligned.left_out(*indices))
+
+
+def _judge_regression(regression: _Regression, p: float, alpha: float) -> Verdict:
+    # NaN > alpha is false, so what could not be tested does not pass.
+    passed = p > alpha
+    shared = f"{regression.items:,} shared items"
+    if regression.left_out:
+        shared += f" ({regression.left_out:,} left out)"
+    if math.isnan(p):
+        why = f"cannot be tested on {shared}"
+    else:
+        why = f"p {PValue(p)} on {shared}" if passed else f"got worse: p {PValue(p)} on {shared}"
+    test, decimals = regression.test, choose_decimals(regression.metric, regression.test.first)
+    total = regression.items + regression.left_out
+    return Verdict(
+        kind="regression",
+        system=regression.system,
+        metric=regression.metric.text,
+        passed=passed,
+        requirement=f"no worse than {Number(test.second, decimals)}",
+        observed=Change(test.difference, test.low, test.high, decimals),
+        coverage=regression.items / total if total else 0.0,
+        why=why,
+        value=test.difference,
+        p=p,
     )

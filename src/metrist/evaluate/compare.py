@@ -1,106 +1,46 @@
-"""One metric's scores of several systems, laid side by side by item and ready for a paired test."""
+"""`compare`: test every pair of systems, per metric, on the items that both have a score for."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.errors import RunError, did_you_mean
+from metrist.evaluate.selection import check_signatures, choose_decimals, open_run, select_metrics, select_systems
 from metrist.grid import Grid
 from metrist.metrics.base import Metric
-
-if TYPE_CHECKING:
-    from metrist.run.results import Results
-import os
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
-
-from metrist.errors import RunError, did_you_mean
-from metrist.evaluate.selection import (
-    check_signatures,
-    chosen_metrics,
-    chosen_systems,
-    decimals_of,
-    opened,
-    signature_of,
-)
 from metrist.report.cells import Change, Count, Number, PValue, or_none
 from metrist.report.tables import Column, Table
 from metrist.stats.resampling import PairTest, Test, pair_tests
 from metrist.stats.significance import holm
 
+if TYPE_CHECKING:
+    from metrist.run.results import Results
+
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+TestChoice = Literal["both", "bootstrap", "randomisation"]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """A metric's grid of systems and items, with the statistics behind each cell."""
-
-    metric: Metric
-    grid: Grid
-    stats: Floats
-
-    def shared(self, first: int, second: int) -> Mask:
-        """The items that both systems have a score for."""
-        failed: Mask = np.isnan(self.grid.values[first]) | np.isnan(self.grid.values[second])
-        return ~failed
-
-    def left_out(self, first: int, second: int) -> int:
-        """How many items of either system are missing or failed for one of them."""
-        given = (self.grid.rows[[first, second]] >= 0).any(axis=0)
-        return int(np.count_nonzero(given)) - int(np.count_nonzero(self.shared(first, second)))
-
-    def rows(self, systems: Sequence[int], items: Mask) -> Floats:
-        """Statistics (systems, items, k) of cells that all have a score."""
-        cells = self.grid.rows[np.asarray(systems, dtype=np.intp)][:, items]
-        rows: Floats = self.stats[cells]
-        return rows
-
-
-def block(metric: Metric, parts: Sequence[tuple[Results, Mapping[str, str]]]) -> Block:
-    """The metric's scores in one or more runs; each part says which of its systems take part and under what name."""
-    labels: list[str] = []
-    items: list[str] = []
-    values, stats = [], []
-    for results, names in parts:
-        at = [row for row, system in enumerate(results.systems) if system in names]
-        scores = results.scores[metric.text]
-        labels += [names[results.systems[row]] for row in at]
-        items += [results.items[row] for row in at]
-        values.append(scores.values[at])
-        stats.append(scores.stats[at])
-    grid = Grid.of(metric.text, labels, items, np.concatenate(values))
-    return Block(metric, grid, _stacked(stats))
-
-
-def _stacked(stats: Sequence[Floats]) -> Floats:
-    # A run in which every output failed cannot know how wide the metric's rows are: its zeros are widened.
-    width = max(block.shape[1] for block in stats)
-    return np.concatenate([np.pad(block, ((0, 0), (0, width - block.shape[1]))) for block in stats])
-
-
-# Is one system better than another? Every pair of systems, per metric, on the items that both were scored on.
-
-
-Tests = Literal["both", "bootstrap", "randomisation"]
 _TESTS: Mapping[str, tuple[Test, ...]] = {
     "both": ("bootstrap", "randomisation"),
     "bootstrap": ("bootstrap",),
     "randomisation": ("randomisation",),
 }
-_NAMES: Mapping[Test, str] = {"bootstrap": "the paired bootstrap", "randomisation": "approximate randomisation"}
-_HEADS: Mapping[Test, str] = {"bootstrap": "p boot", "randomisation": "p rand"}
-#: With fewer items than this a percentile bootstrap is too sure of itself.
-_FEW = 30
+_TEST_NAMES: Mapping[Test, str] = {"bootstrap": "the paired bootstrap", "randomisation": "approximate randomisation"}
+_TEST_COLUMNS: Mapping[Test, str] = {"bootstrap": "p boot", "randomisation": "p rand"}
+#: With fewer items than this, a percentile bootstrap is overconfident.
+_FEW_ITEMS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How a comparison is made."""
+class ComparisonPlan:
+    """The settings of a comparison."""
 
     tests: tuple[Test, ...]
     draws: int
@@ -111,7 +51,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """Two systems under one metric. `adjusted` are the p-values after Holm's correction over the metric's pairs."""
+    """Two systems under one metric. `adjusted` holds the p-values after Holm's correction over the metric's pairs."""
 
     metric: Metric
     first: str
@@ -131,37 +71,49 @@ class Contest:
             return "(descriptive)"
         return "not tested" if any(map(np.isnan, self.adjusted.values())) else "not separated"
 
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers as plain data; NaN is None."""
+        return {
+            "metric": self.metric.text,
+            "first": self.first,
+            "second": self.second,
+            "items": self.items,
+            "left_out": self.left_out,
+            "first_score": or_none(self.test.first),
+            "second_score": or_none(self.test.second),
+            "difference": or_none(self.test.difference),
+            "low": or_none(self.test.low),
+            "high": or_none(self.test.high),
+            **{f"p_{test}": or_none(p) for test, p in self.test.p.items()},
+            **{f"p_{test}_holm": or_none(p) for test, p in self.adjusted.items()},
+            "winner": self.winner,
+            "verdict": self.verdict,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comparison:
-    """All contests, metric by metric. `notes` tell what is amiss with the runs."""
+    """All contests, metric by metric. `notes` report problems of the runs."""
 
     contests: tuple[Contest, ...]
     signatures: Mapping[str, str]
-    plan: Plan
+    plan: ComparisonPlan
     notes: tuple[str, ...] = ()
 
     def table(self) -> Table:
         """One row per metric and pair."""
-        sides = [Column("metric"), Column("A"), Column("B"), Column("items", "right")]
-        figures = [Column(name, "right") for name in ("score A", "score B", "A - B")]
-        tests = [Column(_HEADS[test], "right") for test in self.plan.tests]
-        return Table(
-            title="Which system is better",
-            columns=[*sides, *figures, *tests, Column("better")],
-            rows=[_row(contest, self.plan.tests) for contest in self.contests],
-            notes=[*_notes(self), *self.notes],
-        )
+        return _comparison_table(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers as plain data; NaN is None."""
-        plan = {"draws": self.plan.draws, "seed": self.plan.seed, "alpha": self.plan.alpha}
         return {
-            **plan,
+            "draws": self.plan.draws,
+            "seed": self.plan.seed,
+            "alpha": self.plan.alpha,
             "tests": list(self.plan.tests),
             "correction": "Holm, over all pairs of a metric, each test by itself",
             "signatures": dict(self.signatures),
-            "contests": [_plain(contest) for contest in self.contests],
+            "contests": [contest.to_dict() for contest in self.contests],
             "notes": list(self.notes),
         }
 
@@ -172,11 +124,54 @@ class Comparison:
         return self.table().render("html")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AlignedScores:
+    """A metric's grid of systems and items, with the statistics of each cell."""
+
+    metric: Metric
+    grid: Grid
+    stats: Floats
+
+    def shared(self, first: int, second: int) -> Mask:
+        """The items that both systems have a score for."""
+        failed: Mask = np.isnan(self.grid.values[first]) | np.isnan(self.grid.values[second])
+        return ~failed
+
+    def left_out(self, first: int, second: int) -> int:
+        """How many items of either system are missing or failed for one of them."""
+        present = (self.grid.rows[[first, second]] >= 0).any(axis=0)
+        return int(np.count_nonzero(present)) - int(np.count_nonzero(self.shared(first, second)))
+
+    def rows(self, systems: Sequence[int], items: Mask) -> Floats:
+        """Statistics (systems, items, k) of cells that all have a score."""
+        cells = self.grid.rows[np.asarray(systems, dtype=np.intp)][:, items]
+        rows: Floats = self.stats[cells]
+        return rows
+
+
+def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]]]) -> AlignedScores:
+    """Align the metric's scores in one or more runs by item; each run comes with labels for its systems to use."""
+    labels: list[str] = []
+    items: list[str] = []
+    values, stats = [], []
+    for results, names in runs:
+        rows = [row for row, system in enumerate(results.systems) if system in names]
+        scores = results.scores[metric.text]
+        labels += [names[results.systems[row]] for row in rows]
+        items += [results.items[row] for row in rows]
+        values.append(scores.values[rows])
+        stats.append(scores.stats[rows])
+    # A run in which every output failed does not know the number of statistics: pad its zeros.
+    width = max(part.shape[1] for part in stats)
+    padded = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in stats]
+    return AlignedScores(metric, Grid.of(metric.text, labels, items, np.concatenate(values)), np.concatenate(padded))
+
+
 def compare(
     runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
     systems: Sequence[str] | None = None,
     metrics: Sequence[str] | None = None,
-    test: Tests = "both",
+    test: TestChoice = "both",
     draws: int = 10_000,
     seed: int = 0,
     baseline: str | None = None,
@@ -187,64 +182,63 @@ def compare(
         raise RunError(f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}")
     if draws < 1 or not 0 < alpha < 1:
         raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
-    parts = _parts(_opened(runs, metrics or ()))
-    pairs = _pairs([name for run in parts.values() for name in _systems(run)], systems, baseline)
-    plan = Plan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha)
-    chosen = chosen_metrics(_common_metrics(parts), metrics)
+    opened = [open_run(run, metrics or ()) for run in (runs if isinstance(runs, list | tuple) else [runs])]
+    by_name = _name_runs(opened)
+    pairs = _choose_pairs([system for run in opened for system in _list_systems(run)], systems, baseline)
+    plan = ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha)
+    chosen = select_metrics(_common_metrics(opened), metrics)
     for metric in chosen:
-        check_signatures(metric, parts)
-    contests = [contest for metric in chosen for contest in _contests(metric, parts, pairs, plan)]
-    first = next(iter(parts.values()))
-    signatures = {metric.text: signature_of(first, metric) for metric in chosen}
-    notes = [*_run_notes(parts), *(_left_out(parts, chosen) if metrics is None else ())]
-    return Comparison(contests=tuple(contests), signatures=signatures, plan=plan, notes=tuple(notes))
+        check_signatures(metric, by_name)
+    return Comparison(
+        contests=tuple(contest for metric in chosen for contest in _test_pairs(metric, opened, pairs, plan)),
+        signatures={metric.text: opened[0].signatures[metric.text] for metric in chosen},
+        plan=plan,
+        notes=(*_run_notes(by_name), *(_unshared_notes(opened, chosen) if metrics is None else ())),
+    )
 
 
-def _opened(runs: Any, named: Sequence[str]) -> list[Results]:
-    return [opened(run, named) for run in (runs if isinstance(runs, list | tuple) else [runs])]
-
-
-def _parts(runs: Sequence[Results]) -> dict[str, Results]:
-    """The runs by what a message calls them; a system may be in one of them only."""
+def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:
+    """The runs by their names in messages. A system may be in one of them only."""
     if not runs:
         raise RunError("compare needs a run")
-    parts = {f"run {number}": run for number, run in enumerate(runs, 1)}
-    home: dict[str, str] = {}
-    for name, run in parts.items():
-        for system in _systems(run):
-            if system in home:
-                raise RunError(f"system {system!r} is in {home[system]} and in {name}: give it two names")
-            home[system] = name
-    return parts
+    by_name = {f"run {number}": run for number, run in enumerate(runs, 1)}
+    run_of_system: dict[str, str] = {}
+    for name, run in by_name.items():
+        for system in _list_systems(run):
+            if system in run_of_system:
+                raise RunError(f"system {system!r} is in {run_of_system[system]} and in {name}: give it two names")
+            run_of_system[system] = name
+    return by_name
 
 
-def _systems(run: Results) -> list[str]:
+def _list_systems(run: Results) -> list[str]:
     return list(dict.fromkeys(run.systems))
 
 
-def _common_metrics(parts: Mapping[str, Results]) -> list[Metric]:
-    first, *others = parts.values()
+def _common_metrics(runs: Sequence[Results]) -> list[Metric]:
+    first, *others = runs
     common = [metric for metric in first.metrics if all(metric.text in run.scores for run in others)]
     if not common:
         raise RunError("the runs have no metric in common" if others else "the run has no metrics")
     return common
 
 
-def _run_notes(parts: Mapping[str, Results]) -> list[str]:
-    """What the runs themselves tell, each with the run's name where there are several."""
-    notes = [f"{name}: {note}" if len(parts) > 1 else note for name, run in parts.items() for note in run.notes]
-    return ["Runs are joined by the names of their items.", *notes] if len(parts) > 1 else notes
+def _run_notes(runs: Mapping[str, Results]) -> list[str]:
+    if len(runs) == 1:
+        return [note for run in runs.values() for note in run.notes]
+    notes = [f"{name}: {note}" for name, run in runs.items() for note in run.notes]
+    return ["Runs are joined by the names of their items.", *notes]
 
 
-def _left_out(parts: Mapping[str, Results], common: Sequence[Metric]) -> list[str]:
+def _unshared_notes(runs: Sequence[Results], common: Sequence[Metric]) -> list[str]:
     known = {metric.text for metric in common}
-    rest = dict.fromkeys(text for run in parts.values() for text in run.scores if text not in known)
-    return [f"Not scored in every run, so left out: {', '.join(rest)}."] if rest else []
+    unshared = dict.fromkeys(text for run in runs for text in run.scores if text not in known)
+    return [f"Not scored in every run, so left out: {', '.join(unshared)}."] if unshared else []
 
 
-def _pairs(present: Sequence[str], wanted: Sequence[str] | None, baseline: str | None) -> list[tuple[str, str]]:
-    opponents = [] if baseline is None else chosen_systems(present, [baseline])
-    systems = chosen_systems(present, wanted)
+def _choose_pairs(present: Sequence[str], names: Sequence[str] | None, baseline: str | None) -> list[tuple[str, str]]:
+    opponents = [] if baseline is None else select_systems(present, [baseline])
+    systems = select_systems(present, names)
     if len({*systems, *opponents}) < 2:
         raise RunError(f"compare needs at least two systems, found {', '.join(map(repr, systems)) or 'none'}")
     if opponents:
@@ -252,122 +246,106 @@ def _pairs(present: Sequence[str], wanted: Sequence[str] | None, baseline: str |
     return list(combinations(systems, 2))
 
 
-def _contests(
-    metric: Metric, parts: Mapping[str, Results], pairs: Sequence[tuple[str, str]], plan: Plan
+def _test_pairs(
+    metric: Metric, runs: Sequence[Results], pairs: Sequence[tuple[str, str]], plan: ComparisonPlan
 ) -> list[Contest]:
     chosen = {name for pair in pairs for name in pair}
-    laid_out = block(metric, [(run, {s: s for s in _systems(run) if s in chosen}) for run in parts.values()])
-    places = [(laid_out.grid.systems.index(a), laid_out.grid.systems.index(b)) for a, b in pairs]
-    tests = _tested(laid_out, places, plan)
-    adjusted = {test: holm([found.p[test] for found in tests]) for test in plan.tests}
-    return [
-        _contest(laid_out, pair, place, found, {test: float(adjusted[test][i]) for test in plan.tests}, plan.alpha)
-        for i, (pair, place, found) in enumerate(zip(pairs, places, tests, strict=True))
-    ]
+    aligned = align_scores(metric, [(run, {s: s for s in _list_systems(run) if s in chosen}) for run in runs])
+    indices = [(aligned.grid.systems.index(a), aligned.grid.systems.index(b)) for a, b in pairs]
+    tests = _run_tests(aligned, indices, plan)
+    adjusted = {test: holm([result.p[test] for result in tests]) for test in plan.tests}
+    contests = []
+    for i, (pair, index, result) in enumerate(zip(pairs, indices, tests, strict=True)):
+        p_values = {test: float(adjusted[test][i]) for test in plan.tests}
+        contests.append(
+            Contest(
+                metric=metric,
+                first=pair[0],
+                second=pair[1],
+                items=int(np.count_nonzero(aligned.shared(*index))),
+                left_out=aligned.left_out(*index),
+                test=result,
+                adjusted=p_values,
+                winner=_find_winner(metric, pair, result, p_values, plan.alpha),
+            )
+        )
+    return contests
 
 
-def _tested(laid_out: Block, places: Sequence[tuple[int, int]], plan: Plan) -> list[PairTest]:
-    """Pairs that share the same items are tested together: one set of draws, one matrix product for all."""
+def _run_tests(aligned: AlignedScores, indices: Sequence[tuple[int, int]], plan: ComparisonPlan) -> list[PairTest]:
+    """Test pairs with the same shared items together: one set of draws and one matrix product for all of them."""
     groups: dict[bytes, list[int]] = {}
-    for number, place in enumerate(places):
-        groups.setdefault(laid_out.shared(*place).tobytes(), []).append(number)
-    found: dict[int, PairTest] = {}
+    for number, index in enumerate(indices):
+        groups.setdefault(aligned.shared(*index).tobytes(), []).append(number)
+    results: dict[int, PairTest] = {}
     for numbers in groups.values():
-        members = sorted({system for number in numbers for system in places[number]})
-        rows = laid_out.rows(members, laid_out.shared(*places[numbers[0]]))
-        local = [(members.index(places[n][0]), members.index(places[n][1])) for n in numbers]
-        # A fresh generator each time: a pair's numbers depend on its items and the seed, on nothing beside it.
+        members = sorted({system for number in numbers for system in indices[number]})
+        rows = aligned.rows(members, aligned.shared(*indices[numbers[0]]))
+        local = [(members.index(indices[n][0]), members.index(indices[n][1])) for n in numbers]
+        # A new generator per group: a pair's numbers depend on its items and the seed, not on other pairs.
         rng = np.random.default_rng(plan.seed)
-        made = pair_tests(rows, local, laid_out.metric.pool, plan.draws, rng, plan.tests, confidence=plan.confidence)
-        found.update(zip(numbers, made, strict=True))
-    return [found[number] for number in range(len(places))]
+        tests = pair_tests(rows, local, aligned.metric.pool, plan.draws, rng, plan.tests, confidence=plan.confidence)
+        results.update(zip(numbers, tests, strict=True))
+    return [results[number] for number in range(len(indices))]
 
 
-def _contest(
-    laid_out: Block,
-    pair: tuple[str, str],
-    place: tuple[int, int],
-    test: PairTest,
-    adjusted: Mapping[Test, float],
-    alpha: float,
-) -> Contest:
-    return Contest(
-        metric=laid_out.metric,
-        first=pair[0],
-        second=pair[1],
-        items=int(np.count_nonzero(laid_out.shared(*place))),
-        left_out=laid_out.left_out(*place),
-        test=test,
-        adjusted=adjusted,
-        winner=_winner(laid_out.metric, pair, test, adjusted, alpha),
-    )
-
-
-def _winner(
+def _find_winner(
     metric: Metric, pair: tuple[str, str], test: PairTest, adjusted: Mapping[Test, float], alpha: float
 ) -> str | None:
-    # A NaN is not at most alpha: what was not tested has no winner.
+    # NaN <= alpha is false, so an untested pair has no winner.
     if metric.higher_is_better is None or test.difference == 0 or not all(p <= alpha for p in adjusted.values()):
         return None
     return pair[0] if (test.difference > 0) is metric.higher_is_better else pair[1]
 
 
-def _row(contest: Contest, tests: Sequence[Test]) -> list[Any]:
-    found, decimals = contest.test, decimals_of(contest.metric, contest.test.first, contest.test.second)
-    return [
-        contest.metric.text,
-        contest.first,
-        contest.second,
-        Count(contest.items),
-        Number(found.first, decimals),
-        Number(found.second, decimals),
-        Change(found.difference, found.low, found.high, decimals),
-        *(PValue(contest.adjusted[test]) for test in tests),
-        contest.verdict,
-    ]
+def _comparison_table(comparison: Comparison) -> Table:
+    tests = comparison.plan.tests
+    numeric = ["items", "score A", "score B", "A - B", *(_TEST_COLUMNS[test] for test in tests)]
+    rows = []
+    for contest in comparison.contests:
+        result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
+        rows.append(
+            [
+                contest.metric.text,
+                contest.first,
+                contest.second,
+                Count(contest.items),
+                Number(result.first, decimals),
+                Number(result.second, decimals),
+                Change(result.difference, result.low, result.high, decimals),
+                *(PValue(contest.adjusted[test]) for test in tests),
+                contest.verdict,
+            ]
+        )
+    return Table(
+        title="Which system is better",
+        columns=[*map(Column, ("metric", "A", "B")), *(Column(name, "right") for name in numeric), Column("better")],
+        rows=rows,
+        notes=[*_table_notes(comparison), *comparison.notes],
+    )
 
 
-def _notes(comparison: Comparison) -> list[str]:
+def _table_notes(comparison: Comparison) -> list[str]:
     plan, contests = comparison.plan, comparison.contests
-    family = max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)
-    tests = " and ".join(_NAMES[test] for test in plan.tests)
+    pairs = max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)
+    tests = " and ".join(_TEST_NAMES[test] for test in plan.tests)
     both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
     notes = [
         f"A - B with its 95 % bootstrap interval; p-values of {tests} are two-sided, from {plan.draws:,} draws, "
-        f"Holm-corrected over the {family} pair{'s' * (family != 1)} of each metric.",
+        f"Holm-corrected over the {pairs} pair{'s' * (pairs != 1)} of each metric.",
         f"A system is named as better when {both} at most {plan.alpha:g}.",
     ]
-    if any(contest.metric.higher_is_better is False for contest in contests):
-        lower = dict.fromkeys(c.metric.text for c in contests if c.metric.higher_is_better is False)
+    if lower := dict.fromkeys(c.metric.text for c in contests if c.metric.higher_is_better is False):
         notes.append(f"Lower is better: {', '.join(lower)}.")
     if left_out := max((contest.left_out for contest in contests), default=0):
         notes.append(f"Items missing or failed for one of the two systems are left out: up to {left_out} of a pair.")
-    if family / (plan.draws + 1) > plan.alpha:
-        notes.append(f"With {family} pairs, {plan.draws:,} draws cannot reach {plan.alpha:g}: ask for more draws.")
+    if pairs / (plan.draws + 1) > plan.alpha:
+        notes.append(f"With {pairs} pairs, {plan.draws:,} draws cannot reach {plan.alpha:g}: increase --draws.")
     if not all(contest.items for contest in contests):
-        notes.append("Systems that share no item are not tested: do their rows name the items, and alike?")
-    if any(0 < contest.items < _FEW for contest in contests):
+        notes.append("Systems that share no item are not tested: check that their rows name the items alike.")
+    if any(0 < contest.items < _FEW_ITEMS for contest in contests):
         notes.append(
-            f"Fewer than {_FEW} items: the bootstrap's intervals and p-values are too sure; trust randomisation."
+            f"Fewer than {_FEW_ITEMS} items: the bootstrap's intervals and p-values are overconfident; trust "
+            "randomisation."
         )
     return notes
-
-
-def _plain(contest: Contest) -> dict[str, Any]:
-    found = contest.test
-    return {
-        "metric": contest.metric.text,
-        "first": contest.first,
-        "second": contest.second,
-        "items": contest.items,
-        "left_out": contest.left_out,
-        "first_score": or_none(found.first),
-        "second_score": or_none(found.second),
-        "difference": or_none(found.difference),
-        "low": or_none(found.low),
-        "high": or_none(found.high),
-        **{f"p_{test}": or_none(p) for test, p in found.p.items()},
-        **{f"p_{test}_holm": or_none(p) for test, p in contest.adjusted.items()},
-        "winner": contest.winner,
-        "verdict": contest.verdict,
-    }

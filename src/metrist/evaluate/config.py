@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from metrist.errors import InputError, did_you_mean
 from metrist.evaluate.check import Report, check
 from metrist.evaluate.compare import Comparison, compare
-from metrist.evaluate.selection import find_metric, opened
+from metrist.evaluate.selection import find_metric, open_run
 from metrist.io.reader import read_records
 from metrist.io.writer import atomic_write
 from metrist.metrics.base import Metric
@@ -239,7 +239,7 @@ def run_config(
     metrics = [build(text, allow_import=allow_import) for text in config.metrics]
     _check_names(config, metrics)
     against = (config.check or {}).get("against")
-    before = None if against is None else opened(against, config.metrics if allow_import else ())
+    before = None if against is None else open_run(against, config.metrics if allow_import else ())
     reader = read_records(list(config.inputs) if len(config.inputs) > 1 else config.inputs[0], **config.read)
     running = {"executor": _executor(config), "out": config.output, **_cautious(config.running)}
     results = score(reader, metrics, progress=progress, **running)
