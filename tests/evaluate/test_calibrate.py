@@ -12,25 +12,25 @@ from made_runs import make_run, noisy
 import metrist
 from metrist.cli.app import main
 from metrist.errors import RunError
-from metrist.evaluate.calibrate import calibrate, place
+from metrist.evaluate.calibrate import apply_calibration, calibrate
 
 
 def test_a_runs_scores_become_a_reference_distribution() -> None:
     run = make_run(quality={"a": [*noisy(0.4, 1), None], "b": noisy(0.6, 2)})
-    found = calibrate(run)
-    (distribution,) = found.calibration.groups.values()
+    fitted = calibrate(run)
+    (distribution,) = fitted.calibration.groups.values()
     values = run.scores["quality"].values
     assert distribution.count == 160
     assert distribution.mean == pytest.approx(np.nanmean(values))
     assert distribution.sd == pytest.approx(np.nanstd(values))
-    assert (found.calibration.metric, found.calibration.signature) == ("quality", "quality | version 1")
-    (row,) = found.table().to_dict()["rows"]
+    assert (fitted.calibration.metric, fitted.calibration.signature) == ("quality", "quality | version 1")
+    (row,) = fitted.table().to_dict()["rows"]
     assert row["50 %"] == pytest.approx(np.nanmedian(values))
 
 
 def test_systems_are_placed_by_the_mean_percentile_of_their_outputs() -> None:
     run = make_run(quality={"a": noisy(0.4, 1), "b": noisy(0.6, 2), "c": [*noisy(0.5, 3), None]})
-    placed = place(run, calibrate(run).calibration)
+    placed = apply_calibration(run, calibrate(run).calibration)
     rows = {row["system"]: row for row in placed.table().to_dict()["rows"]}
     values, systems = run.scores["quality"].values, np.array(run.systems)
     known = values[~np.isnan(values)]
@@ -44,43 +44,43 @@ def test_systems_are_placed_by_the_mean_percentile_of_their_outputs() -> None:
     assert (last["system"], last["value"], last["percentile"]) == ("c", None, None)
 
 
-def test_percentiles_of_errors_are_turned() -> None:
+def test_percentiles_are_reversed_where_lower_is_better() -> None:
     run = make_run(errors={"few": noisy(10, 1), "many": noisy(20, 2)})
-    placed = place(run, calibrate(run).calibration)
+    placed = apply_calibration(run, calibrate(run).calibration)
     rows = {row["system"]: row["mean percentile"] for row in placed.table().to_dict()["rows"]}
     assert rows["few"] > 70 > 30 > rows["many"]
     assert "160 reference values that are worse, that is higher; equal ones count half" in placed.table().render()
 
 
-def test_another_runs_scores_are_placed_unless_they_were_computed_otherwise() -> None:
+def test_another_run_needs_the_same_signature() -> None:
     calibration = calibrate(make_run(quality={"a": noisy(0.5, 1)})).calibration
-    placed = place(make_run(quality={"x": [0.0, 1.0]}), calibration)
+    placed = apply_calibration(make_run(quality={"x": [0.0, 1.0]}), calibration)
     assert placed.percentiles.tolist() == [0, 100]
     with pytest.raises(RunError, match=r"fitted on other numbers: .*'quality \| version 1', .*'quality \| version 2'"):
-        place(make_run(quality={"x": [0.0, 1.0]}, signature="2"), calibration)
+        apply_calibration(make_run(quality={"x": [0.0, 1.0]}, signature="2"), calibration)
     with pytest.raises(RunError, match="no metric 'quality' in the run, which has 'errors'"):
-        place(make_run(errors={"x": [0.0, 1.0]}), calibration)
+        apply_calibration(make_run(errors={"x": [0.0, 1.0]}), calibration)
 
 
 def test_groups_by_system_leave_out_those_with_few_outputs() -> None:
     run = make_run(quality={"a": noisy(0.4, 1), "b": noisy(0.6, 2), "few": noisy(0.5, 3, items=29)})
-    found = calibrate(run, by="system")
-    assert list(found.calibration.groups) == ["a", "b"]
-    assert found.notes == ("system 'few' has only 29 values, fewer than 30, and is left out",)
-    placed = place(run, found.calibration)
+    fitted = calibrate(run, by="system")
+    assert list(fitted.calibration.groups) == ["a", "b"]
+    assert fitted.notes == ("system 'few' has only 29 values, fewer than 30, and is left out",)
+    placed = apply_calibration(run, fitted.calibration)
     rows = {row["system"]: row["mean percentile"] for row in placed.table().to_dict()["rows"]}
     assert rows["a"] == rows["b"] == pytest.approx(50)
     assert rows["few"] is None
     assert "29 outputs belong to no group of the calibration, which has 'a', 'b'" in placed.table().render()
 
 
-def test_what_is_too_little_or_not_known_is_refused() -> None:
+def test_too_few_values_and_unknown_columns_are_refused() -> None:
     with pytest.raises(RunError, match="quality: a reference distribution needs at least 30 values, got 29"):
         calibrate(make_run(quality={"a": [*noisy(0.5, 1, items=29), None]}))
     with pytest.raises(RunError, match=r"got 40 \(system 'a' has only 20 values; system 'b'"):
         calibrate(make_run(quality={"a": noisy(0.5, 1, items=20), "b": noisy(0.5, 1, items=20)}), by="system")
     both = make_run(quality={"a": noisy(0.5, 1)}, errors={"a": noisy(0.5, 1)})
-    with pytest.raises(RunError, match="the run has several metrics: say which, such as -m 'quality'"):
+    with pytest.raises(RunError, match="the run has several metrics: choose one, such as -m 'quality'"):
         calibrate(both)
     with pytest.raises(RunError, match="a run does not keep the records' 'task': give the file of records"):
         calibrate(both, "quality", by="task")
@@ -96,8 +96,8 @@ def rows() -> list[dict[str, object]]:
 
 def test_records_are_scored_first_and_grouped_by_any_column() -> None:
     metric = "length(unit='characters')"
-    found = calibrate(rows(), metric, by="task").calibration
-    assert {name: one.mean for name, one in found.groups.items()} == {"long": 119.5, "short": 20.5}
+    calibration = calibrate(rows(), metric, by="task").calibration
+    assert {name: group.mean for name, group in calibration.groups.items()} == {"long": 119.5, "short": 20.5}
     assert list(calibrate(rows(), metric, by="genre").calibration.groups) == ["g"]
     with pytest.raises(RunError, match="no record has 'language': it must be task, language, system or another column"):
         calibrate(rows(), metric, by="language")
@@ -113,7 +113,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     metrist.score("records.jsonl", ["length", "length(unit='characters')"], out="run", executor="serial")
     metrist.score("records.jsonl", "length(unit='characters')", out="flat.jsonl", executor="serial")
 
-    def called(*arguments: str) -> tuple[int, str, str]:
+    def call_command(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["metrist", "calibrate", *arguments])
         code = 0
         try:
@@ -122,7 +122,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
             code = int(stop.code or 0)
         return code, *capsys.readouterr()
 
-    return called
+    return call_command
 
 
 def test_the_command_fits_applies_and_the_metric_agrees(call) -> None:
@@ -155,7 +155,7 @@ def test_run_flat_file_and_records_give_the_same_calibration(call) -> None:
         (("run", "-m", "chrf", "-o", "c.json"), "no metric 'chrf' in the run"),
     ],
 )
-def test_what_the_user_can_mend_is_one_line(call, arguments: tuple[str, ...], message: str) -> None:
+def test_user_errors_are_reported_on_one_line(call, arguments: tuple[str, ...], message: str) -> None:
     code, _, err = call(*arguments)
     assert (code, err.count("\n")) == (2, 1)
     assert message in err

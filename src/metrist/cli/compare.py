@@ -139,7 +139,7 @@ def calibrate(
     if apply is not None:
         if metric is not None or by is not None:
             raise RunError("--apply uses the metric and groups of the calibration: omit -m and --by")
-        percentiles = study.place(source, apply)
+        percentiles = study.apply_calibration(source, apply)
         if out is not None:
             _write(out, "".join(json.dumps(row) + "\n" for row in percentiles.rows()), ".jsonl")
         print_table(percentiles.table(), form)
