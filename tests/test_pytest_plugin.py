@@ -70,7 +70,7 @@ def test_outputs_are_checked_against_a_baseline_with_its_metrics(project: pytest
     result.stdout.fnmatch_lines(["*FAILED *regression *got worse: p .005 on 30 shared items*"])
 
 
-def test_a_fault_of_the_input_is_told_in_one_line(project: pytest.Pytester) -> None:
+def test_an_input_error_is_reported_on_one_line(project: pytest.Pytester) -> None:
     project.makepyfile(
         """
         def test_outputs(metrist_check):
@@ -82,12 +82,12 @@ def test_a_fault_of_the_input_is_told_in_one_line(project: pytest.Pytester) -> N
     result.stdout.fnmatch_lines(["*no metric named 'tokenf1'; did you mean 'token_f1'*"])
 
 
-def test_the_fixture_is_listed_with_its_words(project: pytest.Pytester) -> None:
+def test_the_fixture_is_listed_with_its_docstring(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess(*OPTIONS, "--fixtures")
     result.stdout.fnmatch_lines(["metrist_check*", "*Check outputs as `metrist check` does*"])
 
 
 def test_the_plugin_costs_nothing_until_it_is_used() -> None:
-    code = "import sys, metrist.pytest_plugin; print('numpy' in sys.modules, 'metrist.studies' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False", "False"]
+    code = "import sys, metrist.pytest_plugin; print('numpy' in sys.modules, 'metrist.evaluate' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "False"]

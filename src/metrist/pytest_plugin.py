@@ -3,7 +3,7 @@
     def test_summaries(metrist_check):
         metrist_check("outputs.jsonl", min={"rougeL": 0.3}, against="baseline/")
 
-Loaded by every pytest run on a machine that has metrist, so nothing is imported until the fixture is used.
+Every pytest run in an environment with metrist loads this module, so heavy imports wait until the fixture is used.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from metrist.run.results import Results
 
 
-class Wanted(TypedDict, total=False):
-    """What can be asked of outputs, as in `metrist.check`."""
+class CheckOptions(TypedDict, total=False):
+    """The requirements, as in `metrist.check`."""
 
     min: Mapping[str, float]
     max: Mapping[str, float]
@@ -32,9 +32,10 @@ class Wanted(TypedDict, total=False):
 
 
 class MetristCheck(Protocol):
-    """What the fixture gives. `outputs` are records in any form that `metrist.score` takes, a run folder, or results.
+    """The fixture's value. `outputs` are records in any form that `metrist.score` takes, a run folder, or results.
 
-    Scored are the metrics that have a threshold and those in `metrics`; where there are none, those of `against`.
+    Records are scored with the metrics that have a threshold and those in `metrics`, or, without any, those of
+    `against`.
     """
 
     def __call__(
@@ -43,7 +44,7 @@ class MetristCheck(Protocol):
         *,
         against: Results | str | os.PathLike[str] | None = None,
         metrics: Iterable[str] = (),
-        **wanted: Unpack[Wanted],
+        **options: Unpack[CheckOptions],
     ) -> Report: ...
 
 
@@ -58,23 +59,23 @@ def _check(
     *,
     against: Results | str | os.PathLike[str] | None = None,
     metrics: Iterable[str] = (),
-    **wanted: Unpack[Wanted],
+    **options: Unpack[CheckOptions],
 ) -> Report:
     __tracebackhide__ = True
     from metrist.evaluate.check import check
     from metrist.evaluate.selection import open_run
 
-    options: dict[str, Any] = {**wanted}
-    minimum, maximum = options.pop("min", {}), options.pop("max", {})
+    arguments: dict[str, Any] = {**options}
+    minimum, maximum = arguments.pop("min", {}), arguments.pop("max", {})
     named = list(dict.fromkeys([*minimum, *maximum, *metrics]))
-    before = None if against is None else open_run(against, named)
-    report = check(_scored(outputs, named, before), minimum, maximum, before, **options)
+    baseline = None if against is None else open_run(against, named)
+    report = check(_load_results(outputs, named, baseline), minimum, maximum, baseline, **arguments)
     if not report.passed:
         pytest.fail(str(report), pytrace=False)
     return report
 
 
-def _scored(outputs: Any, named: Sequence[str], before: Results | None) -> Results:
+def _load_results(outputs: Any, named: Sequence[str], baseline: Results | None) -> Results:
     from metrist.evaluate.selection import open_run
     from metrist.run import score
     from metrist.run.results import Results
@@ -83,4 +84,4 @@ def _scored(outputs: Any, named: Sequence[str], before: Results | None) -> Resul
         return outputs
     if isinstance(outputs, str | os.PathLike) and os.path.isdir(outputs):
         return open_run(outputs, named)
-    return score(outputs, named or list(before.metrics if before else ()))
+    return score(outputs, named or list(baseline.metrics if baseline else ()))

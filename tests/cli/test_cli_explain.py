@@ -158,10 +158,10 @@ def test_a_runs_errors_are_shown_with_the_texts_that_it_read(metrist: Command, o
     outputs.rename(moved)
     without = metrist("explain", run, "--limit", "1", "-m", "tigerscore")
     assert "the run does not hold the output; its errors:" in without.out
-    assert "--texts FILE says where the records are" in without.out
+    assert "A run does not store texts" in without.out
     assert "asks for a short" in metrist("explain", run, "--limit", "1", "--texts", moved).out
     assert "this run has no item '99'" in metrist("explain", run, "--item", "99").err
-    assert "holds no errors by length: nothing to explain" in metrist("explain", run, "-m", "length").err
+    assert "has no errors by length" in metrist("explain", run, "-m", "length").err
 
 
 def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--llm says who is to find them"),
+        ([], "name an LLM to find errors with --llm"),
         (["--llm", "scripted", "--item", "99"], "there is no output of item '99'"),
-        (["--llm", "scripted", "-m", "tigerscore(llm=scripted)"], "tigerscore already says its llm: leave out --llm"),
+        (["--llm", "scripted", "-m", "tigerscore(llm=scripted)"], "tigerscore already names its llm"),
         (["--llm", "nobody"], "no LLM named 'nobody'"),
         (["--llm", "scripted", "-m", "chrf"], "chrf has no setting 'llm'"),
         (["-m", "tigerscore"], "tigerscore needs the setting 'llm'"),
@@ -219,11 +219,11 @@ def test_a_draft_without_a_file_is_printed(metrist: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--task", " ", "--llm", "scripted"], "say what the task is"),
+        (["--task", " ", "--llm", "scripted"], "describe the task"),
         (["--task", "x", "--llm", "scripted", "-o", "a.json"], "must end in .toml"),
         (
             ["--task", "x", "--llm", "scripted(mood='dull')"],
-            "was asked for a JSON object and answered 'I do not know.'",
+            "answered without a JSON object: 'I do not know.'",
         ),
         (["--task", "x", "--llm", "scripted(mood='silent')"], "the server is asleep"),
     ],
@@ -302,7 +302,7 @@ def test_a_metric_that_gives_a_number_alone_is_refused_before_anything_is_asked(
     for dry in ((), ("--dry-run",)):
         answer = metrist("explain", outputs, "-m", "judge(llm=scripted)", *dry)
         assert (answer.code, answer.out) == (2, "")
-        assert "judge(llm=scripted) gives scores, and reports no errors that could be shown: take one" in answer.err
+        assert "judge(llm=scripted) gives scores and no errors" in answer.err
 
 
 def test_a_metric_of_the_users_own_may_report_errors() -> None:

@@ -118,7 +118,7 @@ def aspects(
     """Draft a table of aspects for a new task, to be edited by a person and used by error_analysis(aspects=…)."""
     from metrist.cli.output import print_estimate, print_note, print_text
     from metrist.cli.progress import progress_bar
-    from metrist.evaluate.aspects import draft_aspects, estimate_aspects, shipped
+    from metrist.evaluate.aspects import draft_aspects, estimate_aspects, find_shipped_table
     from metrist.io.writer import atomic_write, check_writable
     from metrist.runtime import Runtime
 
@@ -131,7 +131,7 @@ def aspects(
     if dry_run:
         print_estimate(estimate_aspects(task, llm), Format.text)
         return
-    if known := shipped(task):
+    if known := find_shipped_table(task):
         print_note(f"metrist ships a table for {known!r}: error_analysis(task='{known}')")
     with progress_bar("drafting"), Runtime.current().override(max_cost=max_cost).activate():
         draft = draft_aspects(task, llm)

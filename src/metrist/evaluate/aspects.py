@@ -1,5 +1,8 @@
-"""A table of aspects for a new task, in the three steps of paper 001, A.1: twenty candidates, three to five that cover
-all of them and do not overlap, and for each a definition and five errors. A draft for a person to edit."""
+"""Draft a table of aspects for a new task with an LLM, for a person to edit.
+
+The three steps are those of paper 001, A.1: twenty candidates; three to five that cover all of them and do not overlap;
+a definition and five typical errors for each.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ from metrist.metrics.llm_metric import ask_llm
 from metrist.metrics.prompt_layout import fill_template, load_template
 
 CANDIDATES, FEWEST, MOST, ERRORS = 20, 3, 5, 5
-_ROOM = 4096
+_SAMPLING = Sampling(max_tokens=4096)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A table, the candidates that it was chosen from, and what its reader should know."""
+class AspectDraft:
+    """A drafted table, the candidates that it was chosen from, and notes for its editor."""
 
     table: AspectTable
     candidates: tuple[str, ...]
@@ -37,113 +40,118 @@ class Draft:
             [
                 f"Aspects for: {self.table.task}",
                 f"Drafted by {self.llm}, chosen from: {', '.join(self.candidates)}.".replace("\n", " "),
-                "Read and change it: aspects should not overlap, should leave nothing out, and should be told apart",
-                "by their definitions alone. Then: -m \"error_analysis(llm=…, aspects='THIS FILE')\"",
+                "Edit this file: aspects should not overlap, should cover every kind of error, and should be clear",
+                "from their definitions alone. Then: -m \"error_analysis(llm=…, aspects='THIS FILE')\"",
                 *self.notes,
             ],
         )
 
 
-def draft_aspects(task: str, llm: str | LLM) -> Draft:
+def draft_aspects(task: str, llm: str | LLM) -> AspectDraft:
     """Ask an LLM for the aspects of a task."""
     if not task.strip():
-        raise RunError("say what the task is, such as --task 'Write a product description from a list of features'")
-    asked = build_llm(llm)
-    talk: Conversation = ()
-    talk, first = _ask_for_object(
-        asked, talk, fill_template(load_template("aspects_candidates"), task=task, count=str(CANDIDATES))
-    )
-    candidates = _names(first, "aspects", "the candidates")
-    limits = {"fewest": str(FEWEST), "most": str(MOST)}
-    talk, second = _ask_for_object(asked, talk, fill_template(load_template("aspects_choice"), **limits))
-    chosen = _names(second, "aspects", "the aspects chosen")
-    listed = ", ".join(chosen)
-    _, third = _ask_for_object(
-        asked, talk, fill_template(load_template("aspects_definitions"), aspects=listed, count=str(ERRORS))
-    )
-    aspects = _aspects(third)
+        raise RunError("describe the task, such as --task 'Write a product description from a list of features'")
+    client = build_llm(llm)
+    conversation, answer = _request_object(client, (), _candidates_question(task))
+    candidates = _parse_names(answer, "the candidates")
+    conversation, answer = _request_object(client, conversation, _choice_question())
+    chosen = _parse_names(answer, "the aspects chosen")
+    _, answer = _request_object(client, conversation, _definitions_question(", ".join(chosen)))
+    aspects = _parse_aspects(answer)
     table = AspectTable(
         task=" ".join(task.split()),
         aspects=aspects,
-        output=_text(third.get("output")) or "output",
-        instruction=_text(third.get("instruction")) or task.strip(),
+        output=_clean_text(answer.get("output")) or "output",
+        instruction=_clean_text(answer.get("instruction")) or task.strip(),
     )
-    return Draft(table=table, candidates=candidates, llm=str(asked), notes=tuple(_doubts(candidates, chosen, aspects)))
+    notes = tuple(_review_draft(candidates, chosen, aspects))
+    return AspectDraft(table=table, candidates=candidates, llm=str(client), notes=notes)
 
 
 def estimate_aspects(task: str, llm: str | LLM) -> Estimate:
-    """What `draft_aspects` would ask. Nothing is sent; what a question quotes of answers to come is counted at its
-    longest."""
-    asked, sizes = build_llm(llm), {"fewest": str(FEWEST), "most": str(MOST)}
-    questions = [
-        fill_template(load_template("aspects_candidates"), task=task, count=str(CANDIDATES)),
-        fill_template(load_template("aspects_choice"), **sizes),
-        fill_template(load_template("aspects_definitions"), aspects=PLACEHOLDER, count=str(ERRORS)),
-    ]
-    talk: Conversation = ()
-    with estimate_calls() as found:
-        for question in questions:
-            talk = (*talk, Message("user", question))
-            talk = (*talk, Message("assistant", ask_llm(asked, [talk], Sampling(max_tokens=_ROOM))[0].text))
-    return found
+    """Estimate the calls of `draft_aspects`. Nothing is sent; quoted answers count at their full length."""
+    client = build_llm(llm)
+    conversation: Conversation = ()
+    with estimate_calls() as estimate:
+        for question in (_candidates_question(task), _choice_question(), _definitions_question(PLACEHOLDER)):
+            conversation = (*conversation, Message("user", question))
+            answer = ask_llm(client, [conversation], _SAMPLING)[0].text
+            conversation = (*conversation, Message("assistant", answer))
+    return estimate
 
 
-def _ask_for_object(llm: LLM, talk: Conversation, question: str) -> tuple[Conversation, dict[str, Any]]:
-    """The conversation with the question and its answer, and the JSON object that the answer ends with."""
-    asked = (*talk, Message("user", question))
-    answer = ask_llm(llm, [asked], Sampling(max_tokens=_ROOM))[0]
+def find_shipped_table(task: str) -> str | None:
+    """The name of the table that metrist ships for a task of this name."""
+    table = find_table(task)
+    return table.task if table else None
+
+
+def _candidates_question(task: str) -> str:
+    return fill_template(load_template("aspects_candidates"), task=task, count=str(CANDIDATES))
+
+
+def _choice_question() -> str:
+    return fill_template(load_template("aspects_choice"), fewest=str(FEWEST), most=str(MOST))
+
+
+def _definitions_question(aspects: str) -> str:
+    return fill_template(load_template("aspects_definitions"), aspects=aspects, count=str(ERRORS))
+
+
+def _request_object(llm: LLM, conversation: Conversation, question: str) -> tuple[Conversation, dict[str, Any]]:
+    """The conversation with the question and its answer, and the JSON object at the end of the answer."""
+    conversation = (*conversation, Message("user", question))
+    answer = ask_llm(llm, [conversation], _SAMPLING)[0]
     if answer.failure is not None:
         raise ModelError(f"{llm} did not answer: {answer.failure}")
     objects = find_objects(answer.text)
     if not objects:
-        raise ModelError(f"{llm} was asked for a JSON object and answered {answer.text[:200]!r}: try another LLM")
-    return (*asked, Message("assistant", answer.text)), dict(objects[-1].values)
+        raise ModelError(f"{llm} answered without a JSON object: {answer.text[:200]!r}; try another LLM")
+    return (*conversation, Message("assistant", answer.text)), dict(objects[-1].values)
 
 
-def _names(found: dict[str, Any], key: str, what: str) -> tuple[str, ...]:
-    rows = found.get(key)
-    names = [_text(row.get("name") if isinstance(row, dict) else row) for row in rows] if isinstance(rows, list) else []
-    kept = tuple(dict.fromkeys(name for name in names if name))
-    if not kept:
-        raise ModelError(f"{what} must be a list under {key!r}, got {json.dumps(found)[:200]}: try another LLM")
-    return kept
+def _parse_names(answer: dict[str, Any], what: str) -> tuple[str, ...]:
+    rows = answer.get("aspects")
+    texts = [row.get("name") if isinstance(row, dict) else row for row in rows] if isinstance(rows, list) else []
+    names = tuple(dict.fromkeys(filter(None, map(_clean_text, texts))))
+    if not names:
+        raise ModelError(f"{what} must be a list under 'aspects', got {json.dumps(answer)[:200]}: try another LLM")
+    return names
 
 
-def _aspects(found: dict[str, Any]) -> tuple[Aspect, ...]:
-    rows = found.get("aspects")
-    made: dict[str, Aspect] = {}
+def _parse_aspects(answer: dict[str, Any]) -> tuple[Aspect, ...]:
+    rows = answer.get("aspects")
+    aspects: dict[str, Aspect] = {}
     for row in rows if isinstance(rows, list) else ():
-        name, definition = (_text(row.get(key)) if isinstance(row, dict) else "" for key in ("name", "definition"))
+        name, definition = (
+            _clean_text(row.get(key)) if isinstance(row, dict) else "" for key in ("name", "definition")
+        )
         if name and definition:
             errors = row.get("errors")
-            typical = tuple(filter(None, map(_text, errors if isinstance(errors, list) else ())))
-            made.setdefault(name.lower(), Aspect(name=name, definition=definition, errors=typical))
-    if not made:
-        raise ModelError(f"the answer defines no aspect, got {json.dumps(found)[:200]}: try another LLM")
-    return tuple(made.values())
+            typical = tuple(filter(None, map(_clean_text, errors if isinstance(errors, list) else ())))
+            aspects.setdefault(name.lower(), Aspect(name=name, definition=definition, errors=typical))
+    if not aspects:
+        raise ModelError(f"the answer defines no aspect, got {json.dumps(answer)[:200]}: try another LLM")
+    return tuple(aspects.values())
 
 
-def _doubts(candidates: Sequence[str], chosen: Sequence[str], aspects: Sequence[Aspect]) -> list[str]:
-    doubts = []
+def _review_draft(candidates: Sequence[str], chosen: Sequence[str], aspects: Sequence[Aspect]) -> list[str]:
+    """Notes on where the answers differ from what was requested."""
+    notes = []
     if len(candidates) != CANDIDATES:
-        doubts.append(f"Of {CANDIDATES} candidates that were asked for {len(candidates)} came.")
+        notes.append(f"{CANDIDATES} candidates were requested, the LLM gave {len(candidates)}.")
     if not FEWEST <= len(aspects) <= MOST:
-        doubts.append(f"{FEWEST} to {MOST} aspects were asked for, {len(aspects)} came.")
-    if lost := [name for name in chosen if name.lower() not in {aspect.name.lower() for aspect in aspects}]:
-        doubts.append(f"Chosen, but not defined: {', '.join(lost)}.")
-    doubts += [
+        notes.append(f"{FEWEST} to {MOST} aspects were requested, the LLM gave {len(aspects)}.")
+    defined = {aspect.name.lower() for aspect in aspects}
+    if undefined := [name for name in chosen if name.lower() not in defined]:
+        notes.append(f"Chosen, but not defined: {', '.join(undefined)}.")
+    notes += [
         f"{aspect.name} has {len(aspect.errors)} typical errors of {ERRORS}."
         for aspect in aspects
         if len(aspect.errors) != ERRORS
     ]
-    return doubts
+    return notes
 
 
-def shipped(task: str) -> str | None:
-    """The name of the table that metrist already has for a task of this name."""
-    found = find_table(task)
-    return found.task if found else None
-
-
-def _text(value: Any) -> str:
+def _clean_text(value: Any) -> str:
     return " ".join(value.split()) if isinstance(value, str) else ""

@@ -24,7 +24,7 @@ from metrist.metrics.base import Metric
 from metrist.report.cells import Change, Number, PValue, Share, or_none
 from metrist.report.junit import JUnitCase, junit_xml
 from metrist.report.tables import Column, Table
-from metrist.stats.resampling import PairTest, pair_tests, pool_rows
+from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows
 from metrist.stats.significance import holm
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ CheckKind = Literal["minimum", "maximum", "coverage", "regression", "missing"]
 ThresholdKind = Literal["minimum", "maximum"]
 
 _NOW, _BEFORE = "this run", "the baseline"
+# The bootstrap is overconfident on few items; randomisation keeps its level on any number.
+_REGRESSION_TEST: tuple[Test, ...] = ("randomisation",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,8 +376,7 @@ def _test_regression(
         metric.pool,
         draws,
         np.random.default_rng(seed),
-        # The bootstrap is overconfident on few items; randomisation keeps its level on any number.
-        ("randomisation",),
+        _REGRESSION_TEST,
         alternative="less" if metric.higher_is_better else "greater",
     )
     return _Regression(metric, pair[0], test, int(np.count_nonzero(shared)), aligned.left_out(*indices))

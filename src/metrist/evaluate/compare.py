@@ -182,7 +182,8 @@ def compare(
         raise RunError(f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}")
     if draws < 1 or not 0 < alpha < 1:
         raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
-    opened = [open_run(run, metrics or ()) for run in (runs if isinstance(runs, list | tuple) else [runs])]
+    sources: list[Any] = [*runs] if isinstance(runs, list | tuple) else [runs]
+    opened = [open_run(source, metrics or ()) for source in sources]
     by_name = _name_runs(opened)
     pairs = _choose_pairs([system for run in opened for system in _list_systems(run)], systems, baseline)
     plan = ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha)

@@ -1,9 +1,10 @@
-"""What is wrong with outputs: the errors that a metric finds now, found in an earlier run, or that people found."""
+"""`explain`: outputs with their errors, found by a metric now or in an earlier run, or annotated by people."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,9 +31,27 @@ from metrist.spec import Spec, parse
 if TYPE_CHECKING:
     from metrist.run.results import Results
 
-DEFAULT = "error_analysis"
-LIMIT = 20
+DEFAULT_METRIC = "error_analysis"
+DEFAULT_LIMIT = 20
 _Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """Which outputs to explain: those of an item, of a system, and at most `limit`."""
+
+    item: str | None
+    system: str | None
+    limit: int | None
+
+    def matches(self, item: str, system: str) -> bool:
+        return self.item in (None, item) and self.system in (None, system)
+
+    def describe_empty(self) -> str:
+        names = [
+            f"{what} {name!r}" for what, name in (("item", self.item), ("system", self.system)) if name is not None
+        ]
+        return f"there is no output{' of ' if names else ''}{' and '.join(names)}"
 
 
 def explain(
@@ -42,7 +61,7 @@ def explain(
     llm: str | None = None,
     item: str | None = None,
     system: str | None = None,
-    limit: int | None = LIMIT,
+    limit: int | None = DEFAULT_LIMIT,
     texts: str | os.PathLike[str] | None = None,
     max_cost: float | None = None,
     concurrency: int | None = None,
@@ -50,63 +69,24 @@ def explain(
     tpm: int | None = None,
     **reading: Any,
 ) -> Explanations:
-    """Outputs with their errors.
+    """Return outputs with their errors.
 
     `source` is a run (its folder, or a .jsonl file that it wrote), whose errors are shown, or records in any form that
-    `read_records` takes. With `llm`, or with a metric, records are judged now; without, the errors that came with them
-    are shown. `texts` are the records of a run, which holds none itself, where they do not lie where the run read them.
-    What LLMs may cost (`max_cost`) and how fast they are asked is as for `metrist.score`.
+    `read_records` takes. With `llm` or a metric, records are judged now; without, the errors in their rows are shown.
+    A run does not store texts: `texts` are its records, if they are no longer where the run read them. The limits on
+    LLM calls (`max_cost` and so on) are as for `metrist.score`.
     """
     check_keywords(explain, reading)
+    selection = _Selection(item, system, limit)
     if llm is None and not isinstance(metric, Metric) and _is_run(source):
-        return _of_run(source, metric, texts, item=item, system=system, limit=limit)
+        return _explain_run(source, metric, texts, selection)
     reader = read_records(source, **reading)
     if llm is None and metric is None:
-        return _of_people(reader, item=item, system=system, limit=limit)
-    asked = asked_metric(metric, llm)
-    _check_finds_errors(asked)
+        return _explain_annotations(reader, selection)
+    error_metric = _build_error_metric(metric, llm)
     runtime = Runtime.current().override(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm)
     with runtime.activate():
-        return _of_metric(reader, asked, item=item, system=system, limit=limit)
-
-
-def _check_finds_errors(metric: Metric) -> None:
-    """Refuse a metric that gives a number alone: no errors under a bad grade would read as if there were none. What a
-    metric from outside finds is its own matter, and only its scores tell."""
-    within = metric.metric if isinstance(metric, Calibrated) else metric
-    ours = type(within).__module__.split(".")[0] == "metrist" and not within.programs
-    if ours and not isinstance(within, ErrorMetric):
-        raise SpecError(
-            f"{metric.text} gives scores, and reports no errors that could be shown: take one that does, "
-            f"{DEFAULT} or tigerscore"
-        )
-
-
-def asked_metric(metric: str | Metric | None, llm: str | None) -> Metric:
-    """The metric, with the LLM put into it where that is named apart."""
-    if isinstance(metric, Metric):
-        return metric
-    spec = parse(metric or DEFAULT)
-    if llm is None:
-        return registry.build(spec)
-    if "llm" in spec.settings:
-        raise SpecError(f"{spec.name} already says its llm: leave out --llm")
-    return registry.build(Spec(spec.name, {"llm": llms.parse_llm(llm), **spec.settings}))
-
-
-def _is_run(source: Any) -> bool:
-    if not isinstance(source, str | os.PathLike):
-        return False
-    place = Path(source)
-    if place.is_dir():
-        return True
-    if place.suffix != ".jsonl" or not place.is_file():
-        return False
-    try:
-        _, first = next(iter(read_rows(place)))
-    except (StopIteration, MetristError):
-        return False
-    return isinstance(first, Mapping) and all(name in first for name in COLUMNS)
+        return _explain_records(reader, error_metric, selection)
 
 
 def estimate_explanations(
@@ -116,51 +96,103 @@ def estimate_explanations(
     llm: str | None = None,
     item: str | None = None,
     system: str | None = None,
-    limit: int | None = LIMIT,
+    limit: int | None = DEFAULT_LIMIT,
     **reading: Any,
 ) -> Estimate:
-    """The questions that `explain` with the same arguments would ask. Nothing is sent."""
+    """Estimate the LLM calls of `explain` with the same arguments. Nothing is sent."""
     from metrist.run.pipeline import estimate
 
     if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
         return Estimate()
-    records, _ = _wanted(read_records(source, **reading), item, system, limit)
-    asked = asked_metric(metric, llm)
-    _check_finds_errors(asked)
-    return estimate(records, [asked])
+    records, _ = _select_records(read_records(source, **reading), _Selection(item, system, limit))
+    return estimate(records, [_build_error_metric(metric, llm)])
 
 
-def _wanted(
-    reader: Iterable[Record], item: str | None, system: str | None, limit: int | None
-) -> tuple[list[Record], bool]:
-    """The records to be judged, and whether there are more of them than the limit allows."""
-    wanted = (one for one in reader if item in (None, one.item) and system in (None, one.system))
-    records = list(islice(wanted, limit))
-    if not records:
-        raise RunError(_nothing(item, system))
-    # One more may be there: a reader that has been read to its end says nothing.
-    return records, next(wanted, None) is not None if limit is not None else False
+def _build_error_metric(metric: str | Metric | None, llm: str | None) -> Metric:
+    """Build the metric, with the separately named LLM put into it, and check that it reports errors."""
+    if isinstance(metric, Metric):
+        built = metric
+    else:
+        spec = parse(metric or DEFAULT_METRIC)
+        if llm is not None:
+            if "llm" in spec.settings:
+                raise SpecError(f"{spec.name} already names its llm: leave out --llm")
+            spec = Spec(spec.name, {"llm": llms.parse_llm(llm), **spec.settings})
+        built = registry.build(spec)
+    inner = built.metric if isinstance(built, Calibrated) else built
+    # A metric from outside may report errors; only its scores can tell.
+    shipped = type(inner).__module__.split(".")[0] == "metrist" and not inner.programs
+    if shipped and not isinstance(inner, ErrorMetric):
+        # A bad score without errors would read as if there were none.
+        raise SpecError(
+            f"{built.text} gives scores and no errors: use a metric that reports errors, {DEFAULT_METRIC} or tigerscore"
+        )
+    return built
 
 
-def _of_metric(
-    reader: Reader, metric: Metric, *, item: str | None, system: str | None, limit: int | None
-) -> Explanations:
+def _is_run(source: Any) -> bool:
+    if not isinstance(source, str | os.PathLike):
+        return False
+    path = Path(source)
+    if path.is_dir():
+        return True
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
+    try:
+        _, first = next(iter(read_rows(path)))
+    except (StopIteration, MetristError):
+        return False
+    return isinstance(first, Mapping) and all(name in first for name in COLUMNS)
+
+
+def _explain_records(reader: Reader, metric: Metric, selection: _Selection) -> Explanations:
     from metrist.run import score
     from metrist.run.results import NothingScored
 
-    records, more = _wanted(reader, item, system, limit)
+    records, more = _select_records(reader, selection)
     try:
         results = score(records, [metric])
-    except NothingScored as fault:
-        results = fault.results
+    except NothingScored as error:
+        results = error.results
     scores = results.scores[metric.text]
-    outputs = [_explained(metric.text, scores, n, record) for n, record in enumerate(records)]
+    outputs = [
+        _explain_output(metric.text, scores, i, (record.item, record.system), record)
+        for i, record in enumerate(records)
+    ]
     cut = [f"the first {len(records):,} outputs (--limit)"] if more else []
-    return Explanations(outputs=outputs, notes=[*cut, *_skipped(reader), *results.notes])
+    return Explanations(outputs=outputs, notes=[*cut, *_skipped_notes(reader), *results.notes])
 
 
-def _skipped(reader: Reader) -> list[str]:
-    """Which bad rows were left out."""
+def _select_records(reader: Iterable[Record], selection: _Selection) -> tuple[list[Record], bool]:
+    """The records to judge, and whether the limit cuts off more of them."""
+    matching = (record for record in reader if selection.matches(record.item, record.system))
+    records = list(islice(matching, selection.limit))
+    if not records:
+        raise RunError(selection.describe_empty())
+    return records, selection.limit is not None and next(matching, None) is not None
+
+
+def _explain_annotations(reader: Reader, selection: _Selection) -> Explanations:
+    """Show the errors that come with the records."""
+    outputs: list[ExplainedOutput] = []
+    total = 0
+    for entry in reader.entries():
+        errors: dict[_Key, list[Error]] = {}
+        for annotation in entry.errors:
+            errors.setdefault((annotation.item, annotation.system), []).append(annotation.error)
+        records = {(record.item, record.system): record for record in entry.records}
+        for key, own_errors in errors.items():
+            if selection.matches(*key):
+                total += 1
+                if selection.limit is None or len(outputs) < selection.limit:
+                    outputs.append(_build_output(key, records.get(key), tuple(own_errors)))
+    if not outputs:
+        raise RunError(f"{selection.describe_empty()} with errors in its row: name an LLM to find errors with --llm")
+    cut = [f"{len(outputs):,} of {total:,} outputs with errors (--limit)"] if total > len(outputs) else []
+    return Explanations(outputs=outputs, notes=[*cut, *_skipped_notes(reader)])
+
+
+def _skipped_notes(reader: Reader) -> list[str]:
     skipped = reader.skipped
     if not skipped.count:
         return []
@@ -168,103 +200,73 @@ def _skipped(reader: Reader) -> list[str]:
     return [f"{rows} skipped, the first: {skipped.messages[0]}"]
 
 
-def _of_people(reader: Reader, *, item: str | None, system: str | None, limit: int | None) -> Explanations:
-    found: list[ExplainedOutput] = []
-    total = 0
-    for output in _with_errors(reader):
-        if item in (None, output.item) and system in (None, output.system):
-            total += 1
-            if limit is None or len(found) < limit:
-                found.append(output)
-    if not found:
-        raise RunError(
-            f"{_nothing(item, system)} with errors: the rows have none of their own, and --llm says who is to find them"
-        )
-    cut = [f"{len(found):,} of {total:,} outputs with errors (--limit)"] if total > len(found) else []
-    return Explanations(outputs=found, notes=[*cut, *_skipped(reader)])
-
-
-def _with_errors(reader: Reader) -> Iterator[ExplainedOutput]:
-    for entry in reader.entries():
-        errors: dict[_Key, list[Error]] = {}
-        for one in entry.errors:
-            errors.setdefault((one.item, one.system), []).append(one.error)
-        records = {(record.item, record.system): record for record in entry.records}
-        for key, found in errors.items():
-            yield _output(key, records.get(key), tuple(found))
-
-
-def _of_run(
-    source: str | os.PathLike[str],
-    metric: str | None,
-    texts: str | os.PathLike[str] | None,
-    *,
-    item: str | None,
-    system: str | None,
-    limit: int | None,
+def _explain_run(
+    source: str | os.PathLike[str], metric: str | None, texts: str | os.PathLike[str] | None, selection: _Selection
 ) -> Explanations:
     from metrist.run import load
 
     results = load(source)
-    told = [one for one in results.metrics if results.scores[one.text].errors]
-    chosen = find_metric(results.metrics, metric) if metric is not None else told[0] if told else None
+    with_errors = [metric for metric in results.metrics if results.scores[metric.text].errors]
+    chosen = next(iter(with_errors), None) if metric is None else find_metric(results.metrics, metric)
     if chosen is None or not results.scores[chosen.text].errors:
-        named = ", ".join(one.text for one in results.metrics)
-        raise RunError(f"{source} holds no errors by {chosen.text if chosen else named}: nothing to explain")
+        names = chosen.text if chosen else ", ".join(metric.text for metric in results.metrics)
+        raise RunError(f"{source} has no errors by {names}: nothing to explain")
     scores = results.scores[chosen.text]
-    places = _places(results, scores, item=item, system=system)
-    records = _texts_of(source, texts)
-    shown = places[:limit]
-    outputs = [
-        _explained(chosen.text, scores, n, records.get(key), key)
-        for n in shown
-        for key in [(results.items[n], results.systems[n])]
-    ]
-    cut = [f"{chosen.text}: {len(shown):,} of {len(places):,} outputs, the worst first"] if shown != places else []
-    lost = [_NO_TEXTS] if any(one.output is None for one in outputs) else []
-    others = [f"also with errors: {one.text} (-m)" for one in told if one.text != chosen.text and metric is None]
-    return Explanations(outputs=outputs, notes=[*cut, *lost, *others])
+    ranked = _rank_outputs(results, scores, selection)
+    shown = ranked[: selection.limit]
+    records = _read_texts(source, texts)
+    outputs = []
+    for i in shown:
+        key = (results.items[i], results.systems[i])
+        outputs.append(_explain_output(chosen.text, scores, i, key, records.get(key)))
+    notes = []
+    if shown != ranked:
+        notes.append(f"{chosen.text}: {len(shown):,} of {len(ranked):,} outputs, the worst first")
+    if any(output.output is None for output in outputs):
+        notes.append("A run does not store texts: give the file of the records that it scored with --texts")
+    if metric is None:
+        notes += [f"also with errors: {other.text} (-m)" for other in with_errors if other.text != chosen.text]
+    return Explanations(outputs=outputs, notes=notes)
 
 
-_NO_TEXTS = "A run holds no texts: --texts FILE says where the records are that it scored"
-
-
-def _places(results: Results, scores: Scores, *, item: str | None, system: str | None) -> list[int]:
-    for what, name, known in (("item", item, results.items), ("system", system, results.systems)):
+def _rank_outputs(results: Results, scores: Scores, selection: _Selection) -> list[int]:
+    """The indices of the selected outputs, the worst score first and failed ones last."""
+    for what, name, known in (("item", selection.item, results.items), ("system", selection.system, results.systems)):
         if name is not None and name not in known:
             raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(known))}")
-    wanted = [
-        n
-        for n, (one, other) in enumerate(zip(results.items, results.systems, strict=True))
-        if item in (None, one) and system in (None, other)
-    ]
-    # Failed outputs have no value to stand before others by.
-    return sorted(wanted, key=lambda n: (n in scores.failures, scores.values[n]))
+    keys = enumerate(zip(results.items, results.systems, strict=True))
+    selected = [i for i, key in keys if selection.matches(*key)]
+    return sorted(selected, key=lambda i: (i in scores.failures, scores.values[i]))
 
 
-def _texts_of(source: str | os.PathLike[str], texts: str | os.PathLike[str] | None) -> Mapping[_Key, Record]:
-    """The records of a run, from the files that it read if they are still there."""
+def _read_texts(source: str | os.PathLike[str], texts: str | os.PathLike[str] | None) -> Mapping[_Key, Record]:
+    """The records of a run, from the files that it read if all of them are still there."""
     if texts is not None:
         files: Sequence[Any] = [texts]
     else:
-        place = Path(source)
-        named = RunFolder(place).inputs if place.is_dir() and is_run_folder(place) else ()
-        files = [name for name in named if Path(name).is_file()]
-        if not files or len(files) < len(named):
+        path = Path(source)
+        inputs = RunFolder(path).inputs if path.is_dir() and is_run_folder(path) else ()
+        files = [name for name in inputs if Path(name).is_file()]
+        if not files or len(files) < len(inputs):
             return {}
     return {(record.item, record.system): record for record in read_records(files)}
 
 
-def _explained(
-    by: str, scores: Scores, position: int, record: Record | None, key: _Key | None = None
-) -> ExplainedOutput:
-    score = scores[position]
-    where = key or (record.item, record.system) if record else key or ("", "")
-    said = {"failure": score.failure, "note": score.explanation, "raw": score.raw if score.failure else None}
-    return _output(where, record, score.errors, by=by, value=score.value, **said)
+def _explain_output(metric: str, scores: Scores, index: int, key: _Key, record: Record | None) -> ExplainedOutput:
+    score = scores[index]
+    return _build_output(
+        key,
+        record,
+        score.errors,
+        by=metric,
+        value=score.value,
+        failure=score.failure,
+        note=score.explanation,
+        raw=score.raw if score.failure else None,
+    )
 
 
-def _output(key: _Key, record: Record | None, errors: tuple[Error, ...], **more: Any) -> ExplainedOutput:
+def _build_output(key: _Key, record: Record | None, errors: tuple[Error, ...], **more: Any) -> ExplainedOutput:
     return ExplainedOutput(
         item=key[0],
         system=key[1],
@@ -275,8 +277,3 @@ def _output(key: _Key, record: Record | None, errors: tuple[Error, ...], **more:
         errors=errors,
         **more,
     )
-
-
-def _nothing(item: str | None, system: str | None) -> str:
-    wanted = [f"{what} {name!r}" for what, name in (("item", item), ("system", system)) if name is not None]
-    return f"there is no output{' of ' if wanted else ''}{' and '.join(wanted)}"
