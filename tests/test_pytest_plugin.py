@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+# pytester unloads the modules that an inner pytest imported, and numpy cannot be loaded twice.
+import numpy as np  # noqa: F401
 import pytest
 
 pytest_plugins = ["pytester"]
