@@ -100,7 +100,7 @@ def test_the_model_says_what_transformers_say_of_its_weights(
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
-    from metrist.models.numpy_inference.quantization import read_arrays
+    from metrist.models.numpy_inference.storage import read_arrays
 
     config = json.loads((folder / "config.json").read_text())
     sizes = {key: value for key, value in config.items() if not isinstance(value, str)}

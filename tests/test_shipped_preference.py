@@ -138,7 +138,7 @@ def test_it_says_what_transformers_say_of_its_weights(folder: Path) -> None:
     from tokenizers import Tokenizer
     from transformers import BertConfig, BertModel
 
-    from metrist.models.numpy_inference.quantization import read_arrays
+    from metrist.models.numpy_inference.storage import read_arrays
 
     sizes = json.loads((folder / "config.json").read_text())
     facts = json.loads((folder / "reward.json").read_text())

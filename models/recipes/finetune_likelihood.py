@@ -170,7 +170,7 @@ def weights_of(run: Run) -> Arrays:
 
 def rounded(weights: Arrays, bits: int) -> Arrays:
     """The weights as they are after being kept in so many bits."""
-    from metrist.models.numpy_inference.quantization import dequantize, quantize
+    from metrist.models.numpy_inference.storage import dequantize, quantize
 
     rounded = dict(weights)
     for name, array in weights.items():

@@ -11,12 +11,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from metrist.errors import MissingExtra, ModelError
-from metrist.models.numpy_inference.quantization import (
+from metrist.models.numpy_inference.storage import (
     dequantize,
     pack_bits,
     quantize,
     read_arrays,
-    remedy,
+    suggest_repair,
     unpack_bits,
     write_arrays,
 )
@@ -30,21 +30,25 @@ def matrix(rows: int = 24, columns: int = 64) -> np.ndarray:
 
 @pytest.mark.parametrize(("bits", "group"), [(8, None), (8, 16), (6, 32), (5, 64), (4, 16)])
 def test_a_weight_comes_back_close_to_itself_whatever_the_size_of_its_row(bits: int, group: int | None) -> None:
-    given = matrix()
-    whole, scale = quantize(given, bits, group)
-    largest = np.abs(given).reshape(24, -1, group or 64).max(2)
-    assert whole.dtype == np.int8
-    assert np.abs(whole).max() <= 2 ** (bits - 1) - 1
-    error = np.abs(dequantize(whole, scale) - given).reshape(24, -1, group or 64)
+    original = matrix()
+    integers, scale = quantize(original, bits, group)
+    largest = np.abs(original).reshape(24, -1, group or 64).max(2)
+    assert integers.dtype == np.int8
+    assert np.abs(integers).max() <= 2 ** (bits - 1) - 1
+    error = np.abs(dequantize(integers, scale) - original).reshape(24, -1, group or 64)
     # A quarter of the range may be cut off where that rounds the others better; a step is a share of the range.
     assert (error.max(2) <= 0.26 * largest).all()
     assert (np.sqrt((error**2).mean(2)) <= 0.6 * largest / (2 ** (bits - 1) - 1)).all()
 
 
 def test_more_bits_and_smaller_groups_lose_less() -> None:
-    given = matrix()
+    original = matrix()
     lost = [
-        float(np.square((dequantize(*quantize(given, *how)) - given) / np.abs(given).max(1, keepdims=True)).mean())
+        float(
+            np.square(
+                (dequantize(*quantize(original, *how)) - original) / np.abs(original).max(1, keepdims=True)
+            ).mean()
+        )
         for how in ((4, None), (4, 16), (6, 16), (8, 16))
     ]
     assert lost == sorted(lost, reverse=True)
@@ -58,21 +62,21 @@ def test_a_row_of_zeros_stays_one() -> None:
 @pytest.mark.parametrize("bits", range(2, 9))
 def test_bit_planes_give_the_numbers_back(bits: int) -> None:
     rng = np.random.default_rng(bits)
-    whole = rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (7, 13)).astype(np.int8)
-    planes = pack_bits(whole, bits)
+    integers = rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (7, 13)).astype(np.int8)
+    planes = pack_bits(integers, bits)
     assert planes.shape == (bits, 12)  # 91 numbers in whole bytes
-    assert np.array_equal(unpack_bits(planes, (7, 13)), whole)
+    assert np.array_equal(unpack_bits(planes, (7, 13)), integers)
 
 
-def test_a_file_gives_back_what_was_written_and_takes_the_bits_that_were_asked_for(tmp_path: Path) -> None:
-    given = {"small": matrix(8), "fine": matrix(8), "as it is": np.arange(5, dtype=np.float32)}
-    write_arrays(tmp_path / "w.safetensors", given, {"small": (4, 32), "fine": (8, None)})
-    found = read_arrays(tmp_path / "w.safetensors")
-    assert found.keys() == given.keys()
-    assert np.array_equal(found["as it is"], given["as it is"])
+def test_a_file_gives_back_what_was_written_and_takes_the_requested_bits(tmp_path: Path) -> None:
+    original = {"small": matrix(8), "fine": matrix(8), "as it is": np.arange(5, dtype=np.float32)}
+    write_arrays(tmp_path / "w.safetensors", original, {"small": (4, 32), "fine": (8, None)})
+    arrays = read_arrays(tmp_path / "w.safetensors")
+    assert arrays.keys() == original.keys()
+    assert np.array_equal(arrays["as it is"], original["as it is"])
     for name, how in (("small", (4, 32)), ("fine", (8, None))):
-        assert np.array_equal(found[name], dequantize(*quantize(given[name], *how)))
-        assert found[name].dtype == np.float32
+        assert np.array_equal(arrays[name], dequantize(*quantize(original[name], *how)))
+        assert arrays[name].dtype == np.float32
 
 
 def test_a_written_file_can_be_read_by_everybody(tmp_path: Path) -> None:
@@ -83,7 +87,7 @@ def test_a_written_file_can_be_read_by_everybody(tmp_path: Path) -> None:
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "w.safetensors").write_bytes(b"\x10broken")
     with pytest.raises(
-        ModelError, match=r"w\.safetensors: the weights cannot be read \(.*the folder is damaged: write"
+        ModelError, match=r"w\.safetensors: the weights cannot be read \(.*the folder is damaged: export"
     ):
         read_arrays(tmp_path / "w.safetensors")
 
@@ -105,17 +109,17 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
 )
 def test_arrays_that_do_not_fit_each_other_are_named(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    given = {"small": matrix(8), "fine": matrix(8), "as it is": np.arange(5, dtype=np.float32)}
-    write_arrays(path, given, {"small": (4, 32), "fine": (8, None)})
-    save_file({name: one for name, one in {**load_file(path), **changed}.items() if one is not None}, path)
+    original = {"small": matrix(8), "fine": matrix(8), "as it is": np.arange(5, dtype=np.float32)}
+    write_arrays(path, original, {"small": (4, 32), "fine": (8, None)})
+    save_file({name: array for name, array in {**load_file(path), **changed}.items() if array is not None}, path)
     with pytest.raises(ModelError, match=re.escape(f"{path}: {message}")):
         read_arrays(path)
 
 
 def test_only_a_model_that_metrist_models_has_is_to_be_installed_again(tmp_path: Path) -> None:
     shipped = pytest.importorskip("metrist_models")
-    assert remedy(Path(shipped.__file__).parent / "preference-small") == "install metrist-models again"
-    assert "write it again from the model" in remedy(tmp_path)
+    assert suggest_repair(Path(shipped.__file__).parent / "preference-small") == "install metrist-models again"
+    assert "export it again" in suggest_repair(tmp_path)
 
 
 def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

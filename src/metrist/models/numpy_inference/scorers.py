@@ -1,4 +1,4 @@
-"""Shipped models that run on numpy: a reward model and a likelihood model."""
+"""Shipped models as scorers: `NumpyReward` for preference models, `NumpySeq2Seq` for likelihood models."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from metrist.errors import ModelError
 from metrist.models import batching, tokenization
-from metrist.models.numpy_inference import quantization as folders
-from metrist.models.numpy_inference import threads
-from metrist.models.numpy_inference.bert import Bert, Sizes, check_shape
-from metrist.models.numpy_inference.quantization import Floats, read_arrays, remedy
+from metrist.models.numpy_inference import storage, threads
+from metrist.models.numpy_inference.bert import Bert, BertSizes, check_shape
+from metrist.models.numpy_inference.storage import Floats, read_arrays, suggest_repair
 from metrist.models.numpy_inference.t5 import T5, T5Sizes
 from metrist.models.protocols import Likelihoods, Rewards
 from metrist.models.reward_layout import NAME as SETTINGS
@@ -30,107 +29,114 @@ from metrist.models.reward_layout import (
 from metrist.models.weights import Weights
 from metrist.runtime import Runtime
 
+Ids = NDArray[np.int64]
+Work = TypeVar("Work")
+
+#: The architecture in config.json of a BERT with a reward head.
 ARCHITECTURE = "bert-reward"
-#: Rows computed at once: enough for large products, few enough for the processor's cache.
-_BUDGET = 512
-#: With fewer the products are too small to be fast.
-_LEAST = 128
+#: Tokens computed at once: enough for large products, few enough for the processor's cache.
+_REWARD_TOKENS = 512
+_SEQ2SEQ_TOKENS = 2048
+#: With fewer tokens at once, the products are too small to be fast.
+_MIN_REWARD_TOKENS = 128
 
 
 class NumpyReward:
-    """A BERT with a reward's head in metrist's own form. Equal answers are computed once."""
+    """A BERT with a reward head, in metrist's own format. Equal answers are computed once."""
 
     def __init__(self, weights: Weights, runtime: Runtime | None = None) -> None:
-        """The model of a folder; a fault in it is a ModelError that names the file."""
-        config = folders.read_config(weights.folder, ARCHITECTURE)
+        """Load the model of a folder; raise ModelError naming the file if it is damaged."""
+        config = storage.read_config(weights.folder, ARCHITECTURE)
         settings = RewardSettings.read(weights.folder, weights.name)
-        arrays = read_arrays(weights.folder / folders.WEIGHTS)
-        tokenizer = folders.read_tokenizer(weights.folder)
-        file = folders.CONFIG
+        arrays = read_arrays(weights.folder / storage.WEIGHTS)
+        tokenizer = storage.read_tokenizer(weights.folder)
+        file = storage.CONFIG
         try:
-            sizes = Sizes.of(config)
-            file = folders.WEIGHTS
-            self._head, self._bias = _head(arrays, sizes.hidden_size)
-            self._network = Bert({name: one for name, one in arrays.items() if not name.startswith("head.")}, sizes)
-            file = folders.TOKENIZER
-            # Tokens that were added to it later stand in no text: such words are read as the letters they have.
+            sizes = BertSizes.from_config(config)
+            file = storage.WEIGHTS
+            self._head, self._bias = _read_head(arrays, sizes.hidden_size)
+            body = {name: array for name, array in arrays.items() if not name.startswith("head.")}
+            self._network = Bert(body, sizes)
+            file = storage.TOKENIZER
+            # Added tokens do not occur in texts: they are read as ordinary characters.
             self._network.check_tokens("its vocabulary", tokenizer.get_vocab_size(with_added_tokens=False))
             file = SETTINGS
-            self._network.check_tokens("frame", 1 + max((one for part in settings.frame for one in part), default=0))
+            self._network.check_tokens(
+                "frame", 1 + max((token for part in settings.frame for token in part), default=0)
+            )
         except KeyError as missing:
-            where = f"neither {folders.CONFIG} nor {folders.WEIGHTS} has"
-            raise ModelError(f"{weights.folder}: {where} {missing}; {remedy(weights.folder)}") from None
+            raise ModelError(_describe_missing(weights, missing)) from None
         except ValueError as fault:
-            raise ModelError(f"{weights.folder / file}: {fault}; {remedy(weights.folder)}") from None
-        room = min(settings.layout.max_length or sizes.max_position_embeddings, sizes.max_position_embeddings)
-        self.settings = replace(settings, layout=replace(settings.layout, max_length=room))
+            raise ModelError(f"{weights.folder / file}: {fault}; {suggest_repair(weights.folder)}") from None
+        limit = min(settings.layout.max_length or sizes.max_position_embeddings, sizes.max_position_embeddings)
+        self.settings = replace(settings, layout=replace(settings.layout, max_length=limit))
         self._encode, self._unknown = token_encoder(tokenizer), unknown_id(tokenizer)
         self._fingerprint = weights.fingerprint
         self._batch_tokens = runtime.batch_tokens if runtime else None
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """The folder's hash covers weights, tokenizer and settings."""
+        """Facts for the signature; the folder's hash covers weights, tokenizer and settings."""
         return {"weights": self._fingerprint, "dtype": "float32", "runs_on": "numpy"}
 
-    def rewards(self, judged: Sequence[RewardInput]) -> Rewards:
-        """One reward per answer, in the order given, within 1e-5 of each other whatever else is judged with it."""
-        number = {one: at for at, one in enumerate(dict.fromkeys(judged))}
-        laid = build_rows(self._encode, self.settings.frame, self.settings.layout, list(number), self._unknown)
-        order = np.array([number[one] for one in judged], np.int64)
-        cut, known = (np.array(counts, np.int64)[order] for counts in (laid.cut, laid.read))
-        return Rewards(self._values(laid)[order], cut, known)
+    def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
+        """Return one reward per input, in order. The rest of the batch changes a reward by less than 1e-5."""
+        numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
+        rows = build_rows(self._encode, self.settings.frame, self.settings.layout, list(numbers), self._unknown)
+        order = np.array([numbers[item] for item in inputs], np.int64)
+        cut, known = (np.array(counts, np.int64)[order] for counts in (rows.cut, rows.read))
+        return Rewards(self._compute(rows)[order], cut, known)
 
-    def _values(self, laid: RewardRows) -> NDArray[np.float64]:
-        # Alike lengths meet, since attention takes those of one length together.
-        order = sorted(range(len(laid.ids)), key=lambda at: len(laid.ids[at]))
-        lengths = [len(laid.ids[at]) for at in order]
+    def _compute(self, rows: RewardRows) -> NDArray[np.float64]:
+        # Sorted by length: attention computes rows of equal length together.
+        order = sorted(range(len(rows.ids)), key=lambda at: len(rows.ids[at]))
+        lengths = [len(rows.ids[at]) for at in order]
         budget = self._batch_tokens or _default_tokens(lengths)
         batches = [[order[at] for at in batch] for batch in batching.split_batches(lengths, budget, padded=False)]
         values = np.empty(len(order), np.float64)
-        for batch, found in zip(
-            batches, threads.parallel_map(lambda one: self._rewards(laid, one), batches), strict=True
-        ):
-            values[batch] = found
+        results = threads.parallel_map(lambda batch: self._compute_batch(rows, batch), batches)
+        for batch, result in zip(batches, results, strict=True):
+            values[batch] = result
         return values
 
-    def _rewards(self, laid: RewardRows, batch: Sequence[int]) -> NDArray[np.float64]:
-        rows = [laid.ids[at] for at in batch]
-        spans = [_span(self.settings.pooling, len(laid.ids[at]), laid.starts[at]) for at in batch]
-        # Row by row, in double precision: nothing is rounded by where a row lies.
-        products = self._network.vectors(rows, spans).astype(np.float64) * self._head
-        found: NDArray[np.float64] = products.sum(1) + self._bias
-        return found
+    def _compute_batch(self, rows: RewardRows, batch: Sequence[int]) -> NDArray[np.float64]:
+        ids = [rows.ids[at] for at in batch]
+        spans = [_pooled_span(self.settings.pooling, len(rows.ids[at]), rows.starts[at]) for at in batch]
+        # Row by row in float64, so that the rounding does not depend on a row's position.
+        products = self._network.vectors(ids, spans).astype(np.float64) * self._head
+        rewards: NDArray[np.float64] = products.sum(1) + self._bias
+        return rewards
 
 
-def _span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
-    """The tokens that stand for a row in which the answer begins at `start`."""
+def _pooled_span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
+    """Return the span of tokens that represents a row whose answer begins at `start`."""
     spans = {"answer": (start, length), "mean": (0, length), "first": (0, 1), "last": (length - 1, length)}
     return spans[pooling]
 
 
 def _default_tokens(lengths: Sequence[int]) -> int:
-    """Tokens of a batch: no more than leave some work for every core."""
-    return min(_BUDGET, max(_LEAST, -(-sum(lengths) // threads.thread_count())))
+    """Return the tokens per batch, few enough that every core gets work."""
+    return min(_REWARD_TOKENS, max(_MIN_REWARD_TOKENS, -(-sum(lengths) // threads.thread_count())))
 
 
-def _head(arrays: Mapping[str, Floats], width: int) -> tuple[NDArray[np.float64], float]:
+def _read_head(arrays: Mapping[str, Floats], width: int) -> tuple[NDArray[np.float64], float]:
     check_shape("head.weight", arrays["head.weight"], (1, width))
     check_shape("head.bias", arrays["head.bias"], (1,))
     return arrays["head.weight"][0].astype(np.float64), float(arrays["head.bias"][0])
 
 
-# A shipped sequence-to-sequence model: log-probabilities of target tokens.
+def _describe_missing(weights: Weights, missing: KeyError) -> str:
+    return (
+        f"{weights.folder}: neither {storage.CONFIG} nor {storage.WEIGHTS} has {missing}; "
+        f"{suggest_repair(weights.folder)}"
+    )
 
-Ids = NDArray[np.int64]
-Work = TypeVar("Work")
 
-#: Rows computed at once: enough for large products, few enough for the processor's cache.
-_SEQ2SEQ_BATCH_TOKENS = 2048
+# ---- Likelihoods
 
 
 class _Texts(tokenization.TokenizerSide):
-    """Tokenise texts, with the words that the model was trained to see around them and the end token."""
+    """Tokenizes texts inside the template that the model was trained with, with the end token."""
 
     def __init__(self, tokenizer: Any, end: int, template: str = "{text}") -> None:
         self._tokenizer, self._end = tokenizer, end
@@ -144,13 +150,13 @@ class _Texts(tokenization.TokenizerSide):
         return [np.array([*encoding.ids, self._end], np.int64) for encoding in encodings]
 
     def encode_and_cut(self, texts: Sequence[str], limit: int) -> dict[str, tuple[Ids, int]]:
-        """The ids of each distinct text, cut to the limit, and how many were cut off."""
+        """Return the ids of each distinct text, cut to the limit, and how many were cut off."""
         distinct = list(dict.fromkeys(texts))
         encoded = ((text, ids, self.cut(ids, limit)) for text, ids in zip(distinct, self.ids(distinct), strict=True))
-        return {text: (kept, len(ids) - len(kept)) for text, ids, kept in encoded}
+        return {text: (cut_ids, len(ids) - len(cut_ids)) for text, ids, cut_ids in encoded}
 
     def pieces(self, text: str, limit: int) -> list[str]:
-        """The tokens of a text as they are spelled in it, unknown characters included."""
+        """Return the tokens of a text as they are spelled in it, unknown characters included."""
         tokens = self._encode([text])[0].tokens[: max(0, limit - 1)]
         return [*(token.replace("▁", " ") for token in tokens), self._tokenizer.id_to_token(self._end)]
 
@@ -165,35 +171,34 @@ class NumpySeq2Seq:
     """A T5 in metrist's own format. Equal pairs are computed once, and equal conditions are encoded once."""
 
     def __init__(self, weights: Weights, runtime: Runtime | None = None) -> None:
-        """Read the model of a folder; a fault in it is a ModelError that names the file."""
-        config = folders.read_config(weights.folder, "t5")
-        tokenizer = folders.read_tokenizer(weights.folder)
-        arrays = read_arrays(weights.folder / folders.WEIGHTS)
+        """Load the model of a folder; raise ModelError naming the file if it is damaged."""
+        config = storage.read_config(weights.folder, "t5")
+        tokenizer = storage.read_tokenizer(weights.folder)
+        arrays = read_arrays(weights.folder / storage.WEIGHTS)
         try:
             self._network = T5(arrays, T5Sizes.from_config(config))
             self._conditions = _Texts(tokenizer, config["eos_token_id"], config.get("condition_template", "{text}"))
             self._targets = _Texts(tokenizer, config["eos_token_id"])
             self._max_tokens: int = config["max_tokens"]
         except KeyError as missing:
-            where = f"neither {folders.CONFIG} nor {folders.WEIGHTS} has"
-            raise ModelError(f"{weights.folder}: {where} {missing}; {remedy(weights.folder)}") from None
+            raise ModelError(_describe_missing(weights, missing)) from None
         self._fingerprint = weights.fingerprint
-        self._batch_tokens = (runtime.batch_tokens if runtime else None) or _SEQ2SEQ_BATCH_TOKENS
+        self._batch_tokens = (runtime.batch_tokens if runtime else None) or _SEQ2SEQ_TOKENS
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """The folder's hash covers weights, tokenizer and configuration, including the condition's template."""
+        """Facts for the signature; the folder's hash covers weights, tokenizer and configuration with its template."""
         return {"weights": self._fingerprint, "dtype": "float32", "runs_on": "numpy"}
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        """Each pair's target tokens with their log-probabilities; the end token is one of them."""
+        """Return each pair's target tokens, the end token included, with their log-probabilities."""
         limit = max_tokens or self._max_tokens
         conditions = self._conditions.encode_and_cut([condition for condition, _ in pairs], limit)
         targets = self._targets.encode_and_cut([target for _, target in pairs], limit)
         by_condition: dict[str, list[str]] = {}
         for condition, target in dict.fromkeys(pairs):
             by_condition.setdefault(condition, []).append(target)
-        # Sorted by length, so that the order of the pairs does not decide how well the batches are filled.
+        # Sorted by length, so that the order of the pairs does not decide how full the batches are.
         order = sorted(by_condition, key=lambda condition: len(conditions[condition][0]))
         logprobs: dict[tuple[str, str], Floats] = {}
         for group in _split_batches(order, [len(conditions[text][0]) for text in order], self._batch_tokens):
@@ -212,16 +217,16 @@ class NumpySeq2Seq:
         )
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
-        """Split a text into overlapping pieces that fit into a condition; a text that fits stays whole."""
+        """Split a text into overlapping pieces that fit into a condition; a text that fits is not split."""
         return tokenization.split_windows(self._conditions, text, max_tokens or self._max_tokens)
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
-        """The target's tokens as they are spelled in the text; a space marks the beginning of a word."""
+        """Return the target's tokens as they are spelled in the text; a space marks the beginning of a word."""
         return self._targets.pieces(target, max_tokens or self._max_tokens)
 
 
 def _split_batches(work: Sequence[Work], sizes: Sequence[int], budget: int) -> Iterator[list[Work]]:
-    """Cut the work, in order, into batches whose sizes sum to at most the budget, or that hold one piece."""
+    """Cut the work, in order, into batches whose sizes sum to at most the budget, or that have one piece."""
     batch: list[Work] = []
     total = 0
     for piece, size in zip(work, sizes, strict=True):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.models.numpy_inference.quantization import Floats
+from metrist.models.numpy_inference.storage import Floats
 
 Ids = NDArray[np.int64]
 #: Rows multiplied with the vocabulary matrix at a time, so that their logits stay in the processor's cache.
@@ -39,7 +39,7 @@ class T5Sizes:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> T5Sizes:
-        """The sizes in a configuration; a missing one raises KeyError with its name."""
+        """Read the sizes from a configuration; raise KeyError for a missing one."""
         return cls(**{name: config[name] for name in cls.__dataclass_fields__})
 
 
@@ -99,9 +99,9 @@ class T5:
         return EncodedConditions([(keys, values) for keys, values in memory], starts)
 
     def log_probs(self, encoded: EncodedConditions, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
-        """The log-probability of each token of each target.
+        """Return the log-probabilities of each target's tokens.
 
-        `conditions` has the number of each target's condition, in rising order: all targets of a condition attend to
+        `conditions` has the number of each target's condition, in ascending order: all targets of a condition attend to
         it in one product.
         """
         starts = np.cumsum([0, *map(len, targets)])

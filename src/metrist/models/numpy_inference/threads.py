@@ -1,7 +1,7 @@
-"""Pieces of work on all cores: a thread for each piece, and one core for each product within it.
+"""Parallel work on all cores: one thread per piece of work, and one core per matrix product within it.
 
-What a model does between its products is a third of its work, and the library that computes products (OpenBLAS, where
-numpy came as a wheel) shares out nothing else. Its threads wait for each other besides: slow on a busy machine.
+A third of a model's work lies between its matrix products, and the BLAS library (OpenBLAS in numpy's wheels)
+parallelizes only the products. Its threads also wait for each other, which is slow on a busy machine.
 """
 
 from __future__ import annotations
@@ -19,86 +19,88 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 _Piece = TypeVar("_Piece")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
-#: Where numpy's wheels for Linux, Windows and macOS keep their libraries, seen from numpy's own folder.
+#: Where numpy's wheels for Linux, Windows and macOS store their libraries, relative to numpy's folder.
 _FOLDERS = ("../numpy.libs", ".dylibs")
 _NAMES = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "openblas_{}_num_threads")
 
 
-class _Products(NamedTuple):
-    """How many threads a product is computed with; environment variables such as OMP_NUM_THREADS set it first."""
+class _BlasThreads(NamedTuple):
+    """Get and set the BLAS library's number of threads; variables such as OMP_NUM_THREADS set its initial value."""
 
     get: Callable[[], int]
     set: Callable[[int], None]
 
 
-class _Inside:
-    """How many are at work in threads of their own now, and what the first of them found the products set to."""
+class _Users:
+    """How many calls of `parallel_map` are active, and the BLAS library's number of threads before the first."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.count = 0
-        self.before = 1
+        self.threads_before = 1
 
 
-_inside = _Inside()
+_users = _Users()
 
 
 def thread_count() -> int:
-    """How many pieces are worked on at once."""
-    if (found := _products()) is None:
+    """Return how many pieces of work run at once."""
+    if (blas := _find_blas()) is None:
         return 1
-    with _inside.lock:
-        return _inside.before if _inside.count else found.get()
+    with _users.lock:
+        return _users.threads_before if _users.count else blas.get()
 
 
-def parallel_map(work: Callable[[_Piece], _Found], pieces: Sequence[_Piece]) -> list[_Found]:
-    """What the work makes of every piece, in order."""
+def parallel_map(work: Callable[[_Piece], _Result], pieces: Sequence[_Piece]) -> list[_Result]:
+    """Apply `work` to every piece; return the results in order."""
     count = min(thread_count(), len(pieces))
     if count < 2:
         return [work(piece) for piece in pieces]
-    with _single(), ThreadPoolExecutor(count) as pool:
+    with _single_threaded_blas(), ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, pieces))
 
 
 @contextmanager
-def _single() -> Iterator[None]:
-    """Products are computed on one core inside, whichever thread asks for them; the last one to leave sets all back."""
-    found = _products()
-    assert found is not None
-    with _inside.lock:
-        if not _inside.count:
-            _inside.before = found.get()
-            found.set(1)
-        _inside.count += 1
+def _single_threaded_blas() -> Iterator[None]:
+    """Compute matrix products on one core, in all threads; the last user to leave restores the setting."""
+    blas = _find_blas()
+    assert blas is not None
+    with _users.lock:
+        if not _users.count:
+            _users.threads_before = blas.get()
+            blas.set(1)
+        _users.count += 1
     try:
         yield
     finally:
-        with _inside.lock:
-            _inside.count = max(0, _inside.count - 1)
-            if not _inside.count:
-                found.set(_inside.before)
+        with _users.lock:
+            _users.count = max(0, _users.count - 1)
+            if not _users.count:
+                blas.set(_users.threads_before)
 
 
-def _forget() -> None:
-    """A forked process has none of the threads that were at work: nobody else would set it back."""
-    if _inside.count and (found := _products()) is not None:
-        _inside.count = 0
-        found.set(_inside.before)
-    _inside.lock.release()
+def _reset_after_fork() -> None:
+    """Restore the setting in a forked process, which has none of the threads that would do it."""
+    if _users.count and (blas := _find_blas()) is not None:
+        _users.count = 0
+        blas.set(_users.threads_before)
+    _users.lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    # Nobody is half-way in or out while a process is forked.
-    os.register_at_fork(before=_inside.lock.acquire, after_in_parent=_inside.lock.release, after_in_child=_forget)
+    # Hold the lock during a fork, so that no thread is entering or leaving.
+    os.register_at_fork(
+        before=_users.lock.acquire, after_in_parent=_users.lock.release, after_in_child=_reset_after_fork
+    )
 
 
 @cache
-def _products() -> _Products | None:
-    """Those of the library that numpy brought along; None where it uses another."""
+def _find_blas() -> _BlasThreads | None:
+    """Return the controls of numpy's bundled OpenBLAS; None if numpy uses another library."""
     home = Path(np.__file__).parent
-    for path in (one for folder in _FOLDERS for one in sorted((home / folder).glob("*openblas*"))):
+    for path in (path for folder in _FOLDERS for path in sorted((home / folder).glob("*openblas*"))):
         try:
             library = ctypes.CDLL(str(path))
         except OSError:
@@ -106,5 +108,5 @@ def _products() -> _Products | None:
         for name in _NAMES:
             get, put = (getattr(library, name.format(verb), None) for verb in ("get", "set"))
             if get is not None and put is not None:
-                return _Products(get, put)
+                return _BlasThreads(get, put)
     return None

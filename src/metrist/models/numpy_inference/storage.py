@@ -1,0 +1,202 @@
+"""The format of shipped models: configuration, tokenizer, and weights quantized to few bits.
+
+Matrices are rounded to integers with a scale for each group of columns of a row. Only the files are small: reading
+gives float32, and all computation is in float32. A result therefore never depends on the rest of the batch, as it would
+if activations were rounded too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import MissingExtra, ModelError
+
+Floats = NDArray[np.float32]
+
+#: The format's version, "metrist_format" in config.json.
+FORMAT = 1
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "weights.safetensors", "tokenizer.json"
+#: A matrix `m` is stored as `m` (8 bits: int8; fewer: bit planes and `m.shape`) and `m.scale`, [rows, column groups].
+SCALE = ".scale"
+SHAPE = ".shape"
+#: Scales are stored in this unit: float16 loses precision below 6e-5, where the scales of small weights lie.
+_UNIT = np.float32(2**-10)
+#: Candidate scales, as fractions of the one that keeps the largest weight.
+_CANDIDATES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
+
+
+# ---- Configuration and tokenizer
+
+
+def read_config(folder: Path, architecture: str) -> Mapping[str, Any]:
+    """Read the folder's configuration; check its format, version and architecture."""
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as fault:
+        raise ModelError(f"{path}: cannot be read as a model's configuration ({fault})") from None
+    if not isinstance(config, dict) or "metrist_format" not in config:
+        raise ModelError(f"{path}: has no 'metrist_format'; this folder is not a model in metrist's own format")
+    if config["metrist_format"] != FORMAT:
+        raise ModelError(
+            f"{path}: has format {config['metrist_format']!r}, but this metrist reads {FORMAT}; "
+            "install matching versions of metrist and metrist-models"
+        )
+    if config.get("architecture") != architecture:
+        raise ModelError(f"{path}: is a {config.get('architecture')!r} model, expected {architecture!r}")
+    return config
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """Read the folder's tokenizer, set to neither truncate nor pad."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtra("running a shipped model", "standard") from None
+    path = folder / TOKENIZER
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as fault:  # The package raises Exception itself.
+        raise ModelError(f"{path}: cannot be read as a tokenizer ({fault})") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def suggest_repair(folder: Path) -> str:
+    """Return what to do about a damaged model: only models of metrist-models can be installed again."""
+    try:
+        shipped = Path(str(resources.files("metrist_models"))).resolve()
+    except ModuleNotFoundError:
+        shipped = None
+    if shipped is not None and folder.resolve().is_relative_to(shipped):
+        return "install metrist-models again"
+    return "the folder is damaged: export it again from the original model"
+
+
+# ---- Weights
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Floats], bits: Mapping[str, tuple[int, int | None]]) -> None:
+    """Write all arrays to one file. `bits` maps the names of matrices to quantize to (bits, column group size)."""
+    from safetensors.numpy import save_file
+
+    stored: dict[str, NDArray[np.generic]] = {}
+    for name, array in arrays.items():
+        if name not in bits:
+            stored[name] = np.ascontiguousarray(array, np.float32)
+            continue
+        depth, group = bits[name]
+        integers, stored[name + SCALE] = quantize(array, depth, group)
+        stored[name] = integers if depth == 8 else pack_bits(integers, depth)
+        if depth != 8:
+            stored[name + SHAPE] = np.array(array.shape, np.int64)
+    save_file(stored, str(path))
+    path.chmod(0o644)  # safetensors creates files that only their owner can read.
+
+
+def read_arrays(path: Path) -> dict[str, Floats]:
+    """Read all arrays of a file written by `write_arrays` as float32."""
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+    except ImportError:
+        raise MissingExtra("running a shipped model", "standard") from None
+    try:
+        stored = load_file(str(path))
+    except (OSError, SafetensorError) as fault:
+        raise ModelError(f"{path}: the weights cannot be read ({fault}); {suggest_repair(path.parent)}") from None
+    try:
+        return {name: _read_array(name, stored) for name in stored if not name.endswith((SCALE, SHAPE))}
+    except ValueError as fault:
+        raise ModelError(f"{path}: {fault}; {suggest_repair(path.parent)}") from None
+
+
+def _read_array(name: str, stored: Mapping[str, NDArray[np.generic]]) -> Floats:
+    """Return one array as float32; raise ValueError if its parts do not fit each other."""
+    array, scale, size = stored[name], stored.get(name + SCALE), stored.get(name + SHAPE)
+    if scale is None and array.dtype.kind in "biu":
+        raise ValueError(f"{name!r} has integers ({array.dtype}) but no {name + SCALE!r}")
+    floats = array.astype(np.float32) if scale is None else scale.astype(np.float16)
+    # Minimum and maximum are NaN if any number is: two fast passes, without an array of flags.
+    if floats.size and not (np.isfinite(floats.min()) and np.isfinite(floats.max())):
+        raise ValueError(f"{(name if scale is None else name + SCALE)!r} has numbers that are infinite or NaN")
+    if scale is None:
+        return floats.astype(np.float32, copy=False)
+    if array.ndim != 2 or array.dtype != (np.int8 if size is None else np.uint8):
+        expected = "a matrix of int8" if size is None else "bit planes of uint8"
+        raise ValueError(f"{name!r} has the shape {array.shape} in {array.dtype}, expected {expected}")
+    shape = array.shape[0], array.shape[1]
+    if size is not None:
+        # Bit planes must have as many bytes as their shape needs: missing ones would be read as zeros.
+        if size.shape != (2,) or size.dtype.kind != "i" or (size.astype(np.int64) < 1).any():
+            raise ValueError(f"{name + SHAPE!r} is {size.tolist()}, expected rows and columns")
+        shape = int(size[0]), int(size[1])
+        if not 1 <= array.shape[0] <= 8 or array.shape[1] != -(-shape[0] * shape[1] // 8):
+            raise ValueError(f"{name!r} has bit planes of {array.shape}, which do not fit a matrix of {shape}")
+    if scale.ndim != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % scale.shape[1]:
+        raise ValueError(f"{name + SCALE!r} has the shape {scale.shape}, which does not fit a matrix of {shape}")
+    integers = array.astype(np.int8) if size is None else unpack_bits(array.astype(np.uint8), shape)
+    return dequantize(integers, floats.astype(np.float16, copy=False))
+
+
+# ---- Quantization
+
+
+def quantize(matrix: Floats, bits: int = 8, group: int | None = None) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """Return integers, symmetric around 0, and the scale of every group of columns (None: one group per row).
+
+    A scale that clips the largest weights can round the others better: each group gets the candidate with the least
+    squared error.
+    """
+    rows, columns = matrix.shape
+    grouped = matrix.reshape(rows, -1, group or columns).astype(np.float32)
+    largest = 2 ** (bits - 1) - 1
+    widest = np.abs(grouped).max(2) / largest / _UNIT
+    best = np.full(widest.shape, np.inf, np.float32)
+    scale = np.zeros(widest.shape, np.float16)
+    for fraction in _CANDIDATES:
+        candidate = (widest * np.float32(fraction)).astype(np.float16)
+        error = np.square(_round(grouped, candidate, largest) * _step_sizes(candidate) - grouped).sum(2)
+        better = error < best
+        best[better], scale[better] = error[better], candidate[better]
+    return _round(grouped, scale, largest).astype(np.int8).reshape(rows, columns), scale
+
+
+def dequantize(integers: NDArray[np.int8], scale: NDArray[np.float16]) -> Floats:
+    """Return the matrix that integers and scales represent."""
+    rows, columns = integers.shape
+    grouped = integers.reshape(rows, scale.shape[1], -1).astype(np.float32)
+    grouped *= _step_sizes(scale)
+    return grouped.reshape(rows, columns)
+
+
+def _step_sizes(scale: NDArray[np.float16]) -> Floats:
+    return (scale.astype(np.float32) * _UNIT)[..., None]
+
+
+def _round(grouped: Floats, scale: NDArray[np.float16], largest: int) -> Floats:
+    steps = _step_sizes(scale)
+    return np.clip(np.rint(grouped / np.where(steps > 0, steps, 1)), -largest, largest)
+
+
+def pack_bits(integers: NDArray[np.int8], bits: int) -> NDArray[np.uint8]:
+    """Pack integers into bit planes, [bits, count / 8]: the lowest bit of all integers, then the next, ..."""
+    shifted = (integers.ravel().astype(np.int16) + 2 ** (bits - 1)).astype(np.uint8)
+    return np.stack([np.packbits(shifted >> bit & 1) for bit in range(bits)])
+
+
+def unpack_bits(planes: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.int8]:
+    """Return the integers of bit planes."""
+    total = np.zeros(shape[0] * shape[1], np.uint8)
+    for bit, plane in enumerate(planes):
+        total |= np.unpackbits(plane, count=len(total)) << bit
+    signed: NDArray[np.int8] = (total.astype(np.int16) - 2 ** (len(planes) - 1)).astype(np.int8)
+    return signed.reshape(shape)
