@@ -15,7 +15,7 @@ import pytest
 
 from metrist import __version__
 from metrist.cli import training_progress as module
-from metrist.cli.training_progress import Live, how_far, training_progress
+from metrist.cli.training_progress import TrainingBar, format_progress, training_progress
 from metrist.train.task import Evaluation, TrainingProgress
 
 
@@ -90,7 +90,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(
     command = ["train", "likelihood", "--data", pairs, "--base", tiny("t5"), "--out", tmp_path / "mine"]
     stopped = metrist(*command, "--batch", 10)
     assert stopped.code == 130
-    assert "metrist: stopped after step 3; the same command goes on from there\n" in stopped.err
+    assert "metrist: stopped after step 3; run the same command again to continue\n" in stopped.err
     resumed = metrist(*command, "--batch", 10, "--resume")
     assert resumed.code == 0
     assert resumed.err == "metrist: resuming after step 3 of 6\n"
@@ -103,7 +103,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(
         (("--dev", "2"), "--dev must be a file or a share of the pairs between 0 and 1, such as 0.05, got 2"),
         (("--dev", "none.jsonl"), "none.jsonl: no such file"),
         (("--resume",), "no training to resume"),
-        (("--languages", "en"), "--languages wants two names, as in en_XX,de_DE, got 'en'"),
+        (("--languages", "en"), "--languages must be two names, such as en_XX,de_DE, got 'en'"),
         (("--languages", "en,de"), "marks no languages"),
         (("--base", "no/such folder"), "'no/such folder' is neither a folder"),
     ],
@@ -138,10 +138,10 @@ def test_the_command_is_a_module_too_and_reading_it_imports_no_torch() -> None:
     assert (done.returncode, done.stdout) == (0, f"metrist {__version__}\n"), done.stderr
 
 
-def test_progress_is_told_in_words() -> None:
+def test_progress_is_formatted() -> None:
     progress = TrainingProgress(step=120, steps=1500, loss=2.34567, lr=1e-5, tokens=60_000)
-    assert how_far(progress, 0, 0, 0.0, None) == "step 120 of 1,500, loss 2.3457"
-    assert how_far(progress, 100, 50_000, 20.0, -1.5) == (
+    assert format_progress(progress, 0, 0, 0.0, None) == "step 120 of 1,500, loss 2.3457"
+    assert format_progress(progress, 100, 50_000, 20.0, -1.5) == (
         "step 120 of 1,500, loss 2.3457, dev -1.5000, 5.0 steps/s, 2,500 tokens/s, 0:04:36 left"
     )
 
@@ -152,7 +152,7 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     with training_progress() as watcher:
-        assert isinstance(watcher, Live)
+        assert isinstance(watcher, TrainingBar)
         watcher.on_evaluation(Evaluation(step=0, figure=-2.0), "mean log-probability")
         watcher.on_progress(TrainingProgress(step=10, steps=40, loss=3.5, lr=1e-5, tokens=100))
         watcher.on_progress(TrainingProgress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))
@@ -182,5 +182,5 @@ def test_without_a_terminal_a_line_comes_each_minute_or_tenth_of_the_steps(
         for step in range(10, 201, 10):
             clock[0] += 0.1
             watcher.on_progress(TrainingProgress(step=step, steps=200, loss=2.5, lr=1e-5, tokens=step))
-    told = [line.split(" of ")[0] for line in capsys.readouterr().err.splitlines()]
-    assert told == [f"metrist: step {step}" for step in range(20, 200, 20)], "the end is told by the result"
+    steps = [line.split(" of ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert steps == [f"metrist: step {step}" for step in range(20, 200, 20)], "the result reports the end"

@@ -94,18 +94,18 @@ def test_a_dry_run_refuses_a_folder_that_the_study_would_refuse(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--setup", "single"], "--setup is for studies of a suite; give --suite heap too, or leave it out"),
-        (["--seeds", "5"], "--seeds is for studies of a suite; give --suite heap too, or leave it out"),
+        (["--setup", "single"], "--setup is for studies of a suite"),
+        (["--seeds", "5"], "--seeds is for studies of a suite"),
         (["--split", "authors"], "--split is for studies of a suite"),
         (["--jobs", "1"], "--jobs is for studies of a suite"),
         (["--budget", "3"], "--budget is for studies of a suite"),
         (
             ["--suite", "heap", "--resume"],
-            "--resume has no meaning with --suite: the same command goes on with a study that was stopped",
+            "--resume cannot be used with --suite",
         ),
-        (["--suite", "heap", "--seed", "3"], "--seed has no meaning with --suite"),
-        (["--suite", "heap", "--dev", "0.1"], "--dev has no meaning with --suite"),
-        (["--suite", "heap", "--data", "x.jsonl"], "a study has one file of pairs, got 2 times --data"),
+        (["--suite", "heap", "--seed", "3"], "--seed cannot be used with --suite"),
+        (["--suite", "heap", "--dev", "0.1"], "--dev cannot be used with --suite"),
+        (["--suite", "heap", "--data", "x.jsonl"], "a study needs exactly one file of pairs"),
         (["--suite", "haep"], "no suite named 'haep'; did you mean 'heap'?"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from metrist._version import __version__
-from metrist.cli import build, cache, train, train_preference
+from metrist.cli import build, cache, train, train_study
 from metrist.cli.audit import audit
 from metrist.cli.compare import calibrate, check, compare
 from metrist.cli.convert import convert, export
@@ -82,8 +82,8 @@ app.add_typer(
         "Train a metric of your own.",
         {
             "likelihood": train.likelihood,
-            "preference": train_preference.preference,
-            "tables": train_preference.tables,
+            "preference": train.preference,
+            "tables": train_study.tables,
             "export": train.export,
         },
     )

@@ -1,164 +1,415 @@
-"""`metrist train export`: a trained preference model in a form that needs no torch."""
+"""`metrist train`: train a likelihood or preference metric, and export a trained one."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli import train_options as told
-from metrist.cli.options import SkipBad
+from metrist.cli.options import SkipBad, expand_options
+from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError
 
 if TYPE_CHECKING:
-    from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
+    from collections.abc import Iterable
+
+    from metrist.models.devices import Options
+    from metrist.train.recipe import Recipe
+    from metrist.train.task import TrainingPlan, TrainingTask
+
+
+class ScheduleName(StrEnum):
+    """How the learning rate falls."""
+
+    linear = "linear"
+    cosine = "cosine"
+    constant = "constant"
+
+
+class DtypeName(StrEnum):
+    """The number format to compute in; weights are stored as float32."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+class PoolingName(StrEnum):
+    """Which of the model's vectors represents the answer."""
+
+    auto = "auto"
+    answer = "answer"
+    mean = "mean"
+    first = "first"
+    last = "last"
+
+
+class KeepName(StrEnum):
+    """Which side of a long context is kept."""
+
+    end = "end"
+    start = "start"
+    both = "both"
+
+
+class TiesName(StrEnum):
+    """What is done with pairs in which neither answer is better."""
+
+    drop = "drop"
+    soft = "soft"
 
 
 class BitsName(StrEnum):
-    """How many bits a weight has on the disk; float32 keeps all of it."""
+    """Bits per stored weight; float32 loses nothing."""
 
     eight = "8"
     six = "6"
     four = "4"
-    whole = "float32"
+    float32 = "float32"
 
 
-def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a trained preference model, a BERT.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="A folder for the new form.")],
-    bits: Annotated[BitsName, typer.Option("--bits", help="Bits a weight.")] = BitsName.eight,
-    group: Annotated[
-        int | None, typer.Option("--group", min=1, help="So many columns share a scale.", show_default="a whole row")
-    ] = None,
-) -> None:
-    """Bring a trained preference model into metrist's own form: small, and read without torch."""
-    from metrist.cli.output import print_text
-    from metrist.models.numpy_inference.export import export_reward
+#: The description of each pooling in a dry run.
+_POOLINGS = {
+    "answer": "mean over its tokens and the closing separator",
+    "mean": "mean over all tokens",
+    "first": "that of the first token",
+    "last": "that of the last token",
+}
 
-    export_reward(folder, out, None if bits is BitsName.whole else int(bits), group)
-    size = sum(path.stat().st_size for path in out.iterdir()) / 1e6
-    print_text(f"wrote {out} ({size:,.1f} MB); score with preference(model='{out}')")
+Epochs = Annotated[int, typer.Option("--epochs", min=1, help="Number of passes over the pairs.")]
+BatchSize = Annotated[int, typer.Option("--batch", min=1, help="Pairs per update.")]
+Lr = Annotated[float, typer.Option("--lr", help="Peak learning rate.")]
+Warmup = Annotated[float, typer.Option("--warmup", help="Share of the steps in which the learning rate rises.")]
+WeightDecay = Annotated[float, typer.Option("--weight-decay", help="AdamW's weight decay.")]
+Bucket = Annotated[
+    int, typer.Option("--bucket", min=1, help="Batches drawn together by length, to reduce padding; 1: none.")
+]
+CheckpointEvery = Annotated[int, typer.Option("--checkpoint-every", min=1, help="Steps between checkpoints.")]
 
 
-# `metrist train likelihood`: a sequence-to-sequence model learns to find targets likely.
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Options of every training, with the defaults of `metrist train likelihood`."""
+
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder for the trained model.")]
+    dev: Annotated[
+        str | None,
+        typer.Option("--dev", metavar="FILE/SHARE", help="Development pairs: a file, or a share such as 0.05."),
+    ] = None
+    epochs: Epochs = 1
+    batch: BatchSize = 20
+    lr: Lr = 5e-5
+    schedule: Annotated[
+        ScheduleName, typer.Option("--schedule", help="How the learning rate falls after the warm-up.")
+    ] = ScheduleName.linear
+    warmup: Warmup = 0.0
+    weight_decay: WeightDecay = 0.0
+    clip: Annotated[float, typer.Option("--clip", help="Maximum norm of the gradients; 0: no limit.")] = 1.0
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of order, split and dropout.")] = 0
+    dtype: Annotated[
+        DtypeName, typer.Option("--dtype", help="Number format to compute in; auto: bfloat16 on GPUs that support it.")
+    ] = DtypeName.auto
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=1, help="Tokens to compute at once.", show_default="as fits the device"),
+    ] = None
+    bucket: Bucket = 1
+    eval_every: Annotated[
+        int | None, typer.Option("--eval-every", min=1, help="Steps between evaluations.", show_default="an epoch")
+    ] = None
+    patience: Annotated[
+        int | None, typer.Option("--patience", min=1, help="Stop after N evaluations without improvement.", metavar="N")
+    ] = None
+    checkpoint_every: CheckpointEvery = 500
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="Do not delete the last checkpoints at the end.")
+    ] = False
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Only continue a training that was stopped; never start one.")
+    ] = False
+    revision: Annotated[str | None, typer.Option("--revision", help="The base model's revision on the hub.")] = None
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the base model.")
+    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Describe the training data and steps, and stop.")] = False
+
+    def recipe(self) -> Recipe:
+        from metrist.train.recipe import Recipe
+
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        values |= {"schedule": self.schedule.value, "dtype": self.dtype.value, "clip": self.clip or None}
+        return Recipe(**values)
+
+    def base_model(self, name: str, languages: tuple[str, str] | None = None) -> Options:
+        from metrist.models.devices import Options
+
+        return Options(
+            model=name, revision=self.revision, trust_remote_code=self.trust_remote_code, languages=languages
+        )
 
 
+@dataclass(frozen=True, kw_only=True)
+class PreferenceTrainingOptions(TrainingOptions):
+    """The same options with the defaults of `metrist train preference`."""
+
+    epochs: Epochs = 5
+    batch: BatchSize = 32
+    lr: Lr = 2e-5
+    warmup: Warmup = 0.1
+    weight_decay: WeightDecay = 0.01
+    bucket: Bucket = 20
+    checkpoint_every: CheckpointEvery = 1_000
+
+
+@expand_options
 def likelihood(
+    *,
     data: Annotated[
         list[Path],
         typer.Option("--data", metavar="FILE", help="Pairs of texts: text and summary, paraphrases, …; repeatable."),
     ],
-    base: Annotated[str, typer.Option("--base", metavar="MODEL", help="The sequence-to-sequence model to begin with.")],
-    out: told.Out,
-    dev: told.Dev = None,
-    pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs to draw of the data; 0: all.")] = 30_000,
-    epochs: told.Epochs = 1,
-    batch: told.BatchSize = 20,
-    lr: told.Lr = 5e-5,
-    schedule: told.ScheduleOption = told.ScheduleName.linear,
-    warmup: told.Warmup = 0.0,
-    weight_decay: told.WeightDecay = 0.0,
-    clip: told.Clip = 1.0,
-    seed: told.TrainingSeed = 0,
-    dtype: told.DtypeOption = told.DtypeName.auto,
+    base: Annotated[str, typer.Option("--base", metavar="MODEL", help="The sequence-to-sequence model to fine-tune.")],
+    training: TrainingOptions,
+    pairs: Annotated[int, typer.Option("--pairs", min=0, help="Number of pairs to sample; 0: all.")] = 30_000,
     max_length: Annotated[
         int | None,
-        typer.Option("--max-length", min=2, help="Cut texts at so many tokens.", show_default="the model's limit"),
+        typer.Option("--max-length", min=2, help="Truncate texts to this many tokens.", show_default="model's limit"),
     ] = None,
-    max_tokens: told.MaxTokens = None,
-    bucket: told.Bucket = 1,
-    eval_every: told.EvalEvery = None,
-    patience: told.Patience = None,
-    checkpoint_every: told.CheckpointEvery = 500,
-    keep_checkpoints: told.KeepCheckpoints = False,
-    resume: told.Resume = False,
-    revision: told.Revision = None,
     languages: Annotated[
         str | None,
-        typer.Option("--languages", metavar="A,B", help="Of conditions and targets, as a multilingual model has them."),
-    ] = None,
-    trust_remote_code: told.TrustRemoteCode = False,
-    skip_bad: SkipBad = False,
-    dry_run: told.DryRun = False,
-) -> None:
-    """Fine-tune a sequence-to-sequence model for likelihood metrics; the same command goes on after a stop."""
-    from metrist.models.devices import Options
-    from metrist.train.likelihood import LikelihoodTask
-
-    recipe = told.recipe_of(
-        epochs=epochs,
-        batch=batch,
-        lr=lr,
-        schedule=schedule,
-        warmup=warmup,
-        weight_decay=weight_decay,
-        clip=clip,
-        seed=seed,
-        dtype=dtype,
-        max_tokens=max_tokens,
-        bucket=bucket,
-        eval_every=eval_every,
-        patience=patience,
-    )
-    request = LikelihoodTask(
-        data=tuple(data),
-        base=Options(
-            model=base, revision=revision, trust_remote_code=trust_remote_code, languages=_languages(languages)
+        typer.Option(
+            "--languages",
+            metavar="A,B",
+            help="Languages of conditions and targets, as the model names them.",
         ),
-        out=out,
-        dev=dev,
+    ] = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Fine-tune a sequence-to-sequence model for likelihood metrics; the same command resumes after a stop."""
+    from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
+
+    task = LikelihoodTask(
+        data=tuple(data),
+        base=training.base_model(base, _parse_languages(languages)),
+        out=training.out,
+        dev=training.dev,
         pairs=pairs,
         max_length=max_length,
-        recipe=recipe,
+        recipe=training.recipe(),
         skip_bad=skip_bad,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        keep_checkpoints=keep_checkpoints,
+        resume=training.resume,
+        checkpoint_every=training.checkpoint_every,
+        keep_checkpoints=training.keep_checkpoints,
     )
-    if dry_run:
-        _tell_plan(request)
-    else:
-        _train(request)
+    if not training.dry_run:
+        _run_training(task)
+        return
+    plan = _plan_training(task)
+    assert isinstance(plan, LikelihoodPlan)
+    conditions, targets, tokens = plan.train.cut
+    _print_plan(
+        plan.data.remarks(),
+        f"training pairs     {len(plan.train):,}",
+        *_describe_plan(plan, task.recipe.epochs),
+        f"too long           {conditions:,} conditions, {targets:,} targets; {tokens:,} tokens cut",
+    )
 
 
-def _train(request: LikelihoodTask) -> None:
-    from metrist.cli.training_progress import carry_out
-    from metrist.train.fit import fit
-
-    carry_out(lambda callback: fit(request, callback), request.out)
-
-
-def _languages(text: str | None) -> tuple[str, str] | None:
+def _parse_languages(text: str | None) -> tuple[str, str] | None:
     if text is None:
         return None
     first, comma, second = text.partition(",")
     if not (first and comma and second):
-        raise SpecError(f"--languages wants two names, as in en_XX,de_DE, got {text!r}")
+        raise SpecError(f"--languages must be two names, such as en_XX,de_DE, got {text!r}")
     return first, second
 
 
-def _tell_plan(request: LikelihoodTask) -> None:
-    from metrist.cli.output import print_note, print_text
-    from metrist.train.fit import plan_training
-    from metrist.train.likelihood import LikelihoodPlan
+@expand_options
+def preference(
+    *,
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            "--data", metavar="FILE", help="Good and bad answers, as `metrist build pairs` writes; repeatable."
+        ),
+    ],
+    base: Annotated[
+        str, typer.Option("--base", metavar="MODEL", help="The model to fine-tune: an encoder, BART, T5, a causal one.")
+    ],
+    training: PreferenceTrainingOptions,
+    labelled: Annotated[
+        bool, typer.Option("--labelled/--unlabelled", help="Put the fields' names before their texts.")
+    ] = False,
+    keep: Annotated[
+        KeepName, typer.Option("--keep", help="Which side of a too long context is kept; both: cut the middle.")
+    ] = KeepName.end,
+    pooling: Annotated[
+        PoolingName,
+        typer.Option(
+            "--pooling",
+            help="What is scored: the mean over the answer's or all tokens, the first or the last token; auto: by the "
+            "model's kind.",
+        ),
+    ] = PoolingName.auto,
+    balance: Annotated[
+        float,
+        typer.Option("--balance", min=0, max=1, help="1: weight criteria by their pairs; 0: weight them equally."),
+    ] = 1.0,
+    ties: Annotated[
+        TiesName, typer.Option("--ties", help="Drop ties, or learn that neither answer is better.")
+    ] = TiesName.drop,
+    regression: Annotated[
+        float, typer.Option("--regression", min=0, help="Weight of an added loss on the ratings, if there are any.")
+    ] = 0.0,
+    max_length: Annotated[
+        int, typer.Option("--max-length", min=2, help="Tokens of instruction, context and answer together.")
+    ] = 512,
+    head_lr: Annotated[
+        float | None, typer.Option("--head-lr", help="Learning rate of the last layer.", show_default="that of --lr")
+    ] = None,
+    licence: Annotated[
+        str | None, typer.Option("--licence", help="The licence to name in the card, after those of base and data.")
+    ] = None,
+    suite: SuiteOptions,
+) -> None:
+    """Train a model to give better answers higher scores; the same command resumes after a stop."""
+    from metrist.models.reward_layout import Layout
+    from metrist.train.dataset import load_preference_pairs
+    from metrist.train.distributed import is_first_process
+    from metrist.train.preference import PreferencePlan, PreferenceTask
 
-    plan = plan_training(request)
-    assert isinstance(plan, LikelihoodPlan)
-    for message in plan.data.remarks():
-        print_note(message)
-    for line in _plan_lines(plan, request):
+    suite.check()
+    settings: dict[str, Any] = {
+        "base": training.base_model(base),
+        "layout": Layout(labelled=labelled, max_length=max_length, keep=keep.value),
+        "pooling": pooling.value,
+        "recipe": training.recipe(),
+        "balance": balance,
+        "ties": ties.value,
+        "regression": regression,
+        "head_lr": head_lr,
+    }
+    if suite.suite is not None:
+        unsupported = {
+            "--dev": training.dev,
+            "--seed": training.seed,
+            "--licence": licence,
+            "--keep-checkpoints": training.keep_checkpoints,
+            "--resume": training.resume,
+        }
+        run_suite(
+            suite,
+            settings,
+            data,
+            training.out,
+            unsupported=unsupported,
+            checkpoint_every=training.checkpoint_every,
+            dry_run=training.dry_run,
+        )
+        return
+    dataset = load_preference_pairs(data, training.dev, seed=training.seed)
+    task = PreferenceTask(
+        train=dataset.train,
+        dev=dataset.dev,
+        out=training.out,
+        resume=training.resume,
+        checkpoint_every=training.checkpoint_every,
+        keep_checkpoints=training.keep_checkpoints,
+        data=dataset.describe(),
+        licence=licence,
+        **settings,
+    )
+    if not training.dry_run:
+        _run_training(task, dataset.remarks() if is_first_process() else ())
+        return
+    plan = _plan_training(task)
+    assert isinstance(plan, PreferencePlan)
+    pooled, max_tokens = _POOLINGS[plan.settings.pooling], plan.settings.layout.max_length
+    _print_plan(
+        (*dataset.remarks(), *plan.remarks()),
+        f"training pairs     {len(plan.train):,} of {len(set(plan.train.criteria)):,} criteria",
+        *_describe_plan(plan, task.recipe.epochs),
+        f"padding            {plan.padding:.1%} of what is computed",
+        f"an answer's vector {pooled}, in rows of {max_tokens:,} tokens at most",
+    )
+
+
+def _plan_training(task: TrainingTask) -> TrainingPlan:
+    from metrist.train.fit import plan_training
+
+    return plan_training(task)
+
+
+def _describe_plan(plan: TrainingPlan, epochs: int) -> list[str]:
+    lengths = plan.train.lengths
+    return [
+        f"development pairs  {len(plan.dev) if plan.dev else 0:,}",
+        f"steps              {plan.steps:,} ({epochs:,} epochs of {plan.steps // epochs:,})",
+        f"tokens             {int(lengths.sum()):,} an epoch; {lengths.mean():.0f} a pair, at most {lengths.max():,}",
+    ]
+
+
+def _print_plan(notes: Iterable[str], *lines: str) -> None:
+    from metrist.cli.output import print_note, print_text
+
+    for note in notes:
+        print_note(note)
+    for line in lines:
         print_text(line)
 
 
-def _plan_lines(planned: LikelihoodPlan, request: LikelihoodTask) -> list[str]:
-    epochs, lengths = request.recipe.epochs, planned.train.lengths
-    lines = [
-        f"training pairs     {len(planned.train):,}",
-        f"development pairs  {len(planned.dev) if planned.dev else 0:,}",
-        f"steps              {planned.steps:,} ({epochs:,} epochs of {planned.steps // epochs:,})",
-        f"tokens             {int(lengths.sum()):,} an epoch; {lengths.mean():.0f} a pair, at most {lengths.max():,}",
-    ]
-    conditions, targets, tokens = planned.train.cut
-    return [*lines, f"too long           {conditions:,} conditions, {targets:,} targets; {tokens:,} tokens cut"]
+def _run_training(task: TrainingTask, notes: Iterable[str] = ()) -> None:
+    """Train with progress on the terminal, then print the figures and how to use the model."""
+    from metrist.cli.output import print_note
+    from metrist.cli.training_progress import training_progress
+    from metrist.train.distributed import is_first_process
+    from metrist.train.fit import fit
+
+    for note in notes:
+        print_note(note)
+    try:
+        with training_progress() as callback:
+            card = fit(task, callback)
+    except KeyboardInterrupt as stop:
+        if str(stop) and is_first_process():  # Before the first step there is no checkpoint and no message.
+            print_note(f"{stop}; run the same command again to continue")
+        raise
+    if is_first_process():
+        _print_result(card, task.out)
+
+
+def _print_result(card: dict[str, Any], out: Path) -> None:
+    from metrist.cli.output import print_text
+
+    figures = card["figures"]
+    if figures:
+        before, after = figures["before"], figures["after"]
+        print_text(f"{figures['name']} of the development pairs: {before:.4f} before, {after:.4f} after")
+        by_criterion = figures.get("by_criterion", {})
+        if len(by_criterion) > 1:
+            width = max(map(len, by_criterion))
+            for name, figure in by_criterion.items():
+                pairs = card["data"]["criteria"][name]["development_pairs"]
+                print_text(f"  {name:{width}}  {figure:.4f}  {pairs:,} pairs")
+    print_text(f"trained in {card['training']['seconds']:,} s: {out} (fingerprint {card['fingerprint']})")
+    print_text(f'use it: metrist score … -m "{card["metric"]}"')
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a trained preference model, a BERT.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder to write.")],
+    bits: Annotated[BitsName, typer.Option("--bits", help="Bits per weight.")] = BitsName.eight,
+    group: Annotated[
+        int | None, typer.Option("--group", min=1, help="Columns that share a scale.", show_default="a whole row")
+    ] = None,
+) -> None:
+    """Export a trained preference model to metrist's own format, which is small and needs no torch."""
+    from metrist.cli.output import print_text
+    from metrist.models.numpy_inference.export import export_reward
+
+    export_reward(folder, out, None if bits is BitsName.float32 else int(bits), group)
+    size = sum(path.stat().st_size for path in out.iterdir()) / 1e6
+    print_text(f"wrote {out} ({size:,.1f} MB); score with preference(model='{out}')")

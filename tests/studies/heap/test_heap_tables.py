@@ -13,7 +13,7 @@ import pytest
 from heap_pairs import invent_pairs
 
 from metrist import criteria
-from metrist.cli.training_progress import under_way
+from metrist.cli.training_progress import format_running
 from metrist.errors import InputError
 from metrist.report.tables import Table
 from metrist.studies.heap.jobs import CriterionScores, Job, Result, SetupName
@@ -254,10 +254,11 @@ def test_figures_are_written_with_what_is_known() -> None:
     assert (str(PaperCell(None)), PaperCell(None).plain(), SummaryCell(None).plain()) == ("–", None, None)
 
 
-def test_the_progress_line_names_what_is_under_way() -> None:
-    far = {"a": (5, 10), "b": (0, 0), "c": (1, 4), "d": (1, 4)}
-    assert under_way(3, 20, far, {"a": 0.66}) == "3 of 20 trainings; a 50%, dev 0.660 · b loading · c 25% and 1 more"
-    assert under_way(20, 20, {}, {}) == "20 of 20 trainings"
+def test_the_progress_line_names_running_trainings() -> None:
+    running = {"a": (5, 10), "b": (0, 0), "c": (1, 4), "d": (1, 4)}
+    expected = "3 of 20 trainings; a 50%, dev 0.660 · b loading · c 25% and 1 more"
+    assert format_running(3, 20, running, {"a": 0.66}) == expected
+    assert format_running(20, 20, {}, {}) == "20 of 20 trainings"
 
 
 def test_a_row_of_two_splits_is_over_the_criteria_that_both_have() -> None:

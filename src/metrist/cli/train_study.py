@@ -1,0 +1,212 @@
+"""`metrist train preference --suite heap` and `metrist train tables`: a study of many trainings, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from metrist.cli.options import Format, TableFormat
+from metrist.errors import SpecError, did_you_mean
+
+if TYPE_CHECKING:
+    from metrist.studies.heap.jobs import Job, SetupName
+    from metrist.studies.heap.study import Study
+
+
+class SplitOption(StrEnum):
+    """Which split of the pairs is used: that of the file, or one that keeps each context on one side."""
+
+    authors = "authors"
+    honest = "honest"
+    both = "both"
+
+
+#: Why some options of a training cannot be used in a study.
+_REASONS = {"--resume": "running the same command again resumes a study"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteOptions:
+    """Options of a study. Those that were not given are None, empty or False, so that `check` can tell."""
+
+    suite: Annotated[
+        str | None, typer.Option("--suite", metavar="NAME", help="Run a study of this suite's criteria: heap.")
+    ] = None
+    setups: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setup",
+            metavar="A,B",
+            help="What trainings learn from: base, single, multi, cross-task, cross-cluster, or all; repeatable.",
+            show_default="multi",
+        ),
+    ] = None
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Trainings of each kind, with seeds 0, 1, ….", show_default="5")
+    ] = None
+    split: Annotated[
+        SplitOption | None,
+        typer.Option(
+            "--split", help="authors: the file's split; honest: each context on one side.", show_default="authors"
+        ),
+    ] = None
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Parallel trainings on one device.", show_default="1")
+    ] = None
+    criteria: Annotated[
+        str, typer.Option("--criteria", metavar="A,B", help="Only these criteria.", show_default="all of the file")
+    ] = ""
+    choose: Annotated[
+        str,
+        typer.Option(
+            "--choose", metavar="A,B", help="Tune on dev pairs: instruction, lr, batch, epochs, labelled, keep."
+        ),
+    ] = ""
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="Trial trainings per tuned choice.", show_default="12")
+    ] = None
+    paper_settings: Annotated[
+        bool,
+        typer.Option("--paper-settings", help="Start from the paper's learning rates, batches, epochs and labels."),
+    ] = False
+    no_models: Annotated[bool, typer.Option("--no-models", help="Keep the models' answers, but not the models.")] = (
+        False
+    )
+
+    def check(self) -> None:
+        """Raise if an option of a study is used without --suite."""
+        options = {
+            "--setup": self.setups,
+            "--seeds": self.seeds,
+            "--split": self.split,
+            "--jobs": self.jobs,
+            "--criteria": self.criteria,
+            "--choose": self.choose,
+            "--budget": self.budget,
+            "--paper-settings": self.paper_settings,
+            "--no-models": self.no_models,
+        }
+        for name, value in options.items():
+            if value and not self.suite:
+                raise SpecError(f"{name} is for studies of a suite; add --suite heap or omit it")
+
+    def study(self, pairs: Path, out: Path, settings: Mapping[str, Any], checkpoint_every: int) -> Study:
+        from metrist.studies.heap.jobs import SPLITS, Settings
+        from metrist.studies.heap.study import Study
+
+        split = self.split or SplitOption.authors
+        numbers = {"seeds": self.seeds, "at_once": self.jobs, "budget": self.budget}
+        return Study(
+            suite=self.suite or "heap",
+            pairs=pairs,
+            out=out,
+            settings=Settings(**settings),
+            setups=parse_setups(self.setups or ["multi"]),
+            splits=tuple(name for name in SPLITS if split.value in (name, "both")),
+            criteria=_parse_list(self.criteria),
+            choose=_parse_list(self.choose),
+            paper_settings=self.paper_settings,
+            keep_models=not self.no_models,
+            checkpoint_every=checkpoint_every,
+            **{name: number for name, number in numbers.items() if number is not None},
+        )
+
+
+def parse_setups(texts: Sequence[str]) -> tuple[SetupName, ...]:
+    """Parse names with commas between them, or "all", into setups in their usual order."""
+    from metrist.studies.heap.jobs import SETUPS
+
+    names = [name for text in texts for name in _parse_list(text)]
+    known = (*SETUPS, "all")
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        problem = f"{unknown[0]!r}{did_you_mean(unknown[0], known)}" if unknown else "none"
+        raise SpecError(f"--setup must be some of {', '.join(known)}, separated by commas, got {problem}")
+    return tuple(setup for setup in SETUPS if setup in names or "all" in names)
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def run_suite(
+    suite: SuiteOptions,
+    settings: Mapping[str, Any],
+    data: Sequence[Path],
+    out: Path,
+    *,
+    unsupported: Mapping[str, Any],
+    checkpoint_every: int,
+    dry_run: bool,
+) -> None:
+    """Run the study and print its tables. `unsupported` maps options that a study does not have to their values."""
+    for name, value in unsupported.items():
+        if value:
+            reason = _REASONS.get(name, "a study has its own splits and seeds")
+            raise SpecError(f"{name} cannot be used with --suite: {reason}; omit it")
+    if len(data) != 1:
+        raise SpecError(f"a study needs exactly one file of pairs, got --data {len(data)} times")
+    study = suite.study(data[0], out, settings, checkpoint_every)
+    if dry_run:
+        _print_plan(study)
+    else:
+        _run(study)
+
+
+def _run(study: Study) -> None:
+    from metrist.cli.output import print_note, print_tables
+    from metrist.cli.training_progress import study_progress
+    from metrist.studies.heap.study import run
+
+    try:
+        with study_progress() as callback:
+            outcome = run(study, callback)
+    except KeyboardInterrupt:
+        print_note(f"stopped; run the same command again to continue with {study.out}")
+        raise
+    print_tables(outcome.tables, Format.text)
+    for name, reason in outcome.failures.items():
+        print_note(f"{name} failed and is in no table: {reason}")
+    if outcome.failures:
+        raise typer.Exit(1)
+
+
+def _print_plan(study: Study) -> None:
+    from metrist import criteria
+    from metrist.cli.output import print_text
+    from metrist.studies.heap.study import check_folder, plan_jobs
+    from metrist.studies.heap.training import read_study_data
+    from metrist.train.fit import find_base
+
+    dataset = read_study_data(study.pairs)
+    jobs = plan_jobs(study, criteria.suite(study.suite), dataset)
+    check_folder(study, dataset)
+    find_base(study.settings.base)  # Otherwise a missing model would only be noticed in the first training.
+    for line in _describe_plan(study, jobs):
+        print_text(line)
+
+
+def _describe_plan(study: Study, jobs: Sequence[Job]) -> Iterator[str]:
+    yield f"{len(jobs):,} trainings, {study.at_once:,} at once"
+    if study.choose:
+        searches = len({(job.subject, job.split) for job in jobs if job.learns})
+        yield f"before them up to {searches * study.budget:,} trials to choose {', '.join(study.choose)}"
+    for job in jobs:
+        yield f"  {job.name}  learns {', '.join(job.learns) or 'nothing'}; judged by {', '.join(job.judged)}"
+
+
+def tables(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
+    form: TableFormat = Format.text,
+) -> None:
+    """Print the tables of a study again, from its finished trainings."""
+    from metrist.cli.output import print_tables
+    from metrist.studies.heap.study import read_study
+    from metrist.studies.heap.tables import make_tables
+
+    print_tables(make_tables(read_study(folder)), form)
