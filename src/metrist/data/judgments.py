@@ -82,7 +82,7 @@ def read_judgments(
     mapping = dict(fields or {})
     check_fields(mapping)
     sources = tuple(map(_expand_choices, paths))
-    reader = Reader(sources, item_key=tuple(item_key), fields=mapping, skip_bad=skip_bad, system=system)
+    reader = Reader(sources=sources, item_key=tuple(item_key), fields=mapping, skip_bad=skip_bad, system=system)
     judgments = Judgments()
     for entry in reader.entries():
         judgments.add(entry)

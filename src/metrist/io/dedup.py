@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -109,38 +110,33 @@ class Conflict(Exception):
         self.record, self.field, self.file, self.line = record, field, file, line
 
 
+@dataclass(slots=True)
 class RecordKeys:
     """The (item, system) of all records so far, with their locations and the digests of their texts."""
 
-    def __init__(self) -> None:
-        self._numbers = DigestIndex()
-        self._digests = array("I")
-        self._places = array("Q")
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+    _numbers: DigestIndex = field(default_factory=DigestIndex)
+    _digests: array[int] = field(default_factory=lambda: array("I"))
+    _places: array[int] = field(default_factory=lambda: array("Q"))
 
     def admit(self, records: tuple[Record, ...], file: int, line: int) -> tuple[Record, ...]:
         """Return the records that are new. A known key with the same texts is not new; with different texts it raises
         `Conflict`, and none of the row's records is added."""
-        place = file << _LINE_BITS | line
-        if len(records) == 1:
-            return records if self._admit(records[0], place) else ()
-        for record in records:
-            key = _key(record)
-            if key in self._numbers:
-                self._compare(record, self._numbers.number(*key))
-        return tuple(record for record in records if self._admit(record, place))
-
-    def _admit(self, record: Record, place: int) -> bool:
-        low, high = _key(record)
-        number = self._numbers.number(low, high)
-        if number < len(self._places):
-            self._compare(record, number)
-            return False
-        self._digests.extend(_digests(record))
-        self._places.append(place)
-        return True
+        keys = [(hash((r.item, r.system)), hash(f"{r.system}\0{r.item}")) for r in records]
+        if len(records) > 1:
+            # A conflict of any record must be found before one of them is added.
+            for record, key in zip(records, keys, strict=True):
+                if key in self._numbers:
+                    self._compare(record, self._numbers.number(*key))
+        new = []
+        for record, key in zip(records, keys, strict=True):
+            number = self._numbers.number(*key)
+            if number < len(self._places):
+                self._compare(record, number)
+                continue
+            self._digests.extend(_digests(record))
+            self._places.append(file << _LINE_BITS | line)
+            new.append(record)
+        return tuple(new)
 
     def _compare(self, record: Record, number: int) -> None:
         before = self._digests[number * _DIGESTS : (number + 1) * _DIGESTS]
@@ -152,14 +148,14 @@ class RecordKeys:
             raise Conflict(record, field, place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1))
 
 
+@dataclass(slots=True)
 class SourceCheck:
     """Count records whose source differs from that of an earlier record of the same item. This is only a warning,
     because some corpora differ by a space."""
 
-    def __init__(self) -> None:
-        self.mixed = 0
-        self._items = DigestIndex()
-        self._sources = array("q")
+    mixed: int = 0
+    _items: DigestIndex = field(default_factory=DigestIndex)
+    _sources: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, record: Record) -> None:
         """Add a record; records without a source are ignored."""
@@ -171,10 +167,6 @@ class SourceCheck:
             self._sources.append(source)
         elif self._sources[number] != source:
             self.mixed += 1
-
-
-def _key(record: Record) -> tuple[int, int]:
-    return hash((record.item, record.system)), hash(f"{record.system}\0{record.item}")
 
 
 def _digests(record: Record) -> tuple[int, ...]:

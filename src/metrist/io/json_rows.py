@@ -22,21 +22,20 @@ def json_line_rows(stream: IO[bytes]) -> Iterator[tuple[int, Row | RowError]]:
         if number == 1:
             line = line.removeprefix(BYTE_ORDER_MARK)
         line = line.strip()
-        if line:
-            yield number, _row(line)
-
-
-def _row(line: bytes) -> Row | RowError:
-    try:
-        text = decoded(line)
-        value, end = _raw_decode(text)
-        if end != len(text):
-            return RowError(f"more follows after the JSON object: {format_value(text[end:])}")
-    except RowError as fault:
-        return fault
-    except (ValueError, RecursionError) as error:
-        return RowError(unreadable(error))
-    return value if type(value) is dict else not_an_object(value)
+        if not line:
+            continue
+        try:
+            text = decoded(line)
+            value, end = _raw_decode(text)
+        except RowError as error:
+            yield number, error
+        except (ValueError, RecursionError) as error:
+            yield number, RowError(unreadable(error))
+        else:
+            if end != len(text):
+                yield number, RowError(f"more follows after the JSON object: {format_value(text[end:])}")
+            else:
+                yield number, value if type(value) is dict else not_an_object(value)
 
 
 def not_an_object(value: Any) -> RowError:

@@ -35,11 +35,17 @@ def read_records(
     """
     if isinstance(source, Reader):
         return source
-    mapping = dict(fields or {})
-    check_fields(mapping)
+    if fields:
+        check_fields(fields)
     if isinstance(item_key, str):
         raise InputError(f"item_key must be a list of fields, got the text {format_value(item_key)}")
-    return Reader(resolve_sources(source), item_key=tuple(item_key), fields=mapping, skip_bad=skip_bad, system=system)
+    return Reader(
+        sources=resolve_sources(source),
+        item_key=tuple(item_key),
+        fields=dict(fields or {}),
+        skip_bad=skip_bad,
+        system=system,
+    )
 
 
 @dataclass(slots=True)
@@ -58,38 +64,30 @@ class Skipped:
             self.messages.append(message)
 
 
+@dataclass(eq=False, kw_only=True)
 class Reader:
     """Iterating yields the records, each (item, system) once; `entries()` yields all that each row holds.
 
     Each iteration reads the source again; `skipped` describes the latest one.
     """
 
-    def __init__(
-        self,
-        sources: tuple[RowSource, ...],
-        *,
-        item_key: tuple[str, ...],
-        fields: Mapping[str, str],
-        skip_bad: bool,
-        system: str | None,
-    ) -> None:
-        self.skipped = Skipped()
-        self._inputs = SourceCheck()
-        self._sources = sources
-        self._item_key = item_key
-        self._fields = fields
-        self._skip_bad = skip_bad
-        self._system = system
+    sources: tuple[RowSource, ...]
+    item_key: tuple[str, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
+    skip_bad: bool = False
+    system: str | None = None
+    skipped: Skipped = field(default_factory=Skipped, init=False)
+    _source_check: SourceCheck = field(default_factory=SourceCheck, init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the files; empty for rows in memory."""
-        return tuple(source.name for source in self._sources if source.name is not None)
+        return tuple(source.name for source in self.sources if source.name is not None)
 
     @property
     def remarks(self) -> list[str]:
         """Notes for the user on the rows of the latest iteration."""
-        mixed = self._inputs.mixed
+        mixed = self._source_check.mixed
         if not mixed:
             return []
         return [
@@ -100,75 +98,67 @@ class Reader:
     @property
     def share_read(self) -> float | None:
         """The share of the files' bytes read so far; None if unknown."""
-        sizes = [source.size for source in self._sources]
+        sizes = [source.size for source in self.sources]
         total = sum(size for size in sizes if size is not None)
-        read = sum(source.meter.read for source in self._sources)
+        read = sum(source.meter.read for source in self.sources)
         return read / total if total and read and None not in sizes else None
 
     def __iter__(self) -> Iterator[Record]:
-        rows = self._sources[0].rows if len(self._sources) == 1 else None
+        rows = self.sources[0].rows if len(self.sources) == 1 else None
         if rows and are_distinct_records(rows):
-            self.skipped, self._inputs = Skipped(), SourceCheck()
+            self.skipped, self._source_check = Skipped(), SourceCheck()
             return iter(rows)
-        return self._parse_records()
-
-    def _parse_records(self) -> Iterator[Record]:
-        keys = RecordKeys()
-
-        def new_records(parser: RowParser, row: Any, position: int, file: int, line: int) -> tuple[Record, ...]:
-            return self._new(keys, parser.records(row, position), file, line)
-
-        for records in self._each_row(new_records):
-            yield from records
-        if not len(keys):
-            raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output")
+        return (record for row in self._parse_rows(judgments=False) for record in row)
 
     def entries(self) -> Iterator[ParsedRow]:
         """Yield what each row holds. Judgments by named raters and stored scores that repeat an earlier row exactly are
         dropped; ratings by unnamed raters are all kept, because two people may agree."""
+        return self._parse_rows(judgments=True)
+
+    def _parse_rows(self, *, judgments: bool) -> Iterator[Any]:
+        """The new records of each row, or with `judgments` the parsed row."""
+        self.skipped, self._source_check = Skipped(), SourceCheck()
         keys, seen = RecordKeys(), DigestIndex()
-
-        def entry(parser: RowParser, row: Any, position: int, file: int, line: int) -> ParsedRow:
-            parsed = parser.entry(row, position, self._sources[file].location(line))
-            return replace(parsed, new=self._new(keys, parsed.records, file, line), **_drop_repeated(parsed, seen))
-
-        return self._each_row(entry)
-
-    def _each_row(self, parse: Callable[[RowParser, Any, int, int, int], _T]) -> Iterator[_T]:
-        self.skipped, self._inputs = Skipped(), SourceCheck()
-        for file, source in enumerate(self._sources):
-            parser = RowParser(system=self._system or source.system, item_key=self._item_key, fields=self._fields)
+        any_record = False
+        for file, source in enumerate(self.sources):
+            name = source.name or "the input"
+            parser = RowParser(system=self.system or source.system, item_key=self.item_key, fields=self.fields)
             position = good = 0
             for line, row in source.read():
                 position += 1
                 try:
                     if isinstance(row, RowError):
                         raise row
-                    parsed = parse(parser, row, position, file, line)
-                except RowError as error:
-                    self._handle_bad_row(source, line, error)
-                else:
-                    good += 1
-                    yield parsed
-            name = source.name or "the input"
+                    parsed: Any
+                    if judgments:
+                        parsed = parser.entry(row, position, source.location(line))
+                        new = keys.admit(parsed.records, file, line)
+                        parsed = replace(parsed, new=new, **_drop_repeated(parsed, seen))
+                    else:
+                        parsed = new = keys.admit(parser.parse(row, position).records, file, line)
+                except (RowError, Conflict) as error:
+                    reason = self._describe_conflict(error) if isinstance(error, Conflict) else error
+                    message = f"{source.location(line)}: {reason}"
+                    if not self.skip_bad:
+                        raise InputError(message) from None
+                    self.skipped.add(message)
+                    continue
+                good += 1
+                any_record = any_record or bool(new)
+                if len(self.sources) > 1:
+                    for record in new:
+                        self._source_check.add(record)
+                yield parsed
             if not position:
                 raise InputError(f"{name}: no rows")
             if not good:
                 raise InputError(f"{name}: all {position} rows are bad; the first error: {self.skipped.messages[0]}")
+        if not any_record and not judgments:
+            raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output")
 
-    def _new(self, keys: RecordKeys, records: tuple[Record, ...], file: int, line: int) -> tuple[Record, ...]:
-        try:
-            new = keys.admit(records, file, line)
-        except Conflict as conflict:
-            raise RowError(self._conflict_message(conflict)) from None
-        if len(self._sources) > 1:
-            for record in new:
-                self._inputs.add(record)
-        return new
-
-    def _conflict_message(self, conflict: Conflict) -> str:
+    def _describe_conflict(self, conflict: Conflict) -> str:
         record = conflict.record
-        first = self._sources[conflict.file].location(conflict.line)
+        first = self.sources[conflict.file].location(conflict.line)
         columns = ", ".join(["task", "language", *map(format_value, record.extra)])
         other = (
             f"a different text in {format_value(conflict.field)}"
@@ -180,12 +170,6 @@ class Reader:
             f"{other}; use --item-key to build the item from several fields, --field system=COLUMN to name the "
             "systems' column, or --field COLUMN= to drop a column"
         )
-
-    def _handle_bad_row(self, source: RowSource, line: int, error: RowError) -> None:
-        message = f"{source.location(line)}: {error}"
-        if not self._skip_bad:
-            raise InputError(message) from None
-        self.skipped.add(message)
 
 
 def _drop_repeated(entry: ParsedRow, seen: DigestIndex) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,22 +29,18 @@ class RowParts(NamedTuple):
     columns: Mapping[str, Any] = MappingProxyType({})
 
 
+@dataclass(slots=True, kw_only=True)
 class RowParser:
     """Parse the rows of one file. The parser remembers whether the first row named its item."""
 
-    def __init__(self, *, system: str, item_key: tuple[str, ...], fields: Mapping[str, str]) -> None:
-        self._system = system
-        self._item_key = item_key
-        self._fields = fields
-        self._items_are_named: bool | None = None
-
-    def records(self, row: dict[str, Any] | Record, position: int) -> tuple[Record, ...]:
-        """Return the records of the row and ignore its judgments. Consumes the row."""
-        return self._parse(row, position).records
+    system: str
+    item_key: tuple[str, ...]
+    fields: Mapping[str, str]
+    _items_are_named: bool | None = None
 
     def entry(self, row: dict[str, Any] | Record, position: int, location: Location) -> ParsedRow:
         """Return all that the row holds. Consumes the row."""
-        keys, records, judged, columns = self._parse(row, position)
+        keys, records, judged, columns = self.parse(row, position)
         if len(keys) == 2:
             if judged.get("errors"):
                 raise RowError("'errors' is only allowed in a row of one output, got a row of two")
@@ -67,11 +64,12 @@ class RowParser:
             scores=judgments.scores(judged, key),
         )
 
-    def _parse(self, row: dict[str, Any] | Record, position: int) -> RowParts:
+    def parse(self, row: dict[str, Any] | Record, position: int) -> RowParts:
+        """Split the row into records and unparsed judgments. Consumes the row."""
         if isinstance(row, Record):
             return RowParts(((row.item, row.system),), (_check_record(row),), {})
-        if self._fields:
-            rename_columns(row, self._fields)
+        if self.fields:
+            rename_columns(row, self.fields)
         if type(row) is Cells:
             row = parse_cells(row)
         item = self._item(row, position)
@@ -82,12 +80,12 @@ class RowParser:
     def _single(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> RowParts:
         system = row.pop("system", None)
         if type(system) is not str or not system:
-            system = self._system if system is None else as_name("system", system)
+            system = self.system if system is None else as_name("system", system)
         is_null = "output" in row
         output = row.pop("output", None)
         if output is None:
             if not judgments.says_something(judged) or guess_column("output", row):
-                raise RowError(_NULL_OUTPUT if is_null else _no_output(row, judged, self._fields))
+                raise RowError(_NULL_OUTPUT if is_null else _no_output(row, judged, self.fields))
             return RowParts(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
         if type(output) is not str:
             output = as_text("output", output)
@@ -118,8 +116,8 @@ class RowParser:
         return RowParts(((item, first), (item, second)), records, judged)
 
     def _item(self, row: dict[str, Any], position: int) -> str:
-        if self._item_key:
-            return _join_key(row, self._item_key)
+        if self.item_key:
+            return _join_key(row, self.item_key)
         item = row.pop("item", None)
         if self._items_are_named is None:
             self._items_are_named = item is not None

@@ -40,7 +40,7 @@ class Call:
 
     def report_retry(self, reason: str, wait: float) -> None:
         """Tell watchers that an attempt failed and that the next one follows in `wait` seconds. Any thread may call."""
-        for watcher in _progress.watchers():
+        for watcher in list(_progress.watchers):
             watcher.retried(reason, wait)
 
 
@@ -224,25 +224,9 @@ class _Progress:
     """The watchers of this process, and the number of completions that it has stored in the cache."""
 
     def __init__(self) -> None:
-        self._watchers: list[Watcher] = []
-        self._lock = threading.Lock()
+        self.watchers: list[Watcher] = []
+        self.lock = threading.Lock()
         self.stored = 0
-
-    def watchers(self) -> list[Watcher]:
-        with self._lock:
-            return list(self._watchers)
-
-    def add(self, watcher: Watcher) -> None:
-        with self._lock:
-            self._watchers.append(watcher)
-
-    def remove(self, watcher: Watcher) -> None:
-        with self._lock:
-            self._watchers.remove(watcher)
-
-    def count_stored(self) -> None:
-        with self._lock:
-            self.stored += 1
 
 
 _progress = _Progress()
@@ -251,28 +235,31 @@ _progress = _Progress()
 @contextmanager
 def watch(watcher: Watcher) -> Iterator[None]:
     """Report progress to the watcher inside the block."""
-    _progress.add(watcher)
+    with _progress.lock:
+        _progress.watchers.append(watcher)
     try:
         yield
     finally:
-        _progress.remove(watcher)
+        with _progress.lock:
+            _progress.watchers.remove(watcher)
 
 
 def report_requests(count: int) -> None:
     """Tell watchers of new requests."""
-    for watcher in _progress.watchers():
+    for watcher in list(_progress.watchers):
         watcher.requested(count)
 
 
 def report_completions(count: int) -> None:
     """Tell watchers of completions."""
-    for watcher in _progress.watchers():
+    for watcher in list(_progress.watchers):
         watcher.completed(count)
 
 
 def count_stored() -> None:
     """Count a completion that was stored in the cache."""
-    _progress.count_stored()
+    with _progress.lock:
+        _progress.stored += 1
 
 
 def stored_completions() -> int:

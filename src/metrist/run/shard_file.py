@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
@@ -83,12 +83,12 @@ class ShardFile:
         return self.block
 
 
+@dataclass(slots=True)
 class InputHash:
     """A hash of everything that metrics see of the input, the same however the input is cut into shards."""
 
-    def __init__(self) -> None:
-        #: The hash of everything added so far.
-        self.total = hashlib.sha256()
+    #: The hash of everything added so far.
+    total: Any = field(default_factory=hashlib.sha256)
 
     def add(self, shard: Sequence[Unit]) -> str:
         """Add the next records or pairs; returns the hash of these alone."""

@@ -112,8 +112,9 @@ class Likelihood(ModelMetric):
         return NEEDS[self.direction]
 
     def facts(self) -> Mapping[str, str]:
+        prompts = {} if self.prompts == "none" else prompt_facts(self.prompts)
         idf = {"idf": hash_file(self.idf)} if self.idf is not None else {}
-        return {**super().facts(), **prompt_facts(self.prompts), **idf}
+        return {**super().facts(), **prompts, **idf}
 
     def score(self, shard: Shard) -> Scores:
         if not len(shard):
@@ -141,7 +142,7 @@ class Likelihood(ModelMetric):
     def remarks(self, scores: Scores) -> list[str]:
         """How many outputs had texts that were cut, and how many had conditions read in windows."""
         remarks = super().remarks(scores)
-        if count := count_above(scores, WINDOWS, 1):
+        if self.long != "truncate" and (count := count_above(scores, WINDOWS, 1)):
             remarks.append(f"{self.text}: {count:,} of {len(scores):,} outputs had a condition read in several windows")
         return remarks
 

@@ -152,8 +152,12 @@ class _Texts(tokenization.TokenizerSide):
     def encode_and_cut(self, texts: Sequence[str], limit: int) -> dict[str, tuple[Ids, int]]:
         """Return the ids of each distinct text, cut to the limit, and how many were cut off."""
         distinct = list(dict.fromkeys(texts))
-        encoded = ((text, ids, self.cut(ids, limit)) for text, ids in zip(distinct, self.ids(distinct), strict=True))
-        return {text: (cut_ids, len(ids) - len(cut_ids)) for text, ids, cut_ids in encoded}
+        encoded: dict[str, tuple[Ids, int]] = {}
+        for text, ids in zip(distinct, self.ids(distinct), strict=True):
+            excess = max(len(ids) - max(limit, self.before + self.after), 0)
+            end = len(ids) - self.after
+            encoded[text] = np.concatenate([ids[: end - excess], ids[end:]]), excess
+        return encoded
 
     def pieces(self, text: str, limit: int) -> list[str]:
         """Return the tokens of a text as they are spelled in it, unknown characters included."""
@@ -176,7 +180,7 @@ class NumpySeq2Seq:
         tokenizer = storage.read_tokenizer(weights.folder)
         arrays = read_arrays(weights.folder / storage.WEIGHTS)
         try:
-            self._network = T5(arrays, T5Sizes.from_config(config))
+            self._network = T5(arrays, T5Sizes(**{name: config[name] for name in T5Sizes.__dataclass_fields__}))
             self._conditions = _Texts(tokenizer, config["eos_token_id"], config.get("condition_template", "{text}"))
             self._targets = _Texts(tokenizer, config["eos_token_id"])
             self._max_tokens: int = config["max_tokens"]

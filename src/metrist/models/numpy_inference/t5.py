@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +35,6 @@ class T5Sizes:
     relative_attention_max_distance: int
     layer_norm_epsilon: float
     decoder_start_token_id: int
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> T5Sizes:
-        """Read the sizes from a configuration; raise KeyError for a missing one."""
-        return cls(**{name: config[name] for name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
