@@ -319,14 +319,14 @@ def reproduce(
     """Recompute tables of papers from data with human judgments; print the paper's numbers next to ours."""
     from metrist.cli.output import print_note, print_text
     from metrist.io.writer import atomic_write
-    from metrist.studies.reproduce.page import as_markdown
+    from metrist.studies.reproduce.page import format_page
     from metrist.studies.reproduce.page import reproduce as reproduce_tables
 
     sections = []
     for section in reproduce_tables(tables or (), data):
         print_note(f"{section.name}: {section.summary}")
         sections.append(section)
-    text = as_markdown(sections)
+    text = format_page(sections)
     if out is None:
         print_text(text.rstrip("\n"))
     else:

@@ -1,4 +1,4 @@
-"""The files of printed numbers can be read, and ask only for what metrist has."""
+"""The files of printed numbers can be read and name only metrics and measures that metrist has."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import pytest
 from metrist.errors import RunError
 from metrist.metrics.registry import build
 from metrist.stats.measures import measure
-from metrist.studies.reproduce import peers, shipped
-from metrist.studies.reproduce import shipped as shipped_preference
-from metrist.studies.reproduce.dataset import by_sentence
-from metrist.studies.reproduce.published import PrintedTable, chosen, names, printed_table
+from metrist.studies.reproduce import page, shipped
+from metrist.studies.reproduce.figures import split_sentences
+from metrist.studies.reproduce.published import PublishedTable, list_tables, read_published_table, select_tables
 
-TABLES = [name for name in names() if name not in (peers.NAME, shipped_preference.NAME, *shipped.NAMES)]
+OTHER_FORMS = (page.WMT23_TABLE, shipped.PREFERENCE_TABLE, shipped.LIKELIHOOD_TABLE)
+TABLES = [name for name in list_tables() if name not in OTHER_FORMS]
 
 
 @pytest.fixture(params=TABLES)
-def table(request: pytest.FixtureRequest) -> PrintedTable:
-    return printed_table(request.param)
+def table(request: pytest.FixtureRequest) -> PublishedTable:
+    return read_published_table(request.param)
 
 
-def test_every_block_names_one_scorer_and_known_measures(table: PrintedTable) -> None:
+def test_every_block_names_one_scorer_and_known_measures(table: PublishedTable) -> None:
     for block in table.blocks:
         assert bool(block.metric) != bool(block.stored), block.label
         assert all(measure(name).name == name for name in block.measures)
@@ -28,28 +28,28 @@ def test_every_block_names_one_scorer_and_known_measures(table: PrintedTable) ->
             assert build(block.metric).text == block.metric, "written as metrist writes it, so that a user can copy it"
 
 
-def test_every_printed_number_is_one_of_a_measure(table: PrintedTable) -> None:
+def test_every_printed_number_is_one_of_a_measure(table: PublishedTable) -> None:
     for block in table.blocks:
         for aspects in block.printed.values():
             assert {len(numbers) for numbers in aspects.values()} == {len(block.measures)}
 
 
-def test_printed_correlations_lie_within_their_bounds(table: PrintedTable) -> None:
+def test_printed_correlations_lie_within_their_bounds(table: PublishedTable) -> None:
     numbers = [n for b in table.blocks for aspects in b.printed.values() for row in aspects.values() for n in row]
     assert all(not abs(number) > table.scale for number in numbers)
 
 
-def test_without_a_name_all_tables_are_meant() -> None:
-    assert chosen([]) == names()
-    assert chosen(["002-table-6", "002-table-6"]) == ["002-table-6"]
+def test_without_a_name_all_tables_are_selected() -> None:
+    assert select_tables([]) == list_tables()
+    assert select_tables(["002-table-6", "002-table-6"]) == ["002-table-6"]
 
 
-def test_an_unknown_table_is_refused_with_the_nearest() -> None:
-    with pytest.raises(RunError, match=r"no table '002-table-7'; known are .*; did you mean '002-table-6' or "):
-        chosen(["002-table-7"])
+def test_an_unknown_table_raises_an_error_with_the_nearest() -> None:
+    with pytest.raises(RunError, match=r"no table '002-table-7'; there are .*; did you mean '002-table-6' or "):
+        select_tables(["002-table-7"])
 
 
 def test_each_sentence_gets_a_line() -> None:
-    assert by_sentence("It fell . Why ? 3.5 of them did! Nobody knows.") == (
+    assert split_sentences("It fell . Why ? 3.5 of them did! Nobody knows.") == (
         "It fell .\nWhy ?\n3.5 of them did!\nNobody knows."
     )

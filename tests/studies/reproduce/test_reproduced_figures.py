@@ -1,4 +1,4 @@
-"""Our figures beside the papers': by hand on made data, within the bars set for this project on the real data."""
+"""Our figures and the papers': by hand on invented data, within the bars set for this project on the real data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_material import compared, factual, write_data
+from invented_data import compared, factual, write_data
 
-from metrist.studies.reproduce.comparison import Reproduced, reproduced
-from metrist.studies.reproduce.dataset import Material
-from metrist.studies.reproduce.page import is_off, summary_of
-from metrist.studies.reproduce.published import Block, printed_table
+from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, reproduce_block
+from metrist.studies.reproduce.page import needs_explanation, summarize
+from metrist.studies.reproduce.published import Block, read_published_table
 
 RANK19 = Block(
     label="ROUGE-1",
@@ -39,8 +38,8 @@ def test_rank19_counts_pairs_whose_factual_output_scores_strictly_higher(tmp_pat
         *(factual("4", "correct", "a b", 1), factual("4", "incorrect", "x", 0)),
     ]
     write_data(tmp_path, "rank19", rows)
-    (found,) = reproduced(RANK19, Material(tmp_path))
-    assert (found.ours, found.n, found.difference) == (0.5, 8, 0.0)  # A tie (item 2) is wrong.
+    (figure,) = reproduce_block(RANK19, DataFolder(tmp_path))
+    assert (figure.ours, figure.n, figure.difference) == (0.5, 8, 0.0)  # A tie (item 2) is wrong.
 
 
 def test_a_tie_of_the_metric_is_wrong_in_one_form_of_tau_and_neutral_in_the_other(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_a_tie_of_the_metric_is_wrong_in_one_form_of_tau_and_neutral_in_the_othe
         compared("4", "zzz", "yyy"),
     ]
     write_data(tmp_path, "wmt19-darr.lt-en", rows)
-    strict, neutral = reproduced(DARR, Material(tmp_path))
+    strict, neutral = reproduce_block(DARR, DataFolder(tmp_path))
     assert strict.ours == pytest.approx((2 - 1 - 1) / 4)
     assert neutral.ours == pytest.approx((2 - 1) / 4)
     assert math.isnan(neutral.difference)
@@ -66,75 +65,75 @@ def test_excluded_systems_and_other_parts_of_a_score_are_heeded(tmp_path: Path) 
     write_data(tmp_path, "rank19", rows)
     by_recall = replace(RANK19, part="recall", exclude=("human",))
     by_precision = replace(by_recall, part="precision")
-    assert [f.ours for f in reproduced(by_recall, Material(tmp_path))] == [0.0]
-    assert [(f.ours, f.n) for f in reproduced(by_precision, Material(tmp_path))] == [(1.0, 4)]
+    assert [f.ours for f in reproduce_block(by_recall, DataFolder(tmp_path))] == [0.0]
+    assert [(f.ours, f.n) for f in reproduce_block(by_precision, DataFolder(tmp_path))] == [(1.0, 4)]
 
 
 def test_absent_data_gives_no_figure_and_no_error(tmp_path: Path) -> None:
-    (found,) = reproduced(RANK19, Material(tmp_path))
-    assert not found.at_hand
-    assert math.isnan(found.ours)
-    assert summary_of([found]) == "The data is not at hand for 1."
+    (figure,) = reproduce_block(RANK19, DataFolder(tmp_path))
+    assert not figure.has_data
+    assert math.isnan(figure.ours)
+    assert summarize([figure]) == "The data is missing for 1."
 
 
 # ---- the real data ----
 
 
 @pytest.fixture(scope="module")
-def material(data: Callable[[str], Path]) -> Material:
-    return Material(data("summeval").parent)
+def folder(data: Callable[[str], Path]) -> DataFolder:
+    return DataFolder(data("summeval").parent)
 
 
 def figures_of(
-    material: Material, table: str, sets: Iterable[str], labels: Iterable[str] | None = None
-) -> list[Reproduced]:
+    folder: DataFolder, table: str, sets: Iterable[str], labels: Iterable[str] | None = None
+) -> list[ReproducedFigure]:
     """The figures of a table on these data sets, of these metrics or of all; a skip where a data set is absent."""
-    if absent := [name for name in sets if not material.has(name)]:
+    if absent := [name for name in sets if not folder.has(name)]:
         pytest.skip(f"not in the data folder: {', '.join(absent)}")
-    printed = printed_table(table)
+    printed = read_published_table(table)
     blocks = [
         replace(block, printed={name: block.printed[name] for name in sets if name in block.printed})
         for block in printed.blocks
         if labels is None or block.label in labels
     ]
-    return [figure for block in blocks for figure in reproduced(block, material, printed.scale)]
+    return [figure for block in blocks for figure in reproduce_block(block, folder, printed.scale)]
 
 
-def worst(figures: Iterable[Reproduced]) -> float:
+def worst(figures: Iterable[ReproducedFigure]) -> float:
     return max(abs(figure.difference) / figure.scale for figure in figures)
 
 
-def test_summary_level_rouge_is_that_of_bartscores_table_4(material: Material) -> None:
+def test_summary_level_rouge_is_that_of_bartscores_table_4(folder: DataFolder) -> None:
     labels = ["ROUGE-1", "ROUGE-2", "ROUGE-L by sentence"]
-    figures = figures_of(material, "002-table-4", ["realsumm", "summeval"], labels)
+    figures = figures_of(folder, "002-table-4", ["realsumm", "summeval"], labels)
     assert len(figures) == 15
     assert worst(figures) <= 0.005
 
 
-def test_newsroom_is_that_of_bartscores_table_4_or_explained(material: Material) -> None:
-    figures = figures_of(material, "002-table-4", ["newsroom", "realsumm-scored"])
-    assert not [f for f in figures if is_off(f) and not f.block.note]
+def test_newsroom_is_that_of_bartscores_table_4_or_explained(folder: DataFolder) -> None:
+    figures = figures_of(folder, "002-table-4", ["newsroom", "realsumm-scored"])
+    assert not [f for f in figures if needs_explanation(f) and not f.block.note]
 
 
-def test_factuality_is_that_of_bartscores_table_5(material: Material) -> None:
-    figures = figures_of(material, "002-table-5", ["rank19", "qags-cnn", "qags-xsum"])
+def test_factuality_is_that_of_bartscores_table_5(folder: DataFolder) -> None:
+    figures = figures_of(folder, "002-table-5", ["rank19", "qags-cnn", "qags-xsum"])
     assert worst(f for f in figures if f.data == "rank19") <= 0.0005
     assert worst(f for f in figures if f.block.label != "ROUGE-L, whole text") <= 0.01
 
 
-def test_data_to_text_is_that_of_bartscores_table_6(material: Material) -> None:
-    figures = figures_of(material, "002-table-6", ["bagel", "sfres", "sfhot"])
+def test_data_to_text_is_that_of_bartscores_table_6(folder: DataFolder) -> None:
+    figures = figures_of(folder, "002-table-6", ["bagel", "sfres", "sfhot"])
     assert worst(f for f in figures if f.block.metric) <= 0.002
 
 
-def test_bleu_and_rouge_are_those_of_tigerscores_tables(material: Material) -> None:
-    figures = figures_of(material, "001-tables-18-20", ["summeval", "openmeva-roc"])
+def test_bleu_and_rouge_are_those_of_tigerscores_tables(folder: DataFolder) -> None:
+    figures = figures_of(folder, "001-tables-18-20", ["summeval", "openmeva-roc"])
     assert worst(f for f in figures if f.block.metric) <= 0.001
-    assert not [f for f in figures if is_off(f) and not f.block.note]
+    assert not [f for f in figures if needs_explanation(f) and not f.block.note]
 
 
-def test_chrf_on_wmt19_is_that_of_bartscores_table_3(material: Material) -> None:
-    figures = figures_of(material, "002-table-3", ["wmt19-darr.kk-en"])
+def test_chrf_on_wmt19_is_that_of_bartscores_table_3(folder: DataFolder) -> None:
+    figures = figures_of(folder, "002-table-3", ["wmt19-darr.kk-en"])
     strict = [f for f in figures if f.measure == "darr_wmt17"]
     assert worst(f for f in strict if f.block.label == "chrF") <= 0.001
     assert worst(f for f in strict if f.block.label == "BLEU") <= 0.01

@@ -7,22 +7,21 @@ from pathlib import Path
 
 import pytest
 import typer
-from made_material import factual, write_data
+from invented_data import factual, write_data
 from typer.testing import CliRunner
 
 from metrist.cli.metrics import reproduce as reproduce_verb
 from metrist.errors import RunError
-from metrist.studies.reproduce import peers
-from metrist.studies.reproduce.dataset import Material, data_folder
-from metrist.studies.reproduce.page import as_markdown, reproduce
-from metrist.studies.reproduce.published import names
+from metrist.studies.reproduce.figures import DataFolder, find_data_folder
+from metrist.studies.reproduce.page import WMT23_TABLE, format_page, make_wmt23_table, reproduce
+from metrist.studies.reproduce.published import list_tables
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a made Rank19 of one pair, and nothing else."""
+    """A folder with an invented Rank19 of one pair, and nothing else."""
     rows = [factual("1", "correct", "a b c d", 1), factual("1", "incorrect", "x", 0)]
     write_data(tmp_path, "rank19", rows)
     return tmp_path
@@ -47,24 +46,24 @@ def test_rows_without_data_say_so(folder: Path) -> None:
     (section,) = reproduce(["002-table-5"], folder)
     absent = [row for row in section.table.to_dict()["rows"] if row["data"] == "qags-cnn"]
     assert len(absent) == 4
-    assert {row["ours"] for row in absent} == {"data not at hand"}
-    assert section.summary.endswith("The data is not at hand for 8.")
+    assert {row["ours"] for row in absent} == {"data missing"}
+    assert section.summary.endswith("The data is missing for 8.")
 
 
 def test_the_peers_table_says_so_where_its_data_is_absent(folder: Path) -> None:
-    (section,) = reproduce([peers.NAME], folder)
-    assert section.summary == "The data is not at hand."
-    assert {row["acc_eq"] for row in section.table.to_dict()["rows"]} == {"data not at hand"}
+    (section,) = reproduce([WMT23_TABLE], folder)
+    assert section.summary == "The data is missing."
+    assert {row["acc_eq"] for row in section.table.to_dict()["rows"]} == {"data missing"}
 
 
 def test_the_page_has_a_heading_a_caption_and_a_command_for_each_table(folder: Path) -> None:
-    page = as_markdown(reproduce((), folder))
-    for name in names():
+    page = format_page(reproduce((), folder))
+    for name in list_tables():
         assert f"Command: `metrist reproduce --table {name}`." in page
-    assert page.count("\n## ") == len(names())
+    assert page.count("\n## ") == len(list_tables())
 
 
-def test_the_command_writes_the_page_and_tells_how_it_went(folder: Path) -> None:
+def test_the_command_writes_the_page_and_prints_summaries(folder: Path) -> None:
     done = _run("--data", str(folder), "--table", "002-table-5", "-o", str(folder / "tables.md"))
     assert done.exit_code == 0
     assert "metrist: 002-table-5: Of 3 figures computed here, 0 within .005 of the paper's, 3 further" in done.stderr
@@ -76,23 +75,23 @@ def test_without_a_file_the_page_is_printed(folder: Path) -> None:
 
 
 def test_an_absent_folder_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunError, match=r"nowhere: no such folder; --data, or the environment variable METRIST_TEST_DA"):
+    with pytest.raises(RunError, match=r"nowhere: no such folder; .*METRIST_TEST_DATA"):
         reproduce((), tmp_path / "nowhere")
     monkeypatch.setenv("METRIST_TEST_DATA", str(tmp_path))
-    assert data_folder() == tmp_path
+    assert find_data_folder() == tmp_path
 
 
 def test_wmt23s_metrics_reach_the_values_known_from_mt_metrics_eval(data: Callable[[str], Path]) -> None:
     # XCOMET-Ensemble-refA .6040 … chrF-refA .5192: mt-metrics-eval at sample_rate 1.0 on the same scores.
-    found = peers.peer_table(Material(data("wmt23.en-de").parent), draws=0)
-    assert len(found.figures) == 43
-    assert found.summary == "6 of the 6 values known from mt-metrics-eval are met within 0.0001."
+    table = make_wmt23_table(DataFolder(data("wmt23.en-de").parent), draws=0)
+    assert len(table.figures) == 43
+    assert table.summary == "6 of the 6 values known from mt-metrics-eval are met within 0.0001."
 
 
 def test_the_page_in_the_docs_has_all_tables() -> None:
     page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
-    assert all(f"`metrist reproduce --table {name}`" in page for name in names())
-    assert "data not at hand" not in page
+    assert all(f"`metrist reproduce --table {name}`" in page for name in list_tables())
+    assert "data missing" not in page
 
 
 def _run(*arguments: str) -> typer.testing.Result:

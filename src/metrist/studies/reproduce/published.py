@@ -1,21 +1,21 @@
-"""What the papers print: one TOML file per table in the folder `published_tables` beside this module.
+"""The figures that papers print: one TOML file per table in the folder `published_tables`.
 
-A table has `title`, `caption`, `notes`, `decimals`, `scale` (what our figures are multiplied by) and `blocks`. A block
-is a metric computed in one way, on one or more data sets:
+A table has `title`, `caption`, `notes`, `decimals`, `scale` (the factor for our figures) and `blocks`. A block is a
+metric computed in one way, on one or more data sets:
 
     label       the metric as the paper calls it
-    metric      the metric's text, or `stored`, the name of a score that came with the data
-    part        the part of the score that is judged (`recall`); by default its value
+    metric      the metric's text; or `stored`, the name of a score that came with the data
+    part        the part of the score to use (`recall`); by default its value
     references  what the output is compared with: all references, the first, or the source
     lines       `sentences` puts each sentence of a text on its own line; by default texts stay whole
-    group       within what outputs are compared: none (all of them) or item
-    measures    the measures that the printed numbers are of
+    group       outputs are compared within: none (all of them) or item
+    measures    the measures of the printed numbers
     exclude     systems that are left out
     note        why the numbers may differ
-    printed     data set -> aspect -> the printed number, or one per measure; nan where the paper has none.
+    printed     data set -> aspect -> the printed number, or one per measure; nan if the paper has none.
                 The aspect `mean` is the mean of the figures of all aspects.
 
-`references`, `group`, `measures` may also stand at the top, for all blocks.
+`references`, `group` and `measures` at the top level apply to all blocks.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ References = Literal["all", "first", "source"]
 Lines = Literal["whole", "sentences"]
 Group = Literal["none", "item"]
 
-_SHARED = frozenset({"references", "group", "measures"})
-#: The aspect that stands for all aspects of a data set.
+_SHARED_KEYS = frozenset({"references", "group", "measures"})
+#: The aspect that means all aspects of a data set.
 MEAN = "mean"
+#: What a table shows instead of a figure if the data set is not in the folder.
+NO_DATA = "data missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A metric computed in one way, and what a paper prints of it."""
+    """A metric computed in one way, and the figures that a paper prints for it."""
 
     label: str
     printed: Mapping[str, Mapping[str, Sequence[float]]]
@@ -55,8 +57,8 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrintedTable:
-    """A paper's table, as far as it can be computed without a neural model."""
+class PublishedTable:
+    """The part of a paper's table that can be computed without a neural model."""
 
     name: str
     title: str
@@ -67,41 +69,39 @@ class PrintedTable:
     blocks: tuple[Block, ...]
 
 
-def names() -> list[str]:
-    """The tables that there are."""
+def list_tables() -> list[str]:
+    """Return the names of all tables."""
     return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
 
 
-def chosen(wanted: Sequence[str]) -> list[str]:
-    """The tables asked for, all if none was; an unknown name is refused with the nearest ones."""
-    known = names()
-    for name in wanted:
+def select_tables(names: Sequence[str]) -> list[str]:
+    """Return the requested names without repeats, or all if there are none. An unknown name raises an error."""
+    known = list_tables()
+    for name in names:
         if name not in known:
-            raise RunError(f"no table {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
-    return list(dict.fromkeys(wanted)) or known
+            raise RunError(f"no table {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}")
+    return list(dict.fromkeys(names)) or known
 
 
-def facts(name: str) -> dict[str, Any]:
-    """A table's file as plain data."""
+def read_table_file(name: str) -> dict[str, Any]:
     return tomllib.loads((_folder() / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def printed_table(name: str) -> PrintedTable:
-    """The table of that name."""
-    found = facts(name)
-    shared = {key: value for key, value in found.items() if key in _SHARED}
-    return PrintedTable(
+def read_published_table(name: str) -> PublishedTable:
+    content = read_table_file(name)
+    shared = {key: value for key, value in content.items() if key in _SHARED_KEYS}
+    return PublishedTable(
         name=name,
-        title=found["title"],
-        caption=found["caption"],
-        decimals=found["decimals"],
-        scale=found.get("scale", 1.0),
-        notes=tuple(found.get("notes", ())),
-        blocks=tuple(_block({**shared, **block}) for block in found["blocks"]),
+        title=content["title"],
+        caption=content["caption"],
+        decimals=content["decimals"],
+        scale=content.get("scale", 1.0),
+        notes=tuple(content.get("notes", ())),
+        blocks=tuple(_parse_block({**shared, **block}) for block in content["blocks"]),
     )
 
 
-def _block(block: dict[str, Any]) -> Block:
+def _parse_block(block: dict[str, Any]) -> Block:
     printed = {
         data: {aspect: value if isinstance(value, list) else [value] for aspect, value in aspects.items()}
         for data, aspects in block.pop("printed").items()
@@ -109,12 +109,9 @@ def _block(block: dict[str, Any]) -> Block:
     known = {field.name for field in fields(Block)}
     settings: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in block.items()}
     if unknown := settings.keys() - known:
-        raise ValueError(f"a block of a printed table has no field {min(unknown)!r}")
+        raise ValueError(f"a block of a published table has no field {min(unknown)!r}")
     return Block(printed=printed, **settings)
 
 
 def _folder() -> Any:
     return resources.files(__package__) / "published_tables"
-
-
-ABSENT = "data not at hand"

@@ -1,4 +1,4 @@
-"""Small data sets under the names of real ones, for tests that must run without those."""
+"""Small data sets under the names of real ones, for tests that run without them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def write_data(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def factual(item: str, system: str, output: str, fact: int) -> dict[str, Any]:
-    """A row as Rank19 has them."""
+    """A row in the form of Rank19."""
     return {"item": item, "system": system, "source": "a b c d", "output": output, "ratings": {"fact": [fact]}}
 
 
 def compared(item: str, first: str, second: str) -> dict[str, Any]:
-    """A row as WMT19's rankings have them: the first output is better."""
+    """A row in the form of WMT19's rankings: the first output is better."""
     return {
         "item": item,
         "systems": [f"x.{item}", f"y.{item}"],

@@ -1,0 +1,261 @@
+"""Compute the figures of the tables: read each data set once, score it once per metric, and measure the agreement."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from metrist.errors import RunError
+from metrist.evaluate.meta.dataset import Choices, JudgedDataset, Labels, MetricScores, compute_gold, select_sample
+from metrist.evaluate.meta.evaluate import meta_evaluate
+from metrist.evaluate.meta.join import join
+from metrist.evaluate.meta.preferences import vote
+from metrist.evaluate.meta.results import Figure
+from metrist.evaluate.meta.slices import ALL, select_outputs
+from metrist.io import read_records
+from metrist.records import Record
+from metrist.run import Results, score
+from metrist.stats import Floats
+from metrist.stats.grouping import estimate
+from metrist.stats.measures import measure
+from metrist.stats.preferences import choose, confusion, pair_counts
+from metrist.studies.reproduce.published import MEAN, Block, Lines, References
+
+#: Names the folder of data sets if no folder is passed.
+DATA_VARIABLE = "METRIST_TEST_DATA"
+_DEFAULT_FOLDER = Path("..") / "shared" / "data"
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+def find_data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Return the folder, or the one that the environment names, or ../shared/data."""
+    path = Path(folder or os.environ.get(DATA_VARIABLE) or _DEFAULT_FOLDER)
+    if not path.is_dir():
+        raise RunError(
+            f"{path}: no such folder; name the folder with summeval.jsonl.xz and the other data sets by --data or the "
+            f"environment variable {DATA_VARIABLE}"
+        )
+    return path
+
+
+class DataFolder:
+    """The data sets of a folder and the scores of their outputs; both stay in memory once read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._judged: dict[str, JudgedDataset] = {}
+        self._records: dict[tuple[str, References, Lines], list[Record]] = {}
+        self._results: dict[tuple[str, References, Lines, str], Results] = {}
+
+    def has(self, data: str) -> bool:
+        return self.path(data).is_file()
+
+    def has_references(self, data: str) -> bool:
+        return any(record.references for record in self._read_records(data, "all", "whole"))
+
+    def path(self, data: str) -> Path:
+        return self._folder / f"{data}.jsonl.xz"
+
+    def judged(self, data: str) -> JudgedDataset:
+        """Return the outputs with their human judgments and stored scores."""
+        if data not in self._judged:
+            self._judged[data] = join(self.path(data))
+        return self._judged[data]
+
+    def values(self, data: str, block: Block) -> Floats:
+        """Return the score of each output of `judged(data)`; higher is better, NaN is missing."""
+        judged = self.judged(data)
+        if block.stored:
+            return judged.scores[block.stored].signed()
+        results = self._score(data, block)
+        scores = results.scores[results.metrics[0].text]
+        values = scores.parts[block.part] if block.part else scores.values
+        rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
+        keys = zip(_expand_labels(judged.items), _expand_labels(judged.systems), strict=True)
+        return np.append(values, np.nan)[[rows.get(key, -1) for key in keys]]
+
+    def _score(self, data: str, block: Block) -> Results:
+        key = (data, block.references, block.lines, block.metric)
+        if key not in self._results:
+            records = self._read_records(data, block.references, block.lines)
+            # A lexical metric scores a data set in less time than worker processes need to start.
+            self._results[key] = score(records, block.metric, executor="serial")
+        return self._results[key]
+
+    def _read_records(self, data: str, references: References, lines: Lines) -> list[Record]:
+        key = (data, references, lines)
+        if key not in self._records:
+            self._records[key] = [_adapt(record, references, lines) for record in read_records(self.path(data))]
+        return self._records[key]
+
+
+def _adapt(record: Record, references: References, lines: Lines) -> Record:
+    match references:
+        case "all":
+            texts = record.references
+        case "first":
+            texts = record.references[:1]
+        case "source":
+            texts = () if record.source is None else (record.source,)
+    if lines == "whole":
+        return replace(record, references=texts)
+    return replace(record, output=split_sentences(record.output), references=tuple(map(split_sentences, texts)))
+
+
+def split_sentences(text: str) -> str:
+    """Put each sentence on its own line, as ROUGE-L over summaries needs it: a line ends after a full stop, question or
+    exclamation mark before white space."""
+    return _SENTENCE_END.sub("\n", text)
+
+
+def _expand_labels(labels: Labels) -> list[str]:
+    return [labels.names[code] for code in labels.codes]
+
+
+# Our figure for each printed one.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReproducedFigure:
+    """A printed number and ours, both multiplied by `scale`. NaN: the paper has none, or the data is missing. `n`
+    counts outputs, or pairs of compared outputs."""
+
+    block: Block
+    data: str
+    aspect: str
+    measure: str
+    printed: float
+    ours: float
+    n: int
+    scale: float
+
+    @property
+    def has_data(self) -> bool:
+        return self.n > 0
+
+    @property
+    def difference(self) -> float:
+        return self.ours - self.printed
+
+
+def reproduce_block(block: Block, folder: DataFolder, scale: float = 1.0) -> Iterator[ReproducedFigure]:
+    """Compute all figures of a block."""
+    for data, aspects in block.printed.items():
+        for aspect, numbers in aspects.items():
+            for name, number in zip(block.measures, numbers, strict=True):
+                ours, n = _compute_figure(block, folder, data, aspect, name) if folder.has(data) else (math.nan, 0)
+                yield ReproducedFigure(
+                    block=block,
+                    data=data,
+                    aspect=aspect,
+                    measure=name,
+                    printed=number,
+                    ours=scale * ours,
+                    n=n,
+                    scale=scale,
+                )
+
+
+def _compute_figure(block: Block, folder: DataFolder, data: str, aspect: str, name: str) -> tuple[float, int]:
+    """Return the measure's value, and the number of outputs (or pairs) behind it."""
+    judged, values = folder.judged(data), folder.values(data, block)
+    if aspect in judged.preferences:
+        choices = judged.preferences[aspect]
+        leads = values[choices.first] - values[choices.second]
+        counts = pair_counts(confusion(choose(choices.choice), choose(leads)))
+        return float(measure(name).pool(counts)[0]), len(leads)
+    outputs = select_outputs(judged, exclude_systems=block.exclude)
+    figures = []
+    for rated in judged.ratings if aspect == MEAN else (aspect,):
+        sample = select_sample(judged, compute_gold(judged, rated, "mean"), values, outputs).sample
+        figures.append((float(estimate(measure(name), sample, block.group).values[0]), len(sample)))
+    return float(np.mean([value for value, _ in figures])), min(n for _, n in figures)
+
+
+# Several metrics on the same outputs of a data set, with intervals.
+
+_FAMILY, _SUBSET = "family", "subset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """The figures of all metrics on one part of a data set (empty: the whole)."""
+
+    part: str
+    figures: Mapping[str, Figure]
+
+    @property
+    def n(self) -> int:
+        return max(figure.n for figure in self.figures.values())
+
+    @property
+    def chance(self) -> float:
+        return next(iter(self.figures.values())).chance
+
+
+def compare_metrics(
+    judged: JudgedDataset, aspect: str, measure: str, scores: Mapping[str, Floats], *, subsets: str = "", draws: int
+) -> list[Agreement]:
+    """Measure the agreement on the whole data set, then on its parts. The column `subsets` names parts by paths
+    (task/Adversarial/Manual); the parts of a family also come together if there are several."""
+    is_preference = aspect in judged.preferences
+    dataset = replace(_decide_pairs(judged, aspect) if is_preference else judged, scores=_restrict_to_shared(scores))
+    slices: tuple[str, ...] = ()
+    if subsets:
+        dataset, slices = replace(dataset, columns=_split_paths(judged.column(subsets))), (_FAMILY, _SUBSET)
+    evaluation = meta_evaluate(
+        dataset,
+        aspect,
+        measure,
+        slices=slices,
+        preferences=is_preference,
+        draws=draws,
+        test="none",
+        metrics=list(scores),
+    )
+    return list(_group_by_part(evaluation.figures))
+
+
+def _restrict_to_shared(scores: Mapping[str, Floats]) -> dict[str, MetricScores]:
+    """Keep the scores of the outputs that every metric has a score for."""
+    shared = np.logical_and.reduce([np.isfinite(values) for values in scores.values()])
+    return {
+        name: MetricScores(name=name, values=np.where(shared, values, np.nan), higher_is_better=True)
+        for name, values in scores.items()
+    }
+
+
+def _decide_pairs(judged: JudgedDataset, aspect: str) -> JudgedDataset:
+    """Replace the choices by one for each pair, that of most raters; drop pairs without a majority or a winner."""
+    pairs = vote(judged.preferences[aspect])
+    decided = pairs.take(np.flatnonzero(pairs.human))
+    raters = np.zeros(len(decided.human), dtype=np.intp)
+    choices = Choices(first=decided.first, second=decided.second, rater=raters, choice=decided.human)
+    return replace(judged, preferences={aspect: choices}, choices={})
+
+
+def _split_paths(paths: Labels) -> dict[str, Labels]:
+    """Make two columns of a column of paths: the second step, and everything after the first."""
+    steps = [name.split("/")[1:] for name in paths.names]
+    return {
+        _FAMILY: Labels.of(steps[code][0] for code in paths.codes),
+        _SUBSET: Labels.of("/".join(steps[code]) for code in paths.codes),
+    }
+
+
+def _group_by_part(figures: tuple[Figure, ...]) -> Iterator[Agreement]:
+    """Yield the whole first, then each family before its parts; a family of one part is that part."""
+    parts: dict[str, dict[str, Figure]] = {}
+    for figure in figures:
+        column, equals, name = figure.slice.partition("=")
+        if figure.slice == ALL or (equals and column in (_FAMILY, _SUBSET)):
+            parts.setdefault(name, {})[figure.metric] = figure
+    for name in sorted(parts):
+        if sum(other.startswith(f"{name}/") for other in parts) != 1:
+            yield Agreement(part=name, figures=parts[name])
