@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from metrist.report.heat import Heat, Output, Reading
+from metrist.report.heat import Heat, HeatOutput, Reading
 
 pytestmark = pytest.mark.browser
 
@@ -36,7 +36,7 @@ def browser() -> Iterator[Any]:
 def address(tmp_path: Path) -> str:
     pieces = ("The", " cat", " sat", " on", " Bush", ATTACK)
     reading = Reading(label="output, given source", pieces=pieces, logprobs=(-0.1, -1.5, -3.0, -5.5, -9.0, -12.0))
-    output = Output(item=ATTACK, system="s", metric="likelihood", value=-3.2, readings=(reading,))
+    output = HeatOutput(item=ATTACK, system="s", metric="likelihood", value=-3.2, readings=(reading,))
     (tmp_path / "page.html").write_text(Heat(outputs=[output]).page(), encoding="utf-8")
     return (tmp_path / "page.html").as_uri()
 

@@ -157,7 +157,7 @@ def test_a_runs_errors_are_shown_with_the_texts_that_it_read(metrist: Command, o
     moved = tmp_path / "moved.jsonl"
     outputs.rename(moved)
     without = metrist("explain", run, "--limit", "1", "-m", "tigerscore")
-    assert "the run does not hold the output; its errors:" in without.out
+    assert "the run does not store the output" in without.out
     assert "A run does not store texts" in without.out
     assert "asks for a short" in metrist("explain", run, "--limit", "1", "--texts", moved).out
     assert "this run has no item '99'" in metrist("explain", run, "--item", "99").err

@@ -1,4 +1,4 @@
-"""What is left out of long texts, and that nothing else is."""
+"""Long texts without errors are elided, and nothing else is."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.ratings import Error
-from metrist.report.errors import ExplainedOutput, Explanations, parts_of
+from metrist.report.errors import ExplainedOutput, Explanations, split_text
 
 LONG = "word " * 1000 + "a bad thing " + "other " * 1000
 
 
-def test_a_text_of_usual_length_is_shown_whole() -> None:
+def test_a_text_of_usual_length_is_shown_completely() -> None:
     text = "word " * 400
-    assert [(part.start, part.end, part.shown) for part in parts_of(text, [])] == [(0, 2000, True)]
+    assert [(part.start, part.end, part.shown) for part in split_text(text, [])] == [(0, 2000, True)]
 
 
 def test_a_long_stretch_without_errors_is_left_out_but_for_its_ends() -> None:
     at = LONG.index("bad")
-    first, gap, middle, second, last = parts_of(LONG, [(at, at + 3)])
+    first, gap, middle, second, last = split_text(LONG, [(at, at + 3)])
     assert [part.shown for part in (first, gap, middle, second, last)] == [True, False, True, False, True]
-    assert gap.instead == f"… {gap.end - gap.start:,} characters without errors …"
+    assert gap.placeholder == f"… {gap.end - gap.start:,} characters without errors …"
     assert first.end >= 200
     assert middle.start <= at - 200
     assert middle.end >= at + 203
@@ -30,7 +30,7 @@ def test_a_long_stretch_without_errors_is_left_out_but_for_its_ends() -> None:
 
 
 def test_many_short_lines_are_long_too() -> None:
-    assert [part.shown for part in parts_of("a line\n" * 100, [])] == [True, False, True]
+    assert [part.shown for part in split_text("a line\n" * 100, [])] == [True, False, True]
 
 
 @given(
@@ -39,7 +39,7 @@ def test_many_short_lines_are_long_too() -> None:
 )
 def test_the_parts_are_the_text_and_no_error_is_left_out(text: str, places: list[tuple[int, int]]) -> None:
     spans = [(start, min(start + size, len(text))) for start, size in places if start <= len(text)]
-    parts = list(parts_of(text, spans))
+    parts = list(split_text(text, spans))
     assert "".join(text[part.start : part.end] for part in parts) == text
     for part in parts:
         if not part.shown:
@@ -57,14 +57,14 @@ def test_errors_stay_underlined_where_they_are() -> None:
     assert len(lines) < 20
 
 
-def test_a_terminal_leaves_the_same_out() -> None:
+def test_a_terminal_elides_the_same_parts() -> None:
     from rich.console import Console
 
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     at = LONG.index("bad")
     error = Error(aspect="a", severity="major", penalty=1.0, text="bad", start=at, end=at + 3)
     console.print(Explanations(outputs=[ExplainedOutput(item="1", system="s", output=LONG, errors=(error,))]))
-    said = console.export_text()
-    assert "bad[1] thing" in said
-    assert said.count("characters without errors") == 2
+    text = console.export_text()
+    assert "bad[1] thing" in text
+    assert text.count("characters without errors") == 2
     console.file.close()

@@ -15,11 +15,11 @@ from metrist.report.cells import (
     PValue,
     Share,
     decimals_for,
-    fixed,
-    plain,
-    shortened,
-    visible,
-    written,
+    escape_controls,
+    format_cell,
+    format_number,
+    shorten,
+    to_plain,
 )
 
 
@@ -49,12 +49,12 @@ from metrist.report.cells import (
         (7, "7"),
     ],
 )
-def test_a_cell_is_written_in_one_way(cell: object, text: str) -> None:
-    assert written(cell) == text
+def test_cells_are_formatted(cell: object, text: str) -> None:
+    assert format_cell(cell) == text
 
 
 def test_rounding_never_leaves_a_negative_zero() -> None:
-    assert fixed(-0.0001, 2) == "0.00"
+    assert format_number(-0.0001, 2) == "0.00"
 
 
 @pytest.mark.parametrize(("bounds", "decimals"), [((0, 1), 3), ((0, 100), 1), ((-math.inf, math.inf), 1), ((1, 5), 2)])
@@ -63,10 +63,10 @@ def test_decimals_follow_the_range(bounds: tuple[float, float], decimals: int) -
 
 
 def test_data_holds_no_nan() -> None:
-    assert plain(math.nan) is None
-    assert plain(Estimate(0.5)) == {"value": 0.5, "low": None, "high": None}
-    assert plain(Change(0.5, 0.25, math.inf)) == {"value": 0.5, "low": 0.25, "high": None}
-    assert [plain(cell) for cell in (Count(3), PValue(0.5), Share(1.0), Number(2.0), "a")] == [3, 0.5, 1.0, 2.0, "a"]
+    assert to_plain(math.nan) is None
+    assert to_plain(Estimate(0.5)) == {"value": 0.5, "low": None, "high": None}
+    assert to_plain(Change(0.5, 0.25, math.inf)) == {"value": 0.5, "low": 0.25, "high": None}
+    assert [to_plain(cell) for cell in (Count(3), PValue(0.5), Share(1.0), Number(2.0), "a")] == [3, 0.5, 1.0, 2.0, "a"]
 
 
 @pytest.mark.parametrize(
@@ -81,20 +81,20 @@ def test_data_holds_no_nan() -> None:
         ("naïve 日本 👩‍👩‍👧", "naïve 日本 👩‍👩‍👧"),
     ],
 )
-def test_control_characters_are_shown_and_not_obeyed(raw: str, shown: str) -> None:
-    assert visible(raw) == shown
+def test_control_characters_are_escaped(raw: str, shown: str) -> None:
+    assert escape_controls(raw) == shown
 
 
 @given(st.text(st.characters()))
-def test_nothing_that_a_terminal_obeys_gets_through(text: str) -> None:
-    shown = visible(text)
+def test_no_control_character_is_left(text: str) -> None:
+    shown = escape_controls(text)
     assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in shown)
     shown.encode("utf-8")
 
 
 @given(st.text(max_size=100), st.integers(3, 50))
 def test_a_long_name_keeps_both_its_ends(text: str, longest: int) -> None:
-    short = shortened(text, longest)
+    short = shorten(text, longest)
     assert len(short) <= longest
     if len(text) > longest:
         start, _, end = short.partition("…") if "…" not in text else (text[:1], "", text[-1:])

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from metrist.io import read_records
 from metrist.ratings import Error
-from metrist.report.errors import ExplainedOutput, Explanations, marked_lines, rank
+from metrist.report.errors import ExplainedOutput, Explanations, mark_lines, rank_severity
 
 TEXT = "The quick fox jumps over the lazy dog."
 MAJOR = Error(
@@ -27,16 +27,18 @@ MAJOR = Error(
     end=13,
 )
 MINOR = Error(aspect="Style", severity="minor", penalty=0.5, explanation="Odd.", text="fox jumps", start=10, end=19)
-UNPLACED = Error(aspect="Style", severity="minor", penalty=1.0, text="purple elephants")
+UNLOCATED = Error(aspect="Style", severity="minor", penalty=1.0, text="purple elephants")
 IN_SOURCE = Error(aspect="Omission", severity="critical", text="kleine", start=4, end=10, side="source", rater="R1")
 
 
-def output(*errors: Error, text: str | None = TEXT, **more: object) -> ExplainedOutput:
+def make_output(*errors: Error, text: str | None = TEXT, **more: object) -> ExplainedOutput:
     return ExplainedOutput(item="1", system="a", output=text, errors=errors, **more)
 
 
 def test_errors_are_underlined_below_the_text_with_their_reasons() -> None:
-    shown = Explanations(outputs=[output(MAJOR, MINOR, UNPLACED, IN_SOURCE, by="tigerscore", value=-5.5)], notes=["N."])
+    shown = Explanations(
+        outputs=[make_output(MAJOR, MINOR, UNLOCATED, IN_SOURCE, by="tigerscore", value=-5.5)], notes=["N."]
+    )
     assert shown.text() == (
         "item 1 · system a\n"
         "tigerscore: -5.50\n"
@@ -57,69 +59,69 @@ def test_errors_are_underlined_below_the_text_with_their_reasons() -> None:
 
 
 def test_an_output_without_errors_says_so() -> None:
-    assert "no errors" in Explanations(outputs=[output()]).text()
+    assert "no errors" in Explanations(outputs=[make_output()]).text()
 
 
 def test_a_failed_output_says_why_and_claims_nothing() -> None:
-    shown = Explanations(outputs=[output(by="tigerscore", value=float("nan"), failure="busy", note="odd")]).text()
+    shown = Explanations(outputs=[make_output(by="tigerscore", value=float("nan"), failure="busy", note="odd")]).text()
     assert "tigerscore: no score\nfailed: busy\nnote: odd" in shown
     assert "no errors" not in shown
 
 
 def test_an_output_whose_text_is_not_known_has_its_errors_listed() -> None:
-    shown = Explanations(outputs=[output(MAJOR, text=None)]).text()
-    assert "the run does not hold the output; its errors:\n  1. major -4 Accuracy “quick fox”" in shown
+    shown = Explanations(outputs=[make_output(MAJOR, text=None)]).text()
+    assert "the run does not store the output; its errors:\n  1. major -4 Accuracy “quick fox”" in shown
 
 
 @pytest.mark.parametrize(
     ("severity", "place"), [("critical", 0), ("Major", 1), ("minor", 2), ("neutral", 3), (None, 3)]
 )
 def test_severities_have_an_order(severity: str | None, place: int) -> None:
-    assert rank(Error(aspect="a", severity=severity)) == place
+    assert rank_severity(Error(aspect="a", severity=severity)) == place
 
 
 def test_long_texts_are_wrapped_and_an_error_goes_on_below_the_next_line() -> None:
-    lines = list(marked_lines("one two three four five six seven", [(4, 23, "1", "~")], 20))
+    lines = list(mark_lines("one two three four five six seven", [(4, 23, "1", "~")], 20))
     assert lines == ["one two three four", "    1~~~~~~~~~~~~~~", "five six seven", "~~~~"]
 
 
 def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
-    assert list(marked_lines("你好ab", [(2, 4, "1", "=")], 40)) == ["你好ab", "    1="]
-    assert list(marked_lines("e\u0301ab", [(2, 4, "1", "=")], 40)) == ["e\u0301ab", " 1="]
+    assert list(mark_lines("你好ab", [(2, 4, "1", "=")], 40)) == ["你好ab", "    1="]
+    assert list(mark_lines("e\u0301ab", [(2, 4, "1", "=")], 40)) == ["e\u0301ab", " 1="]
 
 
 def test_lines_of_the_text_stay_and_control_characters_are_shown() -> None:
-    assert list(marked_lines("a\tb\nc\x1b[31md", [(4, 5, "1", "=")], 40)) == ["a b", "c\\x1b[31md", "1"]
+    assert list(mark_lines("a\tb\nc\x1b[31md", [(4, 5, "1", "=")], 40)) == ["a b", "c\\x1b[31md", "1"]
 
 
 def test_an_error_that_covers_nothing_is_marked_where_it_stands() -> None:
-    assert list(marked_lines("abc", [(3, 3, "1", "=")], 40)) == ["abc", "   1"]
-    assert list(marked_lines("abc", [(1, 1, "1", "=")], 40)) == ["abc", " 1"]
-    assert list(marked_lines("", [(0, 0, "1", "=")], 40)) == [""]
+    assert list(mark_lines("abc", [(3, 3, "1", "=")], 40)) == ["abc", "   1"]
+    assert list(mark_lines("abc", [(1, 1, "1", "=")], 40)) == ["abc", " 1"]
+    assert list(mark_lines("", [(0, 0, "1", "=")], 40)) == [""]
 
 
 def test_many_errors_on_one_word_each_have_a_line() -> None:
     spans = [(0, 3, str(n), "=") for n in range(1, 4)]
-    assert list(marked_lines("abc d", spans, 40)) == ["abc d", "1==", "2==", "3=="]
+    assert list(mark_lines("abc d", spans, 40)) == ["abc d", "1==", "2==", "3=="]
 
 
 @given(st.text(max_size=200), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 60)), max_size=6))
 def test_any_text_with_any_errors_can_be_drawn(text: str, spans: list[tuple[int, int]]) -> None:
     inside = [(min(a, len(text)), min(a + b, len(text))) for a, b in spans]
     errors = tuple(Error(aspect="A", severity="minor", start=start, end=end) for start, end in inside)
-    shown = Explanations(outputs=[output(*errors, text=text)])
+    shown = Explanations(outputs=[make_output(*errors, text=text)])
     assert shown.text(40)
-    coloured(shown)
+    render_colours(shown)
 
 
-def coloured(shown: Explanations, width: int = 60) -> str:
-    written = io.StringIO()
-    Console(file=written, force_terminal=True, color_system="truecolor", width=width).print(shown)
-    return written.getvalue()
+def render_colours(shown: Explanations, width: int = 60) -> str:
+    screen = io.StringIO()
+    Console(file=screen, force_terminal=True, color_system="truecolor", width=width).print(shown)
+    return screen.getvalue()
 
 
 def test_on_a_terminal_errors_are_underlined_in_colour_and_numbered() -> None:
-    drawn = coloured(Explanations(outputs=[output(MAJOR, MINOR)], notes=["A note."]))
+    drawn = render_colours(Explanations(outputs=[make_output(MAJOR, MINOR)], notes=["A note."]))
     red, yellow = "\x1b[1;4;38;2;211;47;47m", "\x1b[4;38;2;184;134;11m"
     # Where the two overlap, the worse one gives the colour.
     assert f"{red}quick \x1b[0m{red}fox\x1b[0m" in drawn
@@ -129,13 +131,13 @@ def test_on_a_terminal_errors_are_underlined_in_colour_and_numbered() -> None:
     assert "A note." in drawn
 
 
-def test_markup_in_an_output_is_shown_and_not_obeyed() -> None:
-    assert "[red]x[/red]" in coloured(Explanations(outputs=[output(text="[red]x[/red]")]))
+def test_markup_in_an_output_is_not_interpreted() -> None:
+    assert "[red]x[/red]" in render_colours(Explanations(outputs=[make_output(text="[red]x[/red]")]))
 
 
 def test_a_row_has_offsets_and_is_read_back_as_a_record_with_errors() -> None:
-    made = output(MAJOR, UNPLACED, IN_SOURCE, source="Der kleine Fuchs", by="tigerscore", value=-5.0)
-    (row,) = Explanations(outputs=[made]).rows()
+    explained = make_output(MAJOR, UNLOCATED, IN_SOURCE, source="Der kleine Fuchs", by="tigerscore", value=-5.0)
+    (row,) = Explanations(outputs=[explained]).rows()
     assert row["scores"] == {"tigerscore": -5.0}
     assert row["errors"][1] == {
         "aspect": "Style",
@@ -146,12 +148,12 @@ def test_a_row_has_offsets_and_is_read_back_as_a_record_with_errors() -> None:
         "end": None,
     }
     (entry,) = read_records([json.loads(json.dumps(row))]).entries()
-    assert tuple(found.error for found in entry.errors) == (MAJOR, UNPLACED, IN_SOURCE)
+    assert tuple(annotation.error for annotation in entry.errors) == (MAJOR, UNLOCATED, IN_SOURCE)
     assert entry.records[0].output == TEXT
 
 
 def test_a_failed_row_has_no_score() -> None:
-    row = output(by="tigerscore", value=float("nan"), failure="busy").row()
+    row = make_output(by="tigerscore", value=float("nan"), failure="busy").row()
     assert "scores" not in row
     assert row["failure"] == "busy"
 
@@ -160,9 +162,9 @@ def test_a_failed_row_has_no_score() -> None:
 def test_marks_never_cover_each_other(spans: list[tuple[int, int]]) -> None:
     text = "abcdefghij" * 4
     named = [(a, min(a + b, 40), chr(65 + n), "=") for n, (a, b) in enumerate(spans)]
-    _, *rows = marked_lines(text, named, 60)
+    _, *rows = mark_lines(text, named, 60)
     for start, _, label, _ in named:
         assert sum(row[start : start + 1] == label for row in rows) == 1
     for row in rows:
-        starts = [at for at, one in enumerate(row) if one.isalpha()]
+        starts = [at for at, character in enumerate(row) if character.isalpha()]
         assert all(b > a for a, b in pairwise(starts))

@@ -9,16 +9,16 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from metrist.report.heat import STEPS, Heat, Output, Reading, probability, step_of
+from metrist.report.heat import STEPS, Heat, HeatOutput, Reading, find_step, format_probability
 
 ATTACK = "<script>alert(1)</script>\"'&[red]\x1b[31m\u202e\ud800"
 SHOWN = "<script>alert(1)</script>\"'&[red]\\x1b[31m\\u202e\\ud800"
 
 
-def heat(*pieces: str, logprobs: tuple[float, ...] | None = None, readings: int = 1) -> Heat:
+def make_heat(*pieces: str, logprobs: tuple[float, ...] | None = None, readings: int = 1) -> Heat:
     numbers = logprobs or tuple(-float(n) for n in range(len(pieces)))
     reading = Reading(label="output, given source", pieces=pieces, logprobs=numbers)
-    output = Output(item="i1", system="s", metric="m(a='<b>')", value=-1.5, readings=(reading,) * readings)
+    output = HeatOutput(item="i1", system="s", metric="m(a='<b>')", value=-1.5, readings=(reading,) * readings)
     return Heat(outputs=[output], notes=["3 of 9 outputs, the worst first"])
 
 
@@ -43,18 +43,18 @@ class Texts(HTMLParser):
     [(1.0, 0), (0.5, 0), (0.49, 1), (0.1, 1), (0.099, 2), (0.01, 2), (0.0099, 3), (0.001, 3), (0.00099, 4), (1e-30, 4)],
 )
 def test_a_step_of_the_scale_goes_from_its_least_probability_up(p: float, step: int) -> None:
-    assert step_of(math.log(p)) == step
+    assert find_step(math.log(p)) == step
 
 
 def test_a_token_without_a_number_is_shown_uncoloured() -> None:
-    assert step_of(math.nan) == 0
-    assert step_of(-math.inf) == 4
-    assert (probability(math.nan), probability(-math.inf), probability(math.log(0.25))) == (
+    assert find_step(math.nan) == 0
+    assert find_step(-math.inf) == 4
+    assert (format_probability(math.nan), format_probability(-math.inf), format_probability(math.log(0.25))) == (
         "n/a",
         "below 0.0001",
         "0.25",
     )
-    page = Texts(heat("a", "b", logprobs=(math.nan, -math.inf)).page())
+    page = Texts(make_heat("a", "b", logprobs=(math.nan, -math.inf)).page())
     titles = [attributes["title"] for tag, attributes in page.tags if "title" in attributes and tag == "span"]
     assert titles == ["log-probability n/a, probability n/a", "log-probability -inf, probability below 0.0001"]
 
@@ -65,7 +65,7 @@ def test_the_least_likely_tokens_are_listed_worst_first() -> None:
 
 
 def test_plain_text_marks_tokens_that_were_not_expected() -> None:
-    text = heat("The", " cat", " flew", logprobs=(-0.1, -2.0, -7.25)).text()
+    text = make_heat("The", " cat", " flew", logprobs=(-0.1, -2.0, -7.25)).text()
     assert text.splitlines() == [
         "item i1 · system s",
         "m(a='<b>'): -1.500",
@@ -81,47 +81,47 @@ def test_plain_text_marks_tokens_that_were_not_expected() -> None:
 def test_a_terminal_shows_colours_and_obeys_no_token() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, color_system="truecolor", width=200, legacy_windows=False)
-    console.print(heat("calm", ATTACK, logprobs=(-0.1, -9.0)))
+    console.print(make_heat("calm", ATTACK, logprobs=(-0.1, -9.0)))
     drawn = screen.getvalue()
     assert SHOWN in drawn
     assert ATTACK not in drawn
     assert f"\x1b[1;37;48;2;179;38;30m{SHOWN}" in drawn
     plain = "".join(part.partition("m")[2] if n else part for n, part in enumerate(drawn.split("\x1b[")))
     for step in STEPS:
-        assert step.words in plain
+        assert step.label in plain
     assert "3 of 9 outputs" in plain
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_page_shows_any_text_and_loads_and_runs_nothing(whole: bool) -> None:
-    drawn = heat(" a", ATTACK, "</span>")
-    page = drawn.page() if whole else drawn._repr_html_()
-    found = Texts(page)
-    assert SHOWN in found.text
-    assert "m(a='<b>')" in found.text
-    tags = {tag for tag, _ in found.tags}
+@pytest.mark.parametrize("full_page", [True, False])
+def test_a_page_shows_any_text_and_loads_and_runs_nothing(full_page: bool) -> None:
+    drawn = make_heat(" a", ATTACK, "</span>")
+    page = drawn.page() if full_page else drawn._repr_html_()
+    parsed = Texts(page)
+    assert SHOWN in parsed.text
+    assert "m(a='<b>')" in parsed.text
+    tags = {tag for tag, _ in parsed.tags}
     assert not tags & {"script", "link", "img", "iframe", "object", "b"}
-    assert not any(name.startswith("on") or name in ("src", "href") for _, attrs in found.tags for name in attrs)
+    assert not any(name.startswith("on") or name in ("src", "href") for _, attrs in parsed.tags for name in attrs)
     assert "url(" not in page
     assert "@import" not in page
-    assert page.startswith("<!doctype html>") == whole
+    assert page.startswith("<!doctype html>") == full_page
 
 
 def test_a_page_says_what_colours_mean_and_gives_each_token_s_numbers() -> None:
-    found = Texts(heat("The", " cat", logprobs=(-0.25, -7.25)).page())
-    spans = [attributes for tag, attributes in found.tags if tag == "span" and "title" in attributes]
+    parsed = Texts(make_heat("The", " cat", logprobs=(-0.25, -7.25)).page())
+    spans = [attributes for tag, attributes in parsed.tags if tag == "span" and "title" in attributes]
     assert spans == [
         {"class": "t s0", "title": "log-probability -0.25, probability 0.78"},
         {"class": "t s4", "title": "log-probability -7.25, probability 0.00071"},
     ]
     for step in STEPS:
-        assert step.words in found.text
-    assert "Least likely: cat -7.25 (p 0.00071), The -0.25 (p 0.78)" in found.text
-    assert "prefers-color-scheme: dark" in heat("a").page()
+        assert step.label in parsed.text
+    assert "Least likely: cat -7.25 (p 0.00071), The -0.25 (p 0.78)" in parsed.text
+    assert "prefers-color-scheme: dark" in make_heat("a").page()
 
 
 def test_many_readings_of_one_output_are_counted_not_drawn() -> None:
-    drawn = heat("a", readings=70)
+    drawn = make_heat("a", readings=70)
     for text in (drawn.text(), drawn.page()):
         assert text.count("output, given source") == 6
         assert "… and 64 more readings of this output" in text
@@ -143,5 +143,5 @@ def test_words_are_apart_whether_or_not_the_tokenizer_keeps_spaces(pieces: tuple
 
 
 def test_a_token_that_is_a_space_can_be_seen_where_it_is_marked() -> None:
-    text = heat("The", " ", "cat", logprobs=(-0.1, -9.0, -0.2)).text()
+    text = make_heat("The", " ", "cat", logprobs=(-0.1, -9.0, -0.2)).text()
     assert "  The [␣ -9.0]cat\n  least likely: '␣' -9.00, 'cat' -0.20, 'The' -0.10\n" in text

@@ -58,10 +58,10 @@ def test_a_very_long_name_is_shortened_in_text_and_whole_elsewhere() -> None:
 def test_any_name_is_safe_in_every_format(name: str) -> None:
     drawn = table(name)
     for form in FORMATS:
-        written = drawn.render(form)
-        assert not any(character < " " and character != "\n" for character in written)
-        assert "\x9b" not in written
-        written.encode("utf-8")
+        text = drawn.render(form)
+        assert not any(character < " " and character != "\n" for character in text)
+        assert "\x9b" not in text
+        text.encode("utf-8")
 
 
 def test_the_shape_of_a_table_does_not_depend_on_its_names() -> None:

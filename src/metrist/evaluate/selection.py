@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.metrics.base import Metric
-from metrist.report.cells import decimals_for, visible
+from metrist.report.cells import decimals_for, escape_controls
 from metrist.spec import parse
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def check_signatures(metric: Metric, runs: Mapping[str, Results]) -> None:
     for name, other in others:
         if other != signature:
             raise RunError(
-                f"{metric.text} was not computed alike: {first} has the signature {visible(signature)!r}, "
-                f"{name} has {visible(other)!r}; score one of them again with the other's settings and version"
+                f"{metric.text} was not computed alike: {first} has the signature {escape_controls(signature)!r}, "
+                f"{name} has {escape_controls(other)!r}; score one of them again with the other's settings and version"
             )
 
 

@@ -1,4 +1,4 @@
-"""How a number or a name is written: one place for every table, page and message."""
+"""Table cells: how numbers and names are formatted in every table, page and message."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-#: What stands where there is no number.
-NOTHING = "n/a"
-# These turn the direction of the text that follows them: a name holding one could show a table in another order.
+#: Shown where there is no number.
+NOT_AVAILABLE = "n/a"
+# These change the direction of the text after them: a name with one could reorder a table on screen.
 _DIRECTION_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @runtime_checkable
 class Cell(Protocol):
-    """A table's cell that knows how it is written and what it is as plain data."""
+    """A table cell with its text and its value as plain data."""
 
     def __str__(self) -> str: ...
 
@@ -30,7 +30,7 @@ class Number:
     decimals: int = 3
 
     def __str__(self) -> str:
-        return fixed(self.value, self.decimals)
+        return format_number(self.value, self.decimals)
 
     def plain(self) -> float | None:
         return or_none(self.value)
@@ -46,7 +46,7 @@ class Estimate:
     decimals: int = 3
 
     def __str__(self) -> str:
-        return _with_interval(*(fixed(x, self.decimals) for x in (self.value, self.low, self.high)))
+        return _join_interval(*(format_number(x, self.decimals) for x in (self.value, self.low, self.high)))
 
     def plain(self) -> dict[str, float | None]:
         return {"value": or_none(self.value), "low": or_none(self.low), "high": or_none(self.high)}
@@ -62,7 +62,7 @@ class Change:
     decimals: int = 3
 
     def __str__(self) -> str:
-        return _with_interval(*(fixed(x, self.decimals, sign="+") for x in (self.value, self.low, self.high)))
+        return _join_interval(*(format_number(x, self.decimals, sign="+") for x in (self.value, self.low, self.high)))
 
     def plain(self) -> dict[str, float | None]:
         return {"value": or_none(self.value), "low": or_none(self.low), "high": or_none(self.high)}
@@ -70,15 +70,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of a whole, from 0 to 1: `98.7 %`. Only all of it is written as 100, only none of it as 0."""
+    """A share from 0 to 1: `98.7 %`. Rounding gives neither 100 nor 0 unless the share is exactly 1 or 0."""
 
     value: float
 
     def __str__(self) -> str:
         if math.isnan(self.value):
-            return NOTHING
+            return NOT_AVAILABLE
         percent = 100 * self.value
-        return f"{min(percent, 99.9) if percent < 100 else percent:.1f} %" if percent >= 0.05 else _least(percent)
+        if percent < 0.05:
+            return "0.0 %" if percent <= 0 else "0.1 %"
+        return f"{min(percent, 99.9) if percent < 100 else percent:.1f} %"
 
     def plain(self) -> float | None:
         return or_none(self.value)
@@ -92,7 +94,7 @@ class PValue:
 
     def __str__(self) -> str:
         if math.isnan(self.value):
-            return NOTHING
+            return NOT_AVAILABLE
         if self.value < 0.001:
             return "<.001"
         return f"{self.value:.3f}".removeprefix("0")
@@ -103,7 +105,7 @@ class PValue:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many: `1,600`."""
+    """A count: `1,600`."""
 
     value: int
 
@@ -115,63 +117,60 @@ class Count:
 
 
 def decimals_for(low: float, high: float) -> int:
-    """How many decimals say enough for scores of this range."""
+    """The number of decimals for scores in this range."""
     reach = max(abs(low), abs(high))
     if reach <= 1:
         return 3
     return 2 if reach <= 10 else 1
 
 
-def fixed(value: float, decimals: int, sign: str = "-") -> str:
-    """A number with so many decimals, never `-0.0`."""
+def format_number(value: float, decimals: int, sign: str = "-") -> str:
+    """Format a number with a fixed number of decimals, never as `-0.0`."""
     if math.isnan(value):
-        return NOTHING
-    # Adding zero turns the negative zero that rounding leaves into a plain one.
+        return NOT_AVAILABLE
+    # Adding zero turns a negative zero from rounding into zero.
     return f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
 
 
-def visible(text: str) -> str:
-    """The text with every character that a terminal or a page would obey instead of show written as an escape."""
-    return text if text.isascii() and text.isprintable() else "".join(map(_visible_character, text))
+def escape_controls(text: str) -> str:
+    """Escape characters that a terminal or a page would interpret instead of showing."""
+    return text if text.isascii() and text.isprintable() else "".join(map(_escape_character, text))
 
 
-def shortened(text: str, longest: int) -> str:
-    """The text with its middle left out where it is longer than allowed: names often differ at their ends."""
-    if len(text) <= longest:
+def shorten(text: str, max_length: int) -> str:
+    """Replace the middle of a long text with an ellipsis; both ends stay, since names often differ there."""
+    if len(text) <= max_length:
         return text
-    tail = (longest - 1) // 2
-    return f"{text[: longest - 1 - tail]}…{text[len(text) - tail :]}"
+    tail = (max_length - 1) // 2
+    return f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def plain(value: Any) -> Any:
-    """A cell as data for JSON: NaN, which JSON cannot say, is null."""
+def to_plain(value: Any) -> Any:
+    """A cell as data for JSON; NaN is null."""
     if isinstance(value, Cell):
         return value.plain()
     return or_none(value) if isinstance(value, float) else value
 
 
-def written(value: Any) -> str:
-    """A cell as one line of characters that are safe to show."""
+def format_cell(value: Any) -> str:
+    """A cell as one line of text that is safe to show."""
     if value is None:
-        return NOTHING
+        return NOT_AVAILABLE
     if isinstance(value, float):
         return str(Number(value))
-    return visible(str(value))
+    return escape_controls(str(value))
 
 
 def or_none(value: float) -> float | None:
+    """None in place of NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
 
 
-def _with_interval(value: str, low: str, high: str) -> str:
-    return value if NOTHING in (value, low, high) else f"{value} [{low}, {high}]"
+def _join_interval(value: str, low: str, high: str) -> str:
+    return value if NOT_AVAILABLE in (value, low, high) else f"{value} [{low}, {high}]"
 
 
-def _least(percent: float) -> str:
-    return "0.0 %" if percent <= 0 else "0.1 %"
-
-
-def _visible_character(character: str) -> str:
+def _escape_character(character: str) -> str:
     if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTION_CONTROLS:
         return character.encode("unicode_escape", "surrogatepass").decode("ascii")
     return character

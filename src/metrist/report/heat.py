@@ -1,36 +1,34 @@
-"""Tokens coloured by how little a model expected them: on a terminal, as plain text, and as a page."""
+"""Tokens coloured by how unlikely a model found them: on a terminal, as plain text, and as an HTML page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
-from metrist.report.cells import NOTHING, fixed, visible
+from metrist.report.cells import NOT_AVAILABLE, escape_controls, format_number
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
-from html import escape
 
-#: How many of a reading's least likely tokens are listed by name.
-WORST = 5
-#: Readings drawn of one output: a set of seventy prompts gives seventy, which nobody reads.
-READINGS = 6
-#: A token that is nothing but a space, where it is named or marked.
+#: How many of a reading's least likely tokens are listed.
+WORST_TOKENS = 5
+#: Readings shown per output; a set of seventy prompts gives seventy.
+MAX_READINGS = 6
+#: Stands for a token that is only a space.
 SPACE = "␣"
-
-
-# Below this a probability is not written out.
-_LEAST = math.log(0.0001)
+#: Smaller probabilities are not written out.
+_LEAST_SHOWN = math.log(0.0001)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the scale: what it says, and the least log-probability that belongs to it."""
+    """A step of the colour scale, from its least log-probability up."""
 
-    words: str
+    label: str
     least: float
     style: str
 
@@ -43,11 +41,14 @@ STEPS = (
     Step(".001 to .01", math.log(0.001), "black on #ff9a62"),
     Step("below .001", -math.inf, "bold white on #b3261e"),
 )
+#: Plain text marks tokens from this step on, as its legend says.
+_MARKED_STEP = 3
+_PLAIN_LEGEND = "In brackets: tokens with a probability below .01, and their log-probability."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a model said of one text, token by token; `label` says which text, given which."""
+    """A model's log-probabilities of one text, token by token; `label` names the text and its condition."""
 
     label: str
     pieces: tuple[str, ...]
@@ -55,17 +56,17 @@ class Reading:
 
     def tokens(self) -> Iterator[tuple[str, float, int]]:
         """Each token as it is shown, its log-probability, and its step."""
-        for piece, logprob in zip(_spaced(self.pieces), self.logprobs, strict=True):
-            yield visible(piece), logprob, step_of(logprob)
+        for piece, logprob in zip(_add_spaces(self.pieces), self.logprobs, strict=True):
+            yield escape_controls(piece), logprob, find_step(logprob)
 
     def worst(self) -> list[tuple[str, float]]:
         """The least likely tokens, the least likely first."""
         known = [(token.strip() or SPACE, logprob) for token, logprob, _ in self.tokens() if not math.isnan(logprob)]
-        return sorted(known, key=lambda token: token[1])[:WORST]
+        return sorted(known, key=lambda token: token[1])[:WORST_TOKENS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class HeatOutput:
     """One output with the readings behind its score."""
 
     item: str
@@ -76,59 +77,46 @@ class Output:
 
     @property
     def title(self) -> str:
-        return f"item {visible(self.item)} · system {visible(self.system)}"
+        return f"item {escape_controls(self.item)} · system {escape_controls(self.system)}"
 
     @property
     def score(self) -> str:
-        return f"{visible(self.metric)}: {fixed(self.value, 3)}"
+        return f"{escape_controls(self.metric)}: {format_number(self.value, 3)}"
 
     @property
     def left_out(self) -> str:
-        """What is said of the readings that are not drawn."""
-        more = len(self.readings) - READINGS
+        """A note on the readings that are not shown, or an empty string."""
+        more = len(self.readings) - MAX_READINGS
         return f"… and {more:,} more readings of this output" if more > 0 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Heat:
-    """Outputs to be drawn, and notes on what is shown."""
+    """Outputs with token probabilities, and notes on what is shown."""
 
-    outputs: Sequence[Output]
+    outputs: Sequence[HeatOutput]
     notes: Sequence[str] = ()
 
     def text(self) -> str:
-        """Plain characters: a token below .01 stands in brackets, with its log-probability."""
-        return "\n\n".join([*map(_plain, self.outputs), "\n".join([*self.notes, _PLAIN_LEGEND])])
+        """Plain text: a token below .01 stands in brackets, with its log-probability."""
+        return "\n\n".join([*map(_render_plain, self.outputs), "\n".join([*self.notes, _PLAIN_LEGEND])])
 
     def page(self) -> str:
         """One self-contained HTML page."""
-
-        return page(self)
+        return _render_page(self)
 
     def __str__(self) -> str:
         return self.text()
 
     def _repr_html_(self) -> str:
-
-        return fragment(self)
+        return f'<style>{_STYLE}</style>\n<div class="metrist-heat">\n{_render_body(self)}</div>\n'
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.text import Text
-
-        yield _legend()
-        for output in self.outputs:
-            yield Text(f"\n{output.title}", style="bold")
-            yield Text(output.score)
-            for reading in output.readings[:READINGS]:
-                yield _drawn(reading)
-            if output.left_out:
-                yield Text(output.left_out, style="italic")
-        yield Text("\n" + "\n".join(self.notes))
+        return _render_rich(self)
 
 
-def _spaced(pieces: Sequence[str]) -> Sequence[str]:
-    """Pieces with the spaces that stand before words. Some tokenizers keep none, and mark by ## what goes on with the
-    word before."""
+def _add_spaces(pieces: Sequence[str]) -> Sequence[str]:
+    """Restore spaces between words for tokenizers that keep none and mark the continuation of a word with ##."""
     if any(piece[:1].isspace() for piece in pieces):
         return pieces
     return [
@@ -136,69 +124,74 @@ def _spaced(pieces: Sequence[str]) -> Sequence[str]:
     ]
 
 
-def step_of(logprob: float) -> int:
-    """Which step a log-probability belongs to; one that is not known belongs to the first."""
+def find_step(logprob: float) -> int:
+    """The index of a log-probability's step; an unknown one belongs to the first."""
     return 0 if math.isnan(logprob) else next(n for n, step in enumerate(STEPS) if logprob >= step.least)
 
 
-def probability(logprob: float) -> str:
+def format_probability(logprob: float) -> str:
     """A log-probability as a probability, to two digits."""
     if math.isnan(logprob):
-        return NOTHING
-    return f"{math.exp(logprob):.2g}" if logprob >= _LEAST else "below 0.0001"
+        return NOT_AVAILABLE
+    return f"{math.exp(logprob):.2g}" if logprob >= _LEAST_SHOWN else "below 0.0001"
 
 
-# The first step whose tokens plain text marks, as the legend says.
-_MARKED = 3
-_PLAIN_LEGEND = "In brackets: tokens with a probability below .01, and their log-probability."
+def _split_space(token: str) -> tuple[str, str]:
+    """A token's leading space and its word."""
+    word = token.lstrip()
+    return token[: len(token) - len(word)], word
 
 
-def _plain(output: Output) -> str:
+def _list_worst(reading: Reading) -> str:
+    tokens = (f"'{token}' {format_number(logprob, 2)}" for token, logprob in reading.worst())
+    return "least likely: " + ", ".join(tokens)
+
+
+def _render_plain(output: HeatOutput) -> str:
     lines = [output.title, output.score]
-    for reading in output.readings[:READINGS]:
-        tokens = "".join(_marked(*token) for token in reading.tokens())
-        lines += [f"{visible(reading.label)}:", f"  {tokens}", f"  {_worst(reading)}"]
+    for reading in output.readings[:MAX_READINGS]:
+        tokens = []
+        for token, logprob, step in reading.tokens():
+            space, word = _split_space(token)
+            marked = f"{space}[{word or SPACE} {format_number(logprob, 1)}]"
+            tokens.append(marked if step >= _MARKED_STEP else token)
+        lines += [f"{escape_controls(reading.label)}:", f"  {''.join(tokens)}", f"  {_list_worst(reading)}"]
     return "\n".join([*lines, *([output.left_out] if output.left_out else [])])
 
 
-def _marked(token: str, logprob: float, step: int) -> str:
-    if step < _MARKED:
-        return token
-    word = token.lstrip()
-    return f"{token[: len(token) - len(word)]}[{word or SPACE} {fixed(logprob, 1)}]"
-
-
-def _worst(reading: Reading) -> str:
-    return "least likely: " + ", ".join(f"'{token}' {fixed(logprob, 2)}" for token, logprob in reading.worst())
-
-
-def _legend() -> Text:
+def _render_rich(heat: Heat) -> RenderResult:
     from rich.text import Text
 
     legend = Text()
     for step in STEPS:
-        legend.append(f" {step.words} ", style=step.style)
+        legend.append(f" {step.label} ", style=step.style)
         legend.append("  ")
-    return legend
+    yield legend
+    for output in heat.outputs:
+        yield Text(f"\n{output.title}", style="bold")
+        yield Text(output.score)
+        for reading in output.readings[:MAX_READINGS]:
+            yield _draw_reading(reading)
+        if output.left_out:
+            yield Text(output.left_out, style="italic")
+    yield Text("\n" + "\n".join(heat.notes))
 
 
-def _drawn(reading: Reading) -> Text:
+def _draw_reading(reading: Reading) -> Text:
     from rich.text import Text
 
-    # Pieces of a Text object, not a string: a token such as [red] is no markup.
-    drawn = Text(f"{visible(reading.label)}:\n", style="")
+    # A Text object, not a string: rich would interpret a token such as [red] as markup.
+    drawing = Text(f"{escape_controls(reading.label)}:\n", style="")
     for token, _, step in reading.tokens():
-        word = token.lstrip()
-        drawn.append(token[: len(token) - len(word)])
-        drawn.append(word, style=STEPS[step].style)
-    drawn.append(f"\n{_worst(reading)}", style="dim")
-    return drawn
+        space, word = _split_space(token)
+        drawing.append(space)
+        drawing.append(word, style=STEPS[step].style)
+    drawing.append(f"\n{_list_worst(reading)}", style="dim")
+    return drawing
 
 
-# The heat map of tokens as one HTML page: no script, nothing loaded from elsewhere, light or dark as the reader is.
-
-
-# Each step has its own line beneath the token too: colour alone is not seen by everybody.
+# No script, nothing loaded from elsewhere, light or dark as the browser prefers. Each step also has its own underline,
+# because not everybody sees colours.
 _STYLE = """
 .metrist-heat { --ink: #1c1c1e; --paper: #fff; --soft: #5b5b60; --rule: #d9d9de;
   --s1: #fff3c4; --s2: #ffd591; --s3: #ff9a62; --s4: #b3261e; --hot: #fff;
@@ -225,56 +218,51 @@ _PAGE_STYLE = "body { margin: 0; } main.metrist-heat { min-height: 100vh; box-si
 _PAGE_STYLE += " main.metrist-heat > * { max-width: 60rem; margin-left: auto; margin-right: auto; }"
 _MEANING = (
     "Each token is coloured by the probability that the model gave it, after the tokens before it and given the other "
-    "text: the stronger the colour, the less it was expected. Rest the pointer on a token for its numbers."
+    "text: the stronger the colour, the less likely the token. Rest the pointer on a token for its numbers."
 )
 
 
-def page(heat: Heat) -> str:
-    """The whole page."""
-    title = "Tokens by how little they were expected"
+def _render_page(heat: Heat) -> str:
+    title = "Tokens by how unlikely they are"
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}{_PAGE_STYLE}</style>\n</head>\n"
     )
-    return f'{head}<body>\n<main class="metrist-heat">\n<h1>{title}</h1>\n{_body(heat)}</main>\n</body>\n</html>\n'
+    body = _render_body(heat)
+    return f'{head}<body>\n<main class="metrist-heat">\n<h1>{title}</h1>\n{body}</main>\n</body>\n</html>\n'
 
 
-def fragment(heat: Heat) -> str:
-    """The same as a part of another page, such as a notebook."""
-    return f'<style>{_STYLE}</style>\n<div class="metrist-heat">\n{_body(heat)}</div>\n'
+def _render_body(heat: Heat) -> str:
+    steps = "".join(f'<li><span class="t s{n}">{escape(step.label)}</span></li>' for n, step in enumerate(STEPS))
+    legend = f'<ul aria-label="What the colours mean">{steps}</ul>\n'
+    notes = "".join(f'<p class="soft">{escape(escape_controls(note))}</p>\n' for note in heat.notes)
+    return f"<p>{_MEANING}</p>\n{legend}{notes}" + "".join(map(_render_article, heat.outputs))
 
 
-def _body(heat: Heat) -> str:
-    notes = "".join(f'<p class="soft">{escape(visible(note))}</p>\n' for note in heat.notes)
-    return f"<p>{_MEANING}</p>\n{_legend_heat_page()}{notes}" + "".join(map(_article, heat.outputs))
-
-
-def _legend_heat_page() -> str:
-    steps = "".join(f'<li><span class="t s{n}">{escape(step.words)}</span></li>' for n, step in enumerate(STEPS))
-    return f'<ul aria-label="What the colours mean">{steps}</ul>\n'
-
-
-def _article(output: Output) -> str:
-    readings = "".join(part for reading in output.readings[:READINGS] for part in _reading(reading))
+def _render_article(output: HeatOutput) -> str:
+    readings = "".join(map(_render_reading, output.readings[:MAX_READINGS]))
     more = f'<p class="soft">{escape(output.left_out)}</p>\n' if output.left_out else ""
     head = f"<h2>{escape(output.title)}</h2>\n<p>{escape(output.score)}</p>\n"
     return f"<article>\n{head}{readings}{more}</article>\n"
 
 
-def _reading(reading: Reading) -> Iterator[str]:
-    yield f'<p class="soft">{escape(visible(reading.label))}</p>\n'
-    # The browser sets each text in its own direction.
-    yield f'<p class="tokens" dir="auto">{"".join(_token(*token) for token in reading.tokens())}</p>\n'
+def _render_reading(reading: Reading) -> str:
+    tokens = "".join(_render_token(*token) for token in reading.tokens())
     worst = ", ".join(
-        f"<code>{escape(token)}</code> {fixed(logprob, 2)} (p {probability(logprob)})"
+        f"<code>{escape(token)}</code> {format_number(logprob, 2)} (p {format_probability(logprob)})"
         for token, logprob in reading.worst()
     )
-    yield f'<p class="soft">Least likely: {worst}</p>\n'
+    # dir="auto" lets the browser set each text in its own direction.
+    return (
+        f'<p class="soft">{escape(escape_controls(reading.label))}</p>\n'
+        f'<p class="tokens" dir="auto">{tokens}</p>\n'
+        f'<p class="soft">Least likely: {worst}</p>\n'
+    )
 
 
-def _token(token: str, logprob: float, step: int) -> str:
-    numbers = f"log-probability {fixed(logprob, 2)}, probability {probability(logprob)}"
-    # The space before a word belongs to its token, but a line may break there.
+def _render_token(token: str, logprob: float, step: int) -> str:
+    numbers = f"log-probability {format_number(logprob, 2)}, probability {format_probability(logprob)}"
+    # The leading space stays outside the span, so that a line can break there.
     word = token.lstrip() or token
     return f'{token[: len(token) - len(word)]}<span class="t s{step}" title="{numbers}">{escape(word)}</span>'

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metrist.report.cells import visible
+from metrist.report.cells import escape_controls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,6 @@ def _add_case(suite: ET.Element, case: JUnitCase) -> None:
 
 def _escape(text: str) -> str:
     """Escape what XML does not allow: line breaks stay, other control characters become escapes."""
-    lines = (visible(line) for line in text.split("\n"))
+    lines = (escape_controls(line) for line in text.split("\n"))
     # XML forbids these two code points.
     return "\n".join(lines).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")

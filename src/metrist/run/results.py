@@ -18,7 +18,7 @@ from metrist.grid import Grid
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.report.cells import Count, Estimate, Share, decimals_for
-from metrist.report.heat import Heat, Output, Reading
+from metrist.report.heat import Heat, HeatOutput, Reading
 from metrist.report.tables import Column, Table
 from metrist.run.flat_file import Flat, write_flat
 from metrist.scores import Score, Scores
@@ -346,7 +346,7 @@ def build_heat(
     for what, name, known in (("item", item, items), ("system", system, systems)):
         if name is not None and name not in known:
             raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(known))}")
-    outputs, notes = list[Output](), list[str]()
+    outputs, notes = list[HeatOutput](), list[str]()
     for metric, scores in with_tokens:
         chosen = [n for n in scores.tokens if item in (None, items[n]) and system in (None, systems[n])]
         sign = -1 if metric.higher_is_better is False else 1
@@ -358,7 +358,7 @@ def build_heat(
     return Heat(outputs=outputs, notes=notes)
 
 
-def _heat_output(item: str, system: str, metric: Metric, scores: Scores, position: int) -> Output:
+def _heat_output(item: str, system: str, metric: Metric, scores: Scores, position: int) -> HeatOutput:
     try:
         readings = tuple(map(_heat_reading, scores.tokens[position]))
     except (TypeError, KeyError, ValueError, AttributeError):
@@ -367,7 +367,7 @@ def _heat_output(item: str, system: str, metric: Metric, scores: Scores, positio
             f"of readings, each with {', '.join(_READING_FIELDS)}"
         ) from None
     value = float(scores.values[position])
-    return Output(item=item, system=system, metric=metric.text, value=value, readings=readings)
+    return HeatOutput(item=item, system=system, metric=metric.text, value=value, readings=readings)
 
 
 def _heat_reading(row: Mapping[str, Any]) -> Reading:

@@ -25,7 +25,7 @@ from metrist.evaluate.meta.estimates import AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, MetaPlan, Tests
 from metrist.evaluate.meta.slices import Slice
-from metrist.report.cells import Number, fixed
+from metrist.report.cells import Number, format_number
 from metrist.report.tables import Column, Table
 from metrist.stats.bootstrap import FEW_UNITS
 from metrist.stats.measures import measure
@@ -283,28 +283,29 @@ def _advise(evaluation: MetaEvaluation, group: _FigureGroup) -> str:
     sentences = _name_best(place, best) + _name_equals(evaluation, best, group)
     if group.human is not None and not math.isnan(group.human.value):
         order = "above" if best.value >= group.human.value else "below"
-        sentences += (
-            f" One rater against the others reaches {fixed(group.human.value, 3)}: the best metric is {order} that."
-        )
+        human = format_number(group.human.value, 3)
+        sentences += f" One rater against the others reaches {human}: the best metric is {order} that."
     if 0 < best.groups < _SMALL_SLICE and best.group == "item":
         sentences += f" The slice is small ({best.groups} groups)."
     return sentences
 
 
 def _name_best(place: str, best: Figure) -> str:
-    value = fixed(best.value, 3)
+    value = format_number(best.value, 3)
     baselines = {"guessing": best.chance, "calling every pair a tie": best.all_ties}
     known = {name: baseline for name, baseline in baselines.items() if not math.isnan(baseline)}
     if known:
         name, baseline = max(known.items(), key=lambda entry: entry[1])
         if (best.value if math.isnan(best.low) else best.low) <= baseline:
             return (
-                f"{place} no metric is reliably better than {name} ({fixed(baseline, 3)}); the best is {best.metric} "
-                f"with {value}."
+                f"{place} no metric is reliably better than {name} ({format_number(baseline, 3)}); the best is "
+                f"{best.metric} with {value}."
             )
     floor = _ACCURACY_FLOOR if best.measure in _ACCURACIES else _CORRELATION_FLOOR
     if best.value < floor:
-        return f"{place} no metric reaches {fixed(floor, 1).lstrip('0')}: the best is {best.metric} with {value}."
+        return (
+            f"{place} no metric reaches {format_number(floor, 1).lstrip('0')}: the best is {best.metric} with {value}."
+        )
     return f"{place} {best.metric} is best with {value}."
 
 
@@ -345,9 +346,9 @@ def _describe_equals(evaluation: MetaEvaluation, best: Figure, equal: Sequence[F
     fastest = min([best, *equal], key=seconds)
     savings = _describe_savings(evaluation, fastest, best)
     if savings:
-        return f" {fastest.metric} ({fixed(fastest.value, 3)}) is on a par with it at {savings}."
+        return f" {fastest.metric} ({format_number(fastest.value, 3)}) is on a par with it at {savings}."
     ordered = sorted(equal, key=lambda figure: -figure.value)
-    names = ", ".join(f"{figure.metric} ({fixed(figure.value, 3)})" for figure in ordered[:_MAX_NAMED])
+    names = ", ".join(f"{figure.metric} ({format_number(figure.value, 3)})" for figure in ordered[:_MAX_NAMED])
     more = f" and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
     return f" On a par with it: {names}{more}."
 

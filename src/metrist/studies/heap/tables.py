@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from metrist.criteria import CriteriaGroup, Suite
-from metrist.report.cells import fixed, or_none
+from metrist.report.cells import format_number, or_none
 from metrist.report.tables import Column, Table
 from metrist.stats.measures import measure
 from metrist.studies.heap.jobs import SETUPS, Codes, SetupName, SplitName
@@ -35,7 +35,8 @@ class SummaryCell:
         if summary is None:
             return "–"
         mean, sd, low, high = (
-            fixed(self.scale * value, self.decimals) for value in (summary.mean, summary.sd, summary.low, summary.high)
+            format_number(self.scale * value, self.decimals)
+            for value in (summary.mean, summary.sd, summary.low, summary.high)
         )
         text = mean if math.isnan(summary.sd) else f"{mean} ± {sd}"
         text += "" if math.isnan(summary.low) else f" [{low}, {high}]"
@@ -59,8 +60,8 @@ class PaperCell:
     def __str__(self) -> str:
         if self.mean is None:
             return "–"
-        mean = fixed(self.mean, self.decimals)
-        return mean if self.sd is None else f"{mean} ± {fixed(self.sd, self.decimals)}"
+        mean = format_number(self.mean, self.decimals)
+        return mean if self.sd is None else f"{mean} ± {format_number(self.sd, self.decimals)}"
 
     def plain(self) -> dict[str, float | None] | None:
         return None if self.mean is None else {"mean": self.mean, "sd": self.sd}
