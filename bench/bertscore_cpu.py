@@ -92,8 +92,8 @@ def package(model: str) -> Scorer:
 
 
 def metrist(model: str) -> Scorer:
+    from metrist.metrics.base import Shard
     from metrist.metrics.embedding.bertscore import BertScore
-    from metrist.metrics.shard import Shard
     from metrist.records import Record
 
     metric = BertScore(model=model)

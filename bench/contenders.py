@@ -37,9 +37,9 @@ def kernels(*specs: str) -> Callable[[], Prepare]:
     """The metrics alone, on one shard that holds all pairs."""
 
     def start() -> Prepare:
+        from metrist.metrics.base import Shard
         from metrist.metrics.lexical import tokenizers
         from metrist.metrics.registry import build
-        from metrist.metrics.shard import Shard
         from metrist.records import Record
 
         metrics = [build(spec) for spec in specs]

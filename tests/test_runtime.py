@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from metrist.errors import RunError
-from metrist.metrics.shard import Shard
+from metrist.metrics.base import Shard
 from metrist.runtime import VARIABLES, Runtime
 
 

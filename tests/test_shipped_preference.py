@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from metrist.io import read_records
+from metrist.metrics.base import Shard
 from metrist.metrics.preference import Preference
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 
 NAME = "preference-small"

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from metrist.llm.messages import Sampling as Sampling
     from metrist.llm.replay import FakeLLM as FakeLLM
     from metrist.metrics.base import Metric as Metric
+    from metrist.metrics.base import Shard as Shard
     from metrist.metrics.base import hash_file as hash_file
     from metrist.metrics.comparator import Comparator as Comparator
     from metrist.metrics.comparator import Judgment as Judgment
     from metrist.metrics.llm_metric import LLMMetric as LLMMetric
     from metrist.metrics.model_metric import ModelMetric as ModelMetric
     from metrist.metrics.registry import metric as metric
-    from metrist.metrics.shard import Shard as Shard
     from metrist.ratings import Error as Error
     from metrist.ratings import Preference as Preference
     from metrist.ratings import Rating as Rating
@@ -82,7 +82,7 @@ _MODULES = {
     "LLMMetric": "metrist.metrics.llm_metric",
     "ModelMetric": "metrist.metrics.model_metric",
     "metric": "metrist.metrics.registry",
-    "Shard": "metrist.metrics.shard",
+    "Shard": "metrist.metrics.base",
     "Error": "metrist.ratings",
     "Preference": "metrist.ratings",
     "Rating": "metrist.ratings",

@@ -51,7 +51,9 @@ def parse(text: str) -> Spec:
 
 def _value(node: ast.expr, text: str) -> Any:
     match node:
-        case ast.Name() | ast.Attribute():
+        case ast.Name(id=name):
+            return Spec(name)
+        case ast.Attribute():
             return Spec(_dotted(node))
         case ast.Call(func=func, args=[], keywords=keywords):
             return Spec(_dotted(func), _settings(keywords, text))

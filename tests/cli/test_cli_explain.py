@@ -15,9 +15,8 @@ from metrist.evaluate.explain import explain
 from metrist.llm import base as llm_catalog
 from metrist.llm.base import LLM, Call
 from metrist.llm.messages import Completion, Conversation, Sampling
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, Shard
 from metrist.metrics.errors.aspect_tables import read_table
-from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.scores import Score, Scores
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import tiny_rewards
+from metrist.metrics.base import Shard
 from metrist.metrics.preference import Preference
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 
 Tiny = Callable[[str], Path]

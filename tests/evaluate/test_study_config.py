@@ -9,8 +9,8 @@ import pytest
 from fault_server import FaultServer, answer
 from metrist.errors import InputError, MetristError, RunError, SpecError
 from metrist.evaluate.config import read_config, run_config
+from metrist.metrics.base import Shard
 from metrist.metrics.lexical.match import Exact
-from metrist.metrics.shard import Shard
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 

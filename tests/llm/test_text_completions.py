@@ -15,9 +15,9 @@ from metrist.errors import ModelError
 from metrist.llm import client, gateway, retry
 from metrist.llm.messages import Completion, Message, Sampling, TokenChoice
 from metrist.llm.openai import OpenAI
+from metrist.metrics.base import Shard
 from metrist.metrics.errors.tigerscore import TigerScore, build_prompt
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 
 HELLO = (Message("system", "Be kind."), Message("user", "Say hello."))

@@ -12,9 +12,8 @@ import pytest
 import metrist
 from metrist.errors import RunError, SpecError
 from metrist.llm.base import LLM
-from metrist.metrics.base import Metric, calls_llm, check_choice, check_within, is_resident
+from metrist.metrics.base import Metric, Shard, calls_llm, check_choice, check_within, is_resident, pairs_of
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Record
 from metrist.scores import Score, Scores
 

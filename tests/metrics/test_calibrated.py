@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import metrist
 from metrist.errors import InputError, RunError, SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.calibrated import MAX_STORED, Distribution, fit_calibration, hash_data, read_calibration
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 
 LENGTH = "length(unit='characters')"

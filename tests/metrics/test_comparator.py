@@ -12,11 +12,10 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.errors import RunError, SpecError
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, Shard
 from metrist.metrics.comparator import ByScore, Comparator, Judgment, build_comparator
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Pair, Record
 from metrist.run.prefer import prefer
 from metrist.scores import Score, Scores

@@ -9,6 +9,7 @@ import pytest
 
 from fake_llm import FakeLLM
 from metrist.llm.messages import Completion, Message, Sampling, Usage
+from metrist.metrics.base import Shard
 from metrist.metrics.llm_metric import (
     NOT_ASKED,
     LLMMetric,
@@ -23,7 +24,6 @@ from metrist.metrics.llm_metric import (
     sum_usage,
 )
 from metrist.metrics.prompt_layout import fill_template, load_template
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Failure, Score, Scores
 

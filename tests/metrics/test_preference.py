@@ -18,10 +18,10 @@ import tiny_rewards
 from metrist import criteria
 from metrist.cli.app import app
 from metrist.errors import ModelError, SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.comparator import build_comparator
 from metrist.metrics.preference import Preference
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.reward_layout import Layout, RewardInput, RewardSettings

@@ -18,10 +18,9 @@ import metrist
 import tiny_rewards
 from metrist.errors import ModelError, SpecError
 from metrist.metrics import registry
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, Shard
 from metrist.metrics.lexical.descriptive import Length
 from metrist.metrics.registry import build, example, names
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from metrist.errors import ModelError
+from metrist.metrics.base import Shard
 from metrist.metrics.likelihood.likelihood import PrismStyle
-from metrist.metrics.shard import Shard
 from metrist.models.devices import Options
 from metrist.models.loading import load_seq2seq
 from metrist.records import Record

@@ -92,7 +92,7 @@ def test_a_system_without_a_single_score_has_none(rows: Rows) -> None:
 
 @pytest.mark.parametrize("wrong", [{"draws": -1}, {"confidence": 1.0}])
 def test_impossible_intervals_are_refused(results: Results, wrong: Any) -> None:
-    with pytest.raises(RunError, match="wanted draws of at least 0 and a confidence between 0 and 1, got"):
+    with pytest.raises(RunError, match="expected draws of at least 0 and a confidence between 0 and 1, got"):
         results.system_scores(**wrong)
 
 

@@ -38,7 +38,7 @@ def run(tmp_path: Path) -> RunFolder:
     """A finished run of one metric over four records."""
     folder = RunFolder(tmp_path / "run")
     folder.begin(MANIFEST)
-    part = folder.metric("chrf")
+    part = MetricFolder(folder.path, folder_name("chrf"))
     put(part, 2, rows("c", "d"), [3.0, 4.0])
     put(part, 0, rows("a", "b"), [1.0, 2.0])
     part.close("chrf", "chrf | 1", True, records=4, content="four texts")
@@ -62,18 +62,18 @@ def test_timings_stand_apart_from_results(run: RunFolder) -> None:
 
 
 def test_shards_of_an_earlier_input_are_removed_and_the_user_s_files_kept(run: RunFolder) -> None:
-    part = run.metric("chrf")
+    part = MetricFolder(run.path, folder_name("chrf"))
     (part.results / "notes.txt").write_text("mine")
-    put(run.metric("bleu"), 4, rows("z"), [9.0], metric="bleu")
+    put(MetricFolder(run.path, folder_name("bleu")), 4, rows("z"), [9.0], metric="bleu")
     name = put(part, 0, rows("a", "other"), [1.0, 5.0])
     part.close("chrf", "chrf | 1", True, records=2, content="two texts")
     assert sorted(os.listdir(part.results)) == [name, "complete.json", "notes.txt"]
     assert os.listdir(part.timings) == ["000000000.json"]
-    assert len(os.listdir(run.metric("bleu").results)) == 1
+    assert len(os.listdir(MetricFolder(run.path, folder_name("bleu")).results)) == 1
 
 
 def test_a_torn_shard_is_not_found_and_noted(run: RunFolder) -> None:
-    part = run.metric("chrf")
+    part = MetricFolder(run.path, folder_name("chrf"))
     digest = part.expect(0, content_hash(rows("a", "b")), "chrf | 1")
     path = part.results / f"000000000-{digest}.jsonl"
     assert part.find(0)
@@ -85,7 +85,7 @@ def test_a_torn_shard_is_not_found_and_noted(run: RunFolder) -> None:
 
 
 def test_a_whole_shard_under_another_s_name_is_foreign(run: RunFolder) -> None:
-    part = run.metric("chrf")
+    part = MetricFolder(run.path, folder_name("chrf"))
     digest = part.expect(0, content_hash(rows("a", "b")), "chrf | 1")
     (other,) = part.results.glob("000000002-*")
     (part.results / f"000000000-{digest}.jsonl").write_bytes(other.read_bytes())
@@ -94,20 +94,20 @@ def test_a_whole_shard_under_another_s_name_is_foreign(run: RunFolder) -> None:
 
 
 def test_a_missing_shard_is_named_on_reading(run: RunFolder) -> None:
-    next(run.metric("chrf").results.glob("000000002-*")).unlink()
+    next(MetricFolder(run.path, folder_name("chrf")).results.glob("000000002-*")).unlink()
     with pytest.raises(RunError, match=r"000000002-\w+\.jsonl is missing: run the same"):
         run.read()
 
 
 @pytest.mark.parametrize("page", [b"", b'{"metric": "chrf"', b"[]", b'{"shards": ["../../x"]}'])
 def test_a_run_whose_last_page_is_not_whole_is_unfinished(run: RunFolder, page: bytes) -> None:
-    (run.metric("chrf").results / "complete.json").write_bytes(page)
+    (MetricFolder(run.path, folder_name("chrf")).results / "complete.json").write_bytes(page)
     with pytest.raises(RunError, match="holds no finished metric: run the same `metrist score` again"):
         run.read()
 
 
 def test_an_unfinished_metric_beside_a_finished_one_is_noted(run: RunFolder) -> None:
-    put(run.metric("bleu"), 0, rows("a", "b"), [9.0, 9.0], metric="bleu")
+    put(MetricFolder(run.path, folder_name("bleu")), 0, rows("a", "b"), [9.0, 9.0], metric="bleu")
     found = run.read()
     assert [one.metric for one in found.stored] == ["chrf"]
     assert found.unfinished == ["bleu"]
@@ -120,10 +120,10 @@ def test_an_unfinished_metric_is_called_by_its_text(run: RunFolder) -> None:
 
 
 def test_a_finished_run_that_a_later_one_began_to_replace_is_outdated_until_one_of_them_ends(run: RunFolder) -> None:
-    again = run.metric("chrf")
+    again = MetricFolder(run.path, folder_name("chrf"))
     again.expect(0, content_hash(rows("a", "b")), "chrf | 1")
     assert run.read().outdated == []
-    later = run.metric("chrf")
+    later = MetricFolder(run.path, folder_name("chrf"))
     later.expect(0, content_hash(rows("a", "other")), "chrf | 1")
     assert run.read().outdated == ["chrf"]
     assert run.read().stored[0].items == ["a", "b", "c", "d"]
@@ -133,7 +133,7 @@ def test_a_finished_run_that_a_later_one_began_to_replace_is_outdated_until_one_
 
 
 def test_a_run_that_began_under_another_signature_outdates_the_finished_one(run: RunFolder) -> None:
-    run.metric("chrf").expect(0, content_hash(rows("a", "b")), "chrf | 2")
+    MetricFolder(run.path, folder_name("chrf")).expect(0, content_hash(rows("a", "b")), "chrf | 2")
     assert run.read().outdated == ["chrf"]
 
 
@@ -198,7 +198,7 @@ def small_disk() -> Iterator[None]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_FSIZE as Linux has it")
 def test_a_full_disk_leaves_a_torn_shard_that_is_not_taken_for_whole(tmp_path: Path) -> None:
-    part = RunFolder(tmp_path / "run").metric("chrf")
+    part = MetricFolder(tmp_path / "run", "chrf")
     full = pytest.raises(RunError, match=r"cannot write .*: File too large; earlier results are kept")
     with full, small_disk():
         put(part, 0, rows("a", "b"), [1.0, 2.0])

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from metrist.errors import MissingExtra, RunError
-from metrist.metrics.base import Metric
-from metrist.metrics.shard import Shard
+from metrist.metrics.base import Metric, Shard
 from metrist.records import Need, Record
 from metrist.run.tasks import score_shard
 from metrist.scores import Failure, Score, Scores

@@ -20,11 +20,10 @@ from metrist.errors import SpecError
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, MetaPlan, evaluate, join
 from metrist.evaluate.meta.dataset import MetricScores
 from metrist.evaluate.meta.results import as_names
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, Shard
 from metrist.metrics.likelihood.layout import NONE, read_phrases
 from metrist.metrics.likelihood.likelihood import NO_PROMPT, Likelihood
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Need
 from metrist.report.cells import Change, Count, Number, Share, or_none
 from metrist.report.tables import Column, Table

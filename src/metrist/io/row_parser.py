@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from metrist.io import judgments
-from metrist.io.fields import as_name, as_optional_text, as_text, as_texts, guess_column, rename_columns
-from metrist.io.row_model import Location, ParsedRow, RowError, format_value
+from metrist.io.fields import (
+    JUDGMENTS,
+    as_mapping,
+    as_name,
+    as_number,
+    as_optional_text,
+    as_text,
+    as_texts,
+    guess_column,
+    rename_columns,
+)
+from metrist.io.row_model import Location, ParsedRow, RowError, StoredChoice, StoredError, StoredScore, format_value
 from metrist.io.table_rows import Cells, parse_cells
+from metrist.ratings import Choice, Error, Preference, Rating, Side
 from metrist.records import Record
 
 _NUMBERED_REFERENCE = re.compile(r"reference_(\d{1,9})")
@@ -48,9 +58,9 @@ class RowParser:
                 location=location,
                 keys=keys,
                 records=records,
-                raters=judgments.raters(judged),
-                preferences=judgments.preferences(judged, *keys),
-                choices=judgments.choices(judged, *keys),
+                raters=parse_raters(judged),
+                preferences=parse_preferences(judged, *keys),
+                choices=parse_choices(judged, *keys),
             )
         key = keys[0]
         return ParsedRow(
@@ -58,10 +68,10 @@ class RowParser:
             keys=keys,
             records=records,
             columns=columns,
-            raters=judgments.raters(judged),
-            ratings=judgments.ratings(judged, key),
-            errors=judgments.errors(judged, key, records[0] if records else None),
-            scores=judgments.scores(judged, key),
+            raters=parse_raters(judged),
+            ratings=parse_ratings(judged, key),
+            errors=parse_errors(judged, key, records[0] if records else None),
+            scores=parse_scores(judged, key),
         )
 
     def parse(self, row: dict[str, Any] | Record, position: int) -> RowParts:
@@ -73,7 +83,7 @@ class RowParser:
         if type(row) is Cells:
             row = parse_cells(row)
         item = self._item(row, position)
-        judged = judgments.take_judgments(row)
+        judged = take_judgments(row)
         compares = "outputs" in row or ("systems" in row and "output" not in row)
         return self._pair(item, row, judged) if compares else self._single(item, row, judged)
 
@@ -84,7 +94,7 @@ class RowParser:
         is_null = "output" in row
         output = row.pop("output", None)
         if output is None:
-            if not judgments.says_something(judged) or guess_column("output", row):
+            if not has_judgment(judged) or guess_column("output", row):
                 raise RowError(_NULL_OUTPUT if is_null else _no_output(row, judged, self.fields))
             return RowParts(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
         if type(output) is not str:
@@ -93,9 +103,9 @@ class RowParser:
         return RowParts(((item, system),), (record,), judged)
 
     def _pair(self, item: str, row: dict[str, Any], judged: dict[str, Any]) -> RowParts:
-        judged = judgments.with_stored_choice(judged, row)
+        judged = add_stored_choice(judged, row)
         # Files that `metrist prefer` wrote have no texts: the outputs are in other rows or files.
-        without_texts = "outputs" not in row and judgments.says_something(judged)
+        without_texts = "outputs" not in row and has_judgment(judged)
         outputs = ("", "") if without_texts else as_texts("outputs", row.pop("outputs", None))
         named = row.pop("systems", None)
         if not isinstance(named, (list, tuple)) or len(named) != 2 or len(outputs) != 2:
@@ -205,3 +215,199 @@ def _check_record(record: Record) -> Record:
     if not isinstance(references, tuple) or not all(isinstance(text, str) for text in references):
         raise RowError(f"'references' of a Record must be a tuple of strings, got {format_value(references)}")
     return record
+
+
+# --- Judgments in a row: ratings, preferences, errors and stored scores
+
+Key = tuple[str, str]
+UNSPECIFIED = "unspecified"
+_CHOICES: dict[int | str, Choice] = {
+    **dict.fromkeys((1, "1", "first"), "first"),
+    **dict.fromkeys((2, "2", "second"), "second"),
+    **dict.fromkeys((0, "0", "tie"), "tie"),
+}
+
+
+def take_judgments(row: dict[str, Any]) -> dict[str, Any]:
+    """Remove the judgments from a row and return them: `ratings`, `scores` and so on, including the columns `rating:…`
+    and `score:…`."""
+    judged = {name: row.pop(name) for name in JUDGMENTS if name in row}
+    # Most rows have no such column, and searching all names at once is the cheapest test.
+    if ":" in "".join(row):
+        _gather_flat(row, judged)
+    return judged
+
+
+def _gather_flat(row: dict[str, Any], judged: dict[str, Any]) -> None:
+    for name in [name for name in row if name.startswith(("rating:", "score:"))]:
+        kind, _, judge = name.partition(":")
+        value = row.pop(name)
+        if value is not None:
+            field = f"{kind}s"
+            judged[field] = {**as_mapping(field, judged.get(field) or {}), judge: value}
+
+
+def add_stored_choice(judged: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Add the choice of a comparator, as `metrist prefer` writes it, to the judgments of a row of two."""
+    if "comparator" not in row or "choice" not in row:
+        return judged
+    stored = as_mapping("scores", judged.get("scores") or {})
+    return {**judged, "scores": {**stored, as_name("comparator", row["comparator"]): row["choice"]}}
+
+
+def has_judgment(judged: dict[str, Any]) -> bool:
+    """Whether there is a rating, an error or a score, so that a row without text is worth reading."""
+    return any(judged.get(name) for name in ("ratings", "errors", "scores"))
+
+
+def parse_ratings(judged: dict[str, Any], key: Key) -> tuple[Rating, ...]:
+    item, system = key
+    return tuple(
+        Rating(item=item, system=system, aspect=aspect, rater=rater, value=as_number(f"the rating {aspect!r}", value))
+        for aspect, rater, value in _by_rater(judged)
+    )
+
+
+def parse_preferences(judged: dict[str, Any], first: Key, second: Key) -> tuple[Preference, ...]:
+    item, first_system, second_system = first[0], first[1], second[1]
+    return tuple(
+        Preference(
+            item=item,
+            first=first_system,
+            second=second_system,
+            aspect=aspect,
+            rater=rater,
+            choice=_preferred(aspect, value),
+        )
+        for aspect, rater, value in _by_rater(judged)
+    )
+
+
+def _preferred(aspect: str, value: Any) -> Choice:
+    choice = _choice(value)
+    if choice is None:
+        raise RowError(f"the rating {aspect!r} must be 1 (first), 2 (second) or 0 (tie), got {format_value(value)}")
+    return choice
+
+
+def _choice(value: Any) -> Choice | None:
+    if isinstance(value, str):
+        return _CHOICES.get(value.strip().lower())
+    return _CHOICES.get(value) if type(value) in (int, float) else None
+
+
+def _by_rater(judged: dict[str, Any]) -> Iterator[tuple[str, str | None, Any]]:
+    """Yield (aspect, rater, value) for all values that are not null. Unnamed raters are None."""
+    named = _rater_names(judged)
+    for aspect, values in as_mapping("ratings", judged.get("ratings") or {}).items():
+        listed = list(values) if isinstance(values, (list, tuple)) else [values]
+        if values is None or listed == []:
+            continue
+        names = named if named is not None else [None] * len(listed)
+        if len(names) != len(listed):
+            raise RowError(
+                f"the rating {aspect!r} must have a value for each of {len(names)} raters, got {len(listed)}"
+            )
+        for rater, value in zip(names, listed, strict=True):
+            if value is not None:
+                yield aspect, rater, value
+
+
+def _rater_names(judged: dict[str, Any]) -> list[str | None] | None:
+    if judged.get("raters") is None:
+        return None if judged.get("rater") is None else [as_name("rater", judged["rater"])]
+    if not isinstance(judged["raters"], (list, tuple)):
+        raise RowError(f"'raters' must be a list of names, got {format_value(judged['raters'])}")
+    return [None if rater is None else as_name("raters", rater) for rater in judged["raters"]]
+
+
+def parse_raters(judged: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(rater for rater in _rater_names(judged) or () if rater is not None)
+
+
+def parse_errors(judged: dict[str, Any], key: Key, record: Record | None) -> tuple[StoredError, ...]:
+    errors = judged.get("errors") or ()
+    if not isinstance(errors, (list, tuple)):
+        raise RowError(f"'errors' must be a list of objects, got {format_value(errors)}")
+    return tuple(
+        StoredError(item=key[0], system=key[1], error=_error(number, as_mapping(f"errors {number}", error), record))
+        for number, error in enumerate(errors, 1)
+    )
+
+
+def _error(number: int, error: dict[str, Any], record: Record | None) -> Error:
+    def text(field: str) -> str | None:
+        return as_optional_text(f"{field} of error {number}", error.get(field))
+
+    side = _side(number, error)
+    penalty = error.get("penalty")
+    start, end = _offsets(number, error, _judged_text(record, side))
+    return Error(
+        aspect=text("category") or text("aspect") or UNSPECIFIED,
+        severity=text("severity"),
+        penalty=None if penalty is None else as_number(f"'penalty' of error {number}", penalty),
+        explanation=text("explanation") or "",
+        revision=text("revision") or text("correction") or "",
+        text=text("text") or "",
+        start=start,
+        end=end,
+        side=side,
+        rater=None if error.get("rater") is None else as_name(f"rater of error {number}", error["rater"]),
+    )
+
+
+def _side(number: int, error: dict[str, Any]) -> Side:
+    side = error.get("side") or "output"
+    if side not in ("output", "source"):
+        raise RowError(f"'side' of error {number} must be 'output' or 'source', got {format_value(side)}")
+    return cast(Side, side)
+
+
+def _judged_text(record: Record | None, side: Side) -> str | None:
+    if record is None:
+        return None
+    return record.output if side == "output" else record.source
+
+
+def _offsets(number: int, error: dict[str, Any], text: str | None) -> tuple[int | None, int | None]:
+    start, end = error.get("start"), error.get("end")
+    if start is None and end is None:
+        return None, None
+    if type(start) is not int or type(end) is not int or not 0 <= start <= end:
+        raise RowError(
+            f"'start' and 'end' of error {number} must be offsets or null, got {format_value(start)} and "
+            f"{format_value(end)}"
+        )
+    if text is not None and end > len(text):
+        raise RowError(f"'end' of error {number} must lie within a text of {len(text)} characters, got {end}")
+    return start, end
+
+
+def parse_scores(judged: dict[str, Any], key: Key) -> tuple[StoredScore, ...]:
+    stored = as_mapping("scores", judged.get("scores") or {})
+    return tuple(
+        StoredScore(item=key[0], system=key[1], metric=metric, value=as_number(f"the score {metric!r}", value))
+        for metric, value in stored.items()
+        if value is not None
+    )
+
+
+def parse_choices(judged: dict[str, Any], first: Key, second: Key) -> tuple[StoredChoice, ...]:
+    stored = as_mapping("scores", judged.get("scores") or {})
+    item, first_system, second_system = first[0], first[1], second[1]
+    return tuple(
+        StoredChoice(
+            item=item,
+            first=first_system,
+            second=second_system,
+            metric=metric,
+            choice=_choice(value),
+            answer=_answer(value),
+        )
+        for metric, value in stored.items()
+        if value is not None
+    )
+
+
+def _answer(value: Any) -> str:
+    return value if isinstance(value, str) else format_value(value)

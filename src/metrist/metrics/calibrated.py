@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, RunError
-from metrist.metrics.base import Metric, check_choice, hash_file
-from metrist.metrics.shard import Shard
+from metrist.metrics.base import Metric, Shard, check_choice, hash_file
 from metrist.records import Need, Record
 from metrist.scores import Column, Failure, Scores
 

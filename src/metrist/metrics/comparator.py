@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NoReturn
 
 from metrist.errors import RunError, SpecError
-from metrist.metrics.base import Metric, check_choice
+from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.llm_metric import merge_usage
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.ratings import Choice
 from metrist.records import Need, Pair, Record
 from metrist.runtime import Runtime

@@ -22,8 +22,7 @@ from metrist.errors import SpecError
 from metrist.llm import gateway
 from metrist.llm.base import LLM
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
-from metrist.metrics.base import Metric
-from metrist.metrics.shard import Shard
+from metrist.metrics.base import Metric, Shard
 from metrist.records import Record
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind, Score, Scores

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from metrist import criteria
 from metrist.criteria import Criterion
 from metrist.errors import SpecError, did_you_mean
+from metrist.metrics.base import Shard
 from metrist.metrics.model_metric import CUT, ModelMetric
-from metrist.metrics.shard import Shard
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.protocols import Rewards

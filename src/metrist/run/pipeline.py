@@ -25,14 +25,13 @@ from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.llm.budget import Estimate, estimate_calls
-from metrist.metrics.base import Metric, calls_llm, is_resident
+from metrist.metrics.base import Metric, Shard, calls_llm, is_resident
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Pair, Record
 from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.results import NothingScored, Results, describe_total_failure
-from metrist.run.run_folder import Listed, Manifest, RunFolder, folder_name, write_object
+from metrist.run.run_folder import Listed, Manifest, MetricFolder, RunFolder, folder_name, write_object
 from metrist.run.shard_file import Header, InputHash, Unit
 from metrist.run.tasks import Block, Executor, Task, TaskResult, describe_missing, score_shard
 from metrist.runtime import Runtime
@@ -205,7 +204,7 @@ class Pipeline:
         self._metrics = metrics
         self._runtime = runtime
         self._folder = folder
-        self._parts = {text: folder.metric(text) for text in self.signatures} if folder else {}
+        self._parts = {text: MetricFolder(folder.path, folder_name(text)) for text in self.signatures} if folder else {}
         self._inputs = inputs
         # That of the folder's last run, so that no metric in it is scored again for being cut differently. An external
         # program loads its model anew for each shard, so it gets large ones.

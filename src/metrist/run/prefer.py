@@ -17,9 +17,8 @@ from metrist.io import Reader, atomic_write, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.llm.budget import Estimate, estimate_calls
-from metrist.metrics.base import Metric, calls_llm
+from metrist.metrics.base import Metric, PairShard, calls_llm
 from metrist.metrics.comparator import REVERSED, Comparator, Judgment, build_comparator
-from metrist.metrics.shard import PairShard
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
 from metrist.run.flat_file import check_writable, flat_suffix

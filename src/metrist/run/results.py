@@ -118,7 +118,27 @@ class Results:
     def system_scores(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> list[SystemScore]:
         """Each system's pooled score by each metric, with a percentile bootstrap interval over its items. The same seed
         gives the same intervals on every machine."""
-        return system_scores(self.systems, self.metrics, self.scores, draws, seed, confidence)
+        if draws < 0 or not 0 < confidence < 1:
+            raise RunError(
+                f"expected draws of at least 0 and a confidence between 0 and 1, got {draws} and {confidence}"
+            )
+        positions: dict[str, list[int]] = {}
+        for position, system in enumerate(self.systems):
+            positions.setdefault(system, []).append(position)
+        rows = []
+        for system, at in ((name, np.array(numbers, np.intp)) for name, numbers in positions.items()):
+            # Metrics that scored the same records share the resamples, the costly part.
+            groups: dict[bytes, list[Metric]] = {}
+            for metric in self.metrics:
+                groups.setdefault(np.isnan(self.scores[metric.text].values[at]).tobytes(), []).append(metric)
+            by_metric: dict[str, tuple[float, float, float, int, float]] = {}
+            for failed, group in groups.items():
+                scored = at[~np.frombuffer(failed, dtype=np.bool_)]
+                estimates = _estimates(scored, group, self.scores, draws, seed, confidence)
+                for metric, estimate in zip(group, estimates, strict=True):
+                    by_metric[metric.text] = (*estimate, len(scored), len(scored) / len(at))
+            rows += [SystemScore(system, metric.text, *by_metric[metric.text]) for metric in self.metrics]
+        return rows
 
     def table(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Table:
         """System scores, one row per system and one column per metric, with intervals and coverage."""
@@ -186,42 +206,6 @@ class NothingScored(RunError):
 
 
 # ---- System scores ----
-
-
-def system_scores(
-    systems: Sequence[str],
-    metrics: Sequence[Metric],
-    scores: Mapping[str, Scores],
-    draws: int,
-    seed: int,
-    confidence: float,
-) -> list[SystemScore]:
-    """All systems by all metrics, in the order in which they appear."""
-    if draws < 0 or not 0 < confidence < 1:
-        raise RunError(f"wanted draws of at least 0 and a confidence between 0 and 1, got {draws} and {confidence}")
-    rows = []
-    for system, at in positions(systems).items():
-        # Metrics that have scored the same records share the resamples, the costly part.
-        groups: dict[bytes, list[Metric]] = {}
-        for metric in metrics:
-            groups.setdefault(np.isnan(scores[metric.text].values[at]).tobytes(), []).append(metric)
-        by_metric: dict[str, tuple[float, float, float, int, float]] = {}
-        for failed, group in groups.items():
-            scored = at[~np.frombuffer(failed, dtype=np.bool_)]
-            estimates = _estimates(scored, group, scores, draws, seed, confidence)
-            for metric, estimate in zip(group, estimates, strict=True):
-                by_metric[metric.text] = (*estimate, len(scored), len(scored) / len(at))
-        rows += [SystemScore(system, metric.text, *by_metric[metric.text]) for metric in metrics]
-    return rows
-
-
-def positions(systems: Sequence[str]) -> dict[str, NDArray[np.intp]]:
-    """The positions of each system's records."""
-    number = {name: i for i, name in enumerate(dict.fromkeys(systems))}
-    numbers = np.fromiter((number[name] for name in systems), dtype=np.intp, count=len(systems))
-    order = np.argsort(numbers, kind="stable")
-    parts = np.split(order, np.searchsorted(numbers[order], np.arange(1, len(number))))
-    return dict(zip(number, parts, strict=True))
 
 
 def _estimates(

@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -164,10 +164,6 @@ class RunFolder:
         """The files that the last run here read; empty if it read rows in memory."""
         return self.manifest.input if self.manifest else ()
 
-    def metric(self, text: str) -> MetricFolder:
-        """The part of the folder that belongs to one metric."""
-        return MetricFolder(self.path, folder_name(text))
-
     def read(self) -> Contents:
         """All complete metrics, and what else is known about the folder."""
         # The manifest gives the order. It may be torn or, after two runs at once, incomplete: the folders decide.
@@ -206,6 +202,7 @@ class RunFolder:
         )
 
 
+@dataclass(eq=False)
 class MetricFolder:
     """Reads and writes the shard files of one metric in a run folder.
 
@@ -213,14 +210,16 @@ class MetricFolder:
     that all of them are there.
     """
 
-    def __init__(self, run: Path, name: str) -> None:
-        self.results = run / "results" / name
-        self.timings = run / "timings" / name
-        self.damaged: list[str] = []
-        self._expected: dict[int, str] = {}
-        self._with_tokens: dict[int, str] = {}
-        #: The shard files of the complete run that this one may replace; empty once it is marked, None until read.
-        self._replaced: frozenset[str] | None = None
+    run: Path
+    name: str
+    damaged: list[str] = field(default_factory=list)
+    _expected: dict[int, str] = field(default_factory=dict)
+    _with_tokens: dict[int, str] = field(default_factory=dict)
+    #: The shard files of the complete run that this one may replace; empty once it is marked, None until read.
+    _replaced: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.results, self.timings = self.run / "results" / self.name, self.run / "timings" / self.name
 
     def expect(self, start: int, content: str, signature: str, *, tokens: bool = False) -> str:
         """Declare the shard at this position; returns the digest in its file's name."""

@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from metrist.errors import MetristError, RunError
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
-from metrist.metrics.shard import PairShard, Shard
 from metrist.records import Pair
 from metrist.run.shard_file import Header, Unit, encode
 from metrist.runtime import Runtime

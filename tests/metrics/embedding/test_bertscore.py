@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from metrist.errors import InputError, ModelError, SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.embedding import embedding
 from metrist.metrics.embedding.bertscore import BertScore
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from real_models import unpacked
 from real_records import record, sample
 

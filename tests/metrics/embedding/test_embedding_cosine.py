@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from metrist.errors import SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.embedding.embedding import EmbeddingCosine
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from real_models import unpacked
 from real_records import record, sample

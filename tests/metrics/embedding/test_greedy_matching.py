@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from metrist.metrics.base import Shard, pairs_of
 from metrist.metrics.embedding import bertscore
 from metrist.metrics.embedding.bertscore import TokenVectors, normalise_weights, precision_recall, unit_vectors
-from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Record
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from metrist.errors import SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.embedding import moverscore
 from metrist.metrics.embedding.moverscore import MoverScore
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from real_models import unpacked
 from real_records import record, sample
 

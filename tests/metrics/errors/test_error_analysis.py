@@ -18,6 +18,7 @@ from injections import attacks
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics import registry
+from metrist.metrics.base import Shard
 from metrist.metrics.errors.aspect_tables import (
     Aspect,
     AspectTable,
@@ -29,7 +30,6 @@ from metrist.metrics.errors.aspect_tables import (
 )
 from metrist.metrics.errors.base import merge_errors
 from metrist.metrics.errors.error_analysis import ErrorAnalysis, parse_verdict
-from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Score

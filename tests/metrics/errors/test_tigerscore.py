@@ -15,10 +15,10 @@ from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Sampling, Usage
 from metrist.llm.replay import Replay
 from metrist.metrics import registry
+from metrist.metrics.base import Shard
 from metrist.metrics.errors import tigerscore
 from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.tigerscore import TigerScore, build_prompt
-from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.run.shard_file import Header, decode, encode

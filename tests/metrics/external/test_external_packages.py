@@ -17,9 +17,9 @@ import pytest
 
 import metrist
 from metrist.errors import ModelError
+from metrist.metrics.base import Shard
 from metrist.metrics.external import packages
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
 

@@ -12,8 +12,8 @@ import pytest
 
 import metrist
 from metrist.errors import ModelError, RunError, SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
 

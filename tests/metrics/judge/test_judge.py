@@ -14,11 +14,11 @@ from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
 from metrist.llm.messages import Completion, Conversation, Usage
 from metrist.llm.openai import OpenAI
+from metrist.metrics.base import Shard
 from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.prompt_layout import default_instruction
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
 

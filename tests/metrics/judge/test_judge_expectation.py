@@ -14,11 +14,11 @@ from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
 from metrist.llm.budget import estimate_calls
 from metrist.llm.messages import Completion, Conversation, TokenChoice
+from metrist.metrics.base import Shard
 from metrist.metrics.judge.grades import ExpectedGrade, compute_expected_grade, join_tokens
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.rubrics import parse_rubric
 from metrist.metrics.llm_metric import UnparsableAnswer
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 
 RECORD = Record(item="1", system="s", output="Lyon.", instruction="Answer.", references=("Paris",))

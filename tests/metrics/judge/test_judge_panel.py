@@ -10,10 +10,10 @@ import pytest
 from fake_llm import FakeLLM
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Usage
+from metrist.metrics.base import Shard
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.panel import Panel
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.run.pipeline import estimate
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from metrist.metrics.base import Metric
-from metrist.metrics.shard import Shard
+from metrist.metrics.base import Metric, Shard
 from metrist.records import Record
 from metrist.scores import Scores
 

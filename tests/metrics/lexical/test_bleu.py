@@ -23,9 +23,9 @@ from peer_sacrebleu import (
 from sacrebleu.metrics import BLEU
 
 from metrist.errors import SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.lexical.bleu import Bleu
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 
 OWN_TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 SMOOTHINGS = [

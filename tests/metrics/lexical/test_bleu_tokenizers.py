@@ -13,9 +13,9 @@ from peer_sacrebleu import ODD_TEXTS, characters, record
 from sacrebleu.metrics import BLEU
 
 from metrist.errors import MissingExtra, RunError
+from metrist.metrics.base import Shard, pairs_of
 from metrist.metrics.lexical import bleu
 from metrist.metrics.lexical.bleu import Bleu
-from metrist.metrics.shard import Shard, pairs_of
 
 OWN = [name for name in bleu.bleu_tokenizer_names() if name not in bleu.FROM_SACREBLEU]
 

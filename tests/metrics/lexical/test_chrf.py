@@ -21,9 +21,9 @@ from peer_sacrebleu import (
 from sacrebleu.metrics import CHRF
 
 from metrist.errors import SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 
 VARIANTS = [
     {},

@@ -7,8 +7,8 @@ import pytest
 from peer_sacrebleu import record
 
 from metrist.errors import NeedsError
+from metrist.metrics.base import Shard
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 
 NAMES = ("bleu", "chrf", "ter")
 TEXTS = [f"{name}(reduce='{reduce}')" for name in NAMES for reduce in ("native", "max", "mean")]

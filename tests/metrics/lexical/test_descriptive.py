@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.lexical.descriptive import CopyRate, Distinct, Length
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from real_records import record, sample
 
 texts = st.lists(st.sampled_from("abc"), max_size=12).map(" ".join)

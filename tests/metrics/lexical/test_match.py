@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.lexical.match import Exact, TokenF1
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from real_records import record
 
 answers = st.lists(st.sampled_from(["The", "a", "cat", "cat,", "Cat.", "an", "dog", "–the", "U.S."]), max_size=6).map(

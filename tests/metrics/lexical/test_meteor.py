@@ -9,10 +9,10 @@ from nltk.translate.meteor_score import meteor_score
 from nltk_wordnet import nltk_reads
 
 from metrist.errors import InputError, SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.lexical.meteor import Meteor
 from metrist.metrics.lexical.tokenizers import tokenise
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from real_records import record, sample
 

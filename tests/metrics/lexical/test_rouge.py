@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
 from metrist.errors import NeedsError, SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.lexical import rouge
 from metrist.metrics.lexical.rouge import RougeL, RougeLsum, RougeN
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from real_records import record, sample
 

@@ -23,8 +23,8 @@ from peer_sacrebleu import (
 from sacrebleu.metrics import TER
 
 from metrist.errors import SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.lexical.ter import Ter
-from metrist.metrics.shard import Shard
 
 FLAGS = ("normalized", "no_punct", "asian_support", "case_sensitive")
 VARIANTS = [dict(zip(FLAGS, chosen, strict=True)) for chosen in product((False, True), repeat=len(FLAGS))]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 
+from metrist.metrics.base import Shard
 from metrist.metrics.lexical.tokenizers import stem, stem_shard, tokenise, tokenise_shard, tokenizer_facts
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 
 any_text = st.text(st.one_of(st.characters(), st.sampled_from("aB1_ é'İK中あ")), max_size=30)

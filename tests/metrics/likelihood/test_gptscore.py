@@ -13,11 +13,11 @@ import torch
 import transformers
 
 from metrist.errors import ModelError, SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.cards import describe
 from metrist.metrics.likelihood.causal import GptScore, _read_tables, aspects, tasks
 from metrist.metrics.likelihood.layout import Roles
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.models.loading import load_causal
 from metrist.records import Record
 from metrist.run.tasks import score_shard

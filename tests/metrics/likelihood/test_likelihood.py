@@ -15,10 +15,10 @@ import pytest
 
 from metrist.errors import InputError, ModelError, SpecError
 from metrist.metrics import cards
+from metrist.metrics.base import Shard
 from metrist.metrics.likelihood import layout, likelihood
 from metrist.metrics.likelihood.likelihood import CONVERSION, NO_PROMPT, BartScore, BartScorePara, Likelihood
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
 from word_model import FAILING, WordModel, logprob, mean, tokens_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from metrist.metrics.base import Shard
 from metrist.metrics.likelihood.likelihood import Likelihood
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
 

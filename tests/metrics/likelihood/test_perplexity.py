@@ -13,9 +13,9 @@ import torch
 import transformers
 
 from metrist.errors import SpecError
+from metrist.metrics.base import Shard
 from metrist.metrics.likelihood.causal import Perplexity
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Scores
 

@@ -21,11 +21,11 @@ from metrist.errors import RunError, did_you_mean
 from metrist.evaluate.audit.card import Floats
 from metrist.io import Reader
 from metrist.llm.messages import Sampling
+from metrist.metrics.base import Shard
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.rubrics import Aspect, Rubric
 from metrist.metrics.llm_metric import FILTERED, merge_usage
 from metrist.metrics.prompt_layout import fill_template
-from metrist.metrics.shard import Shard
 from metrist.records import Pair, Record
 from metrist.run.prefer import Votes
 from metrist.run.tasks import describe_missing, score_shard

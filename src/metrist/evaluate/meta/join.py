@@ -18,7 +18,7 @@ from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, Metri
 from metrist.io import Reader, read_records, read_rows
 from metrist.io.compression import uncompressed_name
 from metrist.run import Results, load
-from metrist.run.run_folder import RunFolder, is_run_folder
+from metrist.run.run_folder import MetricFolder, RunFolder, folder_name, is_run_folder
 from metrist.stats import Floats
 
 _RESULT_FIELDS = {"item", "system", "metric", "value", "signature"}
@@ -224,7 +224,7 @@ def _read_costs(path: Path, results: Results) -> dict[str, Cost]:
     if not is_run_folder(path):
         return {}
     folder = RunFolder(path)
-    return {metric: _sum_costs(folder.metric(metric).timings) for metric in results.scores}
+    return {metric: _sum_costs(MetricFolder(folder.path, folder_name(metric)).timings) for metric in results.scores}
 
 
 def _sum_costs(timings: Path) -> Cost:

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, SpecError
-from metrist.metrics.base import Reduce, check_choice, hash_file
+from metrist.metrics.base import Pairs, Reduce, Shard, check_choice, hash_file, pairs_of
 from metrist.metrics.embedding.embedding import WeightedEmbedding, count_own_tokens, select_comparable
 from metrist.metrics.lexical.references import reduce_references
-from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Scores
 

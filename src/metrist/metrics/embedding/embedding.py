@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import SpecError
-from metrist.metrics.base import Reduce, check_choice, hash_file
+from metrist.metrics.base import Pairs, Reduce, Shard, check_choice, hash_file, pairs_of
 from metrist.metrics.lexical.references import reduce_references
 from metrist.metrics.model_metric import CUT, ModelMetric, count_above
-from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.metrics.token_weights import DocumentFrequencies, read_texts
 from metrist.models import loading
 from metrist.models.devices import Options

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from metrist.metrics.base import Reduce, check_choice, check_within
+from metrist.metrics.base import Pairs, Reduce, Shard, check_choice, check_within, pairs_of
 from metrist.metrics.embedding.embedding import WeightedEmbedding, select_comparable
 from metrist.metrics.lexical.references import reduce_references
-from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.models.protocols import States
 from metrist.records import Need
 from metrist.scores import Failure, FailureKind, Scores

@@ -13,7 +13,7 @@ import numpy as np
 from metrist.errors import SpecError
 from metrist.llm.base import LLM
 from metrist.llm.messages import Completion, Message, Sampling
-from metrist.metrics.base import check_choice
+from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors import answers as json_answers
 from metrist.metrics.errors.answers import ErrorAnswer, JsonPairs, find_json_values
 from metrist.metrics.errors.aspect_tables import (
@@ -49,7 +49,6 @@ from metrist.metrics.errors.prompts import (
 from metrist.metrics.errors.span_alignment import ground_errors
 from metrist.metrics.llm_metric import NOT_ASKED, ask_llm, continue_conversations, is_retryable, sum_usage
 from metrist.metrics.prompt_layout import REMINDER, load_template
-from metrist.metrics.shard import Shard
 from metrist.ratings import Error
 from metrist.records import Need, Record
 from metrist.scores import Failure, Score, Scores

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from metrist.llm.messages import Completion, Message
+from metrist.metrics.base import Shard
 from metrist.metrics.errors.answers import ErrorAnswer, WrittenError, check_errors, parse_penalty, unreadable
 from metrist.metrics.errors.aspect_tables import GENERAL_TASK, find_table, shipped_tables
 from metrist.metrics.errors.base import DEFAULT_INSTRUCTION, ErrorMetric, count_words, score_errors
 from metrist.metrics.errors.span_alignment import ground_errors
 from metrist.metrics.llm_metric import UnparsableAnswer, ask_llm, score_answers
 from metrist.metrics.prompt_layout import fill_template, load_template
-from metrist.metrics.shard import Shard
 from metrist.records import Record
 from metrist.scores import Score, Scores
 

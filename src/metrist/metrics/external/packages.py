@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from metrist.errors import ModelError, SpecError
-from metrist.metrics.base import Metric, check_choice, check_within, hash_file
+from metrist.metrics.base import Metric, Shard, check_choice, check_within, hash_file
 from metrist.metrics.external.program import MAX_TIME_LIMIT, ExternalProgram, run_program, score_rows
-from metrist.metrics.shard import Shard
 from metrist.models.weights import file_digest
 from metrist.records import Need, Record
 from metrist.scores import Score, Scores

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from metrist.errors import ModelError, SpecError
-from metrist.metrics.base import Metric, check_choice, check_within
-from metrist.metrics.shard import Shard
+from metrist.metrics.base import Metric, Shard, check_choice, check_within
 from metrist.ratings import Error
 from metrist.records import Need, Record
 from metrist.runtime import VARIABLES, Runtime

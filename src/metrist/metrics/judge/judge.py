@@ -17,7 +17,7 @@ import numpy as np
 from metrist.errors import ModelError, SpecError
 from metrist.llm import budget
 from metrist.llm.messages import Completion, Conversation, Message
-from metrist.metrics.base import check_choice
+from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.judge.grades import Grades, compute_expected_grade, find_scale_problem, join_tokens, parse_grades
 from metrist.metrics.judge.rubrics import ALL_ASPECTS, MARK_KEY, REASONS_KEY, Aspect, Rubric, load_rubric
 from metrist.metrics.llm_metric import LLMMetric, UnparsableAnswer, ask_llm, merge_usage, score_answers
@@ -29,7 +29,6 @@ from metrist.metrics.prompt_layout import (
     load_template,
     resolve_instruction,
 )
-from metrist.metrics.shard import Shard
 from metrist.records import Need, Record
 from metrist.scores import Failure, Score, Scores
 

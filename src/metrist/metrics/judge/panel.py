@@ -11,11 +11,10 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from metrist.errors import SpecError
-from metrist.metrics.base import Metric, check_choice
+from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.comparator import Comparator, Judgment, build_comparator
 from metrist.metrics.llm_metric import cost_remarks, coverage_remarks, is_retryable, merge_usage
 from metrist.metrics.registry import build
-from metrist.metrics.shard import Shard
 from metrist.ratings import Choice
 from metrist.records import Need, Pair
 from metrist.scores import Failure, Score, Scores

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from metrist import kernels
 from metrist.errors import MissingExtra, RunError, SpecError
 from metrist.kernels import SEPARATOR, WORD, CharClasses, Tokens
-from metrist.metrics.base import Metric, Reduce, check_choice
+from metrist.metrics.base import Metric, Pairs, Reduce, Shard, check_choice, pairs_of
 from metrist.metrics.lexical.references import best_pairs, reduce_references
-from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Column, Scores
 

@@ -15,10 +15,9 @@ import numpy as np
 from metrist import kernels
 from metrist.errors import SpecError
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Reduce, check_choice
+from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
 from metrist.metrics.lexical.bleu import shard_texts
 from metrist.metrics.lexical.references import reduce_references
-from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Column, Scores
 

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, check_choice, check_within
+from metrist.metrics.base import Metric, Shard, check_choice, check_within
 from metrist.metrics.lexical import tokenizers
-from metrist.metrics.shard import Shard
 from metrist.records import Need
 from metrist.scores import Failure, FailureKind, Scores
 

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels import clipped_matches
-from metrist.metrics.base import Metric, Reduce, check_choice
+from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
 from metrist.metrics.lexical import references, tokenizers
 from metrist.metrics.lexical.references import Overlap, precision_recall_f
-from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Scores
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Reduce, check_choice, check_within
+from metrist.metrics.base import Metric, Pairs, Reduce, Shard, check_choice, check_within, pairs_of
 from metrist.metrics.lexical import references, tokenizers
-from metrist.metrics.shard import Pairs, Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Scores
 

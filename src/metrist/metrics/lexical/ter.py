@@ -13,10 +13,9 @@ import numpy as np
 
 from metrist import kernels
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Reduce, check_choice
+from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
 from metrist.metrics.lexical.bleu import PERIODS_AND_DASHES, SYMBOLS, Rule, rewrite, shard_texts, words_between_spaces
 from metrist.metrics.lexical.references import best_pairs, mean_rows, reduce_references
-from metrist.metrics.shard import Shard, pairs_of
 from metrist.records import Need
 from metrist.scores import Column, Scores
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from metrist.kernels import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel, scan
-from metrist.metrics.shard import Shard, pairs_of
+from metrist.metrics.base import Shard, pairs_of
 
 _SPACELESS = (
     *("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HENTAIGANA"),

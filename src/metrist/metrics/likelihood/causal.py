@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from metrist.errors import SpecError, did_you_mean
-from metrist.metrics.base import Reduce, check_choice
+from metrist.metrics.base import Reduce, Shard, check_choice
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
     NEEDS,
@@ -27,7 +27,6 @@ from metrist.metrics.likelihood.layout import (
     score_pairs,
 )
 from metrist.metrics.model_metric import CUT, ModelMetric, count_above
-from metrist.metrics.shard import Shard
 from metrist.models import loading
 from metrist.models.protocols import LikelihoodModel, Likelihoods, TextModel
 from metrist.records import Need

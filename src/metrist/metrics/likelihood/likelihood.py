@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, get_args
 import numpy as np
 
 from metrist.errors import ModelError, SpecError
-from metrist.metrics.base import Reduce, check_choice, hash_file
+from metrist.metrics.base import Reduce, Shard, check_choice, hash_file
 from metrist.metrics.likelihood.layout import (
     DIRECTIONS,
     NEEDS,
@@ -28,7 +28,6 @@ from metrist.metrics.likelihood.layout import (
     score_pairs,
 )
 from metrist.metrics.model_metric import CUT, ModelMetric, count_above
-from metrist.metrics.shard import Shard
 from metrist.metrics.token_weights import (
     DocumentFrequencies,
     Weighting,
