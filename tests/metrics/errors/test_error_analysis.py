@@ -73,7 +73,7 @@ def scored(llm: FakeLLM, record: Record = RECORD, **settings: Any) -> Score:
     return score
 
 
-def test_the_output_is_analysed_freely_and_then_told_as_json() -> None:
+def test_the_output_is_analysed_freely_and_then_formatted_as_json() -> None:
     llm = judge([SLOW, INVENTED])
     score = scored(llm)
     first, second = llm.asked
@@ -198,7 +198,7 @@ def test_examples_are_turns_before_the_question(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "wanted one example a line, found none"),
+        ("", "no examples; expected one per line"),
         ("nonsense", r"examples.jsonl:1: an example must be a JSON object"),
         ('{"output": "x"}', "must have 'output' and a list of 'errors'"),
         ('{"errors": []}', "must have 'output' and a list of 'errors'"),
@@ -261,11 +261,11 @@ def test_a_sample_that_cannot_be_read_is_left_out_and_noted() -> None:
 
     score = scored(FakeLLM(answer), samples=2, temperature=0.5)
     assert score.value == -4
-    assert score.explanation == "1 of 2 analyses could not be read: the answer has no JSON object with 'errors'"
+    assert score.explanation == "1 of 2 analyses cannot be parsed: the answer has no JSON object with 'errors'"
     assert "??" in str(score.raw)
 
 
-def test_every_reason_of_samples_that_failed_is_told_once() -> None:
+def test_every_reason_of_samples_that_failed_is_reported_once() -> None:
     def answer(conversation: Conversation, sampling: Sampling) -> str | Completion:
         if sampling.sample == last:
             return json.dumps({"mark": mark_in(conversation), "errors": [SLOW]}) if len(conversation) > 1 else "x"
@@ -276,7 +276,7 @@ def test_every_reason_of_samples_that_failed_is_told_once() -> None:
     reasons = "the answer has no JSON object with 'errors'; no answer: busy"
     last = 3
     score = scored(FakeLLM(answer), samples=4, temperature=0.5)
-    assert (score.value, score.explanation) == (-4, f"3 of 4 analyses could not be read: {reasons}")
+    assert (score.value, score.explanation) == (-4, f"3 of 4 analyses cannot be parsed: {reasons}")
     last = -1
     assert scored(FakeLLM(answer), samples=4, temperature=0.5).failure == reasons
 
@@ -306,16 +306,16 @@ def test_errors_without_a_place_are_merged_by_their_words() -> None:
     assert [error.penalty for error in found] == [pytest.approx(2 / 3), pytest.approx(1 / 3)]
 
 
-def test_a_second_look_drops_errors_that_are_not_real() -> None:
+def test_the_second_pass_drops_errors_that_are_not_real() -> None:
     metric = ErrorAnalysis(llm=judge([SLOW, TASTE], refused="over the"), check="second_pass")
     scores = metric.score(Shard([RECORD]))
     assert scores[0].value == -4
     assert scores[0].parts["refused"] == 1
     assert scores[0].usage["calls"] == 4
-    assert "1 errors were not held for real at a second look and do not count" in metric.remarks(scores)[-1]
+    assert "1 errors were rejected by the second pass and are not counted" in metric.remarks(scores)[-1]
 
 
-def test_an_error_that_cannot_be_checked_stands() -> None:
+def test_an_error_that_cannot_be_checked_counts() -> None:
     def answer(conversation: Conversation, _sampling: Sampling) -> str | Completion:
         if conversation[-1].text.startswith("Somebody"):
             return (
@@ -325,7 +325,7 @@ def test_an_error_that_cannot_be_checked_stands() -> None:
 
     score = scored(FakeLLM(answer), check="second_pass")
     assert score.value == -5
-    assert score.explanation == "2 errors could not be checked and stand (no answer: busy)"
+    assert score.explanation == "2 errors could not be checked and count (no answer: busy)"
 
 
 @pytest.mark.parametrize(
@@ -385,29 +385,29 @@ def test_without_an_answer_there_is_a_failure(first: str | Completion, second: s
 
 def test_an_analysis_that_was_cut_off_makes_the_score_partial() -> None:
     def answer(conversation: Conversation, _sampling: Sampling) -> str | Completion:
-        told = json.dumps({"mark": mark_in(conversation), "errors": [SLOW]}) if len(conversation) > 1 else ""
-        return told or Completion(text="The first error", finish="length")
+        answer = json.dumps({"mark": mark_in(conversation), "errors": [SLOW]}) if len(conversation) > 1 else ""
+        return answer or Completion(text="The first error", finish="length")
 
     score = scored(FakeLLM(answer))
     assert score.value == -4
     assert score.parts["partial"] == 1
-    assert "the analysis was cut off" in str(score.explanation)
+    assert "the analysis was truncated" in str(score.explanation)
 
 
 def test_an_analysis_that_was_cut_off_before_any_error_is_no_perfect_output() -> None:
     def answer(conversation: Conversation, _sampling: Sampling) -> str | Completion:
-        told = json.dumps({"mark": mark_in(conversation), "errors": []}) if len(conversation) > 1 else ""
-        return told or Completion(text="Let me see", finish="length")
+        answer = json.dumps({"mark": mark_in(conversation), "errors": []}) if len(conversation) > 1 else ""
+        return answer or Completion(text="Let me see", finish="length")
 
     score = scored(FakeLLM(answer))
-    assert score.failure == "the analysis was cut off, and no errors were told (more max_tokens may help)"
+    assert score.failure == "the analysis was truncated and lists no errors (try a larger max_tokens)"
 
 
 def test_settings_are_checked_and_read_back() -> None:
     llm = judge([])
     for settings, message in (
         ({"samples": 0}, "samples must be at least 1, got 0"),
-        ({"samples": 3}, "samples=3 wants a temperature above 0"),
+        ({"samples": 3}, "samples=3 needs a temperature above 0"),
         ({"check": "twice"}, "check must be one of 'none', 'second_pass', got 'twice'"),
         ({"reference": "seen"}, "reference must be one of 'hidden', 'shown', got 'seen'"),
         ({"ungrounded": "x"}, "ungrounded must be one of 'keep', 'drop', got 'x'"),
@@ -465,8 +465,8 @@ def test_a_table_survives_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the table has no aspects; wanted"),
-        ("aspects = 3", "the table has no aspects; wanted"),
+        ("", "the table has no aspects; expected"),
+        ("aspects = 3", "the table has no aspects; expected"),
         ("[", "must be a TOML file"),
         ("aspekts = []", "an aspect table has no 'aspekts'; it takes task, output"),
         ("[[aspects]]\nname = 'a'", "aspect 1 lacks a name or a definition"),
@@ -514,14 +514,14 @@ def test_a_huge_penalty_ruins_neither_its_output_nor_the_others() -> None:
     assert "error 1 has no penalty that could be read and does not count" in (score.explanation or "")
 
 
-def test_words_that_only_the_source_has_are_told_apart_and_not_dropped() -> None:
+def test_words_that_only_the_source_has_are_distinguished_and_not_dropped() -> None:
     left_out = {**TASTE, "error_location": "langsame Hund", "explanation": "Left out."}
     score = scored(judge([SLOW, left_out, INVENTED, INVENTED]), ungrounded="drop")
     assert [error.side for error in score.errors] == ["output", "source"]
     assert (score.parts["grounded"], score.parts["in_source"], score.parts["dropped"]) == (0.25, 0.25, 2.0)
     metric = ErrorAnalysis(llm=judge([SLOW, left_out, INVENTED, INVENTED]))
-    said = " ".join(metric.remarks(metric.score(Shard([RECORD]))))
-    assert "1 of 4 errors (25.0%) stand in the output, 1 (25.0%) in the source only" in said
+    remarks = " ".join(metric.remarks(metric.score(Shard([RECORD]))))
+    assert "1 of 4 errors (25.0%) were located in the output, 1 (25.0%) in the source only" in remarks
 
 
 def test_a_short_word_that_is_only_within_others_is_not_grounded() -> None:

@@ -19,7 +19,7 @@ from metrist.metrics.prompt_layout import resolve_task
 
 #: The table for tasks that have none of their own.
 GENERAL_TASK = "instruction_following"
-_FORM = 'wanted [[aspects]] with name = "…", definition = "…" and, if you like, errors = ["…"]'
+_FORM = 'expected [[aspects]] with name = "…", definition = "…" and optionally errors = ["…"]'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class Aspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AspectTable:
-    """The aspects of a task. `output` is what an output of the task is called, `instruction` what is said to have been
-    asked for where a record does not say it."""
+    """The aspects of a task. `output` is the word for an output of the task, `instruction` the one of records
+    without an instruction."""
 
     task: str
     aspects: tuple[Aspect, ...]
@@ -43,17 +43,25 @@ class AspectTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The aspects' names."""
+        """The names of the aspects."""
         return tuple(aspect.name for aspect in self.aspects)
 
-    def described(self) -> str:
-        """The aspects as a prompt lists them."""
-        return "\n".join(map(_described, self.aspects))
+    def describe_aspects(self) -> str:
+        """The aspects as a list in a prompt."""
+        return "\n".join(
+            f"- {aspect.name}: {aspect.definition}"
+            + (f" Typical errors: {'; '.join(aspect.errors)}." if aspect.errors else "")
+            for aspect in self.aspects
+        )
 
 
+@cache
 def shipped_tables() -> Mapping[str, AspectTable]:
-    """The tables that ship, by task."""
-    return _shipped()
+    """The tables that ship with metrist, by task."""
+    folder = resources.files("metrist.metrics") / "aspects"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    tables = [parse_table(tomllib.loads(file.read_text(encoding="utf-8")), file.name) for file in files]
+    return {table.task: table for table in tables}
 
 
 def find_table(task: str | None) -> AspectTable | None:
@@ -62,101 +70,78 @@ def find_table(task: str | None) -> AspectTable | None:
 
 
 def require_table(task: str) -> AspectTable:
-    """The shipped table of a task; an unknown one is refused with the nearest."""
-    found = find_table(task)
-    if found is None:
+    """The shipped table of a task; SpecError with the nearest name if there is none."""
+    table = find_table(task)
+    if table is None:
         raise SpecError(
-            f"there is no aspect table for the task {task!r}{did_you_mean(task, shipped_tables())} (there are "
+            f"there is no aspect table for the task {task!r}{did_you_mean(task, shipped_tables())} (available: "
             f"{', '.join(shipped_tables())}); `metrist aspects` makes one for a new task"
         )
-    return found
+    return table
 
 
 def read_table(path: str) -> AspectTable:
-    """The table in a file; whatever is wrong with it is told with its place."""
+    """Read a table from a file; SpecError with the place of whatever is wrong with it."""
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as fault:
-        raise SpecError(f"the aspect table {path} cannot be read: {fault.strerror}") from None
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"the aspect table {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SpecError(f"{path}: an aspect table must be a TOML file in UTF-8") from None
-    except tomllib.TOMLDecodeError as fault:
-        raise SpecError(f"{path}: an aspect table must be a TOML file: {fault}") from None
-    return parse_table(found, path)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path}: an aspect table must be a TOML file: {error}") from None
+    return parse_table(content, path)
 
 
-def parse_table(found: Mapping[str, Any], place: str) -> AspectTable:
-    """The table that TOML says."""
+def parse_table(content: Mapping[str, Any], place: str) -> AspectTable:
+    """The table in parsed TOML."""
     known = ("task", "output", "instruction", "aspects")
-    for key in found:
+    for key in content:
         if key not in known:
             raise SpecError(f"{place}: an aspect table has no {key!r}; it takes {', '.join(known)}")
-    rows = found.get("aspects")
+    rows = content.get("aspects")
     if not isinstance(rows, list) or not rows:
         raise SpecError(f"{place}: the table has no aspects; {_FORM}")
-    aspects = tuple(_aspect(row, f"{place}: aspect {number}") for number, row in enumerate(rows, 1))
-    if len({_plain(aspect.name) for aspect in aspects}) < len(aspects):
+    aspects = tuple(_parse_aspect(row, f"{place}: aspect {number}") for number, row in enumerate(rows, 1))
+    names = {aspect.name.strip().lower().replace("-", "_").replace(" ", "_") for aspect in aspects}
+    if len(names) < len(aspects):
         raise SpecError(f"{place}: two aspects have the same name")
-    texts = {key: _text(found[key], f"{place}: {key}") for key in ("output", "instruction") if key in found}
-    return AspectTable(
-        task=_text(found.get("task", "task"), f"{place}: task"),
-        aspects=aspects,
-        **texts,
-    )
+    texts = {key: _check_text(content[key], f"{place}: {key}") for key in ("output", "instruction") if key in content}
+    return AspectTable(task=_check_text(content.get("task", "task"), f"{place}: task"), aspects=aspects, **texts)
 
 
-def format_toml(table: AspectTable, comment: Sequence[str] = ()) -> str:
-    """The table as a file for people to edit."""
-    lines = [*(f"# {line}".rstrip() for line in comment), f"task = {_quoted(table.task)}"]
-    lines += [f"output = {_quoted(table.output)}", f"instruction = {_quoted(table.instruction)}"]
-    for aspect in table.aspects:
-        lines += ["", "[[aspects]]", f"name = {_quoted(aspect.name)}", f"definition = {_quoted(aspect.definition)}"]
-        lines += ["errors = [", *(f"  {_quoted(error)}," for error in aspect.errors), "]"]
-    return "\n".join(lines) + "\n"
-
-
-def _described(aspect: Aspect) -> str:
-    typical = f" Typical errors: {'; '.join(aspect.errors)}." if aspect.errors else ""
-    return f"- {aspect.name}: {aspect.definition}{typical}"
-
-
-@cache
-def _shipped() -> Mapping[str, AspectTable]:
-    folder = resources.files("metrist.metrics") / "aspects"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda file: file.name)
-    found = [parse_table(tomllib.loads(file.read_text(encoding="utf-8")), file.name) for file in files]
-    return {table.task: table for table in found}
-
-
-def _aspect(row: Any, place: str) -> Aspect:
+def _parse_aspect(row: Any, place: str) -> Aspect:
     if not isinstance(row, Mapping) or not {"name", "definition"} <= row.keys():
         raise SpecError(f"{place} lacks a name or a definition; {_FORM}")
-    if odd := row.keys() - {"name", "definition", "errors"}:
-        raise SpecError(f"{place} has no {min(odd)!r}; {_FORM}")
+    if unknown := row.keys() - {"name", "definition", "errors"}:
+        raise SpecError(f"{place} has no {min(unknown)!r}; {_FORM}")
+    errors = row.get("errors", [])
+    if not isinstance(errors, list):
+        raise SpecError(f"{place}: errors must be a list of texts, got {errors!r}")
     return Aspect(
-        name=_text(row["name"], f"{place}: name"),
-        definition=_text(row["definition"], f"{place}: definition"),
-        errors=_texts(row.get("errors", []), f"{place}: errors"),
+        name=_check_text(row["name"], f"{place}: name"),
+        definition=_check_text(row["definition"], f"{place}: definition"),
+        errors=tuple(_check_text(error, f"{place}: errors") for error in errors),
     )
 
 
-def _text(value: Any, place: str) -> str:
+def _check_text(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise SpecError(f"{place} must be a text, got {value!r}")
     return value.strip()
 
 
-def _texts(value: Any, place: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise SpecError(f"{place} must be a list of texts, got {value!r}")
-    return tuple(_text(one, place) for one in value)
+def format_toml(table: AspectTable, comment: Sequence[str] = ()) -> str:
+    """The table as a TOML file for people to edit."""
+    lines = [*(f"# {line}".rstrip() for line in comment), f"task = {_quote(table.task)}"]
+    lines += [f"output = {_quote(table.output)}", f"instruction = {_quote(table.instruction)}"]
+    for aspect in table.aspects:
+        lines += ["", "[[aspects]]", f"name = {_quote(aspect.name)}", f"definition = {_quote(aspect.definition)}"]
+        lines += ["errors = [", *(f"  {_quote(error)}," for error in aspect.errors), "]"]
+    return "\n".join(lines) + "\n"
 
 
-def _plain(name: str) -> str:
-    return name.strip().lower().replace("-", "_").replace(" ", "_")
-
-
-def _quoted(text: str) -> str:
-    # TOML's plain strings take JSON's escapes; the one character that JSON leaves bare and TOML does not is DEL.
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007F")
+def _quote(text: str) -> str:
+    # TOML's basic strings take JSON's escapes; DEL is the only character that TOML escapes and JSON does not.
+    valid = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return json.dumps(valid, ensure_ascii=False).replace("\x7f", "\\u007F")
