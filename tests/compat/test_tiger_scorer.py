@@ -108,7 +108,7 @@ def test_an_answer_that_cannot_be_read_is_none_and_says_why() -> None:
 def test_what_is_odd_about_an_answer_is_noted() -> None:
     (result,) = scorer(ANSWER.replace("of 4.5.", "of 5."))[0].score(["Write."], ["Fine."])
     assert result["score"] == -4.5
-    assert result["notes"] == ["the header says a reduction of 5, the penalties add up to 4.5; their sum counts"]
+    assert result["notes"] == ["the header claims a reduction of 5, the penalties add up to 4.5; their sum counts"]
 
 
 def test_lists_of_different_lengths_are_refused_in_the_originals_words() -> None:

@@ -143,7 +143,7 @@ class TIGERScorer:
             return legacy_result(echoed + answer.text)
         if answer.failure is not None:
             return _nothing(answer.text, answer.failure)
-        found = tigerscore.parse_tiger_answer(answer.text, prompt, cut=answer.finish == "length")
+        found = tigerscore.parse_tiger_answer(answer.text, prompt, truncated=answer.finish == "length")
         return _nothing(answer.text, found.failure) if found.failure is not None else _shaped(found, answer.text)
 
 

@@ -511,7 +511,7 @@ def test_a_huge_penalty_ruins_neither_its_output_nor_the_others() -> None:
         llm=judge([{**SLOW, "score_reduction": 1.7e308}, {**TASTE, "score_reduction": 1.7e308}, TASTE])
     ).score(Shard([RECORD]))
     assert score.value == -1.0
-    assert "error 1 has no penalty that could be read and does not count" in (score.explanation or "")
+    assert "error 1 has no readable penalty and does not count" in (score.explanation or "")
 
 
 def test_words_that_only_the_source_has_are_distinguished_and_not_dropped() -> None:

@@ -76,12 +76,12 @@ def test_an_output_without_errors_is_perfect(answer: str) -> None:
         ("The output contains no errors of grammar, but it is false.", "neither a header nor errors"),
         ("The output contains no errors. However, the year is wrong.", "neither a header nor errors"),
         ("The model-generated output contains 3 errors, with a total score reduction of 9.", "3 errors and lists none"),
-        ("The output contains no errors, with a total score reduction of 4.", "no errors, and a reduction of 4"),
+        ("The output contains no errors, with a total score reduction of 4.", "no errors, but a reduction of 4"),
         (
             TWO[: TWO.index("Score reduction 1")],
-            "without a penalty that could be read, cut off before its first penalty",
+            "without a readable penalty, truncated before the first penalty",
         ),
-        (TWO.replace("4.0", "four").replace("0.5", "half"), "without a penalty that could be read"),
+        (TWO.replace("4.0", "four").replace("0.5", "half"), "without a readable penalty"),
     ],
 )
 def test_an_answer_that_cannot_be_read_is_a_failure_and_never_perfect(answer: str, reason: str) -> None:
@@ -95,7 +95,7 @@ def test_a_header_total_with_decimals_is_read_whole() -> None:
     # The original reads 4.5 as 4.
     assert not tigerscore.parse_tiger_answer(TWO).notes
     (note,) = tigerscore.parse_tiger_answer(TWO.replace("of 4.5.", "of 4.")).notes
-    assert note == "the header says a reduction of 4, the penalties add up to 4.5; their sum counts"
+    assert note == "the header claims a reduction of 4, the penalties add up to 4.5; their sum counts"
 
 
 def test_one_error_in_the_singular_is_read() -> None:
@@ -112,37 +112,37 @@ def test_a_cut_off_tail_keeps_what_was_complete_and_says_so() -> None:
     assert found.partial
     assert found.errors[0] == FIRST
     assert found.penalty == 4.0
-    assert "the answer is cut off; what was complete is kept" in found.notes
-    assert "error 2 has no penalty that could be read and does not count" in found.notes
-    assert "the header says 2 errors, 1 could be read" in found.notes
+    assert "the answer is truncated; what is complete counts" in found.notes
+    assert "error 2 has no readable penalty and does not count" in found.notes
+    assert "the header claims 2 errors, 1 are complete" in found.notes
 
 
 def test_an_answer_that_is_known_to_be_cut_off_is_partial_even_where_it_looks_whole() -> None:
-    assert tigerscore.parse_tiger_answer(TWO, cut=True).partial
-    assert not tigerscore.parse_tiger_answer("The model-generated output contains no errors.", cut=True).partial
+    assert tigerscore.parse_tiger_answer(TWO, truncated=True).partial
+    assert not tigerscore.parse_tiger_answer("The model-generated output contains no errors.", truncated=True).partial
 
 
 @pytest.mark.parametrize("end", ["1", "1.", "-1", "**1", "\n1"])
 def test_a_penalty_at_the_very_end_of_a_cut_off_answer_does_not_count_as_it_may_go_on(end: str) -> None:
     answer = TWO.replace("2: 0.5", f"2: {end}")
-    found = tigerscore.parse_tiger_answer(answer, cut=True)
+    found = tigerscore.parse_tiger_answer(answer, truncated=True)
     assert [error.penalty for error in found.errors] == [4.0, None]
     assert found.partial
-    assert "error 2 has no penalty that could be read and does not count" in found.notes
+    assert "error 2 has no readable penalty and does not count" in found.notes
     for whole in (f"{answer}\n", f"{answer} points", f"{answer}\nThat is all I found in 2026"):
-        assert tigerscore.parse_tiger_answer(whole, cut=True).penalty == 5.0
+        assert tigerscore.parse_tiger_answer(whole, truncated=True).penalty == 5.0
     assert tigerscore.parse_tiger_answer(answer).penalty == 5.0
 
 
 def test_a_penalty_at_the_end_counts_where_the_header_bears_it_out() -> None:
-    assert tigerscore.parse_tiger_answer(TWO, cut=True).penalty == 4.5
-    assert tigerscore.parse_tiger_answer(TWO.replace("of 4.5", "of 4.75"), cut=True).penalty == 4.0
+    assert tigerscore.parse_tiger_answer(TWO, truncated=True).penalty == 4.5
+    assert tigerscore.parse_tiger_answer(TWO.replace("of 4.5", "of 4.75"), truncated=True).penalty == 4.0
 
 
 def test_fewer_errors_than_the_header_says_make_the_answer_partial() -> None:
     found = tigerscore.parse_tiger_answer(TWO.replace("contains 2", "contains 3"))
     assert found.partial
-    assert found.notes == ("the header says 3 errors, 2 could be read",)
+    assert found.notes == ("the header claims 3 errors, 2 are complete",)
 
 
 def test_fields_that_are_missing_are_noted() -> None:
@@ -157,10 +157,10 @@ def test_severities_and_penalties_out_of_range_are_kept_and_noted() -> None:
     found = tigerscore.parse_tiger_answer(TWO.replace("1: Major", "1: Catastrophic").replace("1: 4.0", "1: 12"))
     assert found.errors[0].severity == "Catastrophic"
     assert found.penalty == 12.5
-    assert "error 1 has the severity 'Catastrophic', wanted Major or Minor" in found.notes
-    assert "error 1 has a penalty of 12, wanted 0.5 to 5" in found.notes
+    assert "error 1 has the severity 'Catastrophic', expected Major or Minor" in found.notes
+    assert "error 1 has a penalty of 12, expected 0.5 to 5" in found.notes
     assert (
-        "error 1 has a penalty of 0, wanted 0.5 to 5"
+        "error 1 has a penalty of 0, expected 0.5 to 5"
         in tigerscore.parse_tiger_answer(TWO.replace("1: 4.0", "1: 0")).notes
     )
 
@@ -373,8 +373,8 @@ def test_empty_json_is_an_output_without_errors(answer: str) -> None:
         ('{"errors": "none"}', "must be an object or a list, got a text"),
         ('{"errors": 0}', "must be an object or a list, got a number"),
         ('{"errors": ["a", "b"]}', "lists nothing that is an error"),
-        ('{"errors": [{"error_location": "a", "explanation": "b"}]}', "without a penalty that could be read"),
-        ('{"errors": [{"error_location": "a", "expl', "the answer's JSON cannot be read"),
+        ('{"errors": [{"error_location": "a", "explanation": "b"}]}', "without a readable penalty"),
+        ('{"errors": [{"error_location": "a", "expl', "the answer's JSON cannot be parsed"),
     ],
 )
 def test_json_that_cannot_be_read_is_a_failure_and_never_perfect(answer: str, reason: str) -> None:
@@ -384,10 +384,10 @@ def test_json_that_cannot_be_read_is_a_failure_and_never_perfect(answer: str, re
 def test_cut_off_json_keeps_the_errors_that_were_complete() -> None:
     answer = json.dumps({"mark": "a1b2c3", "errors": [AS_JSON, AS_JSON]})[:-40]
     for mark in (None, "a1b2c3"):
-        found = answers.parse_errors(answer, mark=mark, cut=True)
+        found = answers.parse_errors(answer, mark=mark, truncated=True)
         assert found.errors == (READ,)
         assert found.partial
-        assert found.notes == ("the answer is cut off; what was complete is kept",)
+        assert found.notes == ("the answer is truncated; what is complete counts",)
 
 
 _E = json.dumps(AS_JSON)
@@ -424,10 +424,10 @@ def test_a_missing_brace_or_one_bad_member_loses_no_error(answer: str) -> None:
     ],
 )
 def test_a_missing_brace_does_not_lose_outputs_without_errors(answer: str) -> None:
-    cut_off = "the answer is cut off; what was complete is kept"
+    cut_off = "the answer is truncated; what is complete counts"
     noted = ErrorAnswer(notes=("the answer's JSON is damaged", cut_off), partial=True)
     assert answers.parse_errors(answer, ["Paris."], mark="ab12") == noted
-    assert answers.parse_errors(answer, ["Paris."], mark="ab12", cut=True) == ErrorAnswer(
+    assert answers.parse_errors(answer, ["Paris."], mark="ab12", truncated=True) == ErrorAnswer(
         notes=(cut_off,), partial=True
     )
 
@@ -481,7 +481,7 @@ def test_two_errors_under_one_name_are_both_kept() -> None:
 def test_entries_that_are_no_errors_are_noted() -> None:
     found = answers.parse_errors(json.dumps({"errors": [AS_JSON, "and so on"]}))
     assert found.errors == (READ,)
-    assert found.notes == ("1 entries of 'errors' are no errors",)
+    assert found.notes == ("1 entries of 'errors' are not errors",)
 
 
 @pytest.mark.parametrize("penalty", [float("nan"), float("inf"), True, None, [], 10**400, 1.7e308, 101, "9" * 39])

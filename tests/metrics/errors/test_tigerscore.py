@@ -139,7 +139,7 @@ def test_an_empty_output_can_be_scored() -> None:
 def test_what_cannot_be_read_is_a_failed_score_with_the_raw_answer() -> None:
     score = scored("I would rather not.")
     assert math.isnan(score.value)
-    assert score.failure == "the answer has neither a header nor errors of the form that was asked for"
+    assert score.failure == "the answer has neither a header nor errors in the expected format"
     assert score.raw == "I would rather not."
 
 
@@ -157,7 +157,7 @@ def test_a_partial_answer_is_scored_with_a_note_and_its_raw_text() -> None:
     score = scored(Completion(text=answer, finish="length", usage=Usage(prompt_tokens=7)))
     assert score.value == -4.0
     assert score.parts["partial"] == 1.0
-    assert "the answer is cut off; what was complete is kept" in str(score.explanation)
+    assert "the answer is truncated; what is complete counts" in str(score.explanation)
     assert score.raw == answer
 
 
@@ -177,9 +177,7 @@ def test_a_record_without_instruction_is_judged_under_the_usual_one(task: str | 
     scores = metric.score(Shard([Record(item="1", system="a", output="x", source="s", task=task)]))
     assert f"Instruction: \n{instruction}\ns\n" in llm.asked[0][0].text
     assert scores.parts["default_instruction"][0] == 1.0
-    assert (
-        "1 records have no instruction; they were judged under their task's default one" in metric.remarks(scores)[-1]
-    )
+    assert "1 records have no instruction; the default one of their task was used" in metric.remarks(scores)[-1]
 
 
 def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
@@ -197,13 +195,13 @@ def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
     assert said[0].startswith("2 of 3 outputs")
     assert "neither a header" in said[0]
     assert "best" in said[1]
-    assert "2 of 4 errors (50.0%) stand in the output" in said
-    assert "1 answers were cut off or incomplete; their scores count what was complete" in said
-    assert "1 answers were odd in some way; their explanations say how" in said
+    assert "2 of 4 errors (50.0%) were located in the output" in said
+    assert "1 answers were truncated or incomplete; the errors that are complete count" in said
+    assert "1 answers were irregular; their explanations say how" in said
 
 
 @pytest.mark.parametrize(
-    ("llm", "told"),
+    ("llm", "remarked"),
     [
         ("transformers(model='TIGER-Lab/TIGERScore-7B')", True),
         ("vllm(model='TIGER-Lab/TIGERScore-7B')", True),
@@ -214,18 +212,16 @@ def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
         ("replay(file='tigerscore.jsonl')", False),
     ],
 )
-def test_a_published_checkpoint_behind_a_chat_template_is_remarked_on(llm: str, told: bool) -> None:
-    said = registry.build(f"tigerscore(llm={llm})").remarks(Scores.of([Score(value=0.0)]))
-    assert [one for one in said if "here it went through a chat template: turns='none'" in one] == (
-        said if told else []
-    )
-    assert len(said) == told
+def test_a_published_checkpoint_behind_a_chat_template_is_remarked_on(llm: str, remarked: bool) -> None:
+    remarks = registry.build(f"tigerscore(llm={llm})").remarks(Scores.of([Score(value=0.0)]))
+    assert len(remarks) == remarked
+    assert all("turns='none'" in remark for remark in remarks)
 
 
-def test_remarks_tell_what_was_dropped() -> None:
+def test_remarks_say_what_was_dropped() -> None:
     metric = TigerScore(llm=FakeLLM(lambda *_: tigerscore.format_tiger_answer([PLACED, INVENTED])), ungrounded="drop")
     assert (
-        "1 of 2 errors (50.0%) stand in the output, 1 without a place were dropped"
+        "1 of 2 errors (50.0%) were located in the output, 1 that were not located were dropped"
         in metric.remarks(metric.score(Shard([RECORD])))[-1]
     )
 

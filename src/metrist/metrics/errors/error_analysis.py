@@ -272,7 +272,7 @@ def _parse_analysis(record: Record, mark: str, free: Completion, formatted: Comp
         reason = free.failure or failure if failure == NOT_ASKED else failure
         return _Analysis(ErrorAnswer(failure=reason), (), completions)
     judged_texts = [record.output, record.source or "", record.instruction or "", *record.references]
-    answer = json_answers.parse_errors(formatted.text, judged_texts, mark=mark, cut=formatted.finish == "length")
+    answer = json_answers.parse_errors(formatted.text, judged_texts, mark=mark, truncated=formatted.finish == "length")
     if answer.failure is not None and formatted.finish == "length":
         answer = ErrorAnswer(failure=f"{answer.failure} (the answer was truncated; try a larger max_tokens)")
     elif answer.failure is None and free.finish == "length":
