@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from metrist.compat import BARTScorer
-from metrist.compat.bart_scorer import _usable
+from metrist.compat.bart_scorer import _choose_device
 from metrist.errors import ModelError, RunError
 from metrist.metrics.likelihood.likelihood import CNN, CONVERSION
 
@@ -81,7 +81,7 @@ def test_faults_are_raised_and_do_not_end_the_process(scorer):
         scorer.multi_ref_score(["a", "b"], [["a"], ["b", "c"]])
     with pytest.raises(NotImplementedError, match="agg must be 'mean' or 'max', got 'min'"):
         scorer.multi_ref_score(["a"], [["a"]], agg="min")
-    with pytest.raises(RunError, match="as many sources as targets are wanted, got 2 and 1"):
+    with pytest.raises(RunError, match="expected as many sources as targets, got 2 and 1"):
         scorer.score(["a", "b"], ["a"])
 
 
@@ -89,13 +89,13 @@ def test_a_missing_card_is_told_and_the_cpu_used(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert _usable("cuda:0") == "cuda:0"
-    assert _usable("cpu") == "cpu"
+    assert _choose_device("cuda:0") == "cuda:0"
+    assert _choose_device("cpu") == "cpu"
     with pytest.warns(UserWarning, match="there is no cuda:1 here: BARTScorer computes on the CPU"):
-        assert _usable("cuda:1") == "cpu"
+        assert _choose_device("cuda:1") == "cpu"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.warns(UserWarning, match="there is no cuda here"):
-        assert _usable("cuda") == "cpu"
+        assert _choose_device("cuda") == "cpu"
 
 
 def other_weights(folder: Path) -> dict[str, object]:
@@ -128,11 +128,11 @@ def test_a_state_dict_is_loaded_into_the_checkpoints_model(scorer, tiny, tmp_pat
 
 
 def test_weights_of_another_model_are_refused(scorer, tiny, tmp_path):
-    with pytest.raises(ModelError, match=r"holds no state dict of .*: it lacks \d+ of its tensors, such as decoder"):
+    with pytest.raises(ModelError, match=r"is not a state dict of .*: it lacks \d+ of its tensors, such as decoder"):
         scorer.load(tiny("t5") / "model.safetensors")
     for content in (b"", b"\xff" * 20, b"\x02\x00\x00\x00\x00\x00\x00\x00[]"):
         (tmp_path / "no.safetensors").write_bytes(content)
-        with pytest.raises(ModelError, match=r"no\.safetensors is no safetensors file"):
+        with pytest.raises(ModelError, match=r"no\.safetensors is not a safetensors file"):
             scorer.load(tmp_path / "no.safetensors")
 
 

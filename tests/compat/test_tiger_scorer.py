@@ -140,7 +140,7 @@ def test_decoding_is_greedy_unless_told_otherwise(
 
 
 def test_what_is_not_followed_is_told() -> None:
-    with pytest.warns(UserWarning, match="TIGERScorer does not follow num_beams"):
+    with pytest.warns(UserWarning, match="TIGERScorer ignores num_beams"):
         scorer(ANSWER)[0].score(["a"], ["b"], ["c"], num_beams=4)
 
 
@@ -203,7 +203,7 @@ def test_without_a_graphics_card_the_model_is_loaded_so_that_a_processor_can_run
     monkeypatch: pytest.MonkeyPatch, tiny: Callable[[str], Path]
 ) -> None:
     monkeypatch.setenv("METRIST_DEVICE", "cpu")
-    with pytest.warns(UserWarning, match="no graphics card here: the model is loaded in float32, on the CPU"):
+    with pytest.warns(UserWarning, match="no GPU: the model is loaded in float32, on the CPU"):
         made = TIGERScorer(str(tiny("gpt2")))
     assert made._llm == Transformers(model=str(tiny("gpt2")), turns="none")
     assert "the model's context has 128" in made.score(["a"], ["b"], ["c"])[0]["failure"]
@@ -213,9 +213,9 @@ def test_the_llm_is_chosen_as_the_original_chooses_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr(devices, "runs_on_cpu", lambda _feature: False)
     assert TIGERScorer("m")._llm == Transformers(model="m", dtype="bfloat16", turns="none")
     assert TIGERScorer("m", use_vllm=True)._llm == VLLM(model="m", dtype="bfloat16", turns="none")
-    with pytest.warns(UserWarning, match="there is no 4-bit loading here"):
+    with pytest.warns(UserWarning, match="4-bit loading is not supported"):
         TIGERScorer("m", quantized=True)
-    with pytest.raises(ModelError, match=r"llama\.cpp is reached over HTTP here: start `llama-server -m m"):
+    with pytest.raises(ModelError, match=r"llama\.cpp is used over HTTP here: start `llama-server -m m"):
         TIGERScorer("m", use_llamacpp=True, use_vllm=True)
 
 

@@ -1,4 +1,8 @@
-"""Weights without the rest of a model: a safetensors file beside another model's config and tokenizer."""
+"""`BARTScorer` as in the authors' bart_score.py: the same calls, the same numbers.
+
+It differs in four ways: equal work is done once, so `batch_size` has no effect; errors are raised instead of ending the
+process; truncated texts are reported; pickles are not read.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from metrist.errors import ModelError, RunError
-from metrist.metrics.likelihood.layout import PairScores, score_pairs
+from metrist.metrics.likelihood.layout import score_pairs
 from metrist.metrics.likelihood.likelihood import CNN, CONVERSION
 from metrist.models.devices import Options, import_torch
 from metrist.models.loading import load_seq2seq
@@ -22,52 +26,9 @@ from metrist.models.protocols import LikelihoodModel
 from metrist.models.weights import find_weights
 from metrist.runtime import Runtime
 
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json")
-#: Names under which models that share their embeddings may leave them out.
-_SHARED = ("embed_tokens.weight", "shared.weight", "lm_head.weight", "embed_positions.weights")
-
-
-@contextmanager
-def assembled(weights: Path, model: Options) -> Iterator[Path]:
-    """A folder with these weights and all else of the model, for as long as it takes to load it."""
-    origin = find_weights(model).folder
-    if missing := sorted(_names(origin.glob("*.safetensors")) - _names([weights])):
-        raise ModelError(
-            f"{weights} holds no state dict of {model.model}: it lacks {len(missing):,} of its tensors, such as "
-            f"{missing[0]}"
-        )
-    with TemporaryDirectory(prefix="metrist-") as name:
-        folder = Path(name)
-        for file in origin.iterdir():
-            if file.is_file() and not file.name.endswith(_WEIGHTS):
-                shutil.copyfile(file, folder / file.name)
-        (folder / "model.safetensors").symlink_to(weights.absolute())
-        yield folder
-
-
-def _names(files: Iterable[Path]) -> set[str]:
-    """The tensors that must be there, whether or not a file puts 'model.' before their names."""
-    names = {name.removeprefix("model.") for file in files for name in _header(file)}
-    return {name for name in names if not name.endswith(_SHARED)} - {"__metadata__"}
-
-
-def _header(file: Path) -> dict[str, object]:
-    """A safetensors file begins with the length of its header, 8 bytes, and the header, which is JSON."""
-    try:
-        with file.open("rb") as opened:
-            header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    except (OSError, ValueError, OverflowError, MemoryError) as fault:
-        raise ModelError(f"{file} is no safetensors file: {fault}") from None
-    if not isinstance(header, dict):
-        raise ModelError(f"{file} is no safetensors file: its header is no JSON object")
-    return header
-
-
-# `BARTScorer` as in the authors' bart_score.py: the same calls, the same numbers.
-#
-# What differs: equal work is done once, so `batch_size` changes nothing; a fault is raised instead of ending the
-# process;
-# texts that are cut are told of; pickles are not read.
+_WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json")
+#: Tensors that a file may omit if the model shares its embeddings.
+_SHARED_TENSORS = ("embed_tokens.weight", "shared.weight", "lm_head.weight", "embed_positions.weights")
 
 
 class BARTScorer:
@@ -75,47 +36,53 @@ class BARTScorer:
     `checkpoint` is a hub name or a folder."""
 
     def __init__(self, device: str = "cuda:0", max_length: int = 1024, checkpoint: str = CNN) -> None:
-        self.device = _usable(str(device))
+        self.device = _choose_device(str(device))
         self.max_length = max_length
         self.checkpoint = str(checkpoint)
-        self._model = self._loaded(self.checkpoint)
+        self._model = self._load_model(self.checkpoint)
 
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Use other weights: a state dict as safetensors, for the model of `checkpoint`, or a whole model's folder."""
-        found = Path("models/bart.pth" if path is None else path)
-        if found.is_dir():
-            self._model = self._loaded(str(found))
+        """Use other weights: a state dict as safetensors, for the model of `checkpoint`, or the folder of a model."""
+        weights = Path("models/bart.pth" if path is None else path)
+        if weights.is_dir():
+            self._model = self._load_model(str(weights))
             return
-        if found.suffix != ".safetensors":
-            lines = (
-                CONVERSION.replace(CNN, self.checkpoint).replace("bart_score.pth", str(found)).replace("\n", "\n    ")
-            )
+        if weights.suffix != ".safetensors":
+            code = CONVERSION.replace(CNN, self.checkpoint).replace("bart_score.pth", str(weights))
+            indented = code.replace("\n", "\n    ")
             raise ModelError(
-                f"{found} is neither a folder nor a .safetensors file. A pickled state dict can run code when it is "
-                f"read, so metrist reads none; these lines turn it into a folder:\n\n    {lines}\n\nand then "
+                f"{weights} is neither a folder nor a .safetensors file. A pickled state dict can run code when it is "
+                f"read, so metrist reads none; these lines convert it into a folder:\n\n    {indented}\n\nand then "
                 "load('bart-large-cnn-para')"
             )
-        with assembled(found, Options(model=self.checkpoint)) as folder:
-            self._model = self._loaded(str(folder))
+        with _assemble_folder(weights, Options(model=self.checkpoint)) as folder:
+            self._model = self._load_model(str(folder))
 
     def score(self, srcs: Sequence[str], tgts: Sequence[str], batch_size: int = 4) -> list[float]:  # noqa: ARG002
         """For each source and target, the mean log-probability of the target's tokens given the source."""
         if len(srcs) != len(tgts):
-            raise RunError(f"as many sources as targets are wanted, got {len(srcs):,} and {len(tgts):,}")
-        answers = score_pairs(self._model, list(zip(srcs, tgts, strict=True)), max_tokens=self.max_length)
-        if answers.failures:
-            first = min(answers.failures)
-            raise RunError(f"pair {first} cannot be scored: {answers.failures[first]}")
-        self._tell_cut(answers)
-        return [float(value) for value in answers.values]
+            raise RunError(f"expected as many sources as targets, got {len(srcs):,} and {len(tgts):,}")
+        scores = score_pairs(self._model, list(zip(srcs, tgts, strict=True)), max_tokens=self.max_length)
+        if scores.failures:
+            first = min(scores.failures)
+            raise RunError(f"pair {first} cannot be scored: {scores.failures[first]}")
+        truncated = scores.condition_cut + scores.target_cut
+        if truncated.any():
+            warnings.warn(
+                f"{np.count_nonzero(truncated):,} of {len(truncated):,} pairs had texts of more tokens than max_length="
+                f"{self.max_length} or the model allows; {int(truncated.sum()):,} tokens were left out",
+                stacklevel=2,
+            )
+        return [float(value) for value in scores.values]
 
     def multi_ref_score(
         self, srcs: Sequence[str], tgts: Sequence[Sequence[str]], agg: str = "mean", batch_size: int = 4
     ) -> list[float]:
-        """For each source the mean, or with agg='max' the best, over its targets, of which all sources have as many."""
+        """For each source the mean, or with agg='max' the maximum, over its targets. All sources must have equally
+        many targets."""
         counts = {len(references) for references in tgts}
         if len(counts) > 1:
-            # The words are the original's, which scripts may look for.
+            # The original's message, which scripts may look for.
             raise RunError("You have different number of references per test sample.")
         if agg not in ("mean", "max"):
             raise NotImplementedError(f"agg must be 'mean' or 'max', got {agg!r}")
@@ -127,24 +94,51 @@ class BARTScorer:
         matrix = np.array(scores).reshape(-1, number)
         return [float(value) for value in (matrix.mean(axis=1) if agg == "mean" else matrix.max(axis=1))]
 
-    def _loaded(self, model: str) -> LikelihoodModel:
+    def _load_model(self, model: str) -> LikelihoodModel:
         return load_seq2seq(Options(model=model), runtime=Runtime.current().override(device=self.device))
 
-    def _tell_cut(self, answers: PairScores) -> None:
-        cut = answers.condition_cut + answers.target_cut
-        if cut.any():
-            warnings.warn(
-                f"{np.count_nonzero(cut):,} of {len(cut):,} pairs had texts of more tokens than max_length="
-                f"{self.max_length} or the model allows; {int(cut.sum()):,} tokens were left out",
-                stacklevel=3,
-            )
 
-
-def _usable(device: str) -> str:
-    """The device, or the CPU where a card is asked for that is not there: 'cuda:0' is what the original begins with."""
+def _choose_device(device: str) -> str:
+    """The device, or the CPU if there is no such GPU: 'cuda:0' is the default of the original."""
     torch = import_torch("BARTScorer")
     kind, _, number = device.partition(":")
     if kind != "cuda" or int(number or 0) < torch.cuda.device_count():
         return device
     warnings.warn(f"there is no {device} here: BARTScorer computes on the CPU", stacklevel=3)
     return "cpu"
+
+
+@contextmanager
+def _assemble_folder(weights: Path, model: Options) -> Iterator[Path]:
+    """A temporary folder with these weights and everything else of the model."""
+    origin = find_weights(model).folder
+    if missing := sorted(_tensor_names(origin.glob("*.safetensors")) - _tensor_names([weights])):
+        raise ModelError(
+            f"{weights} is not a state dict of {model.model}: it lacks {len(missing):,} of its tensors, such as "
+            f"{missing[0]}"
+        )
+    with TemporaryDirectory(prefix="metrist-") as name:
+        folder = Path(name)
+        for file in origin.iterdir():
+            if file.is_file() and not file.name.endswith(_WEIGHT_FILES):
+                shutil.copyfile(file, folder / file.name)
+        (folder / "model.safetensors").symlink_to(weights.absolute())
+        yield folder
+
+
+def _tensor_names(files: Iterable[Path]) -> set[str]:
+    """The names of the required tensors, without the prefix 'model.' that some files have."""
+    names = {name.removeprefix("model.") for file in files for name in _read_header(file)}
+    return {name for name in names if not name.endswith(_SHARED_TENSORS)} - {"__metadata__"}
+
+
+def _read_header(path: Path) -> dict[str, object]:
+    """The header of a safetensors file, which begins with 8 bytes for the header's length and the header as JSON."""
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    except (OSError, ValueError, OverflowError, MemoryError) as error:
+        raise ModelError(f"{path} is not a safetensors file: {error}") from None
+    if not isinstance(header, dict):
+        raise ModelError(f"{path} is not a safetensors file: its header is not a JSON object")
+    return header

@@ -1,6 +1,10 @@
-"""How the original TIGERScorer reads an answer, faults included: the header's number up to its decimal point is the
-score, "1 error" and a cut-off tail lose everything, a field is one line, and the first header in the text wins, even
-one in the prompt."""
+"""`TIGERScorer` as in the authors' tigerscore package: the same calls, the same shape of results.
+
+It differs in these ways: the sum of the penalties counts, not the whole number in the header; what is complete in a
+damaged answer counts; `input_contexts` is optional; the prompt is not part of the answer; decoding is always greedy;
+equal work is done once, so `batch_size` has no effect. `strict_legacy=True` restores the original behaviour, to compare
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,63 +14,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from metrist.errors import ModelError, RunError
-from metrist.llm import base
-from metrist.llm.base import LLM
+from metrist.llm.base import LLM, build_llm
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
-from metrist.metrics.errors import tigerscore
 from metrist.metrics.errors.answers import ErrorAnswer
-from metrist.metrics.errors.tigerscore import build_prompt
+from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.metrics.llm_metric import ask_llm
 
-_COUNT = re.compile(r"The model-generated output contains (\d+) errors")
-_TOTAL = re.compile(r", with a total score reduction of (\d+)")
-_PENALTY = re.compile(r"\nScore reduction \d+:[ \n]*(\d+\.\d+|\d+)")
-_LINES = {
-    "location": "Error location",
-    "aspect": "Error aspect",
-    "explanation": "Explanation",
-    "severity": "Severity",
-}
-
-
-def legacy_result(text: str) -> dict[str, Any]:
-    """The original's result for a text; all None where it gives up."""
-    count, total = _COUNT.search(text), _TOTAL.search(text)
-    columns = {name: _column(label, text) for name, label in _LINES.items()}
-    penalties = _PENALTY.findall(text)
-    if count is None or total is None or len({len(penalties), *map(len, columns.values())}) > 1:
-        return {"score": None, "num_errors": None, "errors": None, "raw_output": text}
-    errors = {
-        f"error_{n}": {**{name: column[n] for name, column in columns.items()}, "score_reduction": penalty}
-        for n, penalty in enumerate(penalties)
-    }
-    return {"num_errors": int(count[1]), "score": -float(total[1]), "errors": errors, "raw_output": text}
-
-
-def _column(label: str, text: str) -> list[str]:
-    """The lines behind a label. Where there is nothing behind it, the original finds the next line too and then finds
-    that the counts differ."""
-    found: list[str] = []
-    for line in re.finditer(rf"{label} \d+:(.*)\n", text):
-        found += [line[1].strip(" ")] if line[1].strip(" ") else ["", ""]
-    return found
-
-
-# `TIGERScorer` as in the authors' tigerscore package: the same calls, the same shape of results.
-#
-# What differs: the sum of the penalties counts and not the header's whole number; what is complete in a damaged answer
-# is kept; `input_contexts` may be left out; the prompt is no part of the answer; decoding is greedy everywhere; equal
-# work is done once, so `batch_size` changes nothing. `strict_legacy=True` brings the original's ways back, for
-# comparing
-# numbers.
-
-
-_FOLLOWED = ("max_new_tokens", "temperature", "top_p", "do_sample")
+_GENERATE_OPTIONS = ("max_new_tokens", "temperature", "top_p", "do_sample")
 _LEGACY_TEMPERATURE = 0.7
 
 
 class TIGERScorer:
-    """Errors of outputs, found by a TIGERScore checkpoint, or by any LLM that `llm` names or is."""
+    """Lists the errors of outputs with a TIGERScore checkpoint, or with the LLM that `llm` describes."""
 
     def __init__(
         self,
@@ -83,7 +42,7 @@ class TIGERScorer:
         self.use_vllm = use_vllm
         self.use_llamacpp = use_llamacpp
         self.strict_legacy = strict_legacy
-        self._llm = _llm(model_name, quantized, use_vllm, use_llamacpp) if llm is None else base.build_llm(llm)
+        self._llm = _choose_llm(model_name, quantized, use_vllm, use_llamacpp) if llm is None else build_llm(llm)
 
     def score(
         self,
@@ -93,64 +52,64 @@ class TIGERScorer:
         batch_size: int = 2,  # noqa: ARG002
         **generate_kwargs: Any,
     ) -> list[dict[str, Any]]:
-        """For each instruction, output and context num_errors, score, errors and raw_output. An answer that cannot be
-        read has None in the first three, and `failure` says why; what is odd about one stands under `notes`."""
+        """num_errors, score, errors and raw_output for each instruction, output and context. If an answer cannot be
+        parsed, the first three are None and `failure` says why; `notes` lists what is irregular about an answer."""
         if input_contexts is None and self.strict_legacy:
             raise TypeError("object of type 'NoneType' has no len()")
-        given = [""] * len(insts) if input_contexts is None else input_contexts
-        instructions, contexts = _texts("insts", insts), _texts("input_contexts", given)
-        outputs = _texts("hypo_outputs", hypo_outputs, none=False)
+        instructions = _check_texts("insts", insts)
+        contexts = _check_texts("input_contexts", [""] * len(insts) if input_contexts is None else input_contexts)
+        outputs = _check_texts("hypo_outputs", hypo_outputs, allow_none=False)
         if not len(instructions) == len(contexts) == len(outputs):
-            # The words are the original's, which scripts may look for.
+            # The original's message, which scripts may look for.
             raise RunError("The number of inputs does not match.")
         prompts = [build_prompt(*texts) for texts in zip(instructions, contexts, outputs, strict=True)]
-        answers = ask_llm(self._llm, [_conversation(prompt) for prompt in prompts], self._sampling(generate_kwargs))
-        return [self._result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+        answers = ask_llm(self._llm, [_to_conversation(prompt) for prompt in prompts], self._sampling(generate_kwargs))
+        return [self._build_result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     def generate_stream(
         self, instruction: str, hypo_output: str, input_context: str | None = None, **generate_kwargs: Any
     ) -> Iterator[str]:
-        """The answer as far as it has come, again and again until it is whole. An LLM that cannot tell how far it has
-        come gives it once."""
-        asked, sampling = (
-            _conversation(build_prompt(instruction, input_context or "", hypo_output)),
-            self._sampling(generate_kwargs),
-        )
+        """The growing answer, again and again until it is complete. An LLM that cannot stream yields it once."""
+        conversation = _to_conversation(build_prompt(instruction, input_context or "", hypo_output))
+        sampling = self._sampling(generate_kwargs)
         stream = getattr(self._llm, "stream", None)
         if stream is not None:
-            yield from stream(asked, sampling)
+            yield from stream(conversation, sampling)
             return
-        answer = ask_llm(self._llm, [asked], sampling)[0]
+        answer = ask_llm(self._llm, [conversation], sampling)[0]
         if answer.failure is not None:
             raise ModelError(answer.failure)
         yield answer.text
 
-    def _sampling(self, given: dict[str, Any]) -> Sampling:
-        if unknown := [name for name in given if name not in _FOLLOWED]:
-            warnings.warn(f"TIGERScorer does not follow {', '.join(unknown)}", stacklevel=3)
-        usual = _LEGACY_TEMPERATURE if self.strict_legacy and (self.use_vllm or self.use_llamacpp) else 0.0
-        # Transformers looks at a temperature only where it is told to sample.
-        drawn = given.get("do_sample", usual > 0 or "temperature" in given)
+    def _sampling(self, options: dict[str, Any]) -> Sampling:
+        if unknown := [name for name in options if name not in _GENERATE_OPTIONS]:
+            warnings.warn(f"TIGERScorer ignores {', '.join(unknown)}", stacklevel=3)
+        default = _LEGACY_TEMPERATURE if self.strict_legacy and (self.use_vllm or self.use_llamacpp) else 0.0
+        # transformers uses a temperature only if do_sample is set.
+        do_sample = options.get("do_sample", default > 0 or "temperature" in options)
         return Sampling(
-            temperature=float(given.get("temperature", usual or _LEGACY_TEMPERATURE)) if drawn else 0.0,
-            top_p=float(given.get("top_p", 1.0)),
-            max_tokens=int(given.get("max_new_tokens", 1024)),
+            temperature=float(options.get("temperature", default or _LEGACY_TEMPERATURE)) if do_sample else 0.0,
+            top_p=float(options.get("top_p", 1.0)),
+            max_tokens=int(options.get("max_new_tokens", 1024)),
         )
 
-    def _result(self, prompt: str, answer: Completion) -> dict[str, Any]:
+    def _build_result(self, prompt: str, completion: Completion) -> dict[str, Any]:
         if self.strict_legacy:
-            echoed = "" if self.use_vllm or self.use_llamacpp else prompt
-            return legacy_result(echoed + answer.text)
-        if answer.failure is not None:
-            return _nothing(answer.text, answer.failure)
-        found = tigerscore.parse_tiger_answer(answer.text, prompt, truncated=answer.finish == "length")
-        return _nothing(answer.text, found.failure) if found.failure is not None else _shaped(found, answer.text)
+            echo = "" if self.use_vllm or self.use_llamacpp else prompt
+            return parse_legacy(echo + completion.text)
+        failure: str | None = completion.failure
+        if failure is None:
+            answer = parse_tiger_answer(completion.text, prompt, truncated=completion.finish == "length")
+            if answer.failure is None:
+                return _format_result(answer, completion.text)
+            failure = answer.failure
+        return {"num_errors": None, "score": None, "errors": None, "raw_output": completion.text, "failure": failure}
 
 
-def _llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM:
+def _choose_llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM:
     if use_llamacpp:
         raise ModelError(
-            f"llama.cpp is reached over HTTP here: start `llama-server -m {model}` and give TIGERScorer "
+            f"llama.cpp is used over HTTP here: start `llama-server -m {model}` and pass TIGERScorer "
             "llm=\"openai(model='tigerscore', url='http://127.0.0.1:8080/v1', turns='none')\""
         )
     if use_vllm:
@@ -158,32 +117,31 @@ def _llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM
 
         return VLLM(model=model, dtype="bfloat16", turns="none")
     if quantized:
-        warnings.warn("there is no 4-bit loading here: the model is loaded whole", stacklevel=3)
+        warnings.warn("4-bit loading is not supported: the model is loaded without quantization", stacklevel=3)
     from metrist.llm.local import Transformers
     from metrist.models.devices import runs_on_cpu
 
     if runs_on_cpu(f"the model {model!r}"):
-        warnings.warn("there is no graphics card here: the model is loaded in float32, on the CPU", stacklevel=3)
+        warnings.warn("there is no GPU: the model is loaded in float32, on the CPU", stacklevel=3)
         return Transformers(model=model, dtype="float32", turns="none")
     return Transformers(model=model, dtype="bfloat16", turns="none")
 
 
-def _texts(name: str, given: Sequence[str | None], *, none: bool = True) -> list[str]:
-    """A list of texts, with None for an empty one where there may be none. A single text would be taken for a list of
-    its letters."""
-    if isinstance(given, str | bytes):
+def _check_texts(name: str, texts: Sequence[str | None], *, allow_none: bool = True) -> list[str]:
+    """The texts, with "" for None. A single text is refused: it would be taken for a list of its letters."""
+    if isinstance(texts, str | bytes):
         raise TypeError(f"TIGERScorer.score: {name} must be a list of texts, got one text; write [{name}]")
-    for number, text in enumerate(given):
-        if not (isinstance(text, str) or (none and text is None)):
+    for number, text in enumerate(texts):
+        if not (isinstance(text, str) or (allow_none and text is None)):
             raise TypeError(f"TIGERScorer.score: {name}[{number}] must be a text, got {type(text).__name__}")
-    return [text or "" for text in given]
+    return [text or "" for text in texts]
 
 
-def _conversation(prompt: str) -> Conversation:
+def _to_conversation(prompt: str) -> Conversation:
     return (Message("user", prompt),)
 
 
-def _shaped(found: ErrorAnswer, raw: str) -> dict[str, Any]:
+def _format_result(answer: ErrorAnswer, raw: str) -> dict[str, Any]:
     errors = {
         f"error_{n}": {
             "location": error.location,
@@ -192,11 +150,45 @@ def _shaped(found: ErrorAnswer, raw: str) -> dict[str, Any]:
             "severity": error.severity,
             "score_reduction": "" if error.penalty is None else str(error.penalty),
         }
-        for n, error in enumerate(found.errors)
+        for n, error in enumerate(answer.errors)
     }
-    notes = {"notes": list(found.notes)} if found.notes else {}
-    return {"num_errors": len(errors), "score": 0.0 - found.penalty, "errors": errors, "raw_output": raw, **notes}
+    notes = {"notes": list(answer.notes)} if answer.notes else {}
+    return {"num_errors": len(errors), "score": 0.0 - answer.penalty, "errors": errors, "raw_output": raw, **notes}
 
 
-def _nothing(raw: str, failure: str) -> dict[str, Any]:
-    return {"num_errors": None, "score": None, "errors": None, "raw_output": raw, "failure": failure}
+# --- The original parser, including its defects: the header's number up to the decimal point is the score, "1 error"
+# and a truncated tail lose everything, a field is one line, and the first header in the text wins, even in the prompt.
+
+_LEGACY_COUNT = re.compile(r"The model-generated output contains (\d+) errors")
+_LEGACY_TOTAL = re.compile(r", with a total score reduction of (\d+)")
+_LEGACY_PENALTY = re.compile(r"\nScore reduction \d+:[ \n]*(\d+\.\d+|\d+)")
+_LEGACY_LABELS = {
+    "location": "Error location",
+    "aspect": "Error aspect",
+    "explanation": "Explanation",
+    "severity": "Severity",
+}
+
+
+def parse_legacy(text: str) -> dict[str, Any]:
+    """The original's result for a text; all None if it gives up."""
+    count, total = _LEGACY_COUNT.search(text), _LEGACY_TOTAL.search(text)
+    columns = {name: _find_legacy_fields(label, text) for name, label in _LEGACY_LABELS.items()}
+    penalties = _LEGACY_PENALTY.findall(text)
+    if count is None or total is None or len({len(penalties), *map(len, columns.values())}) > 1:
+        return {"score": None, "num_errors": None, "errors": None, "raw_output": text}
+    errors = {
+        f"error_{n}": {**{name: column[n] for name, column in columns.items()}, "score_reduction": penalty}
+        for n, penalty in enumerate(penalties)
+    }
+    return {"num_errors": int(count[1]), "score": -float(total[1]), "errors": errors, "raw_output": text}
+
+
+def _find_legacy_fields(label: str, text: str) -> list[str]:
+    """The rest of each line with the label. If there is none, the original also takes the next line, so that its counts
+    differ."""
+    fields: list[str] = []
+    for line in re.finditer(rf"{label} \d+:(.*)\n", text):
+        rest = line[1].strip(" ")
+        fields += [rest] if rest else ["", ""]
+    return fields

@@ -179,7 +179,7 @@ def _parse_error(row: Any, output: str, place: str) -> WrittenError:
         raise SpecError(f"{place}: 'severity' must be Major or Minor, got {texts['severity']!r}")
     if texts["text"] not in output:
         raise SpecError(f"{place}: 'text' must be words of the output, got {texts['text']!r}")
-    penalty = row.get("penalty")
+    penalty: Any = row.get("penalty")
     is_number = isinstance(penalty, int | float) and not isinstance(penalty, bool)
     if not is_number or not MIN_PENALTY <= penalty <= MAX_PENALTY:
         raise SpecError(f"{place}: 'penalty' must be {MIN_PENALTY:g} to {MAX_PENALTY:g}, got {penalty!r}")
