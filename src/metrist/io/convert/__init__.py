@@ -1,15 +1,96 @@
-"""Other people's formats, turned into rows of metrist's own form: one small file per format.
+"""Convert files of other tools to rows that metrist reads.
 
-A row is a plain dictionary as `metrist.io` reads it: `item`, `system`, `output` (or `systems` and `outputs` for a
-pair), `source`, `references`, `instruction`, `task`, `language`, `ratings` with `raters`, `scores`; any other field
-stays with the record as extra.
+A row is a dictionary as `metrist.io` reads it: `item`, `system`, `output` (or `systems` and `outputs` for a pair),
+`source`, `references`, `instruction`, `task`, `language`, `ratings` with `raters`, `scores`; any other field is kept as
+an extra column of the record.
 """
 
 from __future__ import annotations
 
-from metrist.io.convert.foreign_json import Row
-from metrist.io.convert.formats import KINDS, Kind, convert, detect
-from metrist.io.convert.line_files import line_files
+from collections.abc import Collection, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from metrist.errors import InputError, did_you_mean
+from metrist.io.convert import alpaca_eval, bartscore, mt_metrics_eval
+from metrist.io.convert.json_input import ConvertOptions, Row, format_names, read_document, read_entries
+from metrist.io.convert.mt_metrics_eval import line_files
+from metrist.io.row_model import format_value
 from metrist.io.writer import write_rows
 
 __all__ = ["KINDS", "Kind", "Row", "convert", "detect", "line_files", "write_rows"]
+
+Kind = Literal["bartscore", "alpaca_eval", "mt_metrics_eval"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def convert(
+    *paths: Path | str,
+    kind: Kind | None = None,
+    system: str | None = None,
+    task: str | None = None,
+    language: str | None = None,
+    ratings: Collection[str] | None = None,
+    references: Collection[str] | None = None,
+) -> Iterator[Row]:
+    """Convert files of one format, which is detected unless `kind` names it.
+
+    `system` is the system of outputs that name none; `task` and `language` set these fields. `ratings` lists the names
+    of BARTScore's scores that were given by people; `references` lists the references of mt-metrics-eval to use.
+    """
+    if not paths:
+        raise InputError("nothing to convert: name at least one file or folder")
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"no format named {kind!r}{did_you_mean(kind, KINDS)}; there are {', '.join(KINDS)}")
+    existing = [_check_exists(path) for path in paths]
+    kind = kind or _detect_common(existing)
+    options = ConvertOptions(system=system, task=task, language=language, ratings=ratings, references=references)
+    if kind == "alpaca_eval":
+        return alpaca_eval.rows(existing, options)
+    reader = bartscore.rows if kind == "bartscore" else mt_metrics_eval.rows
+    return chain.from_iterable(reader(path, options) for path in existing)
+
+
+def detect(path: Path | str) -> Kind:
+    """Detect the format of a file or folder from its beginning; conversion then checks all of it."""
+    path = _check_exists(path)
+    if path.is_dir():
+        if mt_metrics_eval.is_test_set(path):
+            return "mt_metrics_eval"
+        names = format_names(sorted(child.name for child in path.iterdir()))
+        raise InputError(
+            f"{path}: expected a folder with sources/ and system-outputs/ (mt-metrics-eval), found {names}"
+        )
+    value = _read_first(path)
+    if bartscore.is_document(value):
+        return "bartscore"
+    if alpaca_eval.is_entry(value):
+        return "alpaca_eval"
+    if isinstance(value, dict) and "item" in value:
+        raise InputError(f"{path}: already has metrist's fields and needs no conversion; found {format_names(value)}")
+    beginning = f"an object with {format_names(value)}" if isinstance(value, dict) else format_value(value)
+    raise InputError(f"{path}: is none of {', '.join(KINDS)}; it begins with {beginning}")
+
+
+def _detect_common(paths: list[Path]) -> Kind:
+    kinds = [detect(path) for path in paths]
+    for path, kind in zip(paths, kinds, strict=True):
+        if kind != kinds[0]:
+            raise InputError(f"{path} has the format {kind}, but {paths[0]} is {kinds[0]}; convert them one by one")
+    return kinds[0]
+
+
+def _check_exists(path: Path | str) -> Path:
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    return path
+
+
+def _read_first(path: Path) -> Any:
+    """Read the first element of a list, the object of the first line, or a document that spans several lines."""
+    try:
+        return next(entry for _, entry in read_entries(path))
+    except InputError:
+        return read_document(path)

@@ -3,8 +3,8 @@
     outputs    [{"instruction", "output", "generator", "input", "dataset", …}]
     judgments  [{"instruction", "output_1", "output_2", "generator_1", "generator_2", "annotator", "preference", …}]
 
-An item has no name there: it is its instruction. Items are numbered as their instructions come, over all files
-together, so that lists of several systems meet.
+Items have no names there; an item is identified by its instruction. Items are numbered in the order of their
+instructions over all files together, so that lists of several systems match.
 """
 
 from __future__ import annotations
@@ -16,98 +16,105 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import InputError
-from metrist.io.convert.foreign_json import Options, Row, filled, number, optional_text, read_entries, text, wrong
+from metrist.io.convert.json_input import (
+    ConvertOptions,
+    Row,
+    drop_empty,
+    get_optional_text,
+    get_text,
+    parse_number,
+    read_entries,
+    reject,
+)
 
 _OUTPUT_FIELDS = frozenset({"instruction", "input", "output", "generator"})
-# What a judgment keeps beside itself: all of its other fields tell of the judge's run (price, time, raw answer) and
-# would set rows of one output apart that are otherwise the same.
+# The other fields of a judgment describe the judge's run (price, time, raw answer) and would make rows of the same
+# output differ.
 _JUDGMENT_EXTRA = ("dataset", "datasplit")
 
 
-def looks_alike(entry: Any) -> bool:
-    """Whether an entry of a list is built as AlpacaEval's are."""
-    return isinstance(entry, dict) and "instruction" in entry and bool(entry.keys() & {"output", "output_1"})
+def is_entry(value: Any) -> bool:
+    """Whether an element of a list looks like AlpacaEval's."""
+    return isinstance(value, dict) and "instruction" in value and bool(value.keys() & {"output", "output_1"})
 
 
-def rows(paths: Iterable[Path], options: Options) -> Iterator[Row]:
-    """One row per output, one row of two outputs per judgment."""
-    items = _Items()
+def rows(paths: Iterable[Path], options: ConvertOptions) -> Iterator[Row]:
+    """Yield one row per output, and one row of two outputs per judgment."""
+    items = _ItemNames()
     for path in paths:
         for place, entry in read_entries(path):
-            row = _judgment if "output_1" in entry or "output_2" in entry else _output
-            yield row(place, entry, items, options)
+            convert = _judgment_row if "output_1" in entry or "output_2" in entry else _output_row
+            yield convert(place, entry, items, options)
 
 
-class _Items:
-    """Numbers instructions in the order in which they first come."""
+class _ItemNames:
+    """Number instructions in order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._seen: Counter[tuple[int, str]] = Counter()
+        self._answers: Counter[tuple[int, str]] = Counter()
 
-    def name(self, asked: Mapping[str, str | None], answered: str) -> str:
-        """The item's name. A list that answers the same instruction twice holds two items with equal texts."""
-        # Digests, not texts: the lists of hundreds of systems are read in one go.
-        key = sha256(repr((asked["instruction"], asked["source"])).encode("utf-8", "surrogatepass")).digest()
-        found = self._numbers.setdefault(key, len(self._numbers) + 1)
-        self._seen[found, answered] += 1
-        again = self._seen[found, answered]
-        return str(found) if again == 1 else f"{found}#{again}"
-
-
-def _instruction_fields(place: str, entry: Mapping[str, Any]) -> dict[str, str | None]:
-    return {
-        "instruction": text(place, entry, "instruction"),
-        "source": optional_text(place, entry, "input") or None,
-    }
+    def name(self, context: Mapping[str, str | None], answered_by: str) -> str:
+        """Return the item's name. A list that answers an instruction twice has two items with equal texts."""
+        # Digests instead of texts: the lists of hundreds of systems may be read at once.
+        key = sha256(repr((context["instruction"], context["source"])).encode("utf-8", "surrogatepass")).digest()
+        number = self._numbers.setdefault(key, len(self._numbers) + 1)
+        self._answers[number, answered_by] += 1
+        count = self._answers[number, answered_by]
+        return str(number) if count == 1 else f"{number}#{count}"
 
 
-def _output(place: str, entry: Mapping[str, Any], items: _Items, options: Options) -> Row:
-    asked, system = _instruction_fields(place, entry), _system(place, entry, "generator", options)
+def _output_row(place: str, entry: Mapping[str, Any], items: _ItemNames, options: ConvertOptions) -> Row:
+    context = _context_fields(place, entry)
+    if entry.get("generator") is not None:
+        system = get_text(place, entry, "generator")
+    elif options.system is not None:
+        system = options.system
+    else:
+        raise InputError(f"{place}: no 'generator', which names the output's system; set it with system= or --system")
     extra = {field: value for field, value in entry.items() if field not in _OUTPUT_FIELDS}
-    fields = {"item": items.name(asked, system), "system": system, **_shared_fields(options), **asked}
-    return {**extra, **filled(fields), "output": text(place, entry, "output")}
+    fields = {"item": items.name(context, system), "system": system, **_shared_fields(options), **context}
+    return {**extra, **drop_empty(fields), "output": get_text(place, entry, "output")}
 
 
-def _judgment(place: str, entry: Mapping[str, Any], items: _Items, options: Options) -> Row:
-    asked = _instruction_fields(place, entry)
-    systems = [text(place, entry, f"generator_{side}") for side in (1, 2)]
+def _judgment_row(place: str, entry: Mapping[str, Any], items: _ItemNames, options: ConvertOptions) -> Row:
+    context = _context_fields(place, entry)
+    systems = [get_text(place, entry, f"generator_{side}") for side in (1, 2)]
     judge = str(entry["annotator"]) if entry.get("annotator") is not None else None
     fields = {
-        "item": items.name(asked, repr((systems, judge))),
+        "item": items.name(context, repr((systems, judge))),
         "systems": systems,
-        "outputs": [text(place, entry, f"output_{side}") for side in (1, 2)],
+        "outputs": [get_text(place, entry, f"output_{side}") for side in (1, 2)],
         **_shared_fields(options),
-        **asked,
-        **_preference(place, entry, judge),
+        **context,
+        **_preference_fields(place, entry, judge),
         **{field: entry.get(field) for field in _JUDGMENT_EXTRA},
     }
-    return filled(fields)
+    return drop_empty(fields)
 
 
-def _preference(place: str, entry: Mapping[str, Any], judge: str | None) -> Row:
-    """1 and 2 name the better output, 0 and 1.5 are ties. In between lies a judge's certainty: the nearer output is the
-    choice and the number itself is kept as the judge's score."""
-    value = number(place, "preference", entry.get("preference"))
+def _context_fields(place: str, entry: Mapping[str, Any]) -> dict[str, str | None]:
+    return {
+        "instruction": get_text(place, entry, "instruction"),
+        "source": get_optional_text(place, entry, "input") or None,
+    }
+
+
+def _shared_fields(options: ConvertOptions) -> Row:
+    return {"task": options.task or "instruction", "language": options.language}
+
+
+def _preference_fields(place: str, entry: Mapping[str, Any], judge: str | None) -> Row:
+    """1 and 2 name the better output, 0 and 1.5 are ties. Values in between express a judge's certainty: the nearer
+    output is the choice, and the value is kept as the judge's score."""
+    value = parse_number(place, "preference", entry.get("preference"))
     if value is None:
         return {}
     if value != 0 and not 1 <= value <= 2:
-        wrong(place, "preference", value, "0 or 1.5 for a tie, or a number from 1 (first) to 2 (second)")
+        reject(place, "preference", value, "0 or 1.5 for a tie, or a number from 1 (first) to 2 (second)")
     choice = 0 if value in (0, 1.5) else round(value)
     return {
         "ratings": {"preference": [choice]},
         "raters": [judge] if judge else None,
         "scores": {judge or "preference": value} if value not in (0, 1, 1.5, 2) else None,
     }
-
-
-def _system(place: str, entry: Mapping[str, Any], field: str, options: Options) -> str:
-    if entry.get(field) is None and options.system is not None:
-        return options.system
-    if entry.get(field) is None:
-        raise InputError(f"{place}: no {field!r} says which system wrote the output; name it with system= or --system")
-    return text(place, entry, field)
-
-
-def _shared_fields(options: Options) -> Row:
-    return {"task": options.task or "instruction", "language": options.language}

@@ -4,7 +4,7 @@
     data-to-text  {doc: {"src", "ref_summs", "sys_summ", "scores"}}              one output each, system not named
     translations  {doc: {"src", "ref", "better": {"sys", "scores"}, "worse": {"sys", "scores"}}}
 
-Its `scores` mix what people said with what metrics said; the names of the former tell them apart.
+`scores` mixes human ratings with metric scores; they are told apart by name.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import InputError
-from metrist.io.convert.foreign_json import (
-    Options,
+from metrist.io.convert.json_input import (
+    ConvertOptions,
     Row,
-    filled,
-    listed,
-    mapping,
-    number,
-    optional_text,
+    drop_empty,
+    format_names,
+    get_mapping,
+    get_optional_text,
+    get_text,
+    get_texts,
+    parse_number,
     read_document,
-    text,
-    texts,
-    wrong,
+    reject,
 )
 from metrist.io.row_model import format_value
 from metrist.io.rows import UNNAMED
 
-#: The names under which the BARTScore repository keeps human judgments.
-HUMAN = frozenset(
+#: The names of human ratings in the BARTScore repository.
+HUMAN_RATINGS = frozenset(
     {
         "coherence",
         "consistency",
@@ -44,84 +44,78 @@ HUMAN = frozenset(
         "relevance",
     }
 )
-_OWN = frozenset({"src", "ref_summ", "ref_summs", "ref", "sys_summs", "sys_summ", "scores", "better", "worse"})
+_FIELDS = frozenset({"src", "ref_summ", "ref_summs", "ref", "sys_summs", "sys_summ", "scores", "better", "worse"})
 
 
-def looks_alike(document: Any) -> bool:
-    """Whether a JSON value is built as BARTScore's data are."""
-    first = next(iter(document.values()), None) if isinstance(document, dict) else None
+def is_document(value: Any) -> bool:
+    """Whether a JSON value looks like BARTScore's data."""
+    first = next(iter(value.values()), None) if isinstance(value, dict) else None
     return isinstance(first, dict) and bool(first.keys() & {"sys_summs", "sys_summ", "better"})
 
 
-def rows(path: Path, options: Options) -> Iterator[Row]:
-    """One row per output; for pairs of translations one row per pair, then one per output that has scores."""
+def rows(path: Path, options: ConvertOptions) -> Iterator[Row]:
+    """Yield one row per output; for a pair of translations one row for the pair, then one per output with scores."""
     document = read_document(path)
     if not isinstance(document, dict):
-        raise InputError(f"{path}: wanted an object from document to outputs, got {format_value(document)}")
+        raise InputError(f"{path}: expected an object from document to outputs, got {format_value(document)}")
     for item, entry in document.items():
         place = f"{path}: document {format_value(item)}"
         if not isinstance(entry, dict):
-            raise InputError(f"{place}: wanted an object with its source and outputs, got {format_value(entry)}")
-        yield from _document(place, item, entry, options)
+            raise InputError(f"{place}: expected an object with its source and outputs, got {format_value(entry)}")
+        yield from _document_rows(place, item, entry, options)
 
 
-def _document(place: str, item: str, entry: Mapping[str, Any], options: Options) -> Iterator[Row]:
-    shared = _shared(place, item, entry, options)
+def _document_rows(place: str, item: str, entry: Mapping[str, Any], options: ConvertOptions) -> Iterator[Row]:
+    shared = _shared_fields(place, item, entry, options)
     if "sys_summs" in entry:
         shared.setdefault("task", "summarization")
-        yield from _summaries(place, mapping(place, entry, "sys_summs"), shared, options)
+        for system, summary in get_mapping(place, entry, "sys_summs").items():
+            system_place = f"{place}, system {format_value(system)}"
+            if not isinstance(summary, dict):
+                reject(system_place, "sys_summs", summary, "an object with 'sys_summ' and 'scores'")
+            yield {**shared, **_output_fields(system_place, system, summary, "sys_summ", options)}
     elif "sys_summ" in entry:
         shared.setdefault("task", "data2text")
-        yield {**shared, **_output(place, options.system or UNNAMED, entry, "sys_summ", options)}
+        yield {**shared, **_output_fields(place, options.system or UNNAMED, entry, "sys_summ", options)}
     elif "better" in entry:
         shared.setdefault("task", "translation")
-        yield from _pair(place, entry, shared, options)
+        yield from _pair_rows(place, entry, shared, options)
     else:
-        raise InputError(f"{place}: wanted 'sys_summs', 'sys_summ' or 'better' and 'worse', found {listed(entry)}")
+        names = format_names(entry)
+        raise InputError(f"{place}: expected 'sys_summs', 'sys_summ' or 'better' and 'worse', found {names}")
 
 
-def _shared(place: str, item: str, entry: Mapping[str, Any], options: Options) -> Row:
-    extra = {field: value for field, value in entry.items() if field not in _OWN}
+def _shared_fields(place: str, item: str, entry: Mapping[str, Any], options: ConvertOptions) -> Row:
+    several = get_texts(place, entry, "ref_summs")
+    single = [text for name in ("ref_summ", "ref") if (text := get_optional_text(place, entry, name)) is not None]
+    extra = {field: value for field, value in entry.items() if field not in _FIELDS}
     fields = {
         "item": item,
-        "source": optional_text(place, entry, "src"),
-        "references": _references(place, entry),
+        "source": get_optional_text(place, entry, "src"),
+        # Multi-reference data repeat the original reference among the others; it must not count twice in a mean.
+        "references": [text for text in single if text not in several] + several,
         "task": options.task,
         "language": options.language,
     }
-    return {**extra, **filled(fields)}
+    return {**extra, **drop_empty(fields)}
 
 
-def _references(place: str, entry: Mapping[str, Any]) -> list[str]:
-    several = texts(place, entry, "ref_summs")
-    single = [found for name in ("ref_summ", "ref") if (found := optional_text(place, entry, name)) is not None]
-    # Multi-reference data repeat the original reference among the others; it must not count twice in a mean.
-    return [reference for reference in single if reference not in several] + several
-
-
-def _summaries(place: str, summaries: Mapping[str, Any], shared: Row, options: Options) -> Iterator[Row]:
-    for system, holder in summaries.items():
-        if not isinstance(holder, dict):
-            wrong(
-                f"{place}, system {format_value(system)}", "sys_summs", holder, "an object with 'sys_summ' and 'scores'"
-            )
-        yield {**shared, **_output(f"{place}, system {format_value(system)}", system, holder, "sys_summ", options)}
-
-
-def _output(place: str, system: str, holder: Mapping[str, Any], field: str, options: Options) -> Row:
-    said = {name: number(place, name, value) for name, value in mapping(place, holder, "scores").items()}
-    known = {name: value for name, value in said.items() if value is not None}
-    human = HUMAN if options.ratings is None else set(options.ratings)
-    judged = {
-        "ratings": {name: [value] for name, value in known.items() if name in human},
-        "scores": {name: value for name, value in known.items() if name not in human},
+def _output_fields(
+    place: str, system: str, entry: Mapping[str, Any], output_field: str, options: ConvertOptions
+) -> Row:
+    numbers = {name: parse_number(place, name, value) for name, value in get_mapping(place, entry, "scores").items()}
+    scores = {name: value for name, value in numbers.items() if value is not None}
+    human = HUMAN_RATINGS if options.ratings is None else set(options.ratings)
+    judgments = {
+        "ratings": {name: [value] for name, value in scores.items() if name in human},
+        "scores": {name: value for name, value in scores.items() if name not in human},
     }
-    return {"system": system, "output": text(place, holder, field), **filled(judged)}
+    return {"system": system, "output": get_text(place, entry, output_field), **drop_empty(judgments)}
 
 
-def _pair(place: str, entry: Mapping[str, Any], shared: Row, options: Options) -> Iterator[Row]:
+def _pair_rows(place: str, entry: Mapping[str, Any], shared: Row, options: ConvertOptions) -> Iterator[Row]:
     sides = [
-        {**shared, **_output(f"{place}, {side!r}", side, mapping(place, entry, side), "sys", options)}
+        {**shared, **_output_fields(f"{place}, {side!r}", side, get_mapping(place, entry, side), "sys", options)}
         for side in ("better", "worse")
     ]
     outputs = [side["output"] for side in sides]

@@ -1,9 +1,10 @@
-"""A test set in mt-metrics-eval's folders, where file names say what is in them.
+"""Line files, in which line n of each file belongs to the same item: given one by one, as sacreBLEU takes them, or in
+the folders of mt-metrics-eval, where file names say what is in them.
 
     sources/LP.txt   references/LP.NAME.txt   system-outputs/LP/SYSTEM.txt   documents/LP.docs ("DOMAIN DOCUMENT" lines)
     human-scores/LP.NAME.seg.score   metric-scores/LP/METRIC.seg.score       ("SYSTEM SCORE" lines, 'None' is missing)
 
-Scores of whole systems, documents and domains (.sys, .doc, .domain) belong to no single output and are left aside.
+Scores of systems, documents and domains (.sys, .doc, .domain) belong to no single output and are not converted.
 """
 
 from __future__ import annotations
@@ -16,17 +17,101 @@ from itertools import chain
 from pathlib import Path
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.convert.foreign_json import Options, Row, filled, listed, number
-from metrist.io.convert.line_files import check_lengths, read_lines
-from metrist.io.row_model import format_value
+from metrist.io.compression import BYTE_ORDER_MARK, decode_line, open_bytes
+from metrist.io.convert.json_input import ConvertOptions, Row, drop_empty, format_names, parse_number
+from metrist.io.row_model import Location, RowError, format_value
 
-#: From system to one number per line of its file, NaN where missing: compact, for test sets have a million scores.
+#: From system to one number per line, NaN if missing. Arrays are compact: test sets have a million scores.
 Columns = dict[str, "array[float]"]
 
 
-def looks_alike(folder: Path) -> bool:
-    """Whether a folder is laid out as mt-metrics-eval's test sets are."""
+def line_files(
+    outputs: Mapping[str, Path | str],
+    *,
+    source: Path | str | None = None,
+    references: Sequence[Path | str] = (),
+    task: str | None = None,
+    language: str | None = None,
+) -> Iterator[Row]:
+    """Convert one file of outputs per system, with the source and any number of references; items are named by their
+    line number. An empty line of a reference file means that the item lacks this reference, as in sacreBLEU.
+    """
+    if not outputs:
+        raise InputError("line files need at least one file of outputs with its system's name, such as nllb=nllb.txt")
+    sources = [Path(source)] if source is not None else []
+    columns = [*sources, *map(Path, references), *map(Path, outputs.values())]
+    _count_lines(columns)
+    shared = drop_empty({"task": task, "language": language})
+    return _line_file_rows(columns, len(sources), len(references), list(outputs), shared)
+
+
+def _line_file_rows(
+    columns: list[Path], sources: int, references: int, systems: list[str], shared: Row
+) -> Iterator[Row]:
+    first_output = sources + references
+    for number, texts in enumerate(zip(*map(_read_lines, columns), strict=True), 1):
+        context = {
+            "item": str(number),
+            "source": texts[0] if sources else None,
+            "references": [reference for reference in texts[sources:first_output] if reference],
+        }
+        for system, output in zip(systems, texts[first_output:], strict=True):
+            yield {**drop_empty(context), **shared, "system": system, "output": output}
+
+
+def _read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file without their ends. Only a newline ends a line, as in sacreBLEU: texts may contain the
+    other characters that Unicode calls line breaks."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield decode_line((line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).rstrip(b"\r\n"))
+            except RowError as error:
+                raise InputError(f"{Location(str(path), number)}: {error}") from None
+
+
+def _count_lines(paths: Sequence[Path]) -> int:
+    """Return the common number of lines; checked before anything is written, not after."""
+    counts = []
+    for path in paths:
+        with open_bytes(path) as file:
+            counts.append(sum(1 for _ in file))
+        if counts[-1] != counts[0]:
+            raise InputError(
+                f"{path}: has {counts[-1]:,} lines, but {paths[0]} has {counts[0]:,}; line n of every file must belong "
+                "to the same item"
+            )
+    return counts[0]
+
+
+def is_test_set(folder: Path) -> bool:
+    """Whether a folder has the layout of mt-metrics-eval's test sets."""
     return (folder / "sources").is_dir() and (folder / "system-outputs").is_dir()
+
+
+def rows(folder: Path, options: ConvertOptions) -> Iterator[Row]:
+    """Yield one row per line and system; items are named by language pair and line number."""
+    test_set = _open_test_set(folder, options)
+    files = [test_set.source, *test_set.references.values(), *test_set.systems.values()]
+    documents = chain.from_iterable(map(_read_lines, test_set.documents))
+    for number, (source, *texts) in enumerate(zip(*map(_read_lines, files), strict=True)):
+        references = dict(zip(test_set.references, texts, strict=False))
+        context = {
+            "item": f"{test_set.pair}:{number + 1}",
+            "source": source,
+            "task": options.task or "translation",
+            "language": test_set.pair,
+            **_parse_document(next(documents, "")),
+        }
+        for system, output in zip(test_set.systems, texts[len(references) :], strict=True):
+            ratings = _scores_of_line(test_set.ratings, system, number)
+            judgments = {
+                # A human translation may also be a system; it must not be its own reference.
+                "references": [text for name, text in references.items() if name != system and text],
+                "ratings": {name: [value] for name, value in ratings.items()},
+                "scores": _scores_of_line(test_set.scores, system, number),
+            }
+            yield {**context, "system": system, **drop_empty(judgments), "output": output}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,97 +127,79 @@ class _TestSet:
     scores: Mapping[str, Columns]
 
 
-def rows(folder: Path, options: Options) -> Iterator[Row]:
-    """One row per line and system, streamed; an item is called by language pair and line number."""
-    yield from _rows(_test_set(folder, options), options.task or "translation")
-
-
-def _test_set(folder: Path, options: Options) -> _TestSet:
-    pair = _language_pair(folder, options.language)
+def _open_test_set(folder: Path, options: ConvertOptions) -> _TestSet:
+    pair = _choose_language_pair(folder, options.language)
     source = folder / "sources" / f"{pair}.txt"
-    references = _references(folder, pair, options.references)
-    systems = _named(folder / "system-outputs" / pair, "", ".txt")
+    references = _choose_references(folder, pair, options.references)
+    systems = _find_files(folder / "system-outputs" / pair, "", ".txt")
     if not systems:
         raise InputError(f"{folder / 'system-outputs' / pair}: no file SYSTEM.txt with outputs")
     documents = list((folder / "documents").glob(f"{pair}.docs"))
-    lines = check_lengths([source, *references.values(), *systems.values(), *documents])
-    ratings = _named(folder / "human-scores", f"{pair}.", ".seg.score")
-    scores = _named(folder / "metric-scores" / pair, "", ".seg.score")
+    lines = _count_lines([source, *references.values(), *systems.values(), *documents])
+    ratings = _find_files(folder / "human-scores", f"{pair}.", ".seg.score")
+    scores = _find_files(folder / "metric-scores" / pair, "", ".seg.score")
     return _TestSet(
         pair=pair,
         source=source,
         references=references,
         systems=systems,
         documents=documents,
-        ratings={name: _columns(path, systems, lines) for name, path in ratings.items()},
-        scores={name: _columns(path, systems, lines) for name, path in scores.items()},
+        ratings={name: _read_scores(path, systems, lines) for name, path in ratings.items()},
+        scores={name: _read_scores(path, systems, lines) for name, path in scores.items()},
     )
 
 
-def _named(folder: Path, start: str, end: str) -> dict[str, Path]:
-    """The files whose names begin and end so, by what stands between."""
-    found = sorted(folder.glob(f"{start}*{end}"))
-    return {path.name.removeprefix(start).removesuffix(end): path for path in found}
+def _find_files(folder: Path, prefix: str, suffix: str) -> dict[str, Path]:
+    """Find files by prefix and suffix, keyed by the part of the name between them."""
+    paths = sorted(folder.glob(f"{prefix}*{suffix}"))
+    return {path.name.removeprefix(prefix).removesuffix(suffix): path for path in paths}
 
 
-def _language_pair(folder: Path, wanted: str | None) -> str:
+def _choose_language_pair(folder: Path, requested: str | None) -> str:
     pairs = [path.stem for path in sorted((folder / "sources").glob("*.txt"))]
-    if wanted in pairs:
-        return wanted
-    if wanted is not None:
-        raise InputError(f"{folder}: no language pair {wanted!r}, only {listed(pairs)}{did_you_mean(wanted, pairs)}")
+    if requested in pairs:
+        return requested
+    names = format_names(pairs)
+    if requested is not None:
+        raise InputError(f"{folder}: no language pair {requested!r}, only {names}{did_you_mean(requested, pairs)}")
     if not pairs:
         raise InputError(f"{folder / 'sources'}: no file SOURCE-TARGET.txt such as en-de.txt")
     if len(pairs) > 1:
-        raise InputError(f"{folder}: holds {len(pairs)} language pairs, {listed(pairs)}; name one with --language")
+        raise InputError(f"{folder}: has {len(pairs)} language pairs, {names}; choose one with --language")
     return pairs[0]
 
 
-def _references(folder: Path, pair: str, wanted: Collection[str] | None) -> dict[str, Path]:
-    found = _named(folder / "references", f"{pair}.", ".txt")
-    for name in wanted or ():
-        if name not in found:
-            raise InputError(f"{folder}: no reference {name!r} for {pair}, only {listed(found)}")
-    return found if wanted is None else {name: found[name] for name in wanted}
+def _choose_references(folder: Path, pair: str, requested: Collection[str] | None) -> dict[str, Path]:
+    references = _find_files(folder / "references", f"{pair}.", ".txt")
+    for name in requested or ():
+        if name not in references:
+            raise InputError(f"{folder}: no reference {name!r} for {pair}, only {format_names(references)}")
+    return references if requested is None else {name: references[name] for name in requested}
 
 
-def _columns(path: Path, systems: Mapping[str, Path], lines: int) -> Columns:
+def _read_scores(path: Path, systems: Mapping[str, Path], lines: int) -> Columns:
     columns: Columns = {}
-    for n, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(_read_lines(path), 1):
         words = line.split()
         if len(words) != 2:
-            raise InputError(f"{path}:{n}: wanted a system and a score, got {format_value(line)}")
-        if words[0] not in systems:
-            raise InputError(f"{path}:{n}: no outputs of a system {words[0]!r}{did_you_mean(words[0], systems)}")
-        value = number(f"{path}:{n}", "score", words[1])
-        columns.setdefault(words[0], array("d")).append(math.nan if value is None else value)
+            raise InputError(f"{path}:{number}: expected a system and a score, got {format_value(line)}")
+        system, text = words
+        if system not in systems:
+            raise InputError(f"{path}:{number}: no outputs of a system {system!r}{did_you_mean(system, systems)}")
+        value = parse_number(f"{path}:{number}", "score", text)
+        columns.setdefault(system, array("d")).append(math.nan if value is None else value)
     for system, column in columns.items():
         if len(column) != lines:
             raise InputError(f"{path}: {len(column):,} scores for system {system!r}, but the test has {lines:,} lines")
     return columns
 
 
-def _rows(test_set: _TestSet, task: str) -> Iterator[Row]:
-    readers = [test_set.source, *test_set.references.values(), *test_set.systems.values()]
-    documents = chain.from_iterable(map(read_lines, test_set.documents))
-    for n, (source, *texts) in enumerate(zip(*map(read_lines, readers), strict=True)):
-        references = dict(zip(test_set.references, texts, strict=False))
-        head = {"item": f"{test_set.pair}:{n + 1}", "source": source, "task": task, "language": test_set.pair}
-        head |= _document(next(documents, ""))
-        for system, output in zip(test_set.systems, texts[len(references) :], strict=True):
-            # A human translation is among the systems too, where it must not be its own reference.
-            others = [text for name, text in references.items() if name != system and text]
-            ratings = {name: [value] for name, value in _line(test_set.ratings, system, n).items()}
-            judged = {"references": others, "ratings": ratings, "scores": _line(test_set.scores, system, n)}
-            yield {**head, "system": system, **filled(judged), "output": output}
-
-
-def _line(tables: Mapping[str, Columns], system: str, n: int) -> dict[str, float]:
-    values = {name: columns[system][n] for name, columns in tables.items() if system in columns}
+def _scores_of_line(tables: Mapping[str, Columns], system: str, line: int) -> dict[str, float]:
+    values = {name: columns[system][line] for name, columns in tables.items() if system in columns}
     return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
-def _document(line: str) -> Row:
-    """The words of a line in documents/, of which some test sets have only the second."""
+def _parse_document(line: str) -> Row:
+    """Parse a line of documents/: domain and document, or only the document in some test sets."""
     words = line.strip().split(maxsplit=1)
     return dict(zip(("domain", "doc")[-len(words) :], words, strict=True)) if words else {}
