@@ -71,7 +71,7 @@ def test_columns_without_a_name_are_left_out(write: Write) -> None:
         (b'"item\n', ":1: the header line is not readable: unexpected end of data"),
         (b"item,\xff\n", ":1: not UTF-8 text: byte 0xff at position 6 of the line"),
         (b"item,output\n1,\xff\n", ":2: not UTF-8 text: byte 0xff at position 3 of the line"),
-        (b"item,output,ratings\n1,a,good\n", ":2: 'ratings' must hold JSON: not valid JSON: Expecting value"),
+        (b"item,output,ratings\n1,a,good\n", ":2: 'ratings' must be JSON: not valid JSON: Expecting value"),
         (b"item,output,rating:x\n1,a,good\n", ":2: the rating 'x' must be a finite number, got 'good'"),
         (b"item,output\n", ": no rows"),
         (b"", ": no rows"),

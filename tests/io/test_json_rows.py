@@ -80,7 +80,7 @@ def test_a_list_reads_as_json_reads_it(rows: list[dict[str, object]]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[{"a": 1},\n {"a": 2}', ":2: not a JSON list of objects: expected ',' or ']', found 'the end of the file'"),
+        ('[{"a": 1},\n {"a": 2}', ":2: not a JSON list of objects: expected ',' or ']', found the end of the file"),
         ('[{"a": 1} {"a": 2}]', ":1: not a JSON list of objects: expected ',' or ']', found '{'"),
         ('[{"a": 1},\n\n {"a": oops}]', ":3: not valid JSON: Expecting value"),
         ('[{"a": "cut', ":1: not valid JSON: Unterminated string"),

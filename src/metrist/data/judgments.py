@@ -10,7 +10,7 @@ from typing import Any
 
 from metrist.errors import InputError, did_you_mean
 from metrist.io.fields import as_name, as_texts, check_fields
-from metrist.io.json_rows import unreadable
+from metrist.io.json_rows import describe_json_error
 from metrist.io.reader import Reader
 from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.rows import RowSource, open_source
@@ -132,7 +132,7 @@ def _parse_table_row(cells: Cells) -> dict[str, Any]:
         try:
             row[CHOSEN] = json.loads(chosen)
         except ValueError as error:
-            raise RowError(f"{CHOSEN!r} must hold JSON: {unreadable(error)}") from None
+            raise RowError(f"{CHOSEN!r} must hold JSON: {describe_json_error(error)}") from None
     return row
 
 

@@ -1,4 +1,4 @@
-"""Opening files whether plain, .gz, .xz or .zst, with every kind of damage told in one way."""
+"""Open plain, .gz, .xz and .zst files as streams of bytes; all kinds of damage raise `InputError`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,34 @@ _CHUNK = 1 << 18
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
 _MAGIC_LENGTH = max(map(len, _MAGIC))
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: First bytes of files that are often mistaken for text, with their descriptions.
+_BINARY_KINDS = {
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "a bzip2 archive",
+    b"\x1f\x8b": "a gzip archive without its .gz suffix",
+    b"\xfd7zXZ": "an xz archive without its .xz suffix",
+    b"\x28\xb5\x2f\xfd": "a Zstandard archive without its .zst suffix",
+    b"PAR1": "a Parquet file without its .parquet suffix",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
 
 
 def detect_compression(path: str | os.PathLike[str]) -> str:
-    """The suffix that tells how a file is compressed: `.gz`, `.xz`, `.zst`, or nothing for a plain one."""
+    """Return the suffix of a compressed file: `.gz`, `.xz` or `.zst`; empty for a plain one."""
     suffix = PurePath(path).suffix.lower()
     return suffix if suffix in _KINDS else ""
 
 
 def uncompressed_name(path: str | os.PathLike[str]) -> str:
-    """The file's name without the suffix of its compression: `data.jsonl` for `folder/data.jsonl.xz`."""
+    """Return the file's name without the suffix of its compression: `data.jsonl` for `folder/data.jsonl.xz`."""
     name = PurePath(path).name
     return name[: len(name) - len(detect_compression(path))]
 
 
 def display_name(path: str | os.PathLike[str]) -> str:
-    """The path as messages show it; bytes that are no text are spelled out, so that it can always be printed."""
+    """Return the path for messages; bytes that are not UTF-8 are escaped, so that it can always be printed."""
     if os.fspath(path) == STANDARD_INPUT:
         return "standard input"
     return os.fspath(path).encode("utf-8", "backslashreplace").decode("utf-8")
@@ -55,7 +67,7 @@ def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.B
     if os.fspath(path) == STANDARD_INPUT:
         head = sys.stdin.buffer.read(_MAGIC_LENGTH)
         suffix = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
-        raw: IO[bytes] = io.BufferedReader(_Resumed(head, sys.stdin.buffer))
+        raw: IO[bytes] = io.BufferedReader(_Prefixed(head, sys.stdin.buffer))
         meter = None
     else:
         suffix = detect_compression(path)
@@ -92,7 +104,7 @@ class _CheckedStream(io.RawIOBase):
         except EOFError as error:
             kind = _KINDS[self._suffix]
             raise InputError(f"{self._name}: the {kind} archive is cut short: its end is missing") from error
-        except (zlib.error, lzma.LZMAError, gzip.BadGzipFile, _Damage) as error:
+        except (zlib.error, lzma.LZMAError, gzip.BadGzipFile, _DamagedZstandard) as error:
             kind = _KINDS[self._suffix]
             raise InputError(f"{self._name}: not a {kind} archive, or a damaged one: {error}") from error
         except OSError as error:
@@ -105,12 +117,12 @@ class _CheckedStream(io.RawIOBase):
         super().close()
 
 
-class _Damage(Exception):
+class _DamagedZstandard(Exception):
     pass
 
 
 class _Zstandard(io.RawIOBase):
-    """Reads all frames of a .zst file. The package's own reader takes a file cut in mid-frame for a whole one."""
+    """Read all frames of a .zst file. The package's own reader does not notice that a file ends within a frame."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         import zstandard
@@ -118,43 +130,43 @@ class _Zstandard(io.RawIOBase):
         self._raw = raw
         self._package = zstandard
         self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._waiting = b""
-        self._inside = False
+        self._buffer = b""
+        self._inside_frame = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._waiting:
+        while not self._buffer:
             chunk = self._raw.read(_CHUNK // 8)
             if not chunk:
-                if self._inside:
+                if self._inside_frame:
                     raise EOFError
                 return 0
-            self._waiting = self._feed(chunk)
-        count = min(len(buffer), len(self._waiting))
-        buffer[:count] = self._waiting[:count]
-        self._waiting = self._waiting[count:]
+            self._buffer = self._feed(chunk)
+        count = min(len(buffer), len(self._buffer))
+        buffer[:count] = self._buffer[:count]
+        self._buffer = self._buffer[count:]
         return count
 
     def _feed(self, chunk: bytes) -> bytes:
         parts = []
         while chunk:
-            self._inside = True
+            self._inside_frame = True
             try:
                 parts.append(self._frame.decompress(chunk))
             except self._package.ZstdError as error:
-                raise _Damage(error) from error
+                raise _DamagedZstandard(error) from error
             chunk = b""
             if self._frame.eof:
                 chunk = self._frame.unused_data
                 self._frame = self._package.ZstdDecompressor().decompressobj()
-                self._inside = False
+                self._inside_frame = False
         return b"".join(parts)
 
 
-class _Resumed(io.RawIOBase):
-    """A stream of which the first bytes were read already."""
+class _Prefixed(io.RawIOBase):
+    """A stream whose first bytes were already read."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._head, self._rest = head, rest
@@ -165,36 +177,17 @@ class _Resumed(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = self._head[: len(buffer)]
         self._head = self._head[len(data) :]
-        # read1 gives what a pipe has at hand; read would wait until the buffer is full.
+        # read1 returns what a pipe has available; read would wait until the buffer is full.
         data = data or getattr(self._rest, "read1", self._rest.read)(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
-# Lines of UTF-8 text out of a stream of bytes.
-
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_OTHERS = {
-    b"PK\x03\x04": "a zip archive",
-    b"BZh": "a bzip2 archive",
-    b"\x1f\x8b": "a gzip archive without its .gz suffix",
-    b"\xfd7zXZ": "an xz archive without its .xz suffix",
-    b"\x28\xb5\x2f\xfd": "a Zstandard archive without its .zst suffix",
-    b"PAR1": "a Parquet file without its .parquet suffix",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
-}
-
-
-def decoded(line: bytes) -> str:
-    """The line as text, or the fault that it is none."""
+def decode_line(line: bytes) -> str:
+    """Decode a line of UTF-8 text; a `RowError` guesses what it is otherwise."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise RowError(_not_text(line, error)) from None
-
-
-def _not_text(line: bytes, error: UnicodeDecodeError) -> str:
-    looks = next((f"; it looks like {kind}" for magic, kind in _OTHERS.items() if line.startswith(magic)), "")
-    return f"not UTF-8 text: byte 0x{line[error.start]:02x} at position {error.start + 1} of the line{looks}"
+        kind = next((f"; it looks like {kind}" for magic, kind in _BINARY_KINDS.items() if line.startswith(magic)), "")
+        byte, position = line[error.start], error.start + 1
+        raise RowError(f"not UTF-8 text: byte 0x{byte:02x} at position {position} of the line{kind}") from None

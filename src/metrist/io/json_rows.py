@@ -1,4 +1,4 @@
-"""JSON Lines: one object a line."""
+"""Read JSON: one object per line, or one list of objects per file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from typing import IO, Any, cast
 
 from metrist.errors import InputError
-from metrist.io.compression import BYTE_ORDER_MARK, decoded
+from metrist.io.compression import BYTE_ORDER_MARK, decode_line
 from metrist.io.row_model import RowError, format_value
 
 Row = dict[str, Any]
 _raw_decode = json.JSONDecoder().raw_decode
+_FIRST_CHUNK = 1 << 16
+_SPACE = re.compile(r"[ \t\r\n]*")
+_LONGEST_LITERAL = len("-Infinity")
 
 
 def json_line_rows(stream: IO[bytes]) -> Iterator[tuple[int, Row | RowError]]:
-    """Line numbers with their objects, or with what is wrong with them. Blank lines are passed over."""
+    """Yield line numbers with their objects or errors; blank lines are skipped."""
     for number, line in enumerate(stream, 1):
         if number == 1:
             line = line.removeprefix(BYTE_ORDER_MARK)
@@ -25,47 +28,38 @@ def json_line_rows(stream: IO[bytes]) -> Iterator[tuple[int, Row | RowError]]:
         if not line:
             continue
         try:
-            text = decoded(line)
+            text = decode_line(line)
             value, end = _raw_decode(text)
         except RowError as error:
             yield number, error
         except (ValueError, RecursionError) as error:
-            yield number, RowError(unreadable(error))
+            yield number, RowError(describe_json_error(error))
         else:
             if end != len(text):
                 yield number, RowError(f"more follows after the JSON object: {format_value(text[end:])}")
             else:
-                yield number, value if type(value) is dict else not_an_object(value)
+                yield number, value if type(value) is dict else _not_an_object(value)
 
 
-def not_an_object(value: Any) -> RowError:
+def _not_an_object(value: Any) -> RowError:
     hint = "; name the file .json if it holds one list of objects" if isinstance(value, list) else ""
     return RowError(f"must be a JSON object, got {format_value(value)}{hint}")
 
 
-def unreadable(error: Exception) -> str:
-    """Why a text is no JSON, in a user's words."""
+def describe_json_error(error: Exception) -> str:
+    """Describe for a user why a text is not JSON."""
     if isinstance(error, json.JSONDecodeError):
-        found = (
-            format_value(error.doc[error.pos : error.pos + 30]) if error.pos < len(error.doc) else "the end of the line"
-        )
-        return f"not valid JSON: {error.msg} at column {error.colno}, found {found}"
+        text = error.doc[error.pos : error.pos + 30]
+        rest = format_value(text) if text else "the end of the line"
+        return f"not valid JSON: {error.msg} at column {error.colno}, found {rest}"
     if isinstance(error, RecursionError):
         return "not readable JSON: it is nested too deeply"
     return f"not readable JSON: {error}"
 
 
-# A JSON file that holds one list of objects, read object by object, so that the list need not fit in memory.
-
-
-_FIRST_CHUNK = 1 << 16
-_SPACE = re.compile(r"[ \t\r\n]*")
-_LONGEST_LITERAL = len("-Infinity")
-
-
 def json_list_rows(stream: IO[bytes], name: str) -> Iterator[tuple[int, Row | RowError]]:
-    """The line each object begins on, with the object. What is no JSON ends the reading: there is no next line
-    to go on with."""
+    """Yield the objects of a JSON list with the lines they begin on, one at a time: the list need not fit in memory.
+    Invalid JSON ends the reading, because there is no next line to continue with."""
     window = _Window(stream, name)
     window.expect("[")
     if window.next_character() == "]":
@@ -74,13 +68,13 @@ def json_list_rows(stream: IO[bytes], name: str) -> Iterator[tuple[int, Row | Ro
     while separator == ",":
         window.next_character()
         line, value = window.line, window.value()
-        yield line, value if type(value) is dict else not_an_object(value)
+        yield line, value if type(value) is dict else _not_an_object(value)
         separator = window.expect(",]")
     window.end()
 
 
 class _Window:
-    """The part of the text that is looked at, moved forward over the file."""
+    """A part of the file's text that moves forward as values are read."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream, self._name = stream, name
@@ -89,41 +83,42 @@ class _Window:
         self.line = 1
 
     def next_character(self) -> str:
-        """The next character that is no space, left where it is; nothing at the end of the file."""
+        """Return the next non-space character without moving past it; empty at the end of the file."""
         while True:
             self._move(cast("re.Match[str]", _SPACE.match(self._text, self._at)).end())
             if self._at < len(self._text) or not self._widen(_FIRST_CHUNK):
                 return self._text[self._at : self._at + 1]
 
-    def expect(self, wanted: str) -> str:
-        found = self.next_character()
-        if not found or found not in wanted:
-            names = " or ".join(map(repr, wanted))
-            raise self._error(f"not a JSON list of objects: expected {names}, found {found or 'the end of the file'!r}")
+    def expect(self, characters: str) -> str:
+        character = self.next_character()
+        if not character or character not in characters:
+            names = " or ".join(map(repr, characters))
+            rest = repr(character) if character else "the end of the file"
+            raise self._error(f"not a JSON list of objects: expected {names}, found {rest}")
         self._move(self._at + 1)
-        return found
+        return character
 
     def end(self) -> None:
         if self.next_character():
             raise self._error("more follows after the JSON list")
 
     def value(self) -> Any:
-        """The next value, with as much more text as it takes."""
+        """Return the next value, reading as much more text as it needs."""
         chunk = _FIRST_CHUNK
         while True:
             try:
                 value, end = _raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                if not (self._cut_short(error) and self._widen(chunk)):
-                    raise self._error(unreadable(error)) from error
+                if not (self._may_be_incomplete(error) and self._widen(chunk)):
+                    raise self._error(describe_json_error(error)) from error
                 chunk *= 2
             else:
                 self._move(end)
                 return value
 
-    def _cut_short(self, error: Exception) -> bool:
-        """Whether the text may only seem wrong because it ends too early. Telling keeps one stray character in
-        a large file from drawing in all the rest."""
+    def _may_be_incomplete(self, error: Exception) -> bool:
+        """Whether the error may be due to text that is not read yet. Otherwise a stray character in a large file would
+        cause the rest of it to be read into memory."""
         if not isinstance(error, json.JSONDecodeError):
             return False
         return error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _LONGEST_LITERAL

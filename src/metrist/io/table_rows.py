@@ -1,4 +1,4 @@
-"""Rows of tables, where a cell holds one text: what is a list or an object in JSON is written out in it."""
+"""Read tables: CSV, TSV, Parquet, and pandas, polars and Arrow frames. In a cell, lists and objects are JSON text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from itertools import chain
 from typing import IO, Any
 
 from metrist.errors import InputError, MissingExtra
-from metrist.io.compression import BYTE_ORDER_MARK, decoded, display_name
-from metrist.io.json_rows import unreadable
+from metrist.io.compression import BYTE_ORDER_MARK, decode_line, display_name
+from metrist.io.json_rows import describe_json_error
 from metrist.io.row_model import RowError, format_value
 
 _OBJECTS = {"ratings", "scores"}
 _LISTS = {"systems", "outputs", "raters", "errors"}
+_KINDS = {",": "CSV", "\t": "TSV"}
+_LARGEST_FIELD = 2**31 - 1
+#: Rows of Parquet files and Arrow tables that are converted at once.
+_BATCH = 1024
+#: Types that mark missing values in frames.
+_MISSING = {"NAType", "NaTType", "NoneType"}
 
 
 class Cells(dict[str, Any]):
@@ -22,135 +28,125 @@ class Cells(dict[str, Any]):
 
 
 def parse_cells(cells: Cells) -> dict[str, Any]:
-    """The row as JSON would have it: a cell with nothing in it is absent, except an output, which may be empty;
-    lists and objects are read from their JSON text; a single reference or rater becomes a list of one."""
+    """Convert a row to what a JSON row would be: empty cells are dropped, except an output, which may be empty; lists
+    and objects are parsed from their JSON text; a single reference or rater becomes a list of one."""
     row = {}
     for name, value in cells.items():
         if type(value) is not str:
             if value is not None:
                 row[name] = value
         elif value or name == "output":
-            row[name] = _opened(name, value)
+            row[name] = _parse_cell(name, value)
     return row
 
 
-def _opened(name: str, value: str) -> Any:
+def _parse_cell(name: str, value: str) -> Any:
     if name == "references":
-        return _references(value)
+        return _parse_references(value)
     if name in _LISTS or name.startswith("rating:"):
         if value.lstrip().startswith("["):
-            return _json(name, value)
+            return _parse_json(name, value)
         return [value] if name == "raters" else value
-    return _json(name, value) if name in _OBJECTS else value
+    return _parse_json(name, value) if name in _OBJECTS else value
 
 
-def _references(text: str) -> list[str]:
-    """A JSON list of strings, or one reference: a text may well begin with a bracket, as `[laughs] hello` does."""
+def _parse_references(text: str) -> list[str]:
+    """Parse a JSON list of strings; any other text is one reference, such as `[laughs] hello`."""
     try:
-        found = json.loads(text) if text.lstrip().startswith("[") else None
+        value = json.loads(text) if text.lstrip().startswith("[") else None
     except (ValueError, RecursionError):
-        found = None
-    listed = isinstance(found, list) and all(isinstance(one, str) for one in found)
-    return list(found or ()) if listed else [text]
+        value = None
+    is_list_of_texts = isinstance(value, list) and all(isinstance(element, str) for element in value)
+    return list(value or ()) if is_list_of_texts else [text]
 
 
-def _json(name: str, text: str) -> Any:
+def _parse_json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RowError(f"{name!r} must hold JSON: {unreadable(error)}") from None
-
-
-# CSV and TSV: a header line, then a row of cells for each output.
-
-
-_LARGEST_FIELD = 2**31 - 1
-_KINDS = {",": "CSV", "\t": "TSV"}
+        raise RowError(f"{name!r} must be JSON: {describe_json_error(error)}") from None
 
 
 def read_delimited(stream: IO[bytes], name: str, delimiter: str) -> Iterator[tuple[int, Cells | RowError]]:
-    """The line each row begins on, with its cells by column. Columns without a name are left out."""
-    # The csv module has one limit for the whole process; a 1 MB cell is text like any other here.
+    """Yield the rows of a CSV or TSV file with the lines they begin on. Columns without a name are dropped."""
+    # The csv module has one limit for the whole process, and a text may well be over 1 MB.
     csv.field_size_limit(_LARGEST_FIELD)
     lines = _Lines(stream)
-    # strict: a stray quote must be told, not guessed at, or it swallows the rows that follow.
+    # strict: a stray quote must be an error; a lenient parser would swallow the rows that follow.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    header = _header(reader, lines, name)
+    header = _read_header(reader, lines, name)
     while header:
         begin = reader.line_num + 1
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield begin, lines.take_fault() or RowError(f"not readable as {_KINDS[delimiter]}: {error}")
+            yield begin, lines.pop_error() or RowError(f"not readable as {_KINDS[delimiter]}: {error}")
             continue
         if cells is None:
             return
-        fault = lines.take_fault()
-        if fault is not None or cells:
-            yield begin, fault or _row(header, cells)
+        row_error = lines.pop_error()
+        if row_error is not None or cells:
+            yield begin, row_error or _build_row(header, cells)
 
 
 class _Lines:
-    """Decoded lines. The csv module cannot go on after an exception from here, so a fault is kept aside and
-    what can be read of the line stands in for it."""
+    """Decoded lines. The csv module cannot continue after an exception raised here, so an error is stored, and the
+    decodable part of the line is passed on."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         first = stream.readline().removeprefix(BYTE_ORDER_MARK)
         self._lines = chain([first] if first else [], stream)
-        self._fault: RowError | None = None
+        self._error: RowError | None = None
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
             try:
-                yield decoded(line)
-            except RowError as fault:
-                self._fault = self._fault or fault
+                yield decode_line(line)
+            except RowError as error:
+                self._error = self._error or error
                 yield line.decode("utf-8", "replace")
 
-    def take_fault(self) -> RowError | None:
-        fault, self._fault = self._fault, None
-        return fault
+    def pop_error(self) -> RowError | None:
+        error, self._error = self._error, None
+        return error
 
 
-def _header(reader: Iterator[list[str]], lines: _Lines, name: str) -> list[str]:
+def _read_header(reader: Iterator[list[str]], lines: _Lines, name: str) -> list[str]:
     try:
         header: list[str] = next((cells for cells in reader if cells), [])
     except csv.Error as error:
         raise InputError(f"{name}:1: the header line is not readable: {error}") from error
-    fault = lines.take_fault()
-    if fault is not None:
-        raise InputError(f"{name}:1: {fault}")
-    named = [column for column in header if column]
-    twice = next((column for column in named if named.count(column) > 1), None)
-    if twice is not None:
-        raise InputError(f"{name}:1: the header names the column {format_value(twice)} twice")
+    header_error = lines.pop_error()
+    if header_error is not None:
+        raise InputError(f"{name}:1: {header_error}")
+    names = [column for column in header if column]
+    repeated = next((column for column in names if names.count(column) > 1), None)
+    if repeated is not None:
+        raise InputError(f"{name}:1: the header names the column {format_value(repeated)} twice")
     return header
 
 
-def _row(header: list[str], cells: list[str]) -> Cells | RowError:
+def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
     if len(cells) != len(header):
         return RowError(f"must have {len(header)} cells like the header, got {len(cells)}")
     return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
 
 
-# Parquet, a batch of rows at a time.
-
-
-_BATCH = 1024
-
-
 def read_parquet(path: str) -> Iterator[tuple[int, Cells]]:
-    """Row numbers, from 1, with their cells by column."""
-    pyarrow, parquet = _package()
+    """Yield the rows of a Parquet file with their numbers, from 1."""
+    pyarrow, parquet = _import_pyarrow()
     name = display_name(path)
     try:
         with parquet.ParquetFile(path) as file:
-            yield from _numbered(file.iter_batches(batch_size=_BATCH))
+            start = 1
+            for batch in file.iter_batches(batch_size=_BATCH):
+                yield from enumerate(map(Cells, batch.to_pylist()), start)
+                start += batch.num_rows
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{name}: not a Parquet file, or a damaged one: {error}") from error
 
 
-def _package() -> tuple[Any, Any]:
+def _import_pyarrow() -> tuple[Any, Any]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -159,40 +155,28 @@ def _package() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def _numbered(batches: Iterator[Any]) -> Iterator[tuple[int, Cells]]:
-    start = 1
-    for batch in batches:
-        yield from enumerate(map(Cells, batch.to_pylist()), start)
-        start += batch.num_rows
-
-
-# Rows of pandas and polars frames and Arrow tables, known by what they can do: none of them is imported here.
-
-
-_MISSING = {"NAType", "NaTType", "NoneType"}
-
-
 def frame_rows(source: Any) -> Callable[[], Iterator[Cells]] | None:
-    """How to go over the frame's rows, or None where the source is no frame."""
+    """Return a function that iterates over a frame's rows; None if the source is not a frame. Frames are recognized by
+    their methods, so that no library is imported."""
     if hasattr(source, "collect") and hasattr(source, "collect_schema"):
         raise InputError("a lazy frame has no rows yet: call .collect() on it first")
     if hasattr(source, "itertuples") and hasattr(source, "columns"):
-        return lambda: _named(source.columns, source.itertuples(index=False, name=None))
+        return lambda: _name_values(source.columns, source.itertuples(index=False, name=None))
     if hasattr(source, "iter_rows") and hasattr(source, "columns"):
-        return lambda: _named(source.columns, source.iter_rows())
+        return lambda: _name_values(source.columns, source.iter_rows())
     if hasattr(source, "to_batches") and hasattr(source, "schema"):
-        return lambda: (Cells(row) for batch in source.to_batches(max_chunksize=1024) for row in batch.to_pylist())
+        return lambda: (Cells(row) for batch in source.to_batches(max_chunksize=_BATCH) for row in batch.to_pylist())
     return None
 
 
-def _named(columns: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Cells]:
+def _name_values(columns: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Cells]:
     names = [str(column) for column in columns]
     for values in rows:
         yield Cells((name, to_plain_value(value)) for name, value in zip(names, values, strict=True))
 
 
 def to_plain_value(value: Any) -> Any:
-    """The value in Python's own types; None for all the ways in which a frame says that there is none."""
+    """Convert a value to Python's own types; all markers of missing values become None."""
     if isinstance(value, str):
         return str(value)
     if type(value).__name__ in _MISSING:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Write files atomically: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from typing import IO, Any, BinaryIO, TextIO, cast
 from metrist.errors import RunError
 from metrist.io.compression import detect_compression, display_name, uncompressed_name
 
-_DISK_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written in the end, before any work is done for it."""
+    """Raise if a file cannot be written, before any work is done for it."""
     if path.is_dir():
         raise RunError(f"cannot write {path}: it is a folder")
     if not path.parent.is_dir():
         raise RunError(f"cannot write {path}: there is no folder {path.parent}")
     if not os.access(path.parent, os.W_OK):
-        raise RunError(f"cannot write {path}: the folder {path.parent} may not be written to")
+        raise RunError(f"cannot write {path}: the folder {path.parent} is not writable")
 
 
 def check_distinct(path: Path, inputs: Iterable[str | os.PathLike[str]], what: str = "the records are") -> None:
-    """Refuse to write over a file that is being read."""
+    """Raise if a file would be overwritten while it is read."""
     for name in inputs:
         if path.exists() and os.path.exists(name) and path.samefile(name):
             raise RunError(f"cannot write {path}: {what} read from it")
@@ -41,46 +41,47 @@ def check_distinct(path: Path, inputs: Iterable[str | os.PathLike[str]], what: s
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """A text file (UTF-8, lines end in a bare newline) that takes its name only when the block ends well.
+    """Open a text file (UTF-8, newline line ends) that gets its name only when the block ends without an exception.
 
-    A lone surrogate, which UTF-8 cannot hold, is written as `\\ud800`: inside a JSON string that reads back exactly.
+    A lone surrogate, which UTF-8 cannot encode, is written as `\\ud800`; inside a JSON string that reads back exactly.
     """
     with atomic_write_bytes(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="\n")
         try:
             yield text
         finally:
-            # Left attached, the wrapper would close the file when it is collected.
+            # Otherwise the wrapper would close the file when it is garbage collected.
             text.detach()
 
 
 @contextmanager
 def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A binary file that takes its name only when the block ends well; compressed when its suffix says so.
+    """Open a binary file that gets its name only when the block ends without an exception; its suffix decides on
+    compression.
 
-    The same content gives the same bytes: no archive carries a time or a name.
+    The same content gives the same bytes: archives contain no time and no name.
     """
-    # A link keeps pointing where it points: the file behind it is the one that is replaced.
+    # A link is kept; the file that it points to is replaced.
     target = Path(os.path.realpath(path))
-    with _telling_disk_faults(path):
+    with _name_disk_errors(path):
         if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-            with _device(target) as file:
+            with _open_device(target) as file:
                 yield file
             return
-        with _replacing(target) as raw, _compressed(raw, detect_compression(path)) as file:
+        with _replace_at_end(target) as raw, _compress(raw, detect_compression(path)) as file:
             yield file
 
 
 @contextmanager
-def _telling_disk_faults(path: str | os.PathLike[str]) -> Iterator[None]:
+def _name_disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except _NotWritten as error:
         cause = cast(OSError, error.__cause__)
         raise RunError(f"{display_name(path)}: cannot be written: {cause.strerror}") from cause
     except OSError as error:
-        # What the block itself does with other files is not this file's fault.
-        if error.errno not in _DISK_FAULTS:
+        # Other errors may come from files that the block itself opens.
+        if error.errno not in _DISK_ERRORS:
             raise
         raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
 
@@ -90,7 +91,7 @@ class _NotWritten(Exception):
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[IO[bytes]]:
+def _replace_at_end(target: Path) -> Iterator[IO[bytes]]:
     part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part")
     try:
         raw = part.open("xb")
@@ -115,7 +116,7 @@ def _rename(part: Path, target: Path) -> None:
         os.replace(part, target)
     except OSError as error:
         raise _NotWritten from error
-    # The new name itself must survive a power cut; some file systems cannot promise that, and need not.
+    # The new name must survive a power cut; file systems that cannot guarantee this are accepted.
     with suppress(OSError):
         folder = os.open(target.parent, os.O_RDONLY)
         try:
@@ -125,8 +126,8 @@ def _rename(part: Path, target: Path) -> None:
 
 
 @contextmanager
-def _device(target: Path) -> Iterator[BinaryIO]:
-    """A pipe or a terminal cannot be replaced, only written to."""
+def _open_device(target: Path) -> Iterator[BinaryIO]:
+    """Open a pipe or a terminal, which can be written to but not replaced."""
     try:
         file = target.open("wb")
     except OSError as error:
@@ -136,16 +137,16 @@ def _device(target: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _compressed(raw: IO[bytes], suffix: str) -> Iterator[BinaryIO]:
-    packed = _packer(raw, suffix)
-    if packed is None:
+def _compress(raw: IO[bytes], suffix: str) -> Iterator[BinaryIO]:
+    compressor = _open_compressor(raw, suffix)
+    if compressor is None:
         yield cast(BinaryIO, raw)
         return
-    with packed:
-        yield packed
+    with compressor:
+        yield compressor
 
 
-def _packer(raw: IO[bytes], suffix: str) -> Any:
+def _open_compressor(raw: IO[bytes], suffix: str) -> Any:
     if suffix == ".gz":
         return gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0)
     if suffix == ".xz":
@@ -157,11 +158,8 @@ def _packer(raw: IO[bytes], suffix: str) -> Any:
     return None
 
 
-# Rows into a file, which appears complete or not at all.
-
-
 def write_rows(rows: Iterable[dict[str, Any]], out: str | os.PathLike[str]) -> int:
-    """Write one JSON object a line, compressed as the name's ending says, and return how many there were."""
+    """Write one JSON object per line, compressed according to the suffix, and return the number of rows."""
     if Path(uncompressed_name(out)).suffix not in (".jsonl", ".ndjson"):
         raise RunError(f"{out}: rows are written as JSON lines; name the file .jsonl, also .jsonl.gz, .xz or .zst")
     count = 0
@@ -173,16 +171,16 @@ def write_rows(rows: Iterable[dict[str, Any]], out: str | os.PathLike[str]) -> i
 
 
 def json_line(row: dict[str, Any]) -> str:
-    """The row as JSON that every reader takes: the NaN that Python would write is no JSON, and means "missing"."""
+    """Format the row as standard JSON: the NaN that Python would write becomes null."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(row), ensure_ascii=False)
+        return json.dumps(_replace_nan(row), ensure_ascii=False)
 
 
-def _finite(value: Any) -> Any:
+def _replace_nan(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: _replace_nan(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_finite(inner) for inner in value]
+        return [_replace_nan(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -138,8 +138,8 @@ def test_fields_that_metrist_has_no_word_for_stay(tmp_path: Path) -> None:
         ({"sys_summ": "x", "scores": {"q": True}}, r"'q' must be a finite number or None, got true"),
         ({"sys_summ": "x", "scores": {"q": float("inf")}}, r"'q' must be a finite number or None, got Infinity"),
         ({"better": {"sys": "x"}}, r"document '1', 'worse': no field 'sys'; found nothing"),
-        ({"src": "x"}, r"wanted 'sys_summs', 'sys_summ' or 'better' and 'worse', found 'src'"),
-        ("x", r"document '1': wanted an object with its source and outputs, got 'x'"),
+        ({"src": "x"}, r"expected 'sys_summs', 'sys_summ' or 'better' and 'worse', found 'src'"),
+        ("x", r"document '1': expected an object with its source and outputs, got 'x'"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_place(tmp_path: Path, entry: Any, message: str) -> None:
@@ -148,14 +148,14 @@ def test_a_wrong_field_is_named_with_its_place(tmp_path: Path, entry: Any, messa
 
 
 def test_a_list_is_no_document(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"wanted an object from document to outputs, got \[1\]"):
+    with pytest.raises(InputError, match=r"expected an object from document to outputs, got \[1\]"):
         list(convert(saved(tmp_path, [1]), kind="bartscore"))
 
 
 def test_a_key_that_comes_twice_is_refused_not_lost(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     path.write_text('{"1": {"sys_summ": "x"}, "1": {"sys_summ": "y"}}', encoding="utf-8")
-    with pytest.raises(InputError, match=r"data.json: not readable JSON: the key '1' is there twice"):
+    with pytest.raises(InputError, match=r"data.json: not readable JSON: the key '1' occurs twice"):
         list(convert(path, kind="bartscore"))
 
 
@@ -167,7 +167,7 @@ def test_a_pickle_is_refused_unopened_and_the_way_out_is_said(tmp_path: Path) ->
     for name in ("data.pkl", "data.bin"):
         (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
         for attempt in (detect, lambda path: list(convert(path, kind="bartscore"))):
-            with pytest.raises(InputError, match=r"is a pickle, and opening a pickle runs any code .* into JSON"):
+            with pytest.raises(InputError, match=r"is a pickle, and opening a pickle runs any code .* to JSON"):
                 attempt(tmp_path / name)
     assert not (tmp_path / "exploded").exists()
 

@@ -30,14 +30,14 @@ def test_a_document_is_told_over_lines_or_in_one_plain_or_compressed(tmp_path: P
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", r"found: wanted JSON, which begins with { or \[, found nothing; plain line files .* --output SYSTEM=FILE"),
-        ("Hello there.", r"found: wanted JSON, which begins with { or \[, found 'H'"),
+        ("", r"found: expected JSON, which begins with { or \[, found nothing; .* --output SYSTEM=FILE"),
+        ("Hello there.", r"found: expected JSON, which begins with { or \[, found 'H'"),
         ("{", r"found:1: not valid JSON: Expecting property name"),
         ("{}", r"found: is none of bartscore, alpaca_eval, mt_metrics_eval; it begins with an object with nothing"),
         ("[]", r"found: is none of .*; it begins with \[\]"),
         ("[[1]]", r"found: is none of .*; it begins with \[\[1\]\]"),
         ('{"text": "x", "label": 1}', r"found: is none of .*; it begins with an object with 'text', 'label'"),
-        ('{"item": "1", "system": "a", "output": "x"}', r"is already in metrist's form and can be read as it is"),
+        ('{"item": "1", "system": "a", "output": "x"}', r"already has metrist's fields"),
         ("[" * 100_000, r"found: not readable JSON: it is nested too deeply"),
     ],
 )
@@ -55,8 +55,8 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_described(tmp_path: Path) -> None:
     for name in "abcdefghij":
         (tmp_path / name).mkdir()
-    wanted = r"wanted a folder with sources/ and system-outputs/ \(mt-metrics-eval\), found 'a', .*'h' and 2 more"
-    with pytest.raises(InputError, match=wanted):
+    message = r"expected a folder with sources/ and system-outputs/ \(mt-metrics-eval\), found 'a', .*'h' and 2 more"
+    with pytest.raises(InputError, match=message):
         detect(tmp_path)
 
 
@@ -69,7 +69,7 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_formats_are_not_mixed(tmp_path: Path) -> None:
     one = saved(tmp_path / "one.json", '{"1": {"sys_summ": "x"}}')
     two = saved(tmp_path / "two.json", '[{"instruction": "i", "output": "o", "generator": "g"}]')
-    with pytest.raises(InputError, match=r"two\.json is of the format alpaca_eval, but .*one\.json is bartscore"):
+    with pytest.raises(InputError, match=r"two\.json has the format alpaca_eval, but .*one\.json is bartscore"):
         convert(one, two)
 
 

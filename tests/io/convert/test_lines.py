@@ -59,7 +59,9 @@ def test_unequal_files_are_refused_with_both_counts(tmp_path: Path) -> None:
 
 
 def test_no_outputs_are_refused() -> None:
-    with pytest.raises(InputError, match=r"at least one file of outputs with its system's name, as in nllb=nllb\.txt"):
+    with pytest.raises(
+        InputError, match=r"at least one file of outputs with its system's name, such as nllb=nllb\.txt"
+    ):
         line_files({})
 
 

@@ -100,7 +100,7 @@ def test_a_document_line_may_have_no_domain(folder: Path) -> None:
 
 def test_several_language_pairs_are_converted_one_at_a_time(folder: Path) -> None:
     (folder / "sources/en-fi.txt").write_text("one\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"holds 2 language pairs, 'de-en', 'en-fi'; name one with --language"):
+    with pytest.raises(InputError, match=r"has 2 language pairs, 'de-en', 'en-fi'; choose one with --language"):
         list(convert(folder))
     assert len(list(convert(folder, language="de-en"))) == 4
     with pytest.raises(InputError, match=r"system-outputs/en-fi: no file SYSTEM\.txt with outputs"):
@@ -126,7 +126,7 @@ def test_no_source_at_all_is_said(folder: Path) -> None:
         ("system-outputs/de-en/nmt.txt", "uno\n", r"nmt\.txt: has 1 lines, but .*de-en\.txt has 2"),
         ("documents/de-en.docs", "a b\n" * 3, r"de-en\.docs: has 3 lines, but .*de-en\.txt has 2"),
         ("human-scores/de-en.mqm.seg.score", "nmt 1\n", r"1 scores for system 'nmt', but the test has 2 lines"),
-        ("human-scores/de-en.mqm.seg.score", "nmt\n", r"score:1: wanted a system and a score, got 'nmt'"),
+        ("human-scores/de-en.mqm.seg.score", "nmt\n", r"score:1: expected a system and a score, got 'nmt'"),
         (
             "human-scores/de-en.mqm.seg.score",
             "nmt 1\nnmtt 1\n",

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 from metrist import criteria
 from metrist.data.pairs import Fields, GoodBad
 from metrist.errors import InputError
-from metrist.io.compression import BYTE_ORDER_MARK, decoded, display_name, open_bytes, uncompressed_name
+from metrist.io.compression import BYTE_ORDER_MARK, decode_line, display_name, open_bytes, uncompressed_name
 from metrist.io.fields import as_number, as_text
-from metrist.io.json_rows import unreadable
+from metrist.io.json_rows import describe_json_error
 from metrist.io.row_model import RowError, format_value
 from metrist.io.rows import read_rows
 
@@ -162,9 +162,9 @@ def _read_json_file(path: PathLike, name: str) -> Any:
     with open_bytes(path) as stream:
         data = stream.read().removeprefix(BYTE_ORDER_MARK)
     try:
-        return json.loads(decoded(data))
+        return json.loads(decode_line(data))
     except json.JSONDecodeError as error:
-        raise InputError(f"{name}:{error.lineno}: {unreadable(error)}") from None
+        raise InputError(f"{name}:{error.lineno}: {describe_json_error(error)}") from None
     except (RowError, RecursionError) as error:
         raise InputError(f"{name}: {error}") from None
 
