@@ -146,15 +146,17 @@ def _read_once(rows: Iterable[Any], name: str) -> Callable[[], Iterable[Any]]:
 def open_source(path: str | os.PathLike[str]) -> RowSource:
     """Return the rows of a file. Its existence is checked now, its content when it is read."""
     text = os.fspath(path)
+    name = display_name(text)
     if text == STANDARD_INPUT:
-        once = _read_once(read_file_rows(text), "the rows of standard input")
-        return RowSource(name=display_name(text), system=UNNAMED, read=once)
+        return RowSource(name=name, system=UNNAMED, read=_read_once(read_file_rows(text), "the rows of standard input"))
+    # The system is the file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`.
+    file = PurePath(uncompressed_name(text))
+    system = display_name(file.stem if file.suffix.lower() in FORMATS else file) or UNNAMED
     if not _is_regular(text):
-        once = _read_once(read_file_rows(text), f"the rows of {display_name(text)}")
-        return RowSource(name=display_name(text), system=_stem(text), read=once)
+        return RowSource(name=name, system=system, read=_read_once(read_file_rows(text), f"the rows of {name}"))
     meter, size = Meter(), os.path.getsize(text)
     read = partial(read_file_rows, text, meter)
-    return RowSource(name=display_name(text), system=_stem(text), read=read, size=size, meter=meter)
+    return RowSource(name=name, system=system, read=read, size=size, meter=meter)
 
 
 def _is_regular(path: str) -> bool:
@@ -177,9 +179,3 @@ def _suggest_file(path: str) -> str:
         return did_you_mean(Path(path).name, os.listdir(Path(path).parent))
     except OSError:
         return f"; its folder {display_name(Path(path).parent)!r} does not exist either"
-
-
-def _stem(path: str) -> str:
-    """Return the file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`."""
-    name = PurePath(uncompressed_name(path))
-    return display_name(name.stem if name.suffix.lower() in FORMATS else name) or UNNAMED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -67,11 +66,8 @@ class CharClasses:
     def __init__(self, classify: Callable[[str], int], *, case: Literal["keep", "lower"] = "keep") -> None:
         self._classify = classify
         self.case = case
-
-    @cached_property
-    def table(self) -> bytearray:
-        """One byte per code point: its class, CHANGES added where it does, or 0 where `fill` was not asked yet."""
-        return bytearray(_CODE_POINTS)
+        #: One byte per code point: its class, plus CHANGES where lower-casing changes it; 0 before `fill`.
+        self.table = bytearray(_CODE_POINTS)
 
     def fill(self, code_point: int) -> None:
         """Classify a character and its neighbours."""

@@ -88,8 +88,8 @@ class Metric:
     @property
     def spec(self) -> Spec:
         """The metric's name with the settings that differ from their defaults."""
-        defaults = {f.name: f.default for f in _setting_fields(self)}
-        return Spec(self.name, {k: _to_spec(v) for k, v in self._settings().items() if v != defaults[k]})
+        settings = self._settings().items()
+        return Spec(self.name, {name: _to_spec(value) for name, (value, default) in settings if value != default})
 
     @property
     def signature(self) -> str:
@@ -99,7 +99,8 @@ class Metric:
 
     def full_spec(self) -> Spec:
         """The metric's name with all its settings, including those of metrics and LLMs within it."""
-        return Spec(self.name, {k: _to_spec(v, in_full=True) for k, v in self._settings().items()})
+        settings = self._settings().items()
+        return Spec(self.name, {name: _to_spec(value, in_full=True) for name, (value, _) in settings})
 
     def facts(self) -> Mapping[str, str]:
         """What else the numbers depend on, such as `{"words": metrist.hash_file("words.txt")}`.
@@ -133,8 +134,15 @@ class Metric:
             mean: NDArray[np.float64] = sums[..., 0] / sums[..., 1]
         return mean
 
-    def _settings(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in _setting_fields(self)}
+    def _settings(self) -> dict[str, tuple[Any, Any]]:
+        """Value and default of each setting. A field declared with `field(compare=False)`, such as a path of this
+        machine or a time limit, is not part of the metric's identity."""
+        declared: Iterable[dataclasses.Field[Any]] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+        return {
+            f.name: (getattr(self, f.name), f.default)
+            for f in declared
+            if f.init and f.compare and f.name not in self.in_name
+        }
 
     def _code(self) -> Mapping[str, str]:
         """A hash of the code of metrics that metrist's version does not cover: an edit makes another metric."""
@@ -147,7 +155,7 @@ class Metric:
 def iterate_nested(metric: Metric) -> Iterator[Metric | LLM]:
     """The metric, and the metrics and LLMs among its settings, theirs included."""
     yield metric
-    for value in metric._settings().values():
+    for value, _ in metric._settings().values():
         for element in value if isinstance(value, tuple) else (value,):
             if isinstance(element, Metric):
                 yield from iterate_nested(element)
@@ -255,13 +263,6 @@ def _source_code(cls: type) -> bytes:
         functions = sorted((name, f) for name, f in vars(cls).items() if inspect.isfunction(f))
         # Version 2 writes nothing that depends on how often an object happens to be referred to.
         return b"".join(marshal.dumps((name, f.__code__), 2) for name, f in functions)
-
-
-def _setting_fields(metric: Any) -> list[dataclasses.Field[Any]]:
-    """The fields that are settings. One declared with `field(compare=False)`, such as a path of this machine or a time
-    limit, is not part of the metric's identity."""
-    declared = dataclasses.fields(metric) if dataclasses.is_dataclass(metric) else ()
-    return [f for f in declared if f.init and f.compare and f.name not in metric.in_name]
 
 
 def _to_spec(value: Any, *, in_full: bool = False) -> Any:

@@ -80,8 +80,15 @@ def choose_executor(
         chosen = executor
     else:
         raise RunError(f"an executor needs a method map(metrics, tasks), {type(executor).__name__} has none")
-    if any(map(is_resident, metrics)):
-        chosen = _place_models(executor, chosen, runtime or Runtime.current())
+    # Without several cards a model stays in this process: its library uses all cores by itself, and a second copy would
+    # only take memory. Lexical metrics of the same run stay with it: beside a model they take next to no time.
+    has_cards = isinstance(chosen, Processes) and chosen.cards
+    if any(map(is_resident, metrics)) and isinstance(chosen, Processes | Adaptive) and not has_cards:
+        cards = list_cards((runtime or Runtime.current()).device)
+        if isinstance(executor, Processes):
+            chosen = replace(executor, cards=cards)
+        else:
+            chosen = Processes(workers=len(cards), cards=cards) if len(cards) > 1 else Serial()
     if isinstance(chosen, Processes | Adaptive):
         stuck = [metric.text for metric in metrics if not _is_picklable(metric)]
         if stuck:
@@ -90,18 +97,6 @@ def choose_executor(
                 "module that can be imported to use all cores"
             ]
     return chosen, []
-
-
-def _place_models(requested: str | Executor | None, chosen: Executor, runtime: Runtime) -> Executor:
-    """Without several cards a model stays in this process: its library uses all cores by itself, and a second copy
-    would only take memory. Lexical metrics of the same run go along: beside a model they take next to no time."""
-    if not isinstance(chosen, Processes | Adaptive) or (isinstance(chosen, Processes) and chosen.cards):
-        return chosen
-    cards = list_cards(runtime.device)
-    if requested is None or requested == "processes":
-        return Processes(workers=len(cards), cards=cards) if len(cards) > 1 else Serial()
-    assert isinstance(chosen, Processes)
-    return replace(chosen, cards=cards)
 
 
 def list_cards(device: str = "auto") -> tuple[str, ...]:

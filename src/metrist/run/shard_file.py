@@ -34,6 +34,7 @@ from metrist.scores import Failure, FailureKind, Scores
 Unit = Record | Pair
 
 DIGEST_LENGTH = 32
+CHECKSUM = b'{"sha256": "%s"}\n'
 #: Keys beside a failure's message and a score: files written before they existed have neither.
 KIND, INCOMPLETE = "failure_kind", "incomplete"
 # The key in a file, and the sparse column of `Scores`, of what only some scores carry. Usage is left out: what a score
@@ -145,7 +146,7 @@ def encode(header: Header, units: Sequence[Any], block: Scores | Sequence[Judgme
         rows = zip(units, block, strict=True)
         lines = [_dump({**pair_row(pair), **judgment_row(header.metric, judgment)}) for pair, judgment in rows]
     body = "".join(f"{line}\n" for line in (json.dumps(dataclasses.asdict(header)), *lines)).encode("ascii")
-    return body + _checksum_line(body)
+    return body + CHECKSUM % hashlib.sha256(body).hexdigest().encode("ascii")
 
 
 def _sparse_fields(scores: Scores) -> dict[int, dict[str, Any]]:
@@ -174,7 +175,7 @@ def decode(data: bytes) -> ShardFile:
     body = data[:end]
     if not data.endswith(b"\n") or not data[end:].startswith(b'{"sha256": '):
         raise Torn("it ends before its closing line")
-    if data[end:] != _checksum_line(body):
+    if data[end:] != CHECKSUM % hashlib.sha256(body).hexdigest().encode("ascii"):
         raise Torn("its content does not match its checksum")
     try:
         first, *rows = json.loads(b"[" + b",".join(body.splitlines()) + b"]")
@@ -189,10 +190,6 @@ def decode(data: bytes) -> ShardFile:
         if isinstance(error, Torn):
             raise
         raise Torn(f"its lines cannot be read: {error}") from None
-
-
-def _checksum_line(body: bytes) -> bytes:
-    return b'{"sha256": "%s"}\n' % hashlib.sha256(body).hexdigest().encode("ascii")
 
 
 def _read_scores(header: Header, rows: list[list[Any]]) -> Scores:
