@@ -83,12 +83,16 @@ def _run(arguments: list[str]) -> None:
     from metrist.cli.app import main
 
     sys.argv = ["metrist", *arguments]
-    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+    errors = StringIO()
+    with redirect_stdout(StringIO()), redirect_stderr(errors):
         try:
             main()
         except SystemExit as status:
-            if status.code:
-                raise
+            code = status.code
+        else:
+            code = 0
+    if code:
+        raise RuntimeError(f"metrist {' '.join(arguments)} failed: {errors.getvalue()}")
 
 
 @contextmanager
@@ -102,6 +106,7 @@ def _command(route: str, folder: Path) -> Iterator[list[str]]:
             "output": f"the cat number {n} slept",
             "references": [f"cat {n} slept on the mat"],
             "ratings": {"quality": n % 5},
+            "scores": {"other": n * 7 % 11},
         }
         for n in range(20)
     ]
@@ -110,7 +115,7 @@ def _command(route: str, folder: Path) -> Iterator[list[str]]:
         run = ["--out", str(folder / "run"), "--workers", "1"]
         yield ["score", str(records), "-m", "rougeL", "-m", "likelihood", *run]
     elif route == "meta":
-        yield ["meta", str(records), "-m", "rougeL", "--draws", "100"]
+        yield ["meta", str(records), "--draws", "100"]
     else:
         with _loopback_server() as url:
             judge = f"judge(llm=openai(model='m', url='{url}'))"
