@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from metrist.report.cells import Estimate
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Estimate, Table
 
 pytestmark = pytest.mark.browser
 

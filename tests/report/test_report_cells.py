@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.report.cells import (
+from metrist.report.tables import (
     Change,
     Count,
     Estimate,

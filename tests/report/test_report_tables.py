@@ -11,8 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from metrist.errors import RunError
-from metrist.report.cells import Estimate, PValue, Share
-from metrist.report.tables import FORMATS, Column, Table
+from metrist.report.tables import FORMATS, Column, Estimate, PValue, Share, Table
 
 NASTY = "a|b_ \x1b[31m*x* [red]<b>\\ & 50% $x^2$ #1 {~}"
 

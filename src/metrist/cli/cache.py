@@ -32,8 +32,7 @@ LLMName = Annotated[
 def size(folder: Folder = None, form: TableFormat = Format.text) -> None:
     """Print how many answers of each LLM are stored."""
     from metrist.cli.output import print_table
-    from metrist.report.cells import Count
-    from metrist.report.tables import Column, Table
+    from metrist.report.tables import Column, Count, Table
 
     cache = _open_existing(folder)
     contents = cache.contents()

@@ -37,8 +37,7 @@ def print_tables(tables: Sequence[Table], form: Format) -> None:
 
 def print_estimate(estimate: Estimate, form: Format) -> None:
     """Print what a dry run found: one row per LLM."""
-    from metrist.report.cells import Count
-    from metrist.report.tables import Column, Table
+    from metrist.report.tables import Column, Count, Table
 
     names = ["LLM", "questions", "answered", "prompt tokens", "answer tokens", "cost from", "to"]
     rows = [

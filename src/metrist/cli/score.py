@@ -26,7 +26,6 @@ from metrist.errors import RunError, SpecError
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
-    from metrist.run.executors import Executor
 
 
 @expand_options
@@ -54,6 +53,7 @@ def score(
     from metrist.cli.output import print_estimate, print_table
     from metrist.cli.progress import progress_bar
     from metrist.run import score as score_records
+    from metrist.run.executors import Processes, Serial
     from metrist.run.pipeline import estimate
     from metrist.run.results import NothingScored, describe_total_failure
 
@@ -69,7 +69,7 @@ def score(
             results = score_records(
                 reader,
                 metrics,
-                executor=_choose_executor(workers),
+                executor=None if workers == 0 else Serial() if workers == 1 else Processes(workers=workers),
                 out=out,
                 progress=progress,
                 tokens=tokens,
@@ -84,16 +84,8 @@ def score(
         raise error
     # `score` does not raise when the only record fails; the exit code must tell all the same.
     for text, block in results.scores.items():
-        if message := describe_total_failure(text, block):
+        if block.failures and (message := describe_total_failure(text, block)):
             raise RunError(message)
-
-
-def _choose_executor(workers: int) -> Executor | None:
-    from metrist.run.executors import Processes, Serial
-
-    if workers == 0:
-        return None
-    return Serial() if workers == 1 else Processes(workers=workers)
 
 
 def report_skipped(reader: Reader) -> None:

@@ -23,8 +23,7 @@ from metrist.metrics.calibrated import (
     read_column,
 )
 from metrist.records import Record
-from metrist.report.cells import Count, Number, decimals_for, or_none
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Count, Number, Table, decimals_for, or_none
 from metrist.stats.resampling import pool_rows
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from metrist.evaluate.selection import (
     warn_off_scale,
 )
 from metrist.metrics.base import Metric
-from metrist.report.cells import Change, Number, PValue, Share, or_none
 from metrist.report.junit import JUnitCase, junit_xml
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Change, Column, Number, PValue, Share, Table, or_none
 from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows
 from metrist.stats.significance import holm
 

@@ -15,8 +15,7 @@ from metrist.errors import RunError, did_you_mean
 from metrist.evaluate.selection import check_signatures, choose_decimals, open_run, select_metrics, select_systems
 from metrist.grid import Grid
 from metrist.metrics.base import Metric
-from metrist.report.cells import Change, Count, Number, PValue, or_none
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Change, Column, Count, Number, PValue, Table, or_none
 from metrist.stats.resampling import PairTest, Test, pair_tests
 from metrist.stats.significance import holm
 

@@ -25,8 +25,7 @@ from metrist.metrics.likelihood.layout import NONE, read_phrases
 from metrist.metrics.likelihood.likelihood import NO_PROMPT, Likelihood
 from metrist.metrics.registry import build
 from metrist.records import Need
-from metrist.report.cells import Change, Count, Number, Share, or_none
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Change, Column, Count, Number, Share, Table, or_none
 from metrist.run import Progress, Results, score
 from metrist.scores import Scores
 

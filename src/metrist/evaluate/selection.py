@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.metrics.base import Metric
-from metrist.report.cells import decimals_for, escape_controls
+from metrist.report.tables import decimals_for, escape_controls
 from metrist.spec import parse
 
 if TYPE_CHECKING:

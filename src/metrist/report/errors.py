@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from metrist.ratings import Error
-from metrist.report.cells import escape_controls, format_number
+from metrist.report.tables import escape_controls, format_number
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from metrist.report.cells import NOT_AVAILABLE, escape_controls, format_number
+from metrist.report.tables import NOT_AVAILABLE, escape_controls, format_number
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

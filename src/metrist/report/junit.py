@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metrist.report.cells import escape_controls
+from metrist.report.tables import escape_controls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,7 @@ def score(
         results.write(destination.file)
     # A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons.
     for text, block in scores.items():
-        if len(block) > 1 and (message := describe_total_failure(text, block)):
+        if block.failures and len(block) > 1 and (message := describe_total_failure(text, block)):
             written = destination.file or (destination.folder.path if destination.folder else None)
             raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
     return results

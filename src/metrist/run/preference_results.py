@@ -17,8 +17,7 @@ from metrist.io import atomic_write
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.metrics.llm_metric import merge_usage
 from metrist.ratings import Choice
-from metrist.report.cells import Count, Estimate, Number, Share
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Count, Estimate, Number, Share, Table
 from metrist.run.results import DRAWS, summarize_reasons
 from metrist.run.shard_file import judgment_row
 from metrist.stats.preferences import (

@@ -17,9 +17,8 @@ from metrist.errors import MetristError, RunError, did_you_mean
 from metrist.grid import Grid
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
-from metrist.report.cells import Count, Estimate, Share, decimals_for
 from metrist.report.heat import Heat, HeatOutput, Reading
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Count, Estimate, Share, Table, decimals_for
 from metrist.run.flat_file import Flat, write_flat
 from metrist.scores import Score, Scores
 from metrist.stats.resampling import CHUNK, ExactSums, interval, resample_counts

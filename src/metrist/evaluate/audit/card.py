@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.report.cells import Count, Estimate, or_none
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Count, Estimate, Table, or_none
 from metrist.stats.resampling import pooled_interval
 
 Floats = NDArray[np.float64]

@@ -25,8 +25,7 @@ from metrist.evaluate.meta.estimates import AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, MetaPlan, Tests
 from metrist.evaluate.meta.slices import Slice
-from metrist.report.cells import Number, format_number
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Number, Table, format_number
 from metrist.stats.bootstrap import FEW_UNITS
 from metrist.stats.measures import measure
 from metrist.stats.significance import wins

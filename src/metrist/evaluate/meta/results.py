@@ -15,8 +15,7 @@ import numpy as np
 from metrist.errors import RunError, did_you_mean
 from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.io.writer import atomic_write
-from metrist.report.cells import Count, Estimate, Number, Share, or_none
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Count, Estimate, Number, Share, Table, or_none
 from metrist.stats import Floats
 
 Correction = Literal["holm", "benjamini-hochberg", "none"]

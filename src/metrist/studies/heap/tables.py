@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from metrist.criteria import CriteriaGroup, Suite
-from metrist.report.cells import format_number, or_none
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Table, format_number, or_none
 from metrist.stats.measures import measure
 from metrist.studies.heap.jobs import SETUPS, Codes, SetupName, SplitName
 from metrist.studies.heap.results import SeedSummary, StudyResults

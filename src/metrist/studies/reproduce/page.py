@@ -10,8 +10,7 @@ from typing import Any
 
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.results import Figure
-from metrist.report.cells import Change, Count, Estimate, Number
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Change, Column, Count, Estimate, Number, Table
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find_data_folder, reproduce_block
 from metrist.studies.reproduce.published import (
     MEAN,

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from metrist.metrics.registry import build
-from metrist.report.cells import Count, Estimate, Number
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Count, Estimate, Number, Table
 from metrist.stats import Floats
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, compare_metrics, reproduce_block
 from metrist.studies.reproduce.published import NO_DATA, Block, read_table_file

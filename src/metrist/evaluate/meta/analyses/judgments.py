@@ -24,8 +24,7 @@ from metrist.evaluate.meta.preferences import (
 )
 from metrist.evaluate.meta.results import MetaEvaluation, MetaPlan
 from metrist.evaluate.meta.slices import select_outputs
-from metrist.report.cells import Count, Estimate, Share
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Column, Count, Estimate, Share, Table
 from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names
 from metrist.stats.error_spans import UNSTATED, Errors, Figures, error_agreement, reduction_shares

@@ -17,8 +17,7 @@ from metrist.evaluate.meta.evaluate import evaluate
 from metrist.evaluate.meta.figures import SOFT
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, MetaEvaluation, Tests
 from metrist.evaluate.meta.slices import ALL, Slice, group_codes, make_slices, system_means
-from metrist.report.cells import Change, Count, Number, PValue
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Change, Column, Count, Number, PValue, Table
 from metrist.stats import Codes, Floats
 from metrist.stats.bootstrap import bootstrap_gaps
 from metrist.stats.measures import measure

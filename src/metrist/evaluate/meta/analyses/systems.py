@@ -15,8 +15,7 @@ from metrist.evaluate.meta.slices import make_slices, resolve_column, system_mea
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
-from metrist.report.cells import Change, Count, Estimate, Number
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Change, Column, Count, Estimate, Number, Table
 from metrist.run import score
 from metrist.stats import Codes, Floats
 from metrist.stats.levels import LabelSpace, confusion, label_space, system_levels, wrong_answers
