@@ -61,7 +61,7 @@ def test_text_is_shown_and_never_run(browser: Any, address: str) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(address)
-    assert page.title() == "Tokens by how little they were expected"
+    assert page.title() == "Tokens by how unlikely they are"
     assert page.locator("img, script").count() == 0
     assert asked == [address]
     assert f"The cat sat on Bush{ATTACK}" in page.locator(".tokens").inner_text()

@@ -358,9 +358,9 @@ def _agreement(
     resampled: Sequence[Floats],
     confidence: float,
 ) -> Agreement:
-    whole = cells.weights(np.ones((1, cells.units)))
-    skipped = sum(bool(np.isnan(part(whole)[0])) for part in parts)
-    value = float(_mean(parts, whole)[0])
+    all_outputs = cells.weights(np.ones((1, cells.units)))
+    skipped = sum(bool(np.isnan(part(all_outputs)[0])) for part in parts)
+    value = float(_mean(parts, all_outputs)[0])
     spread = np.concatenate(resampled) if resampled else np.empty(0)
     low, high = (math.nan, math.nan) if math.isnan(value) else interval(spread, confidence, cells.units)
     return Agreement(

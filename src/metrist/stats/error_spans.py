@@ -194,7 +194,7 @@ def _stated(human: Errors, predicted: Errors) -> list[int]:
 
 
 def _weight_of(severities: Sequence[int], weights: Sequence[float] | None) -> Floats:
-    """Return weights by mark: 0 for clean text, 1 for an unstated severity, then the all_weights weights."""
+    """Return weights by mark: 0 for clean text, 1 for an unstated severity, then the weight of each severity."""
     highest = max(severities, default=-1)
     all_weights = [1.0] * (highest + 1) if weights is None else list(weights)
     if len(all_weights) <= highest:

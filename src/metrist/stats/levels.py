@@ -158,8 +158,8 @@ def wrong_answers(human: Floats, metric: Floats, floor: float = 0.0) -> WrongAns
     )
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else float("nan")
+def _ratio(part: float, total: float) -> float:
+    return part / total if total else float("nan")
 
 
 def _share(sums: Floats) -> Floats:

@@ -264,8 +264,8 @@ def _columns(counts: Floats) -> NDArray[np.float64]:
     return np.moveaxis(np.asarray(counts, np.float64), -1, 0)
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
-    shares: Floats = np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+def _share(part: Floats, total: Floats) -> Floats:
+    shares: Floats = np.divide(part, total, out=np.full(np.shape(total), np.nan), where=total > 0)
     return shares
 
 

@@ -272,7 +272,7 @@ class _SequentialTest:
     observed: float
     slack: float
     extreme: int = 0
-    made: int = 0
+    draws_used: int = 0
     stopped: bool = False
 
     def add_block(self, null: Floats, plan: _TestPlan) -> None:
@@ -282,13 +282,13 @@ class _SequentialTest:
         total = self.extreme + np.cumsum(reached)
         self.stopped = bool(len(total) and total[-1] >= plan.enough)
         used = int(np.argmax(total >= plan.enough)) + 1 if self.stopped else len(null)
-        self.made += used
+        self.draws_used += used
         self.extreme = int(total[used - 1])
 
     def p(self) -> float:
         if math.isnan(self.observed):
             return math.nan
-        return self.extreme / self.made if self.stopped else (self.extreme + 1) / (self.made + 1)
+        return self.extreme / self.draws_used if self.stopped else (self.extreme + 1) / (self.draws_used + 1)
 
 
 def _mark_extreme(null: Floats, observed: Floats, alternative: Alternative, slack: Floats) -> NDArray[np.intp]:
@@ -317,7 +317,7 @@ def _test_sequentially(
         for test in running:
             values = estimate(measure, test.doubled, doubled, weights, plan.average).values
             test.add_block(values[: len(tosses)] - values[len(tosses) :], plan)
-    return [PermutationTest(test.observed, test.p(), test.made, len(panel.human)) for test in tests]
+    return [PermutationTest(test.observed, test.p(), test.draws_used, len(panel.human)) for test in tests]
 
 
 def _start_test(

@@ -149,7 +149,7 @@ def f1_by_choice(tables: Floats) -> Floats:
 
 
 def macro_f1(tables: Floats) -> Floats:
-    """The mean F1 of the choices that humans or the metric occurring."""
+    """The mean F1 of the choices that humans or the metric made."""
     scores = f1_by_choice(tables)
     occurring = ~np.isnan(scores)
     return _share(np.where(occurring, scores, 0.0).sum(axis=-1), occurring.sum(axis=-1).astype(np.float64))
@@ -171,8 +171,8 @@ def pair_counts(tables: Floats) -> Floats:
     return np.stack([alike, opposed, human_tied, metric_tied, tables[..., TIE_CODE, TIE_CODE]], axis=-1)
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
-    shares: Floats = np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+def _share(part: Floats, total: Floats) -> Floats:
+    shares: Floats = np.divide(part, total, out=np.full(np.shape(total), np.nan), where=total > 0)
     return shares
 
 
@@ -338,8 +338,8 @@ def _probabilities(strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
     half = (strengths[:, :, None] - strengths[:, None, :]) / 2
     top = np.maximum(np.abs(half), log_tie[:, None, None])
     win, lose, tie = np.exp(half - top), np.exp(-half - top), np.exp(log_tie[:, None, None] - top)
-    whole = win + lose + tie
-    return win / whole, tie / whole
+    total = win + lose + tie
+    return win / total, tie / total
 
 
 def _likelihood(counts: Floats, strengths: Floats, log_tie: Floats) -> Floats:

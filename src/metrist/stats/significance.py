@@ -151,8 +151,8 @@ def holm(p_values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]
     of even one false finding in the family is at most alpha, however the tests depend on each other.
     """
     raw = np.asarray(p_values, dtype=np.float64)
-    made = np.flatnonzero(~np.isnan(raw))
-    order = made[np.argsort(raw[made], kind="stable")]
+    tested = np.flatnonzero(~np.isnan(raw))
+    order = tested[np.argsort(raw[tested], kind="stable")]
     stepped = raw[order] * np.arange(len(order), 0, -1)
     adjusted = np.full(raw.shape, np.nan)
     adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
@@ -166,8 +166,8 @@ def benjamini_hochberg(p_values: Sequence[float] | NDArray[np.float64]) -> NDArr
     It holds for independent tests and for those that err in the same direction (1995; Benjamini & Yekutieli 2001).
     """
     raw = np.asarray(p_values, dtype=np.float64)
-    made = np.flatnonzero(~np.isnan(raw))
-    order = made[np.argsort(raw[made], kind="stable")]
+    tested = np.flatnonzero(~np.isnan(raw))
+    order = tested[np.argsort(raw[tested], kind="stable")]
     stepped = raw[order] * len(order) / np.arange(1, len(order) + 1)
     adjusted = np.full(raw.shape, np.nan)
     adjusted[order] = np.minimum(np.minimum.accumulate(stepped[::-1])[::-1], 1.0)

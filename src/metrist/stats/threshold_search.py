@@ -43,7 +43,7 @@ class Threshold(NamedTuple):
 
 def best_threshold(pairing: Pairing) -> Threshold:
     """Return the threshold with the highest accuracy, the smallest of equals; NaN without any pair."""
-    if not pairing.whole:
+    if not pairing.total_units:
         return Threshold(math.nan, 0)
     search = _Search(pairing)
     search.run()
@@ -108,8 +108,8 @@ class _Search:
             below = known.at[:-1][hopeful]
             middles = (below + known.at[1:][hopeful]) // 2
             middles = middles[middles > below]
-            left = int(np.diff(known.pairs)[hopeful].sum())
-            if not len(middles) or left <= _MIN_DENSITY * len(middles) * len(self._pairing.ranked.scores):
+            remaining = int(np.diff(known.pairs)[hopeful].sum())
+            if not len(middles) or remaining <= _MIN_DENSITY * len(middles) * len(self._pairing.ranked.scores):
                 return self._stretches(known, hopeful)
             known = known.merge(self._try(ladder, middles))
 
@@ -147,22 +147,22 @@ class _Search:
         won, lost, _ = kernels.gap_histogram(*self._columns, cut, buckets).T
         histogram = _Buckets(cut, stretch.right, won, lost)
         hopeful = self._hopeful(histogram.bounds(), stretch.low) & (histogram.bounds() >= histogram.after().max())
-        kept = np.flatnonzero(hopeful & (won + lost > 0))
-        if len(kept):
-            self._refine(histogram, stretch.pairs, kept)
+        selected = np.flatnonzero(hopeful & (won + lost > 0))
+        if len(selected):
+            self._refine(histogram, stretch.pairs, selected)
 
-    def _refine(self, histogram: _Buckets, pairs: int, kept: NDArray[np.intp]) -> None:
-        """Sort the gaps of the kept buckets if they are few. Otherwise cut the buckets into finer ones: all at once if
-        they lie close together, else in two parts."""
-        inner = histogram.inner(int(kept[0]), int(kept[-1]), pairs)
+    def _refine(self, histogram: _Buckets, pairs: int, selected: NDArray[np.intp]) -> None:
+        """Sort the gaps of the selected buckets if they are few. Otherwise cut the buckets into finer ones: all at once
+        if they lie close together, else in two parts."""
+        inner = histogram.inner(int(selected[0]), int(selected[-1]), pairs)
         # Very many pairs may have few distinct gaps, if scores have few digits.
-        limit = _SORTED if histogram.pairs_in(kept, pairs) <= _SORTED else _SORTED >> 4
-        if self._sort(histogram, kept, inner, limit):
+        limit = _SORTED if histogram.pairs_in(selected, pairs) <= _SORTED else _SORTED >> 4
+        if self._sort(histogram, selected, inner, limit):
             return
         if inner.high - inner.low <= (histogram.cut.high - histogram.cut.low) / 2:
             self._exhaust(inner)
-        elif len(kept) > 1:
-            for part in _split(kept):
+        elif len(selected) > 1:
+            for part in _split(selected):
                 self._refine(histogram, pairs, part)
         else:
             self._halve(inner)
@@ -177,10 +177,10 @@ class _Search:
             self._exhaust(replace(stretch, high=middle))
             self._exhaust(replace(stretch, low=middle, right=right))
 
-    def _sort(self, histogram: _Buckets, kept: NDArray[np.intp], inner: _Stretch, limit: int) -> bool:
+    def _sort(self, histogram: _Buckets, selected: NDArray[np.intp], inner: _Stretch, limit: int) -> bool:
         """Return whether the gaps of these buckets were few enough; all of them have then been tried."""
         keep = np.zeros(len(histogram.won), np.bool_)
-        keep[kept] = True
+        keep[selected] = True
         part = histogram.cut._replace(low=inner.low, high=inner.high)
         listed = kernels.gaps_kept(*self._columns, part, keep, limit)
         if listed is None:
@@ -211,10 +211,10 @@ class _Buckets:
     def bounds(self) -> Counts:
         return self.after() + self.lost
 
-    def pairs_in(self, kept: NDArray[np.intp], pairs: int) -> float:
+    def pairs_in(self, selected: NDArray[np.intp], pairs: int) -> float:
         """Estimate how many of the stretch's pairs these buckets hold, by their share of all units won or lost."""
         units = self.won + self.lost
-        return pairs * float(units[kept].sum() / units.sum())
+        return pairs * float(units[selected].sum() / units.sum())
 
     def inner(self, first: int, last: int, pairs: int) -> _Stretch:
         """Return the stretch from the first of some buckets to the last."""
@@ -236,10 +236,10 @@ class _Buckets:
         return _from_bits(low)
 
 
-def _split(kept: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _split(selected: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Split buckets into two parts at the widest gap."""
-    middle = int(np.diff(kept).argmax()) + 1
-    return kept[:middle], kept[middle:]
+    middle = int(np.diff(selected).argmax()) + 1
+    return selected[:middle], selected[middle:]
 
 
 def _as_bits(number: float) -> int:
@@ -285,7 +285,7 @@ def tie_curve(paired: Pairing, points: int = 200) -> TieCurve:
     """
     if points < 3:
         raise RunError(f"a curve of accuracies needs at least 3 points, got {points}")
-    if not paired.whole:
+    if not paired.total_units:
         return TieCurve(epsilons=np.empty(0), accuracies=np.empty(0), tie_shares=np.empty(0))
     gaps = some_gaps(paired, _CURVE_PAIRS)
     fixed = np.unique([0.0, best_threshold(paired).epsilon, greatest_gap(paired)])
@@ -294,5 +294,5 @@ def tie_curve(paired: Pairing, points: int = 200) -> TieCurve:
         others = gaps[np.linspace(0, len(gaps) - 1, room).round().astype(np.intp)]
     epsilons = np.union1d(fixed, others)
     counted = paired.at(epsilons)
-    right, tied = (counts @ paired.units / paired.whole for counts in counted)
+    right, tied = (counts @ paired.units / paired.total_units for counts in counted)
     return TieCurve(epsilons=epsilons, accuracies=right, tie_shares=tied)

@@ -78,11 +78,11 @@ class Choice:
             return _choose_by_sorting(paired, between) if paired.pairs.sum() <= MAX_PAIRS else None
         return self._search(within, between, paired) if len(self.sample) <= MAX_OUTPUTS else None
 
-    def _search(self, within: Floats, between: Floats, whole: Pairing) -> Floats:
+    def _search(self, within: Floats, between: Floats, all_pairs: Pairing) -> Floats:
         times = np.broadcast_to(between, (len(within), between.shape[1])).astype(np.int64)
         # A draw may leave a group without a pair, so groups are identified by one of their outputs.
         group_of = np.zeros(len(self.sample), np.intp)
-        group_of[whole.order] = np.repeat(np.arange(len(whole.pairs)), np.diff(whole.ranked.starts))
+        group_of[all_pairs.order] = np.repeat(np.arange(len(all_pairs.pairs)), np.diff(all_pairs.ranked.starts))
         epsilons = np.empty(len(within))
         for draw, weights in enumerate(within):
             paired = self.pairing(weights)

@@ -40,8 +40,8 @@ class Pairing:
     """Outputs arranged by group and score, in groups that have at least one pair.
 
     `order` are the outputs' positions in the columns that the pairing was made of; a pair of group g is worth
-    `units[g]`, and all pairs together `whole`. An output of weight w stands for w copies of itself, each paired with
-    all other outputs but not with each other (see `measures`).
+    `units[g]`, and all pairs together `total_units`. An output of weight w stands for w copies of itself, each paired
+    with all other outputs but not with each other (see `measures`).
     """
 
     order: NDArray[np.intp]
@@ -52,7 +52,7 @@ class Pairing:
     _all: Counts
 
     @property
-    def whole(self) -> int:
+    def total_units(self) -> int:
         return int(self.units @ self.pairs)
 
     def at(self, epsilons: ArrayLike) -> Tied:
@@ -78,7 +78,7 @@ class Pairing:
         return self.accuracy(math.inf)
 
     def share(self, right: float) -> float:
-        return right / self.whole if self.whole else math.nan
+        return right / self.total_units if self.total_units else math.nan
 
 
 def pairing(
