@@ -55,7 +55,7 @@ def make_run(*, items: Sequence[str] | None = None, signature: str = "1", **colu
         items=[names[at] for values in first.values() for at in range(len(values))],
         systems=[system for system, values in first.items() for _ in values],
         metrics=tuple(METRICS[text] for text in columns),
-        scores={text: _scores([v for values in found.values() for v in values]) for text, found in columns.items()},
+        scores={text: _scores([v for values in result.values() for v in values]) for text, result in columns.items()},
         signatures={text: f"{text} | version {signature}" for text in columns},
     )
 

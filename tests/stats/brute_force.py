@@ -64,12 +64,12 @@ def kendall_c(human: Floats, metric: Floats, origin: Floats | None = None) -> fl
     levels, size = min(len(set(human.tolist())), len(set(metric.tolist()))), len(human)
     if levels < 2:
         return math.nan
-    found = (counts[0] - counts[1]) / sum(counts) * (size - 1) / size * levels / (levels - 1)
-    return max(-1.0, min(1.0, found))
+    result = (counts[0] - counts[1]) / sum(counts) * (size - 1) / size * levels / (levels - 1)
+    return max(-1.0, min(1.0, result))
 
 
-def share(part: float, whole: float) -> float:
-    return part / whole if whole else math.nan
+def share(part: float, total: float) -> float:
+    return part / total if total else math.nan
 
 
 def by_counts(name: str, human: Floats, metric: Floats, origin: Floats | None = None) -> float:

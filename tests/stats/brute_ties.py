@@ -29,7 +29,7 @@ def accuracy(
     if not per_group:
         return None
     if average == "macro":
-        return sum((Fraction(sum(found), len(found)) for found in per_group), Fraction(0)) / len(per_group)
+        return sum((Fraction(sum(result), len(result)) for result in per_group), Fraction(0)) / len(per_group)
     return Fraction(sum(map(sum, per_group)), sum(map(len, per_group)))
 
 
@@ -38,6 +38,6 @@ def best(
 ) -> tuple[Fraction, float] | None:
     """The greatest accuracy and the smallest threshold that reaches it."""
     thresholds = {abs(metric[i] - metric[j]) for pairs in pairs_within(groups).values() for i, j in pairs} | {0.0}
-    found = ((accuracy(human, metric, groups, epsilon, average), epsilon) for epsilon in sorted(thresholds))
-    reached = [(share, epsilon) for share, epsilon in found if share is not None]
+    result = ((accuracy(human, metric, groups, epsilon, average), epsilon) for epsilon in sorted(thresholds))
+    reached = [(share, epsilon) for share, epsilon in result if share is not None]
     return max(reached, key=lambda candidate: (candidate[0], -candidate[1]), default=None)

@@ -79,9 +79,9 @@ def ones(table: object) -> Floats:
 
 @pytest.mark.parametrize(("scale", "published"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
 def test_alpha_is_krippendorffs_own(scale: str, published: float) -> None:
-    (found,) = measured(KRIPPENDORFF, f"alpha_{scale}")
-    assert found.value == pytest.approx(published, abs=5e-4)
-    assert (found.outputs, found.raters) == (11, 4)
+    (result,) = measured(KRIPPENDORFF, f"alpha_{scale}")
+    assert result.value == pytest.approx(published, abs=5e-4)
+    assert (result.outputs, result.raters) == (11, 4)
 
 
 def alpha_by_pairs(table: Floats, scale: str) -> float:
@@ -108,19 +108,19 @@ def alpha_by_pairs(table: Floats, scale: str) -> float:
 
 @pytest.mark.parametrize("scale", ["nominal", "ordinal", "interval"])
 @given(table=TABLES)
-def test_alpha_is_what_all_pairs_of_ratings_give(scale: Scale, table: Floats) -> None:
-    found = alpha(long(table), scale)(ones(table))[0]
-    assert found == pytest.approx(alpha_by_pairs(table, scale), nan_ok=True)
+def test_alpha_equals_the_sum_over_all_pairs_of_ratings(scale: Scale, table: Floats) -> None:
+    result = alpha(long(table), scale)(ones(table))[0]
+    assert result == pytest.approx(alpha_by_pairs(table, scale), nan_ok=True)
 
 
 def test_fleiss_kappa_is_that_of_the_worked_example() -> None:
     table = np.array([np.repeat(np.arange(5.0), row) for row in FLEISS]).T
-    (found,) = measured(table, "fleiss_kappa")
-    assert found.value == pytest.approx(0.210, abs=5e-4)
+    (result,) = measured(table, "fleiss_kappa")
+    assert result.value == pytest.approx(0.210, abs=5e-4)
 
 
 @given(table=TABLES)
-def test_fleiss_kappa_is_what_pairs_of_raters_give(table: Floats) -> None:
+def test_fleiss_kappa_equals_the_sum_over_pairs_of_raters(table: Floats) -> None:
     units = [[v for v in column if not math.isnan(v)] for column in table.T]
     units = [unit for unit in units if len(unit) > 1]
     every = [v for unit in units for v in unit]
@@ -141,13 +141,13 @@ def test_cohens_kappa_is_that_of_the_worked_examples() -> None:
 
 @pytest.mark.parametrize("weighting", ["plain", "linear", "quadratic"])
 @given(rows=st.lists(st.tuples(*[st.sampled_from([1.0, 2.0, 4.0])] * 2), min_size=1, max_size=9))
-def test_cohens_kappa_is_what_all_pairs_give(weighting: Weighting, rows: list[tuple[float, float]]) -> None:
+def test_cohens_kappa_equals_the_sum_over_all_pairs(weighting: Weighting, rows: list[tuple[float, float]]) -> None:
     apart = {"plain": lambda d: float(d != 0), "linear": abs, "quadratic": lambda d: d * d}[weighting]
     observed = np.mean([apart(a - b) for a, b in rows])
     expected = np.mean([apart(a - b) for a, _ in rows for _, b in rows])
     first, second = np.array(rows).T
-    found = cohen_kappa(first, second, np.ones((1, len(rows))), weighting)[0]
-    assert found == pytest.approx(1 - observed / expected if expected else math.nan, nan_ok=True)
+    result = cohen_kappa(first, second, np.ones((1, len(rows))), weighting)[0]
+    assert result == pytest.approx(1 - observed / expected if expected else math.nan, nan_ok=True)
 
 
 def tau_b(first: list[float], second: list[float]) -> float:
@@ -163,11 +163,11 @@ def test_pairwise_coefficients_are_means_over_pairs_of_raters(table: Floats) -> 
     for one, two in combinations(present, 2):
         shared = ~np.isnan(one + two)
         taus.append(tau_b(one[shared].tolist(), two[shared].tolist()))
-    (found,) = measured(table, "kendall")
+    (result,) = measured(table, "kendall")
     defined = [tau for tau in taus if not math.isnan(tau)]
-    assert found.value == pytest.approx(np.mean(defined) if defined else math.nan, nan_ok=True)
-    assert (found.compared, found.skipped) == (len(defined), len(taus) - len(defined))
-    assert (found.failure is None) == bool(defined)
+    assert result.value == pytest.approx(np.mean(defined) if defined else math.nan, nan_ok=True)
+    assert (result.compared, result.skipped) == (len(defined), len(taus) - len(defined))
+    assert (result.failure is None) == bool(defined)
 
 
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.3, 1.0, N]), max_size=8), st.sampled_from([0.0, 0.1, 0.2, 0.7]))
@@ -187,9 +187,9 @@ def test_an_output_that_is_picked_twice_does_not_tie_with_itself() -> None:
 
 
 def test_ties_are_averaged_over_raters() -> None:
-    (found,) = measured([[1, 1, 2, 2], [1, 2, 3, N]], "ties")
-    assert found.value == pytest.approx((2 / 6 + 0) / 2)
-    assert found.compared == 2
+    (result,) = measured([[1, 1, 2, 2], [1, 2, 3, N]], "ties")
+    assert result.value == pytest.approx((2 / 6 + 0) / 2)
+    assert result.compared == 2
 
 
 @settings(max_examples=30)
@@ -198,10 +198,10 @@ def test_weights_stand_for_repeated_outputs(table: Floats, data: st.DataObject) 
     weights = data.draw(st.lists(st.integers(0, 3), min_size=table.shape[1], max_size=table.shape[1]))
     repeated = np.repeat(table, weights, axis=1)
     for name in set(COEFFICIENTS) - {"ties"}:
-        whole = [part(np.array([weights], dtype=np.float64))[0] for part in COEFFICIENTS[name](long(table))]
+        at_once = [part(np.array([weights], dtype=np.float64))[0] for part in COEFFICIENTS[name](long(table))]
         again = [part(ones(repeated))[0] for part in COEFFICIENTS[name](long(repeated))]
         # A rater none of whose outputs was picked is there with no value, and is not there at all.
-        assert [v for v in whole if not np.isnan(v)] == pytest.approx([v for v in again if not np.isnan(v)])
+        assert [v for v in at_once if not np.isnan(v)] == pytest.approx([v for v in again if not np.isnan(v)])
 
 
 def test_levels_are_tallied_as_often_as_their_outputs_are_picked() -> None:
@@ -228,9 +228,9 @@ def test_intervals_hold_the_value_and_narrow_with_more_outputs() -> None:
 
 
 def test_the_seed_alone_decides_and_not_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = measured(likert(50, 4), *COEFFICIENTS, draws=60)
+    at_once = measured(likert(50, 4), *COEFFICIENTS, draws=60)
     monkeypatch.setattr(agreement_module, "CHUNK", 700)
-    assert measured(likert(50, 4), *COEFFICIENTS, draws=60) == whole
+    assert measured(likert(50, 4), *COEFFICIENTS, draws=60) == at_once
 
 
 def test_clusters_are_resampled_whole() -> None:
@@ -254,25 +254,25 @@ def test_unknown_raters_leave_alpha_and_fleiss_and_refuse_the_rest() -> None:
             with pytest.raises(RunError, match="needs named raters, but 41 of 41 ratings name no rater"):
                 agreement(unnamed, [name], 0, np.random.default_rng(0))
         else:
-            (found,) = agreement(unnamed, [name], 0, np.random.default_rng(0))
-            assert found.value == measured(KRIPPENDORFF, name)[0].value
-            assert found.raters == 0
+            (result,) = agreement(unnamed, [name], 0, np.random.default_rng(0))
+            assert result.value == measured(KRIPPENDORFF, name)[0].value
+            assert result.raters == 0
 
 
-def test_what_has_no_value_says_why() -> None:
+def test_an_undefined_coefficient_gives_a_reason() -> None:
     for name in COEFFICIENTS:
-        (found,) = measured([[2, 2, 2], [2, 2, 2]], name, draws=5)
+        (result,) = measured([[2, 2, 2], [2, 2, 2]], name, draws=5)
         if name == "ties":
-            assert found.value == 1
+            assert result.value == 1
             continue
-        assert math.isnan(found.value)
-        assert found.failure == "all ratings have the same value"
-    (found,) = measured([[1, 2, N, N], [N, N, 1, 2]], "alpha_nominal")
-    assert found.failure == "no output was rated twice"
-    (found,) = measured([[1, 2, 3], [N, N, 3]], "alpha_nominal")
-    assert found.failure == "the comparable ratings have one value"
-    (found,) = measured([[1, 2, 3], [N, N, 3]], "kendall")
-    assert found.failure == "no two raters share enough outputs with different values"
+        assert math.isnan(result.value)
+        assert result.failure == "all ratings have the same value"
+    (result,) = measured([[1, 2, N, N], [N, N, 1, 2]], "alpha_nominal")
+    assert result.failure == "no output was rated twice"
+    (result,) = measured([[1, 2, 3], [N, N, 3]], "alpha_nominal")
+    assert result.failure == "the comparable ratings have one value"
+    (result,) = measured([[1, 2, 3], [N, N, 3]], "kendall")
+    assert result.failure == "no two raters share enough outputs with different values"
 
 
 def test_an_unknown_coefficient_is_named_with_its_neighbours() -> None:

@@ -68,13 +68,13 @@ def test_the_p_value_counts_exchanges_as_if_each_were_made(name: str, grouping, 
             for toss in (np.zeros_like(tosses[0]), *tosses)
         ]
         observed, null = compared[0], np.array(compared[1:])
-        (found,) = permutation_tests(
+        (result,) = permutation_tests(
             MEASURES[name], panel, [(0, 1)], grouping, average, exchange=exchange, draws=draws, rng=seeded(), alpha=None
         )
-        assert found.difference == pytest.approx(observed, abs=1e-9)
+        assert result.difference == pytest.approx(observed, abs=1e-9)
         reached = (np.abs(null) >= abs(observed) - 1e-9) | np.isnan(null)
-        assert found.p == (1 + reached.sum()) / (draws + 1)
-        assert (found.draws, found.outputs) == (draws, 30)
+        assert result.p == (1 + reached.sum()) / (draws + 1)
+        assert (result.draws, result.outputs) == (draws, 30)
 
 
 def test_a_column_may_group_the_outputs() -> None:
@@ -86,7 +86,7 @@ def test_a_column_may_group_the_outputs() -> None:
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
 @pytest.mark.parametrize("measure", [PEARSON, KENDALL], ids=["pearson", "kendall"])
-def test_the_p_value_estimates_what_enumeration_gives(measure, alternative: Alternative) -> None:
+def test_the_p_value_estimates_that_of_enumeration(measure, alternative: Alternative) -> None:
     """All 2^8 exchanges of eight outputs."""
     rng = seeded(12)
     human = rng.normal(size=8)
@@ -100,10 +100,10 @@ def test_the_p_value_estimates_what_enumeration_gives(measure, alternative: Alte
         "greater": null >= observed - 1e-9,
         "less": null <= observed + 1e-9,
     }[alternative]
-    (found,) = permutation_tests(
+    (result,) = permutation_tests(
         measure, panel, [(0, 1)], draws=8000, rng=seeded(), alternative=alternative, alpha=None
     )
-    assert found.p == pytest.approx(reached.mean(), abs=0.02)
+    assert result.p == pytest.approx(reached.mean(), abs=0.02)
 
 
 # Promises
@@ -120,11 +120,11 @@ def test_results_do_not_depend_on_chunks_or_blocks(monkeypatch: pytest.MonkeyPat
             for test in permutation_tests(measure, panel, all_pairs(panel), grouping, draws=150, rng=seeded())
         ]
 
-    whole = everything()
+    at_once = everything()
     for chunk, block in ((1, 128), (3000, 7)):
         monkeypatch.setattr(resampling, "CHUNK", chunk)
         monkeypatch.setattr(permutation, "_BLOCK", block)
-        assert everything() == whole
+        assert everything() == at_once
 
 
 @pytest.mark.parametrize("grouping", ["none", "item"])
@@ -142,10 +142,10 @@ def test_a_pair_is_tested_on_the_outputs_that_both_scored() -> None:
     metrics[0, :4], metrics[1, 2:9] = math.nan, math.nan
     panel = Panel(human=full.human, metrics=metrics, item=full.item, system=full.system)
     for measure in (PEARSON, KENDALL):
-        found = permutation_tests(measure, panel, all_pairs(panel), draws=60, rng=seeded())
-        assert [test.outputs for test in found] == [21, 26, 23]
+        result = permutation_tests(measure, panel, all_pairs(panel), draws=60, rng=seeded())
+        assert [test.outputs for test in result] == [21, 26, 23]
         reduced = full.take(panel.scored([0, 1]), [0, 1])
-        assert permutation_tests(measure, reduced, [(0, 1)], draws=60, rng=seeded())[0] == found[0]
+        assert permutation_tests(measure, reduced, [(0, 1)], draws=60, rng=seeded())[0] == result[0]
 
 
 def test_scales_of_the_metrics_do_not_matter() -> None:
@@ -186,8 +186,8 @@ def test_a_metric_is_not_separated_from_itself() -> None:
     panel = some_panel()
     twin = Panel(human=panel.human, metrics=panel.metrics[[0, 0]], item=panel.item, system=panel.system)
     for measure, grouping in itertools.product((PEARSON, KENDALL), ("none", "item")):
-        (found,) = permutation_tests(measure, twin, [(0, 1)], grouping, draws=50, rng=seeded())
-        assert (found.difference, found.p) == (0.0, 1.0)
+        (result,) = permutation_tests(measure, twin, [(0, 1)], grouping, draws=50, rng=seeded())
+        assert (result.difference, result.p) == (0.0, 1.0)
 
 
 def test_a_constant_metric_is_not_tested() -> None:
@@ -200,21 +200,21 @@ def test_a_constant_metric_is_not_tested() -> None:
         (KENDALL, "none", "both"),
         (KENDALL, "item", "items"),
     ):
-        (found,) = permutation_tests(measure, flat, [(0, 1)], grouping, exchange=exchange, draws=50, rng=seeded())
-        assert np.isnan([found.difference, found.p]).all()
+        (result,) = permutation_tests(measure, flat, [(0, 1)], grouping, exchange=exchange, draws=50, rng=seeded())
+        assert np.isnan([result.difference, result.p]).all()
 
 
 def test_fewer_than_two_to_exchange_are_not_tested() -> None:
     single = some_panel(items=1)
-    (found,) = permutation_tests(PEARSON, single, [(0, 1)], exchange="items", draws=50, rng=seeded())
-    assert not math.isnan(found.difference)
-    assert math.isnan(found.p)
+    (result,) = permutation_tests(PEARSON, single, [(0, 1)], exchange="items", draws=50, rng=seeded())
+    assert not math.isnan(result.difference)
+    assert math.isnan(result.p)
     nothing = Panel(human=np.empty(0), metrics=np.empty((2, 0)), item=np.empty(0, np.intp), system=np.empty(0, np.intp))
     assert math.isnan(permutation_tests(KENDALL, nothing, [(0, 1)], draws=5, rng=seeded())[0].p)
     assert permutation_tests(KENDALL, nothing, [], draws=5, rng=seeded()) == []
 
 
-def test_what_cannot_be_tested_is_refused() -> None:
+def test_invalid_tests_are_refused() -> None:
     panel = some_panel()
     with pytest.raises(RunError, match="'item'; known are items, systems, both; did you mean 'items'"):
         permutation_tests(PEARSON, panel, [(0, 1)], exchange="item", rng=seeded())
@@ -232,9 +232,9 @@ def test_the_spread_is_that_of_all_exchanges() -> None:
     ]
     gaps = np.array(by_item[0]) - by_item[1]
     null = np.array([np.mean(gaps * signs) for signs in itertools.product([1, -1], repeat=6)])
-    (found,) = permutation_tests(KENDALL, panel, [(0, 1)], "item", exchange="items", draws=8000, rng=seeded())
-    assert found.spread == pytest.approx(null.std(), rel=0.03)
-    assert found.differing == np.count_nonzero(gaps)
+    (result,) = permutation_tests(KENDALL, panel, [(0, 1)], "item", exchange="items", draws=8000, rng=seeded())
+    assert result.spread == pytest.approx(null.std(), rel=0.03)
+    assert result.differing == np.count_nonzero(gaps)
 
 
 def test_metrics_with_thresholds_of_their_own_may_exchange_whole_groups() -> None:
@@ -246,9 +246,9 @@ def test_metrics_with_thresholds_of_their_own_may_exchange_whole_groups() -> Non
     ]
     gaps = np.array(by_item[0]) - by_item[1]
     null = np.array([np.mean(gaps * signs) for signs in itertools.product([1, -1], repeat=6)])
-    (found,) = permutation_tests(own, panel, [(0, 1)], "item", exchange="items", draws=8000, rng=seeded())
-    assert found.difference == pytest.approx(gaps.mean())
-    assert found.p == pytest.approx(np.mean(np.abs(null) >= abs(gaps.mean()) - 1e-12), abs=0.02)
+    (result,) = permutation_tests(own, panel, [(0, 1)], "item", exchange="items", draws=8000, rng=seeded())
+    assert result.difference == pytest.approx(gaps.mean())
+    assert result.p == pytest.approx(np.mean(np.abs(null) >= abs(gaps.mean()) - 1e-12), abs=0.02)
     with pytest.raises(RunError, match=r"acc_eq\(epsilon=0\.5\): a tie threshold"):
         permutation_tests(own, panel, [(0, 1)], "item", exchange="both", draws=5, rng=seeded())
 
@@ -258,7 +258,7 @@ def test_metrics_with_thresholds_of_their_own_may_exchange_whole_groups() -> Non
 
 def rejected(measure, trials: int, items: int, systems: int, draws: int, grouping="none", **settings) -> float:
     """How often two metrics are told apart at .05 that are human values plus noise of the same kind."""
-    found = 0
+    result = 0
     for trial in range(trials):
         rng = seeded(10_000 + trial)
         human = rng.normal(size=items * systems)
@@ -267,8 +267,8 @@ def rejected(measure, trials: int, items: int, systems: int, draws: int, groupin
         metrics = (human + rng.normal(size=(2, items * systems))) * [[1.0], [20.0]]
         panel = Panel(human=human, metrics=metrics, item=place // systems, system=place % systems)
         (test,) = permutation_tests(measure, panel, [(0, 1)], grouping, draws=draws, rng=seeded(trial), **settings)
-        found += test.p <= 0.05
-    return found / trials
+        result += test.p <= 0.05
+    return result / trials
 
 
 def test_pearson_rejects_a_true_null_as_often_as_it_says() -> None:

@@ -42,18 +42,18 @@ def test_the_ceiling_is_the_mean_over_raters_under_any_measure() -> None:
     table = rng.normal(size=60) + 0.5 * rng.normal(size=(4, 60))
     samples = leave_one_out(long(table), np.arange(60), np.zeros(60, np.intp))
     pearson = measure("pearson")
-    found = mean_over_raters(samples, lambda left: np.array([pearson.value(left.sample.human, left.sample.metric)]))
+    result = mean_over_raters(samples, lambda left: np.array([pearson.value(left.sample.human, left.sample.metric)]))
     by_hand = [np.corrcoef(table[r], np.delete(table, r, axis=0).mean(axis=0))[0, 1] for r in range(4)]
-    assert found.values == pytest.approx([np.mean(by_hand)])
-    assert (found.raters, found.undefined) == (4, 0)
+    assert result.values == pytest.approx([np.mean(by_hand)])
+    assert (result.raters, result.undefined) == (4, 0)
 
 
 def test_raters_without_a_value_are_skipped_and_counted() -> None:
     samples = leave_one_out(long([[1, 2, 3], [1, 3, 2], [2, 2, 2]]), np.arange(3), np.zeros(3, np.intp))
     tau = measure("kendall_b")
-    found = mean_over_raters(samples, lambda left: np.array([tau.value(left.sample.human, left.sample.metric)]))
-    assert (found.raters, found.undefined) == (2, 1)
-    assert found.values == pytest.approx([1 / 3])
+    result = mean_over_raters(samples, lambda left: np.array([tau.value(left.sample.human, left.sample.metric)]))
+    assert (result.raters, result.undefined) == (2, 1)
+    assert result.values == pytest.approx([1 / 3])
 
 
 def test_a_ceiling_needs_two_raters_with_names() -> None:

@@ -94,7 +94,7 @@ def accuracy_of_copies(sample: Sample, items: Floats, systems: Floats, grouping:
 def test_a_draw_is_the_measure_of_the_repeated_data(name: str, grouping, over: Over) -> None:
     sample = some_panel().sample(0)
     draws = 8
-    found = draws_of(MEASURES[name], sample, grouping, over=over, draws=draws)
+    result = draws_of(MEASURES[name], sample, grouping, over=over, draws=draws)
     (source,) = seeded().spawn(1)
     (drawing,) = draw_resamples(sample.item, sample.system, over, draws, source, draws)
     for draw in range(draws):
@@ -104,7 +104,7 @@ def test_a_draw_is_the_measure_of_the_repeated_data(name: str, grouping, over: O
             expected = accuracy_of_copies(sample, items, systems, grouping)
         else:
             expected = estimate(MEASURES[name], spelled_out(sample, items, systems), grouping).values[0]
-        assert found[draw] == pytest.approx(expected, abs=1e-9, nan_ok=True)
+        assert result[draw] == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
 def test_intervals_are_percentiles_of_the_draws() -> None:
@@ -141,16 +141,16 @@ def test_results_do_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) -> 
     panel = some_panel()
 
     def everything() -> list[object]:
-        found: list[object] = []
+        result: list[object] = []
         for measure in (PEARSON, MEASURES["spearman"], KENDALL):
             for grouping in ("none", "item", "system-level"):
-                found += bootstrap(measure, panel, grouping, over="both", draws=33, rng=seeded())
-        return [*found, *bootstrap_gaps(KENDALL, panel, [(0, 1)], over="systems", draws=33, rng=seeded())]
+                result += bootstrap(measure, panel, grouping, over="both", draws=33, rng=seeded())
+        return [*result, *bootstrap_gaps(KENDALL, panel, [(0, 1)], over="systems", draws=33, rng=seeded())]
 
-    whole = everything()
+    at_once = everything()
     for chunk in (1, 555):
         monkeypatch.setattr(resampling, "CHUNK", chunk)
-        assert repr(everything()) == repr(whole)
+        assert repr(everything()) == repr(at_once)
 
 
 def test_other_metrics_do_not_change_an_interval() -> None:
@@ -166,8 +166,8 @@ def test_a_metric_is_judged_on_the_outputs_it_scored_and_a_pair_on_those_of_both
     metrics[1, 5:20] = math.nan
     metrics[2, 50:] = math.nan
     panel = Panel(human=full.human, metrics=metrics, item=full.item, system=full.system)
-    found = bootstrap(KENDALL, panel, draws=100, rng=seeded())
-    assert [interval.outputs for interval in found] == [60, 45, 50]
+    result = bootstrap(KENDALL, panel, draws=100, rng=seeded())
+    assert [interval.outputs for interval in result] == [60, 45, 50]
     both = panel.scored([1, 2])
     reduced = bootstrap_gaps(KENDALL, full.take(both, [1, 2]), [(0, 1)], draws=100, rng=seeded())
     assert bootstrap_gaps(KENDALL, panel, [(0, 1), (1, 2)], draws=100, rng=seeded())[1] == reduced[0]
@@ -184,7 +184,7 @@ def test_each_metric_may_have_a_threshold_of_its_own() -> None:
         bootstrap(own[:2], panel, draws=5, rng=seeded())
 
 
-def test_what_cannot_be_resampled_has_no_interval() -> None:
+def test_a_single_unit_has_no_interval() -> None:
     single = some_panel(items=1)
     (alone, *_) = bootstrap(PEARSON, single, over="items", draws=20, rng=seeded())
     assert not math.isnan(alone.value)
@@ -199,8 +199,8 @@ def test_a_constant_metric_and_one_without_scores_have_no_value() -> None:
     metrics[0], metrics[1] = 3.0, math.nan
     odd = Panel(human=panel.human, metrics=metrics, item=panel.item, system=panel.system)
     constant, missing, fine = bootstrap(PEARSON, odd, draws=20, rng=seeded())
-    for found in (constant, missing):
-        assert np.isnan([found.value, found.low, found.high]).all()
+    for result in (constant, missing):
+        assert np.isnan([result.value, result.low, result.high]).all()
     assert missing.outputs == 0
     assert not math.isnan(fine.low)
 
@@ -216,8 +216,8 @@ def test_an_unknown_resampling_is_refused() -> None:
 def coverage(measure, truth: float, trials: int, sampled, **settings) -> float:
     covered = 0
     for trial in range(trials):
-        (found,) = bootstrap(measure, sampled(seeded(1000 + trial)), rng=seeded(trial), **settings)
-        covered += found.low <= truth <= found.high
+        (result,) = bootstrap(measure, sampled(seeded(1000 + trial)), rng=seeded(trial), **settings)
+        covered += result.low <= truth <= result.high
     return covered / trials
 
 
@@ -251,8 +251,8 @@ def crossed(rng: np.random.Generator, items: int, systems: int, spread: float) -
 
 def test_intervals_over_items_cover_though_outputs_of_an_item_are_alike() -> None:
     truth = 1 / math.sqrt(2)
-    found = coverage(PEARSON, truth, 500, lambda rng: crossed(rng, 60, 5, 0.0), draws=200)
-    assert 0.93 <= found <= 0.97
+    result = coverage(PEARSON, truth, 500, lambda rng: crossed(rng, 60, 5, 0.0), draws=200)
+    assert 0.93 <= result <= 0.97
 
 
 def test_intervals_over_both_cover_at_least_as_often_as_they_say() -> None:

@@ -41,7 +41,7 @@ def test_scores_of_a_small_table() -> None:
     assert preferences.chance_accuracy(small) == pytest.approx(2 / 5)
 
 
-def test_a_choice_that_nobody_made_has_no_f1_and_no_say() -> None:
+def test_a_choice_that_does_not_occur_has_no_f1() -> None:
     two = table("ffs", "fss")
     assert np.isnan(preferences.f1_by_choice(two)).tolist() == [False, False, True]
     assert preferences.macro_f1(two) == pytest.approx((2 / 3 + 2 / 3) / 2)
@@ -58,8 +58,8 @@ def test_no_choices_have_no_scores() -> None:
 def test_a_weighted_table_is_that_of_repeated_pairs(pairs: list[tuple[int, int]], seed: int) -> None:
     human, metric = np.array(pairs, np.intp).reshape(-1, 2).T
     weights = np.random.default_rng(seed).integers(0, 4, (2, len(pairs))).astype(float)
-    found = confusion(human, metric, weights)
-    for one, row in zip(found, weights.astype(int), strict=True):
+    result = confusion(human, metric, weights)
+    for one, row in zip(result, weights.astype(int), strict=True):
         assert np.array_equal(one, confusion(np.repeat(human, row), np.repeat(metric, row))[0])
 
 
@@ -72,7 +72,7 @@ def test_pairwise_measures_apply_to_preferences() -> None:
     assert measures.acc_eq(counts) == preferences.accuracy(table("fffffsst", "fffstsft")) == 5 / 8
 
 
-def test_what_is_no_choice_is_refused() -> None:
+def test_invalid_choices_are_refused() -> None:
     with pytest.raises(RunError, match="threshold must be 0 or more, got -1"):
         choose(np.zeros(1), -1)
     with pytest.raises(RunError, match="1 of 2 score differences are NaN: leave such pairs out"):
@@ -82,12 +82,12 @@ def test_what_is_no_choice_is_refused() -> None:
 
 
 def test_reductions_are_shares_of_the_scored_references() -> None:
-    found = reduction_shares([0.0, -0.5, -1.0, -1.5, -2.0, -4.5, float("nan")])
-    assert (found.unreduced, found.above_minus_two, found.at_most_one) == (1 / 6, 4 / 6, 3 / 6)
-    assert (found.scored, found.total) == (6, 7)
+    result = reduction_shares([0.0, -0.5, -1.0, -1.5, -2.0, -4.5, float("nan")])
+    assert (result.unreduced, result.above_minus_two, result.at_most_one) == (1 / 6, 4 / 6, 3 / 6)
+    assert (result.scored, result.total) == (6, 7)
 
 
 def test_no_scored_reference_has_no_shares() -> None:
-    found = reduction_shares([float("nan")])
-    assert math.isnan(found.unreduced)
-    assert (found.scored, found.total) == (0, 1)
+    result = reduction_shares([float("nan")])
+    assert math.isnan(result.unreduced)
+    assert (result.scored, result.total) == (0, 1)

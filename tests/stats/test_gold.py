@@ -26,12 +26,12 @@ def by_output(rows: list[tuple[int, int, int]], outputs: int) -> list[list[int]]
     return [[value for at, _, value in rows if at == output] for output in range(outputs)]
 
 
-def test_the_papers_vote_takes_what_two_of_three_say_and_2_where_all_differ() -> None:
+def test_the_papers_vote_is_the_majority_or_2_if_all_differ() -> None:
     # Doostmohammadi et al. (2024), section 3.3.
     votes = [(1, 1, 3), (3, 2, 3), (1, 2, 3), (3, 1, 2), (2, 2, 2)]
-    found = majority_gold(ratings(*[(o, r, v) for o, vote in enumerate(votes) for r, v in enumerate(vote)]))
-    assert found.value.tolist() == [1, 3, 2, 2, 2]
-    assert found.ratings.tolist() == [3] * 5
+    result = majority_gold(ratings(*[(o, r, v) for o, vote in enumerate(votes) for r, v in enumerate(vote)]))
+    assert result.value.tolist() == [1, 3, 2, 2, 2]
+    assert result.ratings.tolist() == [3] * 5
 
 
 def test_an_undecided_vote_may_fall_back_on_a_neutral_value() -> None:
@@ -42,7 +42,7 @@ def test_an_undecided_vote_may_fall_back_on_a_neutral_value() -> None:
 
 
 @given(LONG)
-def test_mean_median_and_majority_are_what_the_standard_library_says(rows: list[tuple[int, int, int]]) -> None:
+def test_mean_median_and_majority_equal_the_standard_librarys(rows: list[tuple[int, int, int]]) -> None:
     long = ratings(*rows, outputs=6)
     for output, values in enumerate(by_output(rows, 6)):
         assert mean_gold(long).ratings[output] == len(values)
@@ -64,24 +64,24 @@ def test_z_gold_takes_out_each_raters_mean_and_spread(rows: list[tuple[int, int,
     for output, rater, value in rows:
         if len(set(own[rater])) > 1:
             expected[output].append((value - mean(own[rater])) / pstdev(own[rater]))
-    found = z_gold(ratings(*rows, outputs=6))
-    assert found.ratings.tolist() == [len(values) for values in expected]
-    for value, values in zip(found.value, expected, strict=True):
+    result = z_gold(ratings(*rows, outputs=6))
+    assert result.ratings.tolist() == [len(values) for values in expected]
+    for value, values in zip(result.value, expected, strict=True):
         assert value == pytest.approx(mean(values)) if values else np.isnan(value)
 
 
 def test_a_rater_who_gives_one_value_all_along_has_no_z_scores() -> None:
     # 0.1 + 0.1 + 0.1 divided by 3 is not 0.1: rounding must not become a spread.
-    found = z_gold(ratings((0, 0, 0.1), (1, 0, 0.1), (2, 0, 0.1), (0, 1, 1), (1, 1, 3), outputs=3))
-    assert found.value.tolist()[:2] == [-1, 1]
-    assert np.isnan(found.value[2])
-    assert found.ratings.tolist() == [1, 1, 0]
+    result = z_gold(ratings((0, 0, 0.1), (1, 0, 0.1), (2, 0, 0.1), (0, 1, 1), (1, 1, 3), outputs=3))
+    assert result.value.tolist()[:2] == [-1, 1]
+    assert np.isnan(result.value[2])
+    assert result.ratings.tolist() == [1, 1, 0]
 
 
 def test_one_rater_may_be_the_gold() -> None:
-    found = rater_gold(ratings((0, 0, 1), (0, 7, 2), (2, 7, 5), outputs=3), 7)
-    assert found.value.tolist()[::2] == [2, 5]
-    assert found.ratings.tolist() == [1, 0, 1]
+    result = rater_gold(ratings((0, 0, 1), (0, 7, 2), (2, 7, 5), outputs=3), 7)
+    assert result.value.tolist()[::2] == [2, 5]
+    assert result.ratings.tolist() == [1, 0, 1]
     with pytest.raises(RunError, match="rater 3 gave no rating; raters with ratings: 1"):
         rater_gold(ratings((0, 0, 1)), 3)
 
@@ -105,10 +105,10 @@ def test_an_unknown_gold_is_named_with_its_neighbours() -> None:
 
 
 def test_a_nan_is_no_rating() -> None:
-    found = mean_gold(ratings((0, 0, np.nan), (0, 1, 4), (1, 0, np.nan)))
-    assert found.value[0] == 4
-    assert np.isnan(found.value[1])
-    assert found.ratings.tolist() == [1, 0]
+    result = mean_gold(ratings((0, 0, np.nan), (0, 1, 4), (1, 0, np.nan)))
+    assert result.value[0] == 4
+    assert np.isnan(result.value[1])
+    assert result.ratings.tolist() == [1, 0]
 
 
 def test_ratings_that_make_no_sense_are_refused() -> None:

@@ -25,8 +25,8 @@ def sample() -> Sample:
     item, system = (part.ravel() for part in np.meshgrid(np.arange(ITEMS), np.arange(SYSTEMS), indexing="ij"))
     human = rng.integers(0, 4, item.size).astype(float)
     human[item == 2] = 1.0
-    whole = Sample(human=human, metric=np.round(human + rng.normal(size=item.size), 1), item=item, system=system)
-    return whole.take(rng.permutation(item.size)[:-4])
+    total = Sample(human=human, metric=np.round(human + rng.normal(size=item.size), 1), item=item, system=system)
+    return total.take(rng.permutation(item.size)[:-4])
 
 
 @pytest.fixture
@@ -83,59 +83,59 @@ def kept(draws: Draws, side: str) -> Draws:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("grouping", GROUPINGS)
 def test_an_estimate_is_the_mean_over_defined_groups(sample: Sample, name: str, grouping: str) -> None:
-    found = estimate(MEASURES[name], sample, grouping)
+    result = estimate(MEASURES[name], sample, grouping)
     value, groups, undefined = expected(name, copies(sample, np.ones(ITEMS), np.ones(SYSTEMS)), grouping)
-    assert found.values.shape == found.groups.shape == found.undefined.shape == (1,)
-    assert found.values[0] == pytest.approx(value, abs=1e-12)
-    assert (found.groups[0], found.undefined[0]) == (groups, undefined)
+    assert result.values.shape == result.groups.shape == result.undefined.shape == (1,)
+    assert result.values[0] == pytest.approx(value, abs=1e-12)
+    assert (result.groups[0], result.undefined[0]) == (groups, undefined)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("grouping", GROUPINGS)
 @pytest.mark.parametrize("side", ["items", "systems", "both"])
 def test_a_draw_is_the_estimate_of_copied_items_and_systems(sample, draws, name, grouping, side) -> None:
-    found = estimate(MEASURES[name], sample, grouping, kept(draws, side))
+    result = estimate(MEASURES[name], sample, grouping, kept(draws, side))
     for draw in range(DRAWS):
         items = draws.items[draw] if side != "systems" else np.ones(ITEMS)
         systems = draws.systems[draw] if side != "items" else np.ones(SYSTEMS)
         value, groups, undefined = expected(name, copies(sample, items, systems), grouping)
-        assert found.values[draw] == pytest.approx(value, abs=1e-12, nan_ok=True)
-        assert (found.groups[draw], found.undefined[draw]) == (groups, undefined)
+        assert result.values[draw] == pytest.approx(value, abs=1e-12, nan_ok=True)
+        assert (result.groups[draw], result.undefined[draw]) == (groups, undefined)
 
 
 def test_a_column_groups_outputs_by_its_values(sample: Sample) -> None:
     task = sample.item % 2 * 10
-    found = estimate(MEASURES["kendall_b"], sample, task)
+    result = estimate(MEASURES["kendall_b"], sample, task)
     values = [estimate(MEASURES["kendall_b"], sample.take(task == one)).values[0] for one in (0, 10)]
-    assert found.values[0] == pytest.approx(np.mean(values))
-    assert found.groups[0] == 2
+    assert result.values[0] == pytest.approx(np.mean(values))
+    assert result.groups[0] == 2
 
 
 def test_draws_of_items_weigh_outputs_within_a_column(sample: Sample, draws: Draws) -> None:
     task = sample.item % 2
     only = Draws(items=draws.items)
-    found = estimate(MEASURES["spearman"], sample, task, only)
+    result = estimate(MEASURES["spearman"], sample, task, only)
     parts = [estimate(MEASURES["spearman"], sample.take(task == one), "none", only).values for one in (0, 1)]
-    assert np.allclose(found.values, np.nanmean(parts, axis=0))
+    assert np.allclose(result.values, np.nanmean(parts, axis=0))
 
 
 def test_draws_of_items_weigh_whole_groups_of_any_column_that_parts_items(sample: Sample, draws: Draws) -> None:
     # Twice an item whose outputs fall into two groups: two more groups, not the same ones with copies inside.
     halves = sample.item * 2 + (sample.system > 1)
-    found = estimate(MEASURES["acc_eq"], sample, halves, Draws(items=draws.items))
+    result = estimate(MEASURES["acc_eq"], sample, halves, Draws(items=draws.items))
     each = {one: estimate(MEASURES["acc_eq"], sample.take(halves == one)).values[0] for one in np.unique(halves)}
     for draw, times in enumerate(draws.items):
         known = [(times[one // 2], value) for one, value in each.items() if not math.isnan(value)]
-        wanted = sum(weight * value for weight, value in known) / sum(weight for weight, _ in known)
-        assert found.values[draw] == pytest.approx(wanted)
+        target = sum(weight * value for weight, value in known) / sum(weight for weight, _ in known)
+        assert result.values[draw] == pytest.approx(target)
 
 
 def test_weights_of_outputs_stay_within_their_groups(sample: Sample, draws: Draws) -> None:
     assert draws.systems is not None
     by_output = draws.systems[:, sample.system]
-    found = estimate(MEASURES["acc_eq"], sample, "item", by_output)
-    wanted = estimate(MEASURES["acc_eq"], sample, "item", Draws(systems=draws.systems))
-    assert np.array_equal(found.values, wanted.values, equal_nan=True)
+    result = estimate(MEASURES["acc_eq"], sample, "item", by_output)
+    target = estimate(MEASURES["acc_eq"], sample, "item", Draws(systems=draws.systems))
+    assert np.array_equal(result.values, target.values, equal_nan=True)
 
 
 def test_micro_pools_the_pairs_of_all_groups(sample: Sample) -> None:
@@ -143,8 +143,8 @@ def test_micro_pools_the_pairs_of_all_groups(sample: Sample) -> None:
     for item in range(ITEMS):
         some = sample.take(sample.item == item)
         counts += MEASURES["acc_eq"].rows(some.human, some.metric, np.ones((1, len(some))))[0]
-    found = estimate(MEASURES["acc_eq"], sample, "item", average="micro")
-    assert found.values[0] == (counts[0] + counts[4]) / counts.sum()
+    result = estimate(MEASURES["acc_eq"], sample, "item", average="micro")
+    assert result.values[0] == (counts[0] + counts[4]) / counts.sum()
 
 
 def test_micro_pearson_is_the_correlation_of_deviations_from_group_means(sample: Sample) -> None:
@@ -152,40 +152,40 @@ def test_micro_pearson_is_the_correlation_of_deviations_from_group_means(sample:
     for item in range(ITEMS):
         for column in (human, metric):
             column[sample.item == item] -= column[sample.item == item].mean()
-    found = estimate(MEASURES["pearson"], sample, "item", average="micro")
-    assert found.values[0] == pytest.approx(np.corrcoef(human, metric)[0, 1], abs=1e-14)
-    assert (found.groups[0], found.undefined[0]) == (ITEMS - 1, 1)
+    result = estimate(MEASURES["pearson"], sample, "item", average="micro")
+    assert result.values[0] == pytest.approx(np.corrcoef(human, metric)[0, 1], abs=1e-14)
+    assert (result.groups[0], result.undefined[0]) == (ITEMS - 1, 1)
 
 
 def test_without_groups_macro_and_micro_are_one(sample: Sample, draws: Draws) -> None:
-    for made in MEASURES.values():
-        macro, micro = (estimate(made, sample, "none", draws, average).values for average in ("macro", "micro"))
+    for entry in MEASURES.values():
+        macro, micro = (estimate(entry, sample, "none", draws, average).values for average in ("macro", "micro"))
         assert np.array_equal(macro, micro, equal_nan=True)
 
 
 def test_chance_is_averaged_as_the_measure_is(sample: Sample) -> None:
-    found = estimate(MEASURES["acc_eq"].at_chance(), sample, "item").values[0]
+    result = estimate(MEASURES["acc_eq"].at_chance(), sample, "item").values[0]
     shares = []
     for item in range(ITEMS):
         human = sample.human[sample.item == item]
         pairs = [(a, b) for i, a in enumerate(human) for b in human[:i]]
         shares.append(np.mean([a != b for a, b in pairs]) / 2)
-    assert found == pytest.approx(np.mean(shares))
+    assert result == pytest.approx(np.mean(shares))
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS)
 @pytest.mark.parametrize("size", [0, 1])
 def test_a_sample_of_no_pairs_has_no_estimate(grouping: str, size: int) -> None:
     nothing = Sample.of([0.0] * size, [1.0] * size, ["a"] * size, ["x"] * size)
-    for made in (*MEASURES.values(), accuracy_at(0.1)):
-        assert np.isnan(estimate(made, nothing, grouping).values).tolist() == [True]
-        assert np.isnan(estimate(made, nothing, grouping, Draws(items=np.ones((3, 1)))).values).tolist() == [True] * 3
+    for entry in (*MEASURES.values(), accuracy_at(0.1)):
+        assert np.isnan(estimate(entry, nothing, grouping).values).tolist() == [True]
+        assert np.isnan(estimate(entry, nothing, grouping, Draws(items=np.ones((3, 1)))).values).tolist() == [True] * 3
 
 
 def test_groups_of_one_output_are_counted_as_undefined() -> None:
     alone = Sample.of([1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 3.0, 4.0], "aabc", "xyxx")
-    found = estimate(MEASURES["acc_eq"], alone, "item")
-    assert (found.values[0], found.groups[0], found.undefined[0]) == (1.0, 1, 2)
+    result = estimate(MEASURES["acc_eq"], alone, "item")
+    assert (result.values[0], result.groups[0], result.undefined[0]) == (1.0, 1, 2)
 
 
 def test_unknown_groupings_and_averages_are_refused(sample: Sample) -> None:

@@ -30,14 +30,14 @@ TABLE_2 = {
 def test_agreement_at_each_level_says_how_many_of_the_humans_1s_the_judge_gives_1() -> None:
     human = np.array([1, 1, 1, 1, 2, 3, 3, np.nan, 1])
     judge = np.array([1, 1, 1, 3, 3, 3, 3, 1, np.nan])
-    found = confusion(human, judge, 100, np.random.default_rng(0))
-    assert found.human.tolist() == [1, 2, 3]
-    assert found.judge.tolist() == [1, 3]
-    assert found.counts.tolist() == [[3, 1], [0, 1], [0, 2]]
-    assert found.agreement.tolist() == [0.75, 0, 1]
-    assert found.low[0] < 0.75 < found.high[0]
+    result = confusion(human, judge, 100, np.random.default_rng(0))
+    assert result.human.tolist() == [1, 2, 3]
+    assert result.judge.tolist() == [1, 3]
+    assert result.counts.tolist() == [[3, 1], [0, 1], [0, 2]]
+    assert result.agreement.tolist() == [0.75, 0, 1]
+    assert result.low[0] < 0.75 < result.high[0]
     # A level of one output is in too few resamples to have an interval.
-    assert np.isnan(found.low[1])
+    assert np.isnan(result.low[1])
 
 
 def test_levels_are_resampled_by_item() -> None:
@@ -59,20 +59,20 @@ def test_values_without_levels_are_refused() -> None:
 def test_the_average_gap_is_that_of_the_papers_table(criterion: str) -> None:
     human, judge, published = TABLE_2[criterion]
     # Ratings on 1 to 3 whose means, scaled to 0 to 100, are the printed ones.
-    found = system_levels(1 + np.array(human) / 50, 1 + np.array(judge) / 50, np.arange(12), (1, 3))
-    assert found.human == pytest.approx(human)
-    assert found.judge == pytest.approx(judge)
-    assert found.gap == pytest.approx(published, abs=0.05)
+    result = system_levels(1 + np.array(human) / 50, 1 + np.array(judge) / 50, np.arange(12), (1, 3))
+    assert result.human == pytest.approx(human)
+    assert result.judge == pytest.approx(judge)
+    assert result.gap == pytest.approx(published, abs=0.05)
 
 
 def test_a_systems_level_is_the_mean_of_outputs_that_both_rated() -> None:
     human, judge = np.array([1.0, 3, 2, np.nan]), np.array([2.0, 3, 1, 3])
-    found = system_levels(human, judge, np.array([0, 0, 2, 2]), (1, 3))
-    assert found.human[[0, 2]].tolist() == [50, 50]
-    assert found.judge[[0, 2]].tolist() == [75, 0]
-    assert np.isnan(found.human[1])
-    assert found.outputs.tolist() == [2, 0, 1]
-    assert (found.gap, found.bias) == (37.5, -12.5)
+    result = system_levels(human, judge, np.array([0, 0, 2, 2]), (1, 3))
+    assert result.human[[0, 2]].tolist() == [50, 50]
+    assert result.judge[[0, 2]].tolist() == [75, 0]
+    assert np.isnan(result.human[1])
+    assert result.outputs.tolist() == [2, 0, 1]
+    assert (result.gap, result.bias) == (37.5, -12.5)
     with pytest.raises(RunError, match="from its lowest to its highest level, got 3 and 3"):
         system_levels(human, judge, np.array([0, 0, 2, 2]), (3, 3))
 
@@ -90,16 +90,16 @@ def rouge_l_among(labels: list[str]) -> np.ndarray:
 
 def test_a_wrong_answer_of_task_1615_earns_two_thirds() -> None:
     # Doostmohammadi et al. (2024), section 4.2: "a ROUGE-L score of 0.66".
-    found = label_space(rouge_l_among(["B entails A", "B contradicts A", "B neutral A"]))
-    assert (found.right, found.wrong, found.highest_wrong) == pytest.approx((1, 2 / 3, 2 / 3))
-    assert found.inflation == pytest.approx(2 / 3)
+    result = label_space(rouge_l_among(["B entails A", "B contradicts A", "B neutral A"]))
+    assert (result.right, result.wrong, result.highest_wrong) == pytest.approx((1, 2 / 3, 2 / 3))
+    assert result.inflation == pytest.approx(2 / 3)
 
 
-def test_label_frequencies_weigh_what_a_wrong_answer_earns() -> None:
+def test_wrong_answers_are_weighted_by_label_frequency() -> None:
     scores = np.array([[1.0, 0.0, 0.2], [0.4, 1.0, 0.2], [0.8, 0.0, 0.5]])
-    found = label_space(scores, np.array([3.0, 1.0, 0.0]))
-    assert found.wrong_by_label == pytest.approx([0.6, 0.0, 0.2])
-    assert (found.right, found.wrong) == pytest.approx((1, 0.45))
+    result = label_space(scores, np.array([3.0, 1.0, 0.0]))
+    assert result.wrong_by_label == pytest.approx([0.6, 0.0, 0.2])
+    assert (result.right, result.wrong) == pytest.approx((1, 0.45))
     # A metric that runs from -1 to 1 gives -1 to an answer with nothing right.
     assert label_space(scores, np.array([3.0, 1.0, 0.0]), floor=-1).inflation == pytest.approx(1.45 / 2)
     with pytest.raises(RunError, match=r"square table of at least two answers, got \(1, 1\)"):
@@ -108,8 +108,8 @@ def test_label_frequencies_weigh_what_a_wrong_answer_earns() -> None:
 
 def test_wrong_answers_are_those_that_humans_rate_lowest() -> None:
     human, metric = np.array([1, 1, 2, 3, 3, np.nan, 1]), np.array([0.6, 0.8, 0.9, 1.0, 0.8, 0.1, np.nan])
-    found = wrong_answers(human, metric)
-    assert (found.lowest_level, found.highest_level) == (1, 3)
-    assert (found.wrong, found.right, found.inflation) == pytest.approx((0.7, 0.9, 7 / 9))
+    result = wrong_answers(human, metric)
+    assert (result.lowest_level, result.highest_level) == (1, 3)
+    assert (result.wrong, result.right, result.inflation) == pytest.approx((0.7, 0.9, 7 / 9))
     with pytest.raises(RunError, match="humans give all outputs the same rating"):
         wrong_answers(np.ones(3), np.arange(3.0))

@@ -37,11 +37,11 @@ def test_a_weighted_measure_is_the_plain_one_on_repeated_outputs_that_are_not_pa
     name: str, case
 ) -> None:
     human, metric, weights = case
-    found = MEASURES[name].pool(MEASURES[name].rows(human, metric, weights))
-    for value, row in zip(found, weights, strict=True):
+    result = MEASURES[name].pool(MEASURES[name].rows(human, metric, weights))
+    for value, row in zip(result, weights, strict=True):
         x, y = brute_force.repeated(human, row), brute_force.repeated(metric, row)
-        wanted = brute_force.value(name, x, y, brute_force.repeated(np.arange(len(human)), row))
-        assert value == pytest.approx(wanted, abs=2e-12, nan_ok=True)
+        target = brute_force.value(name, x, y, brute_force.repeated(np.arange(len(human)), row))
+        assert value == pytest.approx(target, abs=2e-12, nan_ok=True)
         assert math.isnan(value) or MEASURES[name].bounds[0] <= value <= MEASURES[name].bounds[1]
 
 
@@ -77,8 +77,8 @@ def test_a_constant_column_correlates_with_nothing(name: str, constant: float) -
 def test_a_resample_without_variety_is_nan_though_the_data_vary() -> None:
     # Far from the mean of all outputs, where naive moments leave a rounding error in place of the missing variance.
     human, metric = np.array([0.1, 0.1, 0.1, 1e10]), np.array([0.7, 0.2, 0.3, -5.0])
-    found = correlation(comoments(human, metric, np.array([[1, 2, 1, 0], [0, 0, 0, 4.0]]), np.array([0, 4])))
-    assert np.isnan(found).all()
+    result = correlation(comoments(human, metric, np.array([[1, 2, 1, 0], [0, 0, 0, 4.0]]), np.array([0, 4])))
+    assert np.isnan(result).all()
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e-150, 1e150, 1e200, 1e307])
@@ -86,9 +86,9 @@ def test_a_resample_without_variety_is_nan_though_the_data_vary() -> None:
 def test_pearson_neither_overflows_nor_underflows(scale: float, shift: float) -> None:
     rng = np.random.default_rng(2)
     x, y = rng.normal(size=(2, 40))
-    wanted = brute_force.pearson((x + shift) * scale, y)
-    assert MEASURES["pearson"].value((x + shift) * scale, y) == pytest.approx(wanted, abs=1e-14)
-    assert MEASURES["pearson"].value(y, (x + shift) * scale) == pytest.approx(wanted, abs=1e-14)
+    target = brute_force.pearson((x + shift) * scale, y)
+    assert MEASURES["pearson"].value((x + shift) * scale, y) == pytest.approx(target, abs=1e-14)
+    assert MEASURES["pearson"].value(y, (x + shift) * scale) == pytest.approx(target, abs=1e-14)
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e8, -1e15])
@@ -101,10 +101,10 @@ def test_pearson_keeps_its_digits_when_values_are_nearly_constant(offset: float)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=6), st.integers(0, 99))
 def test_pearson_of_any_finite_numbers_is_right_or_undefined(values: list[float], seed: int) -> None:
     x, y = np.array(values), np.random.default_rng(seed).normal(size=len(values))
-    wanted, found = brute_force.pearson(x, y), MEASURES["pearson"].value(x, y)
+    target, result = brute_force.pearson(x, y), MEASURES["pearson"].value(x, y)
     # Only what differs by less than a 10^-300th of the largest value may be taken for constant.
-    assume(math.isnan(wanted) or np.ptp(x / np.abs(x).max()) > 1e-290)
-    assert found == pytest.approx(wanted, abs=1e-10, nan_ok=True)
+    assume(math.isnan(target) or np.ptp(x / np.abs(x).max()) > 1e-290)
+    assert result == pytest.approx(target, abs=1e-10, nan_ok=True)
 
 
 def test_results_do_not_depend_on_how_draws_are_cut() -> None:
@@ -112,10 +112,10 @@ def test_results_do_not_depend_on_how_draws_are_cut() -> None:
     human, metric = rng.normal(size=(2, 301))
     weights = rng.integers(0, 4, (37, 301)).astype(np.float64)
     starts = np.array([0, 5, 5, 120, 301])
-    for made in MEASURES.values():
-        whole = made.pool(made.grouped_rows(human, metric, weights, starts))
-        cut = [made.pool(made.grouped_rows(human, metric, weights[i : i + 1], starts)) for i in range(37)]
-        assert np.array_equal(whole, np.concatenate(cut), equal_nan=True)
+    for entry in MEASURES.values():
+        at_once = entry.pool(entry.grouped_rows(human, metric, weights, starts))
+        cut = [entry.pool(entry.grouped_rows(human, metric, weights[i : i + 1], starts)) for i in range(37)]
+        assert np.array_equal(at_once, np.concatenate(cut), equal_nan=True)
 
 
 def test_grouped_rows_are_the_rows_of_each_group() -> None:
@@ -123,11 +123,11 @@ def test_grouped_rows_are_the_rows_of_each_group() -> None:
     human, metric = rng.integers(0, 5, 60) * 1.0, rng.normal(size=60)
     weights = rng.integers(0, 3, (5, 60)).astype(np.float64)
     starts = np.array([0, 1, 20, 20, 60])
-    for made in MEASURES.values():
-        found = made.pool(made.grouped_rows(human, metric, weights, starts))
+    for entry in MEASURES.values():
+        result = entry.pool(entry.grouped_rows(human, metric, weights, starts))
         for group, (a, b) in enumerate(pairwise(starts)):
-            alone = made.pool(made.rows(human[a:b], metric[a:b], weights[:, a:b]))
-            assert np.allclose(found[:, group], alone, rtol=0, atol=1e-14, equal_nan=True)
+            alone = entry.pool(entry.rows(human[a:b], metric[a:b], weights[:, a:b]))
+            assert np.allclose(result[:, group], alone, rtol=0, atol=1e-14, equal_nan=True)
 
 
 def test_group_sums_are_the_same_in_any_order() -> None:
@@ -182,9 +182,9 @@ def test_chance_is_the_mean_over_all_orders() -> None:
     human = np.array([1.0, 1.0, 2.0, 3.0, 3.0])
     orders = np.array(list(permutations(range(5))), np.float64)
     ends = np.arange(len(orders) + 1) * 5
-    for made in MEASURES.values():
-        rows = made.grouped_rows(np.tile(human, len(orders)), orders.ravel(), np.ones((1, orders.size)), ends)
-        assert made.at_chance().value(human, np.arange(5)) == pytest.approx(made.pool(rows).mean(), abs=1e-14)
+    for entry in MEASURES.values():
+        rows = entry.grouped_rows(np.tile(human, len(orders)), orders.ravel(), np.ones((1, orders.size)), ends)
+        assert entry.at_chance().value(human, np.arange(5)) == pytest.approx(entry.pool(rows).mean(), abs=1e-14)
 
 
 def test_a_correlation_says_nothing_of_all_ties() -> None:
@@ -192,7 +192,7 @@ def test_a_correlation_says_nothing_of_all_ties() -> None:
         MEASURES["pearson"].at_all_ties()
 
 
-def test_a_measure_is_found_by_its_text_and_prints_back() -> None:
+def test_a_measure_is_built_from_its_text() -> None:
     for name in MEASURES:
         assert measure(name) is MEASURES[name]
         assert MEASURES[name].name == name
@@ -225,7 +225,7 @@ def test_an_unknown_measure_or_setting_is_refused(text: str, message: str) -> No
         ({"human": [[1.0, 2.0], [3.0, 4.0]]}, "one dimension, got 2"),
     ],
 )
-def test_a_sample_refuses_what_cannot_be_measured(changed, message: str) -> None:
+def test_a_sample_refuses_invalid_values(changed, message: str) -> None:
     columns = {"human": [1.0, 2.0], "metric": [1.0, 2.0], "item": ["a", "b"], "system": ["x", "x"], **changed}
     with pytest.raises(RunError, match=message):
         Sample.of(**columns)
@@ -248,6 +248,6 @@ def test_draws_must_fit_the_sample_and_each_other() -> None:
 
 
 def test_measures_with_the_same_rows_share_them() -> None:
-    shared = {name for name, made in MEASURES.items() if made.grouped_rows is MEASURES["kendall_b"].grouped_rows}
+    shared = {name for name, entry in MEASURES.items() if entry.grouped_rows is MEASURES["kendall_b"].grouped_rows}
     assert shared == MEASURES.keys() - {"pearson", "spearman", "kendall_c"}
     assert kernels.pair_counts(np.arange(3.0), np.arange(3.0), np.ones((1, 3))).tolist() == [[3, 0, 0, 0, 0]]

@@ -33,7 +33,7 @@ def test_holm_is_the_closed_test_over_all_families(p_values: list[float]) -> Non
     assert holm(p_values) == pytest.approx(expected)
 
 
-def test_benjamini_and_hochberg_reject_what_they_did() -> None:
+def test_benjamini_and_hochberg_reject_as_in_their_paper() -> None:
     # Benjamini & Hochberg (1995), section 3.2: fifteen p-values of a trial on myocardial infarction. At .05 their
     # procedure rejects the four smallest hypotheses, Bonferroni's (and Hochberg's) three.
     small = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459]

@@ -53,11 +53,11 @@ some_classes = st.lists(
 
 
 @given(some_classes.filter(bool), st.sampled_from(["two-sided", "greater", "less"]))
-def test_the_p_value_is_what_enumeration_gives(classes: list[tuple[int, int, int]], alternative: Alternative) -> None:
-    found = sign_test(counted(classes), 0, 1, seeded(), alternative)
-    assert found.p == pytest.approx(enumerated(classes, alternative), rel=1e-11)
-    assert found.standard_error == 0
-    assert found.decided == sum(up + down for _, up, down in classes)
+def test_the_p_value_equals_that_of_enumeration(classes: list[tuple[int, int, int]], alternative: Alternative) -> None:
+    result = sign_test(counted(classes), 0, 1, seeded(), alternative)
+    assert result.p == pytest.approx(enumerated(classes, alternative), rel=1e-11)
+    assert result.standard_error == 0
+    assert result.decided == sum(up + down for _, up, down in classes)
 
 
 def test_one_size_of_group_is_a_plain_binomial() -> None:
@@ -79,8 +79,8 @@ def test_metrics_that_are_right_about_the_same_pairs_are_not_separated() -> None
 
 def test_without_a_pair_of_outputs_there_is_no_test() -> None:
     none = pair_wins(np.array([1.0, 2.0]), np.ones((2, 2)), np.zeros(2), np.array([0, 1]))
-    found = sign_test(none, 0, 1, seeded())
-    assert np.isnan([found.difference, found.p]).all()
+    result = sign_test(none, 0, 1, seeded())
+    assert np.isnan([result.difference, result.p]).all()
 
 
 @settings(max_examples=20)
@@ -104,16 +104,16 @@ def test_sampling_stays_within_its_stated_error(seed: int) -> None:
 
 def test_groups_of_very_many_sizes_do_not_overflow() -> None:
     classes = [(size * (size - 1) // 2, 10 + size, 12) for size in range(2, 400)]
-    found = sign_test(counted(classes), 0, 1, seeded(), "greater")
-    assert 0 < found.p < 1
-    assert found.standard_error < 0.01
+    result = sign_test(counted(classes), 0, 1, seeded(), "greater")
+    assert 0 < result.p < 1
+    assert result.standard_error < 0.01
 
 
 def brute_wins(human, first, second, epsilon_first, epsilon_second, groups) -> dict[int, tuple[int, int]]:
     def right(metric, epsilon, i, j) -> bool:
         gap = metric[i] - metric[j]
-        said = 0 if abs(gap) <= epsilon else np.sign(gap)
-        return said == np.sign(human[i] - human[j])
+        predicted = 0 if abs(gap) <= epsilon else np.sign(gap)
+        return predicted == np.sign(human[i] - human[j])
 
     per_group: dict[int, tuple[int, int]] = {}
     for group in sorted(set(groups.tolist())):
@@ -123,7 +123,7 @@ def brute_wins(human, first, second, epsilon_first, epsilon_second, groups) -> d
         up, down = (sum(a and not b for a, b in verdicts), sum(b and not a for a, b in verdicts))
         before = per_group.get(len(pairs), (0, 0))
         per_group[len(pairs)] = (before[0] + up, before[1] + down)
-    return {size: found for size, found in per_group.items() if size}
+    return {size: result for size, result in per_group.items() if size}
 
 
 @given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from([1, 7, 1 << 20]))
@@ -134,12 +134,12 @@ def test_wins_are_counted_as_by_brute_force(seed: int, group_count: int, chunk: 
     before = analytic_tests._CHUNK
     try:
         analytic_tests._CHUNK = chunk
-        found = pair_wins(human, metrics, epsilons, groups)
+        result = pair_wins(human, metrics, epsilons, groups)
     finally:
         analytic_tests._CHUNK = before
     for a, b in itertools.permutations(range(3), 2):
         expected = brute_wins(human, metrics[a], metrics[b], epsilons[a], epsilons[b], groups)
-        ours = zip(found.pairs, found.wins[:, a, b], found.wins[:, b, a], strict=True)
+        ours = zip(result.pairs, result.wins[:, a, b], result.wins[:, b, a], strict=True)
         assert {int(size): (int(up), int(down)) for size, up, down in ours} == expected
 
 
@@ -155,8 +155,8 @@ def test_the_difference_is_that_of_the_mean_accuracies() -> None:
             gaps = [(metric[i] - metric[j], human[i] - human[j]) for i, j in pairs]
             per_group.append(np.mean([np.sign(m) * (abs(m) > epsilon) == np.sign(h) for m, h in gaps]))
         accuracies.append(np.mean(per_group))
-    found = sign_test(pair_wins(human, metrics, epsilons, groups), 0, 1, seeded())
-    assert found.difference == pytest.approx(accuracies[0] - accuracies[1], abs=1e-14)
+    result = sign_test(pair_wins(human, metrics, epsilons, groups), 0, 1, seeded())
+    assert result.difference == pytest.approx(accuracies[0] - accuracies[1], abs=1e-14)
 
 
 def test_sampled_exchanges_of_pairs_agree_with_the_exact_number() -> None:

@@ -42,10 +42,10 @@ def groups_of(human, metric, weights, starts):
 @given(case=weighted())
 def test_weighted_counts_are_those_of_every_pair_of_the_repeated_arrays(of: ModuleType, case) -> None:
     human, metric, weights, starts, epsilon = case
-    found = of.pair_counts_grouped(human, metric, weights, starts, epsilon)
-    assert found.shape == (len(weights), len(starts) - 1, 5)
+    result = of.pair_counts_grouped(human, metric, weights, starts, epsilon)
+    assert result.shape == (len(weights), len(starts) - 1, 5)
     for draw, group, some_human, some_metric in groups_of(human, metric, weights, starts):
-        assert found[draw, group].tolist() == brute_force.pair_counts(some_human, some_metric, epsilon)
+        assert result[draw, group].tolist() == brute_force.pair_counts(some_human, some_metric, epsilon)
 
 
 @given(case=weighted())
@@ -58,8 +58,8 @@ def test_rank_comoments_are_the_same_compiled_and_plain(case) -> None:
 def test_rank_comoments_are_those_of_midranks_in_half_ranks(of: ModuleType) -> None:
     human, metric = np.array([1.0, 1.0, 3.0, 2.0]), np.array([0.5, 0.1, 0.1, 0.9])
     weights = np.array([[1, 1, 1, 1], [2, 0, 1, 3]], np.float64)
-    found = of.rank_comoments_grouped(human, metric, weights, np.array([0, 4]))
-    for row, weight in zip(found[:, 0], weights, strict=True):
+    result = of.rank_comoments_grouped(human, metric, weights, np.array([0, 4]))
+    for row, weight in zip(result[:, 0], weights, strict=True):
         x, y = (brute_force.repeated(column, weight) for column in (human, metric))
         rx, ry = (2 * (ranks - ranks.mean()) for ranks in map(brute_force.midranks, (x, y)))
         assert row.tolist() == [rx @ rx, ry @ ry, rx @ ry, len(set(x)), len(set(y))]
@@ -89,8 +89,8 @@ def test_counts_of_many_outputs_are_exact(of: ModuleType) -> None:
 def test_a_threshold_ties_by_the_difference_as_it_is_rounded(of: ModuleType) -> None:
     # In doubles, 0.3 - 0.2 is less than 0.1, but 0.4 - 0.3 is more.
     metric = np.array([0.2, 0.3, 0.4])
-    found = of.pair_counts_grouped(np.arange(3.0), metric, np.ones((1, 3)), np.array([0, 3]), 0.1)[0, 0]
-    assert found.tolist() == brute_force.pair_counts(np.arange(3.0), metric, 0.1) == [2, 0, 0, 1, 0]
+    result = of.pair_counts_grouped(np.arange(3.0), metric, np.ones((1, 3)), np.array([0, 3]), 0.1)[0, 0]
+    assert result.tolist() == brute_force.pair_counts(np.arange(3.0), metric, 0.1) == [2, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("of", KERNELS)

@@ -17,14 +17,14 @@ def panel(metrics: list[list[float]]) -> Panel:
 
 
 def test_sets_of_metrics_that_scored_the_same_outputs_form_a_batch() -> None:
-    found = list(batch_by_outputs(panel([[1, 2, 3], [4, math.nan, 6], [7, 8, 9]]), [(0, 1), (2, 0), (1, 2)]))
-    assert [(batch.positions, batch.metrics, batch.sets) for batch in found] == [
+    result = list(batch_by_outputs(panel([[1, 2, 3], [4, math.nan, 6], [7, 8, 9]]), [(0, 1), (2, 0), (1, 2)]))
+    assert [(batch.positions, batch.metrics, batch.sets) for batch in result] == [
         ([0, 2], [0, 1, 2], [(0, 1), (1, 2)]),
         ([1], [0, 2], [(1, 0)]),
     ]
-    assert found[0].panel.metrics.tolist() == [[1, 3], [4, 6], [7, 9]]
-    assert found[0].panel.item.tolist() == [0, 2]
-    assert found[1].panel.metrics.tolist() == [[1, 2, 3], [7, 8, 9]]
+    assert result[0].panel.metrics.tolist() == [[1, 3], [4, 6], [7, 9]]
+    assert result[0].panel.item.tolist() == [0, 2]
+    assert result[1].panel.metrics.tolist() == [[1, 2, 3], [7, 8, 9]]
 
 
 def test_a_column_to_group_by_is_cut_with_the_outputs() -> None:
@@ -35,9 +35,9 @@ def test_a_column_to_group_by_is_cut_with_the_outputs() -> None:
 def test_samples_of_the_same_outputs_make_a_panel() -> None:
     one = Sample.of([1, 2], [3, 4], ["a", "b"], ["s", "s"])
     other = Sample.of([1, 2], [5, 6], ["a", "b"], ["s", "s"])
-    made = Panel.of([one, other])
-    assert made.metrics.tolist() == [[3, 4], [5, 6]]
-    assert all_pairs(made) == [(0, 1)]
+    panel = Panel.of([one, other])
+    assert panel.metrics.tolist() == [[3, 4], [5, 6]]
+    assert all_pairs(panel) == [(0, 1)]
     with pytest.raises(RunError, match="sample 1 has other outputs than sample 0, or in another order"):
         Panel.of([one, Sample.of([1, 2], [5, 6], ["a", "a"], ["s", "t"])])
 

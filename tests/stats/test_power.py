@@ -15,17 +15,17 @@ from metrist.stats.significance import adjust, estimate_power, strictest_level
 def test_the_number_is_that_of_the_textbook() -> None:
     # Cohen (1988): a paired effect of d = .5 at alpha .05 and power .8 takes (1.960 + 0.842)^2 / .25 = 31.4 pairs
     # by the normal approximation.
-    found = estimate_power(0.5, 1 / math.sqrt(100), 100)
-    assert found.needed == 32
-    assert found.more == 0
-    assert str(found) == "the 100 items are enough to separate these two"
+    result = estimate_power(0.5, 1 / math.sqrt(100), 100)
+    assert result.needed == 32
+    assert result.more == 0
+    assert str(result) == "the 100 items are enough to separate these two"
 
 
-def test_more_items_are_asked_for_in_round_numbers() -> None:
-    found = estimate_power(0.1, 1 / math.sqrt(100), 100)
-    assert found.needed == 785
-    assert found.more == 685
-    assert str(found) == "about 690 more items would separate these two"
+def test_the_number_of_items_is_rounded() -> None:
+    result = estimate_power(0.1, 1 / math.sqrt(100), 100)
+    assert result.needed == 785
+    assert result.more == 685
+    assert str(result) == "about 690 more items would separate these two"
     assert str(estimate_power(0.01, 0.1, 100)) == "about 79,000 more items would separate these two"
 
 
@@ -34,26 +34,26 @@ def test_the_sign_of_the_difference_does_not_matter() -> None:
 
 
 def test_no_difference_takes_no_number_of_items() -> None:
-    found = estimate_power(0.0, 0.1, 100)
-    assert found.needed is None
-    assert found.more is None
-    assert str(found) == "no number of items would separate these two: the observed difference is 0"
+    result = estimate_power(0.0, 0.1, 100)
+    assert result.needed is None
+    assert result.more is None
+    assert str(result) == "no number of items would separate these two: the observed difference is 0"
     hopeless = estimate_power(1e-9, 0.1, 100)
     assert hopeless.needed is None
     assert str(hopeless).startswith("no feasible number of items would separate these two")
 
 
 def test_an_unknown_difference_or_spread_says_nothing() -> None:
-    for found in (estimate_power(math.nan, 0.1, 9), estimate_power(0.3, math.nan, 1)):
-        assert found.needed is None
-        assert str(found) == "unknown: the difference or its standard error is undefined"
+    for result in (estimate_power(math.nan, 0.1, 9), estimate_power(0.3, math.nan, 1)):
+        assert result.needed is None
+        assert str(result) == "unknown: the difference or its standard error is undefined"
 
 
 def test_a_difference_without_spread_needs_two_items() -> None:
     assert estimate_power(1.0, 0.0, 5).needed == 2
 
 
-def test_what_was_resampled_is_what_is_asked_for() -> None:
+def test_the_message_names_the_resampled_units() -> None:
     assert str(estimate_power(0.1, 0.1, 10, over="systems")) == "about 69 more systems would separate these two"
     assert str(estimate_power(0.5, 0.1, 10, over="systems")) == "the 10 systems are enough to separate these two"
     assert str(estimate_power(0.0, 0.1, 10, over="systems")).startswith("no number of systems would separate these two")
@@ -82,7 +82,7 @@ def test_alpha_and_power_are_shares(alpha: float, power: float) -> None:
         estimate_power(0.1, 0.1, 100, alpha, power)
 
 
-def test_so_many_items_do_find_the_difference_as_often_as_promised() -> None:
+def test_the_estimated_number_of_items_reaches_the_power() -> None:
     """The true effect is .2 standard deviations: a randomisation test on the number of items that the formula asks
     for must find it in about 80 % of 2000 samples."""
     items = estimate_power(0.2, 1 / math.sqrt(50), 50).needed

@@ -87,46 +87,46 @@ def rises_for_ever(rows: Sequence[Row]) -> bool:
 
 def test_a_win_rate_counts_a_tie_as_half_a_win() -> None:
     some = preferences([(0, 0, 1, 1), (0, 1, 0, 1), (1, 0, 1, 0), (1, 0, 2, 1)], systems=4)
-    found = win_rates(some, 200, np.random.default_rng(0))
-    assert found.value[:3].tolist() == [2.5 / 4, 1.5 / 3, 0]
-    assert np.isnan(found.value[3])
-    assert found.games.tolist() == [4, 3, 1, 0]
-    assert (found.low[:2] <= found.value[:2]).all()
-    assert (found.value[:2] <= found.high[:2]).all()
+    result = win_rates(some, 200, np.random.default_rng(0))
+    assert result.value[:3].tolist() == [2.5 / 4, 1.5 / 3, 0]
+    assert np.isnan(result.value[3])
+    assert result.games.tolist() == [4, 3, 1, 0]
+    assert (result.low[:2] <= result.value[:2]).all()
+    assert (result.value[:2] <= result.high[:2]).all()
     # Per item, the same rows are the gold of single outputs.
     assert win_rate(win_rows(some))[:2].tolist() == [[0.5, 0.75], [0.5, 0.5]]
 
 
 @given(ROWS)
-def test_win_rates_are_what_counting_gives(rows: list[Row]) -> None:
+def test_win_rates_equal_those_by_counting(rows: list[Row]) -> None:
     points, games = [0.0] * 3, [0] * 3
     for _, first, second, choice in rows:
         points[first] += {1: 1, 0: 0.5, -1: 0}[choice]
         points[second] += {1: 0, 0: 0.5, -1: 1}[choice]
         games[first] += 1
         games[second] += 1
-    found = win_rates(preferences(rows), 0, np.random.default_rng(0))
+    result = win_rates(preferences(rows), 0, np.random.default_rng(0))
     for system in range(3):
         expected = points[system] / games[system] if games[system] else math.nan
-        assert found.value[system] == pytest.approx(expected, nan_ok=True)
+        assert result.value[system] == pytest.approx(expected, nan_ok=True)
 
 
 def test_shares_won_are_the_win_rates_of_any_codes() -> None:
-    found = shares_won([0, 0, 2], [1, 2, 1], [1, 0, -1], 4)
-    assert found.tolist()[:3] == [0.75, 0.5, 0.25]
-    assert math.isnan(found[3])
+    result = shares_won([0, 0, 2], [1, 2, 1], [1, 0, -1], 4)
+    assert result.tolist()[:3] == [0.75, 0.5, 0.25]
+    assert math.isnan(result[3])
 
 
 def test_without_ties_the_strengths_are_agrestis_baseball_teams() -> None:
     rows = repeated(*((WON[i][j], i, j, 1) for i in range(7) for j in range(7)))
-    found = bradley_terry(preferences(rows, 7), names=TEAMS)
+    result = bradley_terry(preferences(rows, 7), names=TEAMS)
     # Estimates relative to Baltimore, as the book and the documentation of R's BradleyTerry2 print them.
-    relative = found.strength - found.strength[-1]
+    relative = result.strength - result.strength[-1]
     assert relative == pytest.approx([1.5814, 1.4364, 1.2945, 1.2476, 1.1077, 0.6839, 0.0], abs=6e-5)
     # The standard error of a difference to Baltimore, from the same page.
-    error = math.sqrt(found.covariance[0, 0] + found.covariance[6, 6] - 2 * found.covariance[0, 6])
+    error = math.sqrt(result.covariance[0, 0] + result.covariance[6, 6] - 2 * result.covariance[0, 6])
     assert error == pytest.approx(0.3433, abs=6e-5)
-    assert found.tie == 0
+    assert result.tie == 0
 
 
 @settings(max_examples=30)
@@ -138,20 +138,20 @@ def test_strengths_and_errors_are_those_of_brute_force(rows: list[Row]) -> None:
         return likelihood(rows, [at[0], at[1], 0.0], math.exp(at[2]))
 
     try:
-        found = bradley_terry(preferences(rows))
+        result = bradley_terry(preferences(rows))
     except RunError:
         assert rises_for_ever(rows) or all(choice == 0 for *_, choice in rows)
         return
     assert not rises_for_ever(rows)
     # The hill is concave: a place from which no small step leads up is its top.
-    top = np.array([*(found.strength[:2] - found.strength[2]), math.log(found.tie)])
+    top = np.array([*(result.strength[:2] - result.strength[2]), math.log(result.tie)])
     assert all(height(top + step * way) < height(top) for step in (1, 0.1, 0.01, 0.001) for way in WAYS)
-    assert found.error == pytest.approx(_errors_by_differences(rows, found), rel=1e-3)
+    assert result.error == pytest.approx(_errors_by_differences(rows, result), rel=1e-3)
 
 
-def _errors_by_differences(rows: Sequence[Row], found: BradleyTerry) -> list[float]:
+def _errors_by_differences(rows: Sequence[Row], result: BradleyTerry) -> list[float]:
     """Standard errors from the curvature of the likelihood, by second differences."""
-    top = np.array([*(found.strength[:2] - found.strength[2]), math.log(found.tie)])
+    top = np.array([*(result.strength[:2] - result.strength[2]), math.log(result.tie)])
     h = 1e-3
 
     def height(at: Floats) -> float:
@@ -178,9 +178,9 @@ def test_undefeated_systems_are_named() -> None:
         bradley_terry(preferences(rows), names=("best", "b", "c"))
     with pytest.raises(RunError, match=r"\{0\} \{1, 2\}"):
         bradley_terry(preferences(rows))
-    found = bradley_terry(preferences(rows), prior=0.3)
-    assert found.strength[0] > found.strength[1]
-    assert np.isfinite(found.error).all()
+    result = bradley_terry(preferences(rows), prior=0.3)
+    assert result.strength[0] > result.strength[1]
+    assert np.isfinite(result.error).all()
 
 
 def test_systems_that_were_never_compared_are_named() -> None:
@@ -221,10 +221,10 @@ def test_resampled_strengths_spread_as_the_standard_errors_say() -> None:
         both = 0.8 * np.sqrt(one * two)
         choice = rng.choice([1, -1, 0], p=np.array([one, two, both]) / (one + two + both))
         rows.append((item, first, second, int(choice)))
-    found = bradley_terry(preferences(rows))
-    assert np.all(np.abs(found.strength - truth) < 3 * found.error)
+    result = bradley_terry(preferences(rows))
+    assert np.all(np.abs(result.strength - truth) < 3 * result.error)
     drawn = bootstrap_strengths(preferences(rows), 300, np.random.default_rng(0))
-    assert drawn.std(axis=0) == pytest.approx(found.error, rel=0.2)
+    assert drawn.std(axis=0) == pytest.approx(result.error, rel=0.2)
     assert (drawn == bootstrap_strengths(preferences(rows), 300, np.random.default_rng(0))).all()
 
 

@@ -37,10 +37,10 @@ def test_a_test_that_was_not_made_separates_no_one() -> None:
 
 
 def leads(size: int, better: dict[tuple[int, int], float]) -> NDArray[np.float64]:
-    found = np.full((size, size), math.nan)
+    result = np.full((size, size), math.nan)
     for (i, j), lead in better.items():
-        found[i, j], found[j, i] = lead, -lead
-    return found
+        result[i, j], result[j, i] = lead, -lead
+    return result
 
 
 def test_who_wins_is_decided_by_the_outputs_that_two_share() -> None:
@@ -60,16 +60,16 @@ def test_metrics_that_beat_each_other_in_a_circle_go_by_their_values() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 9))
-def test_nobody_is_placed_above_one_who_beats_it(seed: int, size: int) -> None:
+def test_no_metric_is_ranked_above_one_that_beats_it(seed: int, size: int) -> None:
     """Whatever the values say, as long as the wins run in no circle: here they follow another order."""
     rng = np.random.default_rng(seed)
     values, truth = rng.integers(0, 6, size) / 10, rng.normal(size=size)
     p = rng.choice([0.01, 0.2], size=(size, size))
     p = np.minimum(p, p.T)
     differences = truth[:, None] - truth[None, :]
-    found, beaten = clusters(values, p, differences=differences), wins(values, p, differences=differences)
+    result, beaten = clusters(values, p, differences=differences), wins(values, p, differences=differences)
     for better, worse in np.argwhere(beaten):
-        assert found[better] < found[worse]
+        assert result[better] < result[worse]
 
 
 @given(st.integers(0, 10_000), st.integers(1, 9))
@@ -79,14 +79,14 @@ def test_clusters_keep_their_definition(seed: int, size: int) -> None:
     values = rng.integers(0, 6, size) / 10
     p = rng.choice([0.01, 0.2], size=(size, size))
     p = np.minimum(p, p.T)
-    found, beaten = clusters(values, p), wins(values, p)
-    for cluster in range(1, found.max() + 1):
-        members = np.flatnonzero(found == cluster)
+    result, beaten = clusters(values, p), wins(values, p)
+    for cluster in range(1, result.max() + 1):
+        members = np.flatnonzero(result == cluster)
         assert not beaten[np.ix_(members, members)].any()
         if cluster > 1:
             opener = min(members, key=best_first(values).index)
-            assert beaten[found == cluster - 1, opener].any()
-    assert (np.diff(found[best_first(values)]) >= 0).all()
+            assert beaten[result == cluster - 1, opener].any()
+    assert (np.diff(result[best_first(values)]) >= 0).all()
 
 
 def test_equal_values_share_the_mean_of_their_places() -> None:
@@ -94,7 +94,7 @@ def test_equal_values_share_the_mean_of_their_places() -> None:
     np.testing.assert_array_equal(ranks(np.array([0.2, math.nan, 0.3])), [2.0, math.nan, 1.0])
 
 
-def test_average_ranks_leave_out_what_was_not_measured() -> None:
+def test_average_ranks_leave_out_missing_values() -> None:
     table = np.array([[0.9, 0.8, math.nan, math.nan], [0.1, 0.3, 0.2, math.nan]])
     np.testing.assert_array_equal(average_ranks(table), [2.0, 1.5, 2.0, math.nan])
 

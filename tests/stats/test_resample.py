@@ -146,7 +146,7 @@ def enumerated_p(first: Floats, second: Floats, alternative: str) -> float:
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_randomisation_estimates_what_enumeration_gives(alternative, seed: int) -> None:
+def test_randomisation_estimates_the_p_value_of_enumeration(alternative, seed: int) -> None:
     # One decimal makes ties between exchanges, which rounding must not hide.
     first, second = seeded(seed).normal([[0.5], [0.0]], 1.0, size=(2, 8)).round(1)
     exact = enumerated_p(first, second, alternative)
@@ -154,14 +154,14 @@ def test_randomisation_estimates_what_enumeration_gives(alternative, seed: int) 
     assert estimate == pytest.approx(exact, abs=0.02)
 
 
-def test_bootstrap_estimates_what_enumeration_gives() -> None:
+def test_bootstrap_estimates_the_p_value_of_enumeration() -> None:
     values = np.array([0.3, -0.1, 0.9, 0.4, 0.2])
     every = np.array([values[list(picked)].mean() for picked in itertools.product(range(5), repeat=5)])
     exact = np.count_nonzero(np.abs(every - values.mean()) >= abs(values.mean()) - 1e-12) / len(every)
-    found = paired_bootstrap(rows(values), rows(np.zeros(5)), mean, 20_000, seeded())
-    assert found.value == pytest.approx(values.mean())
-    assert found.p == pytest.approx(exact, abs=0.01)
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(every, [0.025, 0.975])), abs=0.03)
+    result = paired_bootstrap(rows(values), rows(np.zeros(5)), mean, 20_000, seeded())
+    assert result.value == pytest.approx(values.mean())
+    assert result.p == pytest.approx(exact, abs=0.01)
+    assert (result.low, result.high) == pytest.approx(tuple(np.quantile(every, [0.025, 0.975])), abs=0.03)
 
 
 def test_one_sided_tests_split_the_two_sided_one() -> None:
@@ -201,16 +201,16 @@ def test_results_do_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) -> 
             paired_randomisation(first, second, mean, 501, seeded()),
         ]
 
-    whole = everything()
+    at_once = everything()
     for chunk in (1, 1000, 7777):
         monkeypatch.setattr(resampling, "CHUNK", chunk)
-        assert everything() == whole
+        assert everything() == at_once
 
 
 def test_draws_do_not_depend_on_the_chunk() -> None:
     for draw in (resample_counts, coin_tosses):
-        whole = np.concatenate(list(draw(70, 100, seeded(), 100)))
-        assert (whole == np.concatenate(list(draw(70, 100, seeded(), 7)))).all()
+        at_once = np.concatenate(list(draw(70, 100, seeded(), 100)))
+        assert (at_once == np.concatenate(list(draw(70, 100, seeded(), 7)))).all()
 
 
 def test_a_resample_holds_as_many_items_as_there_are() -> None:
@@ -245,8 +245,8 @@ def test_the_smallest_p_value_is_one_in_draws_plus_one() -> None:
 def test_fewer_than_two_items_have_no_certainty(items: int) -> None:
     few = rows(np.ones(items))
     assert np.isnan(pooled_interval(few, mean, 50, seeded())).all()
-    found = paired_bootstrap(few, few, mean, 50, seeded())
-    assert np.isnan([found.low, found.high, found.p, paired_randomisation(few, few, mean, 50, seeded())]).all()
+    result = paired_bootstrap(few, few, mean, 50, seeded())
+    assert np.isnan([result.low, result.high, result.p, paired_randomisation(few, few, mean, 50, seeded())]).all()
 
 
 def test_draws_without_a_score_count_against_a_finding() -> None:
@@ -291,8 +291,8 @@ def test_randomisation_rejects_a_true_null_as_often_as_it_says(alternative, seed
     pairs = [(2 * trial, 2 * trial + 1) for trial in range(trials)]
     null = exchanged(stats, pairs, mean, 399, seeded(seed + 100))
     observed = mean(stats.sum(axis=1))
-    found = [p_value(null[:, t], observed[a] - observed[b], alternative) for t, (a, b) in enumerate(pairs)]
-    assert 0.04 <= np.mean(np.array(found) <= 0.05) <= 0.06
+    result = [p_value(null[:, t], observed[a] - observed[b], alternative) for t, (a, b) in enumerate(pairs)]
+    assert 0.04 <= np.mean(np.array(result) <= 0.05) <= 0.06
 
 
 def test_the_paired_bootstrap_rejects_a_true_null_about_as_often_as_it_says() -> None:
@@ -302,8 +302,8 @@ def test_the_paired_bootstrap_rejects_a_true_null_about_as_often_as_it_says() ->
     differences = scores[:, ::2] - scores[:, 1::2]
     observed = mean(stats.sum(axis=1))
     real = observed[::2] - observed[1::2]
-    found = [p_value(differences[:, t] - real[t], real[t]) for t in range(trials)]
-    assert 0.04 <= np.mean(np.array(found) <= 0.05) <= 0.06
+    result = [p_value(differences[:, t] - real[t], real[t]) for t in range(trials)]
+    assert 0.04 <= np.mean(np.array(result) <= 0.05) <= 0.06
     # Under sacrebleu's rule the same draws reject about twice as often: what docs/compare.md says of it.
     sizes = np.abs(differences)
     theirs = [p_value(sizes[:, t] - sizes[:, t].mean(), abs(real[t]), "greater") for t in range(trials)]

@@ -42,23 +42,23 @@ def characters(rows: list[Row]) -> dict[tuple[int, int], int]:
 
 
 def by_characters(human: list[Row], predicted: list[Row], partial: float, weights: dict[int, float]) -> list[float]:
-    gold, found = characters(human), characters(predicted)
+    gold, result = characters(human), characters(predicted)
     credit = {
-        at: 1.0 if gold[at] == found[at] or -1 in (gold[at], found[at]) else partial
-        for at in gold.keys() & found.keys()
+        at: 1.0 if gold[at] == result[at] or -1 in (gold[at], result[at]) else partial
+        for at in gold.keys() & result.keys()
     }
-    all_found = sum(weights[severity] for severity in found.values())
+    all_found = sum(weights[severity] for severity in result.values())
     all_gold = sum(weights[severity] for severity in gold.values())
-    precision = sum(c * weights[found[at]] for at, c in credit.items()) / all_found if found else math.nan
+    precision = sum(c * weights[result[at]] for at, c in credit.items()) / all_found if result else math.nan
     recall = sum(c * weights[gold[at]] for at, c in credit.items()) / all_gold if gold else math.nan
-    if not gold and not found:
+    if not gold and not result:
         return [math.nan] * 3
-    f1 = 2 * precision * recall / (precision + recall) if gold and found and precision + recall else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if gold and result and precision + recall else 0.0
     return [precision, recall, f1]
 
 
-def values(found: Figures) -> list[float]:
-    return [estimate.value for estimate in found]
+def values(result: Figures) -> list[float]:
+    return [estimate.value for estimate in result]
 
 
 def agreed(human: Errors, predicted: Errors, outputs: int = 3, draws: int = 0, **settings: float) -> ErrorAgreement:
@@ -66,7 +66,7 @@ def agreed(human: Errors, predicted: Errors, outputs: int = 3, draws: int = 0, *
 
 
 @given(ROWS, ROWS, st.sampled_from([0.0, 0.5, 1.0]))
-def test_figures_are_what_sets_of_characters_give(human: list[Row], predicted: list[Row], partial: float) -> None:
+def test_figures_equal_those_of_sets_of_characters(human: list[Row], predicted: list[Row], partial: float) -> None:
     plain = dict.fromkeys(WEIGHTS, 1.0)
     rows = error_rows(errors(human), errors(predicted), 3, partial)
     assert figures(rows.sum(axis=0)) == pytest.approx(by_characters(human, predicted, partial, plain), nan_ok=True)
@@ -76,12 +76,12 @@ def test_figures_are_what_sets_of_characters_give(human: list[Row], predicted: l
 
 @given(ROWS, ROWS)
 def test_a_severitys_figures_see_its_characters_only(human: list[Row], predicted: list[Row]) -> None:
-    gold, found = ({at for at, s in characters(rows).items() if s == 1} for rows in (human, predicted))
-    both = len(gold & found)
+    gold, result = ({at for at, s in characters(rows).items() if s == 1} for rows in (human, predicted))
+    both = len(gold & result)
     expected = [
-        both / len(found) if found else math.nan,
+        both / len(result) if result else math.nan,
         both / len(gold) if gold else math.nan,
-        2 * both / (len(gold) + len(found)) if gold or found else math.nan,
+        2 * both / (len(gold) + len(result)) if gold or result else math.nan,
     ]
     assert figures(severity_rows(errors(human), errors(predicted), 3, 1).sum(axis=0)) == pytest.approx(
         expected, nan_ok=True
@@ -91,9 +91,9 @@ def test_a_severitys_figures_see_its_characters_only(human: list[Row], predicted
 def test_another_severity_earns_half() -> None:
     # Ten characters marked by each side: six shared, of which the last two differ in severity.
     human, predicted = [(0, 0, 8, 1), (0, 8, 2, 0)], [(0, 4, 10, 1)]
-    found = agreed(errors(human), errors(predicted))
-    assert values(found.overall) == pytest.approx([0.5, 0.5, 0.5])
-    by_severity = found.by_severity
+    result = agreed(errors(human), errors(predicted))
+    assert values(result.overall) == pytest.approx([0.5, 0.5, 0.5])
+    by_severity = result.by_severity
     assert values(by_severity[1]) == pytest.approx([4 / 10, 4 / 8, 8 / 18])
     assert values(by_severity[0])[1:] == [0, 0]
     assert math.isnan(by_severity[0].precision.value)
@@ -102,21 +102,21 @@ def test_another_severity_earns_half() -> None:
 def test_errors_without_a_place_are_counted_and_left_out() -> None:
     placed = Errors.of([0, 0, 1], [2, -1, 3], [4, -1, 3], [1, 1, 0])
     assert placed.unplaced == 2
-    found = agreed(placed, errors([(0, 2, 2, 1)]))
-    assert (found.human_unplaced, found.predicted_unplaced) == (2, 0)
-    assert values(found.overall) == [1, 1, 1]
+    result = agreed(placed, errors([(0, 2, 2, 1)]))
+    assert (result.human_unplaced, result.predicted_unplaced) == (2, 0)
+    assert values(result.overall) == [1, 1, 1]
 
 
 def test_intervals_are_over_items_and_hold_the_value() -> None:
     rng = np.random.default_rng(1)
     human = [(o, int(rng.integers(0, 20)), int(rng.integers(1, 9)), int(rng.integers(0, 2))) for o in range(60)]
     predicted = [(o, max(0, s + int(rng.integers(-3, 4))), n, v) for o, s, n, v in human]
-    found = agreed(errors(human), errors(predicted), 60, 200)
-    for figure in (*found.overall, *found.by_severity[0], *found.by_severity[1]):
+    result = agreed(errors(human), errors(predicted), 60, 200)
+    for figure in (*result.overall, *result.by_severity[0], *result.by_severity[1]):
         assert figure.low < figure.value < figure.high
     items = error_agreement(errors(human), errors(predicted), np.arange(60) // 20, 200, np.random.default_rng(0))
-    assert values(items.overall) == pytest.approx(values(found.overall))
-    assert items.overall.f1 != found.overall.f1
+    assert values(items.overall) == pytest.approx(values(result.overall))
+    assert items.overall.f1 != result.overall.f1
 
 
 def test_errors_that_make_no_sense_are_refused() -> None:

@@ -53,9 +53,9 @@ def test_system_pair_accuracy_counts_signs_of_differences(grids) -> None:
 
 def test_system_level_pearson_is_that_of_the_means(grids) -> None:
     human, metric = grids
-    wanted = np.corrcoef(human.mean(axis=1), metric.mean(axis=1))[0, 1]
-    found = system_level_values(MEASURES["pearson"], grid_sample(human, metric))
-    assert found.tolist() == [pytest.approx(wanted, abs=1e-14)]
+    expected = np.corrcoef(human.mean(axis=1), metric.mean(axis=1))[0, 1]
+    result = system_level_values(MEASURES["pearson"], grid_sample(human, metric))
+    assert result.tolist() == [pytest.approx(expected, abs=1e-14)]
 
 
 def test_systems_with_the_same_values_in_another_order_are_tied() -> None:
@@ -71,18 +71,18 @@ def test_a_system_that_was_not_drawn_takes_no_part(grids) -> None:
     some[0, 1:] = np.nan  # The first system answered the first item only.
     drawn = np.ones((2, 8))
     drawn[1, 0] = 0
-    found = system_level_values(MEASURES["kendall_b"], grid_sample(some, metric), Draws(items=drawn))
+    result = system_level_values(MEASURES["kendall_b"], grid_sample(some, metric), Draws(items=drawn))
     rest = system_level_values(MEASURES["kendall_b"], grid_sample(human[1:, 1:], metric[1:, 1:]))
-    assert found[1] == rest[0]
+    assert result[1] == rest[0]
 
 
 def test_p_values_over_all_exchanges_are_exact(grids) -> None:
     human, _ = grids
-    found = superiority_p_values(human, every_toss(8))
+    result = superiority_p_values(human, every_toss(8))
     for a, b in combinations(range(5), 2):
-        assert found[a, b] == pytest.approx(exact_p(human[a], human[b]), abs=1e-12)
-        assert found[a, b] + found[b, a] == pytest.approx(1.0)
-    assert np.isnan(np.diagonal(found)).all()
+        assert result[a, b] == pytest.approx(exact_p(human[a], human[b]), abs=1e-12)
+        assert result[a, b] + result[b, a] == pytest.approx(1.0)
+    assert np.isnan(np.diagonal(result)).all()
 
 
 def test_p_values_rest_on_shared_items(grids) -> None:
@@ -90,12 +90,12 @@ def test_p_values_rest_on_shared_items(grids) -> None:
     human = human.astype(float)
     human[0, :3], human[1, 5:], human[3, :] = np.nan, np.nan, [np.nan] * 3 + [1.5] * 5
     human[4, 3:] = np.nan
-    found = superiority_p_values(human, every_toss(8))
+    result = superiority_p_values(human, every_toss(8))
     for a, b in combinations(range(5), 2):
         if {a, b} == {0, 4} or {a, b} == {3, 4}:
-            assert math.isnan(found[a, b])  # No item in common.
+            assert math.isnan(result[a, b])  # No item in common.
         else:
-            assert found[a, b] == pytest.approx(exact_p(human[a], human[b]), abs=1e-12)
+            assert result[a, b] == pytest.approx(exact_p(human[a], human[b]), abs=1e-12)
 
 
 def test_rounding_does_not_break_ties_of_exchanged_sums() -> None:
@@ -103,8 +103,8 @@ def test_rounding_does_not_break_ties_of_exchanged_sums() -> None:
     first = np.random.default_rng(2).normal(size=10) * 1e3
     second = first.copy()
     second[:2] -= 0.1
-    found = superiority_p_values(np.stack([first, second]), every_toss(10))
-    assert found[0, 1] == 1 / 8
+    result = superiority_p_values(np.stack([first, second]), every_toss(10))
+    assert result[0, 1] == 1 / 8
     assert superiority_p_values(np.stack([first, first]), every_toss(10))[0, 1] == 0.5
 
 
@@ -119,13 +119,13 @@ def test_p_values_of_huge_values_are_those_of_small_ones(grids) -> None:
 
 def test_soft_pairwise_accuracy_is_one_minus_the_mean_gap_of_p_values(grids) -> None:
     human, metric = grids
-    found = soft_pairwise_accuracy(grid_sample(human, metric), 20_000, np.random.default_rng(3))
+    result = soft_pairwise_accuracy(grid_sample(human, metric), 20_000, np.random.default_rng(3))
     pairs = list(combinations(range(5), 2))
     gaps = [abs(exact_p(human[a], human[b]) - exact_p(metric[a], metric[b])) for a, b in pairs]
-    assert found.value == pytest.approx(1 - np.mean(gaps), abs=0.01)
+    assert result.value == pytest.approx(1 - np.mean(gaps), abs=0.01)
     chance = 1 - np.mean([abs(exact_p(human[a], human[b]) - 0.5) for a, b in pairs])
-    assert found.chance == pytest.approx(chance, abs=0.01)
-    assert soft_agreement(found.human_p, found.human_p) == 1.0
+    assert result.chance == pytest.approx(chance, abs=0.01)
+    assert soft_agreement(result.human_p, result.human_p) == 1.0
 
 
 def test_soft_pairwise_accuracy_is_seeded_and_blind_to_the_order_of_systems(grids) -> None:

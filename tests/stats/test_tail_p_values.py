@@ -32,7 +32,7 @@ def exchanged(differences: Floats, draws: int, seed: int) -> float:
     return float(exchange_p_values(tests)[0])
 
 
-def test_a_tail_comes_close_to_what_many_draws_count() -> None:
+def test_a_tail_is_close_to_the_share_of_many_draws() -> None:
     rng = np.random.default_rng(0)
     differences = rng.normal(0.3, 1, 120)
     signs = np.random.default_rng(2).choice([-1.0, 1.0], size=(100_000, 120))
@@ -68,7 +68,7 @@ def test_a_bootstrap_p_value_is_the_tail_of_students_t() -> None:
     assert 0.05 < integral < 0.1
 
 
-def test_a_bootstrap_p_value_is_not_below_what_was_counted_nor_bound_to_the_draws() -> None:
+def test_a_bootstrap_p_value_is_neither_below_the_count_nor_limited_by_the_draws() -> None:
     assert bootstrap_p_values([replace(GAP, p=0.3)], 1000)[0] == 0.3
     beyond = replace(GAP, p=1 / 1001, value=2.0, units=100)
     assert bootstrap_p_values([beyond], 1000)[0] < 1e-10
@@ -94,22 +94,22 @@ def alike(rng: np.random.Generator, systems: int, items: int = 20) -> Panel:
 @pytest.mark.parametrize("measure", [MEASURES["pearson"], accuracy_at(0.3)], ids=["pearson", "acc_eq"])
 def test_few_systems_do_not_reject_a_true_null_too_often(systems: int, measure) -> None:
     """Counting resampled differences rejects in 8 to 11 % of all true nulls here."""
-    trials, counted, found = 300, 0, 0
+    trials, counted, result = 300, 0, 0
     for trial in range(trials):
         panel = alike(np.random.default_rng(trial), systems)
         gaps = bootstrap_gaps(measure, panel, [(0, 1)], over="systems", draws=99, rng=np.random.default_rng(trial))
         counted += gaps[0].p <= 0.05
-        found += bootstrap_p_values(gaps, 99)[0] <= 0.05
-    assert found / trials <= 0.055 < counted / trials
+        result += bootstrap_p_values(gaps, 99)[0] <= 0.05
+    assert result / trials <= 0.055 < counted / trials
 
 
 def test_many_items_still_reject_a_true_null_about_as_often_as_they_say() -> None:
-    found = 0
+    result = 0
     for trial in range(500):
         rng = np.random.default_rng(5000 + trial)
         human = rng.normal(size=100)
         metrics = human + rng.normal(size=(2, 100))
         panel = Panel(human=human, metrics=metrics, item=np.arange(100), system=np.zeros(100, np.intp))
         gaps = bootstrap_gaps(MEASURES["pearson"], panel, [(0, 1)], draws=199, rng=np.random.default_rng(trial))
-        found += bootstrap_p_values(gaps, 199)[0] <= 0.05
-    assert 0.03 <= found / 500 <= 0.06
+        result += bootstrap_p_values(gaps, 199)[0] <= 0.05
+    assert 0.03 <= result / 500 <= 0.06

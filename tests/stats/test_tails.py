@@ -14,7 +14,7 @@ from metrist.stats.significance import beta_share, coin_tail, normal_quantile, n
 
 
 @given(st.integers(0, 400), st.data())
-def test_the_coin_is_what_fractions_give(tosses: int, data: st.DataObject) -> None:
+def test_coin_tails_equal_exact_fractions(tosses: int, data: st.DataObject) -> None:
     heads = data.draw(st.integers(-1, tosses + 1))
     exact = Fraction(sum(math.comb(tosses, i) for i in range(max(0, heads), tosses + 1)), 2**tosses)
     assert coin_tail(heads, tosses) == pytest.approx(float(exact), rel=1e-11, abs=0)

@@ -31,12 +31,12 @@ def split(outputs):
 def test_the_accuracy_is_the_share_of_pairs_ordered_or_tied_as_by_humans(outputs, average, epsilon):
     human, metric, groups = split(outputs)
     expected = accuracy(human, metric, groups, epsilon, average)
-    found = pairing(human, metric, groups, average=average).accuracy(epsilon)
-    assert found == float(expected) if expected is not None else math.isnan(found)
+    result = pairing(human, metric, groups, average=average).accuracy(epsilon)
+    assert result == float(expected) if expected is not None else math.isnan(result)
 
 
 @given(outputs=outputs, average=averages, slice_average=averages)
-def test_slices_average_what_their_groups_average_to(outputs, average, slice_average):
+def test_slices_average_the_means_of_their_groups(outputs, average, slice_average):
     human, metric, groups = split(outputs)
     slices = [(group + level) % 2 for level, _, group in outputs]
     blocks = [2 * group + number for group, number in zip(groups, slices, strict=True)]
@@ -47,26 +47,26 @@ def test_slices_average_what_their_groups_average_to(outputs, average, slice_ave
         each = [accuracy(humans, metrics, of_group, 0.1, average) for humans, metrics, of_group in inside]
         present = [value for value in each if value is not None]
         expected = sum(present, Fraction(0)) / len(present) if present else None
-    found = pairing(human, metric, groups, slices=slices, average=average, slice_average=slice_average).accuracy(0.1)
-    assert found == float(expected) if expected is not None else math.isnan(found)
+    result = pairing(human, metric, groups, slices=slices, average=average, slice_average=slice_average).accuracy(0.1)
+    assert result == float(expected) if expected is not None else math.isnan(result)
 
 
 @given(outputs=outputs, weights=st.lists(st.integers(0, 3), min_size=12, max_size=12), average=averages)
-def test_a_weight_counts_as_so_many_copies_that_are_not_paired_with_each_other(outputs, weights, average):
+def test_a_weight_counts_as_copies_that_are_not_paired_with_each_other(outputs, weights, average):
     human, metric, groups = split(outputs)
     times = weights[: len(outputs)]
-    found = pairing(human, metric, groups, average=average, weights=times).accuracy(0.2)
+    result = pairing(human, metric, groups, average=average, weights=times).accuracy(0.2)
     worth = {
         group: [(times[i] * times[j], right(human, metric, (i, j), 0.2)) for i, j in pairs if times[i] * times[j]]
         for group, pairs in pairs_within(groups).items()
     }
     rows = [(sum(w * r for w, r in row), sum(w for w, _ in row)) for row in worth.values() if row]
     if not rows:
-        assert math.isnan(found)
+        assert math.isnan(result)
     elif average == "macro":
-        assert found == pytest.approx(sum(part / whole for part, whole in rows) / len(rows))
+        assert result == pytest.approx(sum(part / total for part, total in rows) / len(rows))
     else:
-        assert found == sum(part for part, _ in rows) / sum(whole for _, whole in rows)
+        assert result == sum(part for part, _ in rows) / sum(total for _, total in rows)
 
 
 def test_groups_of_one_output_are_skipped_and_counted():

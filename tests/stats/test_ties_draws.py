@@ -41,14 +41,14 @@ def test_an_item_drawn_twice_is_two_groups(sample, average, compiled):
     items = counts(12)
     choice = Choice(sample=sample, groups=sample.item, average=average)
     with mock.patch.object(kernels, "_kernels", kernels._kernels if compiled else reference):
-        found = choice.choose_again(Draws(items=items))
-    assert found is not None
+        result = choice.choose_again(Draws(items=items))
+    assert result is not None
     for draw, times in enumerate(items):
         copies = np.repeat(np.arange(12), times.astype(int))
         rows = [np.flatnonzero(sample.item == item) for item in copies]
         groups = np.repeat(np.arange(len(copies)), [len(row) for row in rows])
         laid_out = sample.take(np.concatenate(rows))
-        assert found[draw] == best_threshold(pairing(laid_out.human, laid_out.metric, groups, average=average)).epsilon
+        assert result[draw] == best_threshold(pairing(laid_out.human, laid_out.metric, groups, average=average)).epsilon
 
 
 @pytest.mark.parametrize("average", ["macro", "micro"])
@@ -56,32 +56,32 @@ def test_an_item_drawn_twice_is_two_groups(sample, average, compiled):
 def test_an_output_drawn_twice_within_its_group_counts_twice(sample, side, average):
     items = counts(12)
     groups = sample.system if side == "system" else np.zeros(len(sample), np.intp)
-    found = Choice(sample=sample, groups=groups, average=average).choose_again(Draws(items=items))
-    assert found is not None
+    result = Choice(sample=sample, groups=groups, average=average).choose_again(Draws(items=items))
+    assert result is not None
     for draw, times in enumerate(items):
         paired = pairing(sample.human, sample.metric, groups, average=average, weights=times[sample.item])
-        assert found[draw] == best_threshold(paired).epsilon
+        assert result[draw] == best_threshold(paired).epsilon
 
 
 def test_items_and_systems_are_drawn_together(sample):
     items, systems = counts(12), counts(4, seed=1)
-    found = Choice(sample=sample, groups=sample.item).choose_again(Draws(items=items, systems=systems))
-    assert found is not None
+    result = Choice(sample=sample, groups=sample.item).choose_again(Draws(items=items, systems=systems))
+    assert result is not None
     for draw, (of_items, of_systems) in enumerate(zip(items, systems, strict=True)):
         copies = np.repeat(np.arange(12), of_items.astype(int))
         rows = [np.flatnonzero(sample.item == item) for item in copies]
         groups = np.repeat(np.arange(len(copies)), [len(row) for row in rows])
         laid_out = sample.take(np.concatenate(rows))
         paired = pairing(laid_out.human, laid_out.metric, groups, weights=of_systems[laid_out.system])
-        assert found[draw] == best_threshold(paired).epsilon
+        assert result[draw] == best_threshold(paired).epsilon
 
 
 def test_a_draw_without_a_pair_has_no_threshold():
     sample = Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
-    found = Choice(sample=sample, groups=sample.item).choose_again(Draws(items=np.array([[0.0, 2.0], [1.0, 1.0]])))
-    assert found is not None
-    assert math.isnan(found[0])
-    assert found[1] == 0
+    result = Choice(sample=sample, groups=sample.item).choose_again(Draws(items=np.array([[0.0, 2.0], [1.0, 1.0]])))
+    assert result is not None
+    assert math.isnan(result[0])
+    assert result[1] == 0
 
 
 def test_optimism_is_how_far_resamples_lie_above_all_data_at_thresholds_of_their_own(sample):
@@ -93,8 +93,8 @@ def test_optimism_is_how_far_resamples_lie_above_all_data_at_thresholds_of_their
     )
 
     def above(epsilon: float, draw: int) -> float:
-        found = estimate(accuracy_at(epsilon), sample, "item", Draws(items=items[[draw]])).values[0]
-        return float(found) - paired.accuracy(epsilon)
+        result = estimate(accuracy_at(epsilon), sample, "item", Draws(items=items[[draw]])).values[0]
+        return float(result) - paired.accuracy(epsilon)
 
     gained = [
         above(epsilon, draw) - above(choice.best(), draw) for draw, epsilon in enumerate(choice.choose_again(draws))
@@ -125,7 +125,7 @@ def test_an_interval_is_moved_and_widened_for_few_units():
     assert all(map(math.isnan, calibrated_interval(0.6, 0.6, 0.6, optimism=0.0, units=1, confidence=0.95)))
 
 
-def made(items: int, rng: np.random.Generator, systems: int = 4) -> Sample:
+def make_sample(items: int, rng: np.random.Generator, systems: int = 4) -> Sample:
     """Ratings from 1 to 5 of a quality that differs by item, and a metric that sees it with noise."""
     quality = rng.normal(size=(items, systems)) + rng.normal(size=(items, 1)) / 2
     item, system = np.divmod(np.arange(items * systems), systems)
@@ -136,7 +136,7 @@ def made(items: int, rng: np.random.Generator, systems: int = 4) -> Sample:
 @pytest.fixture(scope="module")
 def truth() -> float:
     """The accuracy at the best threshold of so many items that choosing it no longer matters."""
-    endless = made(30_000, np.random.default_rng(99))
+    endless = make_sample(30_000, np.random.default_rng(99))
     paired = pairing(endless.human, endless.metric, endless.item)
     return paired.share(best_threshold(paired).right)
 
@@ -146,7 +146,7 @@ def test_intervals_cover_the_truth_though_the_threshold_is_chosen_on_the_same_da
     covered, flattered, runs = 0, [], 300
     for run in range(runs):
         rng = np.random.default_rng([run, items])
-        sample = made(items, rng)
+        sample = make_sample(items, rng)
         choice = Choice(sample=sample, groups=sample.item)
         (draws,) = draw_resamples(sample.item, sample.system, "items", 200, rng, 200)
         held = accuracy_at(choice.best())

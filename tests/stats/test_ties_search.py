@@ -52,12 +52,12 @@ def test_the_threshold_is_the_one_that_trying_all_of_them_finds(way, outputs, av
     expected = best(human, metric, groups, average)
     with way():
         paired = pairing(human, metric, groups, average=average)
-        found = best_threshold(paired)
+        result = best_threshold(paired)
     if expected is None:
-        assert math.isnan(found.epsilon)
-        assert math.isnan(paired.share(found.right))
+        assert math.isnan(result.epsilon)
+        assert math.isnan(paired.share(result.right))
     else:
-        assert (paired.share(found.right), found.epsilon) == (float(expected[0]), expected[1])
+        assert (paired.share(result.right), result.epsilon) == (float(expected[0]), expected[1])
 
 
 def columns(kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -102,29 +102,29 @@ def test_many_pairs_are_searched_as_if_all_had_been_sorted(way, kind):
     at_zero = np.count_nonzero(agree > 0) + np.count_nonzero(tied & (gaps == 0))
     thresholds, counts = np.append(0.0, gaps[order][last]), np.append(at_zero, right[last])
     with way():
-        found = best_threshold(paired)
-    assert (found.right, found.epsilon) == (counts.max(), thresholds[counts.argmax()])
+        result = best_threshold(paired)
+    assert (result.right, result.epsilon) == (counts.max(), thresholds[counts.argmax()])
 
 
 @pytest.mark.parametrize("limits", [{}, {"_FEW": 0, "_SORTED": 2}])
-def test_scores_of_any_size_are_told_apart(limits):
+def test_scores_of_any_size_are_distinguished(limits):
     metric = [0.0, 5e-324, 1e-323, 1e-320, 2e-320, 1e-300, 1.0, 1 + 2**-52, 1e15, 1e300, -1e307]
     human = [1.0, 1.0, 2.0, 1.0, 1.0, 3.0, 1.0, 1.0, 1.0, 3.0, 1.0]
     expected = best(human, metric, [0] * len(human), "micro")
     with mock.patch.multiple(threshold_search, **limits) if limits else nullcontext():
         paired = pairing(human, metric)
-        found = best_threshold(paired)
+        result = best_threshold(paired)
     assert expected is not None
-    assert (paired.share(found.right), found.epsilon) == (float(expected[0]), expected[1])
+    assert (paired.share(result.right), result.epsilon) == (float(expected[0]), expected[1])
 
 
 def test_a_metric_of_few_marks_ends_the_search():
     human, metric = columns("five marks", 20_000)
     paired = pairing(human, metric)
-    found = best_threshold(paired)
+    result = best_threshold(paired)
     # Its gaps are 0 to 4, so that five thresholds are all there are.
     tried = [int(paired.at(float(gap)).right[0] @ paired.units) for gap in range(5)]
-    assert (found.right, found.epsilon) == (max(tried), float(np.argmax(tried)))
+    assert (result.right, result.epsilon) == (max(tried), float(np.argmax(tried)))
 
 
 # Stored: tau_optimization(..., TauSufficientStats.acc_23, sample_rate=1.0) of mt-metrics-eval, over the scores that
@@ -139,7 +139,7 @@ PEER = [
 ]
 
 
-def made(count: int, levels: int, digits: int) -> tuple[list[float], list[float]]:
+def make_columns(count: int, levels: int, digits: int) -> tuple[list[float], list[float]]:
     human = [float((i * 7919 % 1009) ** 2 * levels // 1009**2) for i in range(count)]
     return human, [round(h / levels + math.sin(12.9898 * i), digits) for i, h in enumerate(human)]
 
@@ -147,8 +147,8 @@ def made(count: int, levels: int, digits: int) -> tuple[list[float], list[float]
 @pytest.mark.parametrize(("shape", "accuracy", "epsilon"), PEER)
 def test_accuracy_and_threshold_equal_those_of_mt_metrics_eval(shape, accuracy, epsilon):
     count, levels, digits, width = shape
-    human, metric = made(count, levels, digits)
+    human, metric = make_columns(count, levels, digits)
     paired = pairing(human, metric, np.arange(count) // width)
-    found = best_threshold(paired)
-    assert paired.share(found.right) == pytest.approx(accuracy, abs=1e-12)
-    assert found.epsilon == pytest.approx(epsilon, abs=1e-12)
+    result = best_threshold(paired)
+    assert paired.share(result.right) == pytest.approx(accuracy, abs=1e-12)
+    assert result.epsilon == pytest.approx(epsilon, abs=1e-12)

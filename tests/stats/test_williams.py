@@ -13,10 +13,10 @@ from metrist.stats.analytic_tests import williams, williams_from_values
 def test_williams_gives_a_textbook_example() -> None:
     # Howell, Statistical Methods for Psychology (6th ed., p. 262): r = .80 and .72, .89 between the two, 26 cases.
     # Weaver's SPSS program Williams1959.sps prints t = 1.361, df = 23, p = .187 for it.
-    found = williams(0.80, 0.72, 0.89, 26)
-    assert found.t == pytest.approx(1.361, abs=5e-4)
-    assert found.freedom == 23
-    assert found.p == pytest.approx(0.187, abs=5e-4)
+    result = williams(0.80, 0.72, 0.89, 26)
+    assert result.t == pytest.approx(1.361, abs=5e-4)
+    assert result.freedom == 23
+    assert result.p == pytest.approx(0.187, abs=5e-4)
 
 
 def test_williams_is_the_formula_worked_by_hand() -> None:
@@ -48,9 +48,9 @@ def test_fewer_than_four_outputs_have_no_test(outputs: int) -> None:
 
 def test_a_constant_metric_has_no_test() -> None:
     values = np.random.default_rng(1).normal(size=20)
-    found = williams_from_values(values, np.full(20, 0.1), values)
-    assert math.isnan(found.t)
-    assert math.isnan(found.p)
+    result = williams_from_values(values, np.full(20, 0.1), values)
+    assert math.isnan(result.t)
+    assert math.isnan(result.p)
 
 
 def test_a_metric_is_not_separated_from_itself() -> None:

@@ -31,14 +31,14 @@ def test_ratings_of_one_file_meet_scores_of_another_in_any_order(tmp_path: Path)
     ratings = written(tmp_path / "ratings.jsonl", without(rows, "scores", "output"))
     scores = written(tmp_path / "scores.jsonl", without(rows[::-1], "ratings", "raters"))
     both, turned = join([ratings, scores]), join([scores, ratings])
-    whole = join(rows)
+    unsplit = join(rows)
 
     def ordered(judged: JudgedDataset) -> dict[tuple[str, str], float]:
         names = zip(judged.items.codes, judged.systems.codes, strict=True)
         keys = [(judged.items.names[i], judged.systems.names[s]) for i, s in names]
         return dict(zip(keys, judged.scores["near"].values.tolist(), strict=True))
 
-    assert ordered(both) == ordered(turned) == ordered(whole)
+    assert ordered(both) == ordered(turned) == ordered(unsplit)
 
 
 def test_a_run_folder_brings_scores_direction_and_time(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_two_rows_that_score_one_output_differently_are_named() -> None:
         join(rows)
 
 
-def test_lower_is_better_is_said_and_never_guessed() -> None:
+def test_lower_is_better_must_be_stated() -> None:
     rows = made_rows(items=2)
     judged = join(rows, lower_is_better=["near", "quality"])
     assert judged.scores["near"].higher_is_better is False

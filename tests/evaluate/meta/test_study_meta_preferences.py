@@ -45,15 +45,15 @@ STORED = [
 
 
 def test_stored_choices_are_judged_by_the_majority_of_raters() -> None:
-    found = meta_evaluate(STORED, preferences=True, draws=20)
-    accuracy = found.figure("m", measure="accuracy")
+    result = meta_evaluate(STORED, preferences=True, draws=20)
+    accuracy = result.figure("m", measure="accuracy")
     # Undecided raters (item 4) make a tie; an answer that names no choice (item 5) is left out and lowers coverage.
     assert accuracy.value == pytest.approx(3 / 5)
     assert (accuracy.n, accuracy.coverage) == (5, pytest.approx(5 / 6))
     assert accuracy.all_ties == pytest.approx(2 / 5)
     # first: 2·1/(1+3); second: 2·1/(2+1); tie: 2·1/(2+1)
-    assert found.figure("m", measure="f1").value == pytest.approx(np.mean([0.5, 2 / 3, 2 / 3]))
-    assert "Pairs without a choice or without both scores, left out for that metric: m 1." in found.notes
+    assert result.figure("m", measure="f1").value == pytest.approx(np.mean([0.5, 2 / 3, 2 / 3]))
+    assert "Pairs without a choice or without both scores, left out for that metric: m 1." in result.notes
 
 
 def test_scores_of_a_run_choose_the_higher_output(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_scores_of_a_run_choose_the_higher_output(tmp_path: Path) -> None:
     ]
     path = written(tmp_path / "pairs.jsonl", rows)
     metrist.score(path, ["rougeL", "ter"], out=tmp_path / "run")
-    found = meta_evaluate(
+    result = meta_evaluate(
         [tmp_path / "run", path],
         preferences=True,
         measures=["accuracy", "darr_wmt17", "gamma"],
@@ -71,10 +71,10 @@ def test_scores_of_a_run_choose_the_higher_output(tmp_path: Path) -> None:
         slices="task",
     )
     for metric in ("rougeL", "ter"):
-        assert found.figure(metric, measure="accuracy").value == 0.5
-        assert found.figure(metric, measure="darr_wmt17").value == 0
-        assert found.figure(metric, measure="accuracy", on="task=even").value == 1
-        assert found.figure(metric, measure="gamma", on="task=odd").value == -1
+        assert result.figure(metric, measure="accuracy").value == 0.5
+        assert result.figure(metric, measure="darr_wmt17").value == 0
+        assert result.figure(metric, measure="accuracy", on="task=even").value == 1
+        assert result.figure(metric, measure="gamma", on="task=odd").value == -1
 
 
 def test_a_pair_shown_in_either_order_is_one_pair() -> None:
@@ -89,8 +89,8 @@ def test_a_pair_shown_in_either_order_is_one_pair() -> None:
             "scores": {"m": 2},
         },
     ]
-    found = meta_evaluate(rows, preferences=True, measures="accuracy", draws=0).figure("m")
-    assert (found.n, found.value) == (1, 1)
+    result = meta_evaluate(rows, preferences=True, measures="accuracy", draws=0).figure("m")
+    assert (result.n, result.value) == (1, 1)
 
 
 def test_one_raters_choices_may_be_the_gold() -> None:
@@ -137,7 +137,7 @@ def test_the_best_threshold_equals_a_search(pairs: list[tuple[float, float]]) ->
         ({"top_k": 3}, RunError, "--top-k 3: 2 systems"),
     ],
 )
-def test_what_preferences_cannot_do_is_explained(
+def test_settings_that_do_not_fit_preferences_are_refused(
     settings: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -194,26 +194,26 @@ def three_systems(items: int = 30, seed: int = 3) -> list[Row]:
 
 def points(rows: list[Row], name: str, rater: int | None = None) -> list[float]:
     """What each preference gave a system: 1 for a win, 0 for a loss."""
-    found = []
+    result = []
     for row in rows:
         if name in row["systems"]:
             side = row["systems"].index(name) + 1
             given = row["ratings"]["better"]
-            found += [float(choice == side) for choice in (given if rater is None else [given[rater]])]
-    return found
+            result += [float(choice == side) for choice in (given if rater is None else [given[rater]])]
+    return result
 
 
 def test_the_best_systems_of_preferences_are_those_that_win_most() -> None:
     rows = three_systems()
     best = sorted(THREE, key=lambda name: -np.mean(points(rows, name)))[:2]
     alone = [row for row in rows if set(row["systems"]) == set(best)]
-    found = meta_evaluate(rows, preferences=True, top_k=2, draws=0)
-    assert found.rows() == meta_evaluate(alone, preferences=True, draws=0).rows()
+    result = meta_evaluate(rows, preferences=True, top_k=2, draws=0)
+    assert result.rows() == meta_evaluate(alone, preferences=True, draws=0).rows()
 
 
 def test_metrics_of_a_family_are_marked_on_preferences_too() -> None:
-    found = meta_evaluate(three_systems(), preferences=True, measures="accuracy", marked="good", draws=200)
-    assert (found.figure("good").mark, found.figure("bad").mark) == ("‡", "")
+    result = meta_evaluate(three_systems(), preferences=True, measures="accuracy", marked="good", draws=200)
+    assert (result.figure("good").mark, result.figure("bad").mark) == ("‡", "")
     untested = meta_evaluate(three_systems(), preferences=True, measures="accuracy", test="none", draws=50)
     assert [figure.rank for figure in untested.figures] == [0, 0]
     assert not any("Rank:" in note for note in untested.notes)
@@ -236,15 +236,15 @@ def test_slices_of_preferences_are_averaged_macro_or_micro() -> None:
 def test_a_metric_is_better_by_the_items_that_both_judged() -> None:
     """`few` judged only hard items and beats `all` there, which shines on the easy ones."""
     rows = [pair(i, [1], {"all": 2 if i < 30 else 1, **({"few": 1} if i < 30 else {})}) for i in range(400)]
-    found = meta_evaluate(rows, preferences=True, measures="accuracy", draws=200)
-    assert found.figure("few").value > found.figure("all").value
-    tests = found.tests[0]
+    result = meta_evaluate(rows, preferences=True, measures="accuracy", draws=200)
+    assert result.figure("few").value > result.figure("all").value
+    tests = result.tests[0]
     few, everything = (tests.metrics.index(name) for name in ("few", "all"))
     assert tests.differences[few, everything] == 1
     turned = [pair(i, [1], {"all": 1 if i < 30 else 2, **({"few": 1 + i % 2} if i < 30 else {})}) for i in range(400)]
-    found = meta_evaluate(turned, preferences=True, measures="accuracy", draws=200)
-    assert found.figure("few").value > found.figure("all").value
-    assert found.figure("all").rank < found.figure("few").rank
+    result = meta_evaluate(turned, preferences=True, measures="accuracy", draws=200)
+    assert result.figure("few").value > result.figure("all").value
+    assert result.figure("all").rank < result.figure("few").rank
 
 
 def test_strengths_are_of_the_systems_and_choices_that_take_part() -> None:
@@ -291,10 +291,10 @@ def test_raters_may_agree_on_choices() -> None:
 
 def test_people_can_be_looked_at_without_any_metric() -> None:
     rows = without(three_systems(), "scores")
-    found = meta_evaluate(rows, preferences=True, metrics=(), draws=20)
-    assert not found.figures
-    assert analyse(found, "strengths")[0].rows
-    assert analyse(found, "agreement")[0].rows
+    result = meta_evaluate(rows, preferences=True, metrics=(), draws=20)
+    assert not result.figures
+    assert analyse(result, "strengths")[0].rows
+    assert analyse(result, "agreement")[0].rows
     with pytest.raises(RunError, match="the data hold neither scores nor choices"):
         meta_evaluate(rows, preferences=True)
     with pytest.raises(RunError, match=r"--resample systems: .*items"):
@@ -321,14 +321,16 @@ def scored(rows: list[Row]) -> list[Any]:
 
 def test_win_rates_may_be_the_gold_of_scores() -> None:
     rows = three_systems()
-    found = meta_evaluate(scored(rows), gold="win-rate", group="system-level", measures=["pearson", "acc_eq"], draws=50)
+    result = meta_evaluate(
+        scored(rows), gold="win-rate", group="system-level", measures=["pearson", "acc_eq"], draws=50
+    )
     rates = [np.mean(points(rows, name)) for name in THREE]
     late = [np.mean([ord(name) + len(row["item"]) / 7 for row in rows]) for name in THREE]
-    pearson = found.figure("late", measure="pearson")
+    pearson = result.figure("late", measure="pearson")
     assert pearson.value == pytest.approx(np.corrcoef(rates, late)[0, 1])
     assert (pearson.aspect, pearson.n) == ("better", 90)
-    assert found.plan.gold == "win-rate"
-    assert any("the share of its preferences that an output won" in note for note in found.notes)
+    assert result.plan.gold == "win-rate"
+    assert any("the share of its preferences that an output won" in note for note in result.notes)
     by_item = meta_evaluate(scored(rows), gold="win-rate", group="none", measures="pearson", draws=0).figure("late")
     assert by_item.n == 90
     left = meta_evaluate(
@@ -341,13 +343,13 @@ def test_win_rates_may_be_the_gold_of_scores() -> None:
 def test_bradley_terry_strengths_may_be_the_gold_between_systems() -> None:
     rows = three_systems()
     settings = {"gold": "bradley-terry", "group": "system-level", "measures": "pearson"}
-    found = meta_evaluate(scored(rows), **settings, draws=50)
-    (table,) = analyse(found, "strengths")
+    result = meta_evaluate(scored(rows), **settings, draws=50)
+    (table,) = analyse(result, "strengths")
     strength = {line[0]: line[3].value for line in table.rows}
     late = [np.mean([ord(name) + len(row["item"]) / 7 for row in rows]) for name in THREE]
-    wanted = np.corrcoef([strength[name] for name in THREE], late)[0, 1]
-    assert found.figure("late").value == pytest.approx(wanted)
-    assert any("Bradley-Terry strength with ties" in note for note in found.notes)
+    expected = np.corrcoef([strength[name] for name in THREE], late)[0, 1]
+    assert result.figure("late").value == pytest.approx(expected)
+    assert any("Bradley-Terry strength with ties" in note for note in result.notes)
     with pytest.raises(RunError, match=r"one strength per system.*--group system-level, or --gold win-rate"):
         meta_evaluate(scored(rows), gold="bradley-terry")
     with pytest.raises(RunError, match="the data hold no preferences"):
@@ -357,5 +359,5 @@ def test_bradley_terry_strengths_may_be_the_gold_between_systems() -> None:
 def test_a_file_of_preferences_that_is_read_twice_is_pointed_out() -> None:
     note = "better: 90 of 90 pairs are judged in more than one row"
     rows = without(three_systems(), "raters")
-    assert any(note in said for said in meta_evaluate([*rows, *rows], preferences=True, draws=0).notes)
-    assert not any("more than one row" in said for said in meta_evaluate(rows, preferences=True, draws=0).notes)
+    assert any(note in text for text in meta_evaluate([*rows, *rows], preferences=True, draws=0).notes)
+    assert not any("more than one row" in text for text in meta_evaluate(rows, preferences=True, draws=0).notes)

@@ -76,7 +76,7 @@ def test_levels_count_how_many_of_each_human_level_the_judge_shares(evaluation: 
     assert cell(table, "5", "n").value == len(fives)
 
 
-def test_mean_levels_stand_beside_each_other_with_their_gap(evaluation: Any) -> None:
+def test_mean_levels_are_listed_with_their_gap(evaluation: Any) -> None:
     (table,) = analyse(evaluation, "systems")
     values = [row["ratings"]["quality"] for row in ROWS]
     low, high = np.min(values), np.max(values)
@@ -121,7 +121,7 @@ def test_the_figures_of_fewer_systems_equal_an_evaluation_of_them(evaluation: An
         analyse(meta_evaluate(ROWS, systems=["a", "b"], draws=0), "top-k")
 
 
-def test_agreement_without_names_leaves_out_what_needs_them() -> None:
+def test_agreement_without_names_leaves_out_coefficients_that_need_them() -> None:
     unnamed = meta_evaluate(without(ROWS, "raters"), draws=20)
     (table,) = analyse(unnamed, "agreement")
     assert [row[1] for row in table.rows][-1] == "Fleiss' κ"
@@ -133,25 +133,25 @@ def test_an_analysis_of_ratings_is_refused_on_preferences() -> None:
         {"item": str(i), "systems": ["a", "b"], "outputs": ["x", "y"], "ratings": {"p": 1 + i % 2}, "scores": {"m": 1}}
         for i in range(6)
     ]
-    found = meta_evaluate(pairs, preferences=True, draws=20)
+    result = meta_evaluate(pairs, preferences=True, draws=20)
     for name in set(ANALYSES) - set(PREFERENCE_ANALYSES):
         with pytest.raises(RunError, match=f"{name} .*preferences"):
-            analyse(found, name)
+            analyse(result, name)
     for name in set(PREFERENCE_ANALYSES) - {"tests", "errors", "cost"}:
-        assert analyse(found, name)
-    (table,) = analyse(found, "confusion")
+        assert analyse(result, name)
+    (table,) = analyse(result, "confusion")
     assert [row[3].value for row in table.rows] == [3, 3, 0]
-    (strengths,) = analyse(found, "strengths")
+    (strengths,) = analyse(result, "strengths")
     assert [row[2].value for row in strengths.rows] == [0.5, 0.5]
     with pytest.raises(RunError, match="the data hold no preferences"):
         analyse(meta_evaluate(ROWS, draws=0), "confusion")
 
 
-def test_cost_is_that_of_the_run_and_nobody_on_the_front_is_beaten(tmp_path: Path) -> None:
+def test_cost_comes_from_the_run_and_the_front_is_not_dominated(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", without(ROWS, "scores"))
     metrist.score(path, ["rougeL", "chrf", "length"], out=tmp_path / "run")
-    found = meta_evaluate([tmp_path / "run", path], draws=30)
-    (table,) = analyse(found, "cost")
+    result = meta_evaluate([tmp_path / "run", path], draws=30)
+    (table,) = analyse(result, "cost")
     assert {row[0] for row in table.rows} == {"rougeL", "chrf", "length"}
     assert any(row[-1] == "front" for row in table.rows)
     with pytest.raises(RunError, match="no run recorded"):
@@ -186,25 +186,25 @@ def test_errors_of_a_metric_are_compared_with_those_of_humans() -> None:
         scores={"mine": scores},
         signatures={"mine": ""},
     )
-    found = meta_evaluate([results, metrist.read_records(rows)], group="none", draws=20)
-    (table,) = analyse(found, "errors")
+    result = meta_evaluate([results, metrist.read_records(rows)], group="none", draws=20)
+    (table,) = analyse(result, "errors")
     assert [value.value for value in table.rows[0][2:5]] == [0.5, 0.5, 0.5]
     assert table.notes[1].endswith("are left out: 1 of the humans', 0 of the metric's.")
-    (reductions,) = analyse(found, "reductions")
+    (reductions,) = analyse(result, "reductions")
     assert reductions.rows[0][2].value == 0.5
 
 
 def test_advice_names_the_best_the_level_and_the_floor() -> None:
-    said = advice(meta_evaluate(ROWS, "quality", slices="task", draws=200, metrics=["near", "noise"]))
-    assert said[0].startswith("On all outputs near is best with 0.")
-    assert "It is significantly better than all others." in said[0]
-    assert "One rater against the others reaches" in said[0]
-    assert said[1].startswith("On task=qa ")
+    message = advice(meta_evaluate(ROWS, "quality", slices="task", draws=200, metrics=["near", "noise"]))
+    assert message[0].startswith("On all outputs near is best with 0.")
+    assert "It is significantly better than all others." in message[0]
+    assert "One rater against the others reaches" in message[0]
+    assert message[1].startswith("On task=qa ")
     noise = advice(meta_evaluate(ROWS, "quality", draws=200, metrics=["noise"]))
     assert "no metric is reliably better than" in noise[0] or "no metric reaches .6" in noise[0]
 
 
-def test_wrong_answers_of_a_closed_set_earn_what_they_share_with_the_right_one() -> None:
+def test_wrong_answers_of_a_closed_set_are_scored_by_their_overlap() -> None:
     """The example of the reliability study: of "B entails A" and its like, two words of three are always shared."""
     answers = ["B entails A", "B contradicts A", "B neutral A"]
     rows = [
@@ -220,16 +220,16 @@ def test_wrong_answers_of_a_closed_set_earn_what_they_share_with_the_right_one()
         for shift, system in enumerate(("right", "wrong"))
     ]
     results = metrist.score(rows, ["rougeL", "exact"])
-    found = meta_evaluate([results, metrist.read_records(rows)], draws=20)
-    (table,) = analyse(found, "label-space")
+    result = meta_evaluate([results, metrist.read_records(rows)], draws=20)
+    (table,) = analyse(result, "label-space")
     ratio = {row[2]: row[-1].value for row in table.rows}
     assert ratio["rougeL"] == pytest.approx(2 / 3)
     assert ratio["exact"] == 0
-    (inflation,) = analyse(found, "inflation")
+    (inflation,) = analyse(result, "inflation")
     assert [row[3].value for row in inflation.rows if row[1] == "rougeL"] == [pytest.approx(2 / 3)]
 
 
-def test_no_llm_is_asked_because_a_file_names_a_judge() -> None:
+def test_a_judge_named_in_a_file_makes_no_llm_call() -> None:
     rows = [
         {"item": str(item), "system": "s", "task": "t", "output": "no", "references": [answer], "ratings": {"q": item}}
         for item, answer in enumerate(["yes", "no"] * 4)
@@ -255,8 +255,8 @@ def test_mean_ranks_are_over_single_slices(evaluation: Any) -> None:
     equal = [sum(values[m] == values["far"] for m in metrics) for values in figures]
     ranks = [more + (same + 1) / 2 for more, same in zip(above, equal, strict=True)]
     assert cell(table, "far", "mean rank").value == pytest.approx(np.mean(ranks))
-    (whole,) = analyse(meta_evaluate(ROWS, "quality", draws=0), "matrix")
-    assert sorted(row[-1].value for row in whole.rows if row[0] != "(one rater)") == [1, 2, 3, 4]
+    (matrix,) = analyse(meta_evaluate(ROWS, "quality", draws=0), "matrix")
+    assert sorted(row[-1].value for row in matrix.rows if row[0] != "(one rater)") == [1, 2, 3, 4]
 
 
 def test_reductions_are_of_the_systems_that_take_part() -> None:
@@ -267,7 +267,7 @@ def test_reductions_are_of_the_systems_that_take_part() -> None:
     assert [row[1] for row in best.rows] == ["c", "d"]
 
 
-def test_power_counts_what_is_resampled(evaluation: Any) -> None:
+def test_power_counts_the_resampled_units(evaluation: Any) -> None:
     (table,) = analyse(evaluation, "power")
     assert table.title == "how many items would separate neighbours"
     # Six pairs of four metrics: the strictest of Holm's steps asks for .05 / 6.
@@ -282,13 +282,13 @@ def test_power_counts_what_is_resampled(evaluation: Any) -> None:
 def test_confidence_reaches_every_interval() -> None:
     wide, narrow = (meta_evaluate(ROWS, "quality", gold="median", confidence=c, draws=200) for c in (0.99, 0.5))
     for name in ("levels", "agreement"):
-        first, second = (analyse(found, name)[0].rows[2][2] for found in (wide, narrow))
+        first, second = (analyse(result, name)[0].rows[2][2] for result in (wide, narrow))
         assert first.high - first.low > second.high - second.low
 
 
 def test_a_table_says_where_its_intervals_are_over_items_alone() -> None:
-    found = meta_evaluate(ROWS, resample="systems", measures="pearson", group="none", draws=20)
-    assert analyse(found, "agreement")[0].notes[-1].endswith("items.")
+    result = meta_evaluate(ROWS, resample="systems", measures="pearson", group="none", draws=20)
+    assert analyse(result, "agreement")[0].notes[-1].endswith("items.")
     assert not analyse(meta_evaluate(ROWS, draws=20), "agreement")[0].notes
 
 

@@ -16,8 +16,8 @@ EVERYTHING = np.arange(len(JUDGED))
 
 
 def test_a_column_gives_a_slice_per_value_after_all_outputs() -> None:
-    found = make_slices(JUDGED, ["task"], EVERYTHING)
-    assert [(one.name, len(one.outputs)) for one in found] == [("all", 48), ("task=qa", 24), ("task=summary", 24)]
+    result = make_slices(JUDGED, ["task"], EVERYTHING)
+    assert [(one.name, len(one.outputs)) for one in result] == [("all", 48), ("task=qa", 24), ("task=summary", 24)]
 
 
 def test_a_length_is_cut_at_its_median() -> None:

@@ -48,24 +48,24 @@ WAYS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", WAYS)
 def test_the_winner_is_who_does_better_on_the_outputs_that_both_scored(settings: dict[str, Any]) -> None:
     rows = half_scored()
-    found = quick(rows, **settings, marked=["wide", "narrow"])
-    wide, narrow = found.figure("wide"), found.figure("narrow")
+    result = quick(rows, **settings, marked=["wide", "narrow"])
+    wide, narrow = result.figure("wide"), result.figure("narrow")
     assert narrow.value > wide.value
     assert (wide.rank, narrow.rank) == (1, 2)
     assert (wide.mark, narrow.mark) == ("‡", "")
-    (pair,) = found.to_dict()["tests"][0]["pairs"]
+    (pair,) = result.to_dict()["tests"][0]["pairs"]
     assert (pair["first"], pair["second"]) == ("wide", "narrow")
     assert pair["p"] <= 0.05
     # The difference that was tested is that of an evaluation of the shared outputs alone, up to the thresholds.
     alone = quick([row for row in rows if "narrow" in row["scores"]], **settings)
-    wanted = alone.figure("wide").value - alone.figure("narrow").value
-    assert pair["difference"] == pytest.approx(wanted, abs=0.15 if "measures" not in settings else 1e-9)
-    assert any("order is reversed for wide over narrow (all)" in note for note in found.notes)
+    expected = alone.figure("wide").value - alone.figure("narrow").value
+    assert pair["difference"] == pytest.approx(expected, abs=0.15 if "measures" not in settings else 1e-9)
+    assert any("order is reversed for wide over narrow (all)" in note for note in result.notes)
 
 
 def test_advice_trusts_the_winner_on_shared_outputs() -> None:
-    found = quick(half_scored())
-    (sentence,) = advice(found)
+    result = quick(half_scored())
+    (sentence,) = advice(result)
     assert sentence == "On all outputs wide is best with 0.600. It is significantly better than all others."
     assert not any("the order is the reverse" in note for note in quick().notes)
 
@@ -95,19 +95,19 @@ def test_a_permutation_of_thresholds_is_refused_whatever_the_order_of_the_metric
 
 def test_whole_items_are_exchanged_at_each_metrics_own_threshold() -> None:
     """Against the accuracies of the items at the thresholds shown, exchanged by numpy."""
-    found = quick(metrics=["near", "far"], draws=4000)
+    result = quick(metrics=["near", "far"], draws=4000)
     human = np.array([np.mean(row["ratings"]["quality"]) for row in ROWS])
     item = np.array([int(row["item"][1:]) for row in ROWS])
     by_item = []
     for name in ("near", "far"):
-        measure, scores = accuracy_at(found.figure(name).epsilon), np.array([row["scores"][name] for row in ROWS])
+        measure, scores = accuracy_at(result.figure(name).epsilon), np.array([row["scores"][name] for row in ROWS])
         by_item.append([measure.value(human[item == i], scores[item == i]) for i in range(24)])
     gaps = np.array(by_item[0]) - by_item[1]
-    assert found.tests[0].differences[0, 1] == pytest.approx(gaps.mean())
-    assert found.tests[0].differences[1, 0] == pytest.approx(-gaps.mean())
+    assert result.tests[0].differences[0, 1] == pytest.approx(gaps.mean())
+    assert result.tests[0].differences[1, 0] == pytest.approx(-gaps.mean())
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(100_000, 24))
     counted = np.mean(np.abs(signs @ gaps) >= abs(gaps.sum()) - 1e-9)
-    assert found.tests[0].raw[0, 1] == pytest.approx(counted, rel=0.3, abs=1e-3)
+    assert result.tests[0].raw[0, 1] == pytest.approx(counted, rel=0.3, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_test_that_does_not_fit_is_refused_before_anything_is_computed(
 
 def test_few_systems_find_no_difference_between_metrics_that_are_alike() -> None:
     """Counting resampled differences of five systems rejects more than 10 % of such nulls."""
-    found = 0
+    result = 0
     for trial in range(150):
         rng = np.random.default_rng(trial)
         human, own = rng.normal(size=5), rng.normal(size=(2, 5))
@@ -146,19 +146,19 @@ def test_few_systems_find_no_difference_between_metrics_that_are_alike() -> None
                         "scores": {"one": truth + noise[0], "two": truth + noise[1]},
                     }
                 )
-        made = quick(rows, measures="pearson", group="none", resample="systems", test="bootstrap", draws=99)
-        found += made.tests[0].raw[0, 1] <= 0.05
-    assert found <= 9
-    assert made.tests[0].how == "paired bootstrap of systems (Student's t)"
-    assert any(note.startswith("Student's t: the difference over its bootstrap standard error") for note in made.notes)
-    assert any("resampled from only 5 systems (all)" in note for note in made.notes)
+        evaluation = quick(rows, measures="pearson", group="none", resample="systems", test="bootstrap", draws=99)
+        result += evaluation.tests[0].raw[0, 1] <= 0.05
+    assert result <= 9
+    assert evaluation.tests[0].how == "paired bootstrap of systems (Student's t)"
+    assert any(note.startswith("Student's t: the difference over its bootstrap") for note in evaluation.notes)
+    assert any("resampled from only 5 systems (all)" in note for note in evaluation.notes)
 
 
 def test_the_tails_of_a_permutation_are_disclosed() -> None:
-    found = quick()
-    assert found.tests[0].how == "permutation of whole items (normal tails)"
-    assert any(note.startswith("Normal tails: ") for note in found.notes)
-    assert not any("resampled from only" in note for note in found.notes)
+    result = quick()
+    assert result.tests[0].how == "permutation of whole items (normal tails)"
+    assert any(note.startswith("Normal tails: ") for note in result.notes)
+    assert not any("resampled from only" in note for note in result.notes)
     assert any("resampled from only 12 items (task=qa)" in note for note in quick(slices="task").notes)
 
 
@@ -192,7 +192,7 @@ def test_the_known_measures_are_all_named() -> None:
         quick(measures="spaa")
 
 
-def test_what_separates_metrics_is_asked_for_in_what_was_resampled_at_the_corrected_level() -> None:
+def test_power_is_given_in_resampled_units_at_the_corrected_level() -> None:
     (table,) = analyse(quick(resample="systems"), "power")
     assert table.title == "how many systems would separate neighbours"
     assert {str(row[-2]) for row in table.rows} == {"4"}

@@ -14,11 +14,11 @@ from metrist.evaluate.meta import meta_evaluate
 def rows(documents: int, items: int) -> list[dict[str, Any]]:
     """Documents of a few items each, ten systems: the metric follows the ratings with some noise."""
     rng = np.random.default_rng(3)
-    made = []
+    built = []
     for item in range(documents * items):
         for system in range(10):
             quality = float(rng.normal())
-            made.append(
+            built.append(
                 {
                     "item": f"i{item}",
                     "system": f"s{system}",
@@ -28,20 +28,20 @@ def rows(documents: int, items: int) -> list[dict[str, Any]]:
                     "scores": {"m": quality + float(rng.normal())},
                 }
             )
-    return made
+    return built
 
 
 @pytest.mark.parametrize("measure", ["acc_eq", "pearson", "kendall_b"])
 def test_an_interval_by_documents_of_two_items_holds_its_value(measure: str) -> None:
-    found = meta_evaluate(rows(60, 2), ["quality"], [measure], group="doc", draws=300)
-    (row,) = [row for row in found.rows() if row["metric"] == "m"]
+    result = meta_evaluate(rows(60, 2), ["quality"], [measure], group="doc", draws=300)
+    (row,) = [row for row in result.rows() if row["metric"] == "m"]
     assert row["low"] < row["value"] < row["high"]
-    assert any("60 values of doc are resampled" in note for note in found.notes)
+    assert any("60 values of doc are resampled" in note for note in result.notes)
 
 
 def test_few_groups_are_left_whole_and_their_items_resampled() -> None:
-    found = meta_evaluate(rows(5, 20), ["quality"], ["pearson"], group="doc", draws=100)
-    assert not any("lie whole" in note for note in found.notes)
+    result = meta_evaluate(rows(5, 20), ["quality"], ["pearson"], group="doc", draws=100)
+    assert not any("lie whole" in note for note in result.notes)
 
 
 def test_ratings_and_scores_of_different_items_are_refused() -> None:

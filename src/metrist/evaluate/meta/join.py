@@ -40,8 +40,8 @@ def join(
 ) -> JudgedDataset:
     """Return everything that the sources hold about each output.
 
-    A source is a path (records with `ratings`, `scores`, `errors`;
-    a run folder; a .jsonl file that `metrist score` wrote), a `Results`, or whatever `read_records` takes.
+    A source is a path (records with `ratings`, `scores`, `errors`; a run folder; a .jsonl file that `metrist score`
+    wrote), a `Results`, or whatever `read_records` takes.
 
     `parts` uses these parts of the runs' scores (`recall`) instead of their values. `lower_is_better` names the
     aspects and metrics whose larger values are worse, if the data do not say so.

@@ -146,8 +146,8 @@ def _test_pairs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResult
 
 
 def _test_kind(plan: MetaPlan, panel: SlicePanel) -> str:
-    whole = isinstance(panel.grouping, str) and panel.grouping == _UNITS.get(plan.resample)
-    if plan.test in ("auto", "permutation") and whole and plan.group_average == "macro":
+    whole_groups = isinstance(panel.grouping, str) and panel.grouping == _UNITS.get(plan.resample)
+    if plan.test in ("auto", "permutation") and whole_groups and plan.group_average == "macro":
         return "exchange"
     if plan.test == "auto":
         linear = panel.measure == "pearson" and isinstance(panel.grouping, str) and panel.grouping == "none"

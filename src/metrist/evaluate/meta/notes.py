@@ -50,14 +50,14 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
             "spa has no interval, no test and no mean over slices: it is computed from p-values, and resampled data "
             "give more extreme p-values than the data."
         )
-    methods = Counter(made.how for made in tests if made.how != NO_TESTS)
+    methods = Counter(table.how for table in tests if table.how != NO_TESTS)
     if methods:
         notes.append(
             f"Rank: significance clusters at {plan.alpha:g}; {' or '.join(methods)}, "
             f"{_CORRECTIONS[plan.correction]} over all pairs of metrics."
         )
     notes += [text for word, text in _TAILS.items() if any(word in method for method in methods)]
-    pairs = max((len(made.metrics) * (len(made.metrics) - 1) // 2 for made in tests), default=0)
+    pairs = max((len(table.metrics) * (len(table.metrics) - 1) // 2 for table in tests), default=0)
     # Other tests extrapolate beyond their draws by the draws' own spread (see stats.permutation, stats.bootstrap).
     counted = any(method.startswith("permutation of") and "whole" not in method for method in methods)
     if counted and plan.correction == "holm" and pairs / (plan.draws + 1) > plan.alpha:
@@ -98,12 +98,12 @@ _CORRECTIONS = {
 def reversal_notes(tests: Sequence[Tests], alpha: float) -> list[str]:
     """List pairs of metrics where the one with the smaller figure is significantly better on their shared outputs."""
     reversals = []
-    for made in tests:
-        better = wins(made.values, made.adjusted, alpha, made.differences)
+    for table in tests:
+        better = wins(table.values, table.adjusted, alpha, table.differences)
         with np.errstate(invalid="ignore"):
-            reversed_order = (made.values[:, None] < made.values[None, :]) & better
+            reversed_order = (table.values[:, None] < table.values[None, :]) & better
         for first, second in np.argwhere(reversed_order):
-            reversals.append(f"{made.metrics[first]} over {made.metrics[second]} ({made.slice})")
+            reversals.append(f"{table.metrics[first]} over {table.metrics[second]} ({table.slice})")
     if not reversals:
         return []
     return [
@@ -264,7 +264,7 @@ class _FigureGroup:
 
 
 def _group_figures(evaluation: MetaEvaluation) -> list[_FigureGroup]:
-    tests = {made.key: made for made in evaluation.tests}
+    tests = {table.key: table for table in evaluation.tests}
     groups = []
     for key in dict.fromkeys(figure.key for figure in evaluation.figures if not figure.slice.endswith(" mean")):
         figures = [figure for figure in evaluation.figures if figure.key == key]
