@@ -104,6 +104,6 @@ def test_a_model_that_cannot_be_downloaded_is_reported(monkeypatch):
         raise OSError("no route to host")
 
     monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", offline)
-    message = r"bleu\(tokenize='flores200'\): sacrebleu .* could not load what it needs \(no route to host\)"
+    message = r"bleu\(tokenize='flores200'\): sacrebleu .* could not load .* \(no route to host\)"
     with pytest.raises(RunError, match=message):
         Bleu(tokenize="flores200").score(Shard([record("a", "a")]))

@@ -9,7 +9,7 @@ import pytest
 from nltk_wordnet import nltk_reads
 
 from metrist.errors import InputError
-from metrist.metrics.lexical.meteor import WordNet, fingerprint, open_wordnet
+from metrist.metrics.lexical.meteor import WordNet, hash_wordnet, open_wordnet
 from metrist.metrics.lexical.tokenizers import tokenise
 from real_records import sample
 
@@ -51,7 +51,7 @@ def test_a_folder_without_wordnet_is_refused_with_the_remedy(tmp_path):
     ):
         WordNet(tmp_path)
     with pytest.raises(InputError, match="such as /usr/share/wordnet of Debian's package wordnet-base"):
-        fingerprint(str(tmp_path))
+        hash_wordnet(str(tmp_path))
 
 
 @pytest.fixture
@@ -61,24 +61,24 @@ def copied(small_wordnet: Path, tmp_path: Path) -> Path:
 
 def test_an_index_line_without_numbers_is_named(copied):
     (copied / "index.verb").write_text("run v many\n")
-    with pytest.raises(InputError, match=r"index\.verb:1: wanted a lemma with its synsets"):
+    with pytest.raises(InputError, match=r"index\.verb:1: expected a lemma with its synsets"):
         WordNet(copied)
 
 
 def test_an_offset_that_points_nowhere_is_named(copied):
     (copied / "index.verb").write_text("run v 1 0 1 0 00000003\n")
-    with pytest.raises(InputError, match=r"data\.verb: wanted a synset at byte 3, found 'A?"):
+    with pytest.raises(InputError, match=r"data\.verb: expected a synset at byte 3, got 'A?"):
         WordNet(copied).synonyms("run")
 
 
 def test_an_empty_data_file_is_refused(copied):
     (copied / "data.adv").write_text("")
-    with pytest.raises(InputError, match=r"cannot read .*data\.adv: it is empty or no plain file"):
+    with pytest.raises(InputError, match=r"cannot read .*data\.adv: it is empty or not a regular file"):
         WordNet(copied)
 
 
 def test_the_fingerprint_follows_the_files(small_wordnet, copied):
-    assert fingerprint(str(copied)) == fingerprint(str(small_wordnet))
+    assert hash_wordnet(str(copied)) == hash_wordnet(str(small_wordnet))
     other = Path(shutil.copytree(copied, copied.parent / "other"))
     (other / "noun.exc").write_text("oxen ox\n")
-    assert fingerprint(str(other)) != fingerprint(str(small_wordnet))
+    assert hash_wordnet(str(other)) != hash_wordnet(str(small_wordnet))

@@ -1,5 +1,10 @@
-"""How BLEU cuts text into tokens. The rules are those of mteval-v13a, mteval-v14 and sacrebleu, so that scores can be
-set beside published ones; the four that need dictionaries or models come from sacrebleu itself."""
+"""BLEU: the share of an output's word sequences that its references have, with a penalty for short outputs.
+
+Agrees with sacrebleu at sentence and corpus level. An output's row of statistics is
+`[output length, reference length, matches of order 1…n, n-grams of order 1…n, 1]`. The tokenizers follow mteval-v13a,
+mteval-v14 and sacrebleu, so that scores are comparable with published ones; the four that need dictionaries or models
+come from sacrebleu itself.
+"""
 
 from __future__ import annotations
 
@@ -23,157 +28,12 @@ from metrist.metrics.lexical.references import best_pairs, reduce_references
 from metrist.records import Need
 from metrist.scores import Column, Scores
 
-Rule = tuple[str, str]  # A pattern and what takes its place.
-
-#: mteval-v13a for Western languages: marks stand alone, except periods and commas inside numbers and most dashes.
-SYMBOLS: Rule = (r"([{-~\[-` -&(-+:-@/])", r" \1 ")
-PERIODS_AND_DASHES: tuple[Rule, ...] = (
-    (r"([^0-9])([.,])", r"\1 \2 "),
-    (r"([.,])([^0-9])", r" \1 \2"),
-    (r"([0-9])(-)", r"\1 \2 "),
-)
-
-# sacrebleu writes the ranges of two supplementary blocks with four-digit escapes, so they mean U+2001 to U+2A6D and a
-# part of the Kangxi radicals. Published scores rest on that: curly quotes and dashes are split, Extension B is not.
-_CHINESE: Rule = (
-    "([\u2001-\u2a6d\u2e80-\u2fdf\u2ff0-\u303f\u3100-\u312f\u31a0-\u31ef\u3200-\u4db5\u4e00-\u9fbb"
-    "\uf900-\ufa2d\ufa30-\ufa6a\ufa70-\ufad9\ufe10-\ufe1f\ufe30-\ufe4f\uff00-\uffef])",
-    r" \1 ",
-)
-
-#: Tokenizers that sacrebleu runs for us: they need a dictionary or a model.
-FROM_SACREBLEU = ("ja-mecab", "ko-mecab", "flores200", "flores101")
-
-
-def bleu_tokenizer_names() -> tuple[str, ...]:
-    """All tokenizers that `tokenize=` can name."""
-    return (*_OWN, *FROM_SACREBLEU)
-
-
-def bleu_tokens(shard: Shard, tokenize: str, lowercase: bool) -> Tokens:
-    """The shard's distinct texts (see `pairs_of`) as tokens, cut once for all metrics that ask alike."""
-
-    def make() -> Tokens:
-        cut = _OWN.get(tokenize) or _sacrebleu_tokenizer(tokenize)
-        return cut([text.rstrip() for text in shard_texts(shard, lowercase)])
-
-    return shard.once(("tokens", f"bleu {tokenize}", lowercase), make)
-
-
-def shard_texts(shard: Shard, lowercase: bool) -> list[str]:
-    """The shard's distinct texts, in lower case if asked."""
-    texts = pairs_of(shard).texts
-    return shard.once("lowered texts", lambda: [text.lower() for text in texts]) if lowercase else texts
-
-
-def bleu_tokenizer_facts(tokenize: str) -> Mapping[str, str]:
-    """What the tokens depend on besides metrist: tables of characters, or the package that cuts them."""
-    if tokenize == "intl":
-        return {"unicode": unicodedata.unidata_version}
-    if tokenize in FROM_SACREBLEU:
-        return {"sacrebleu": _sacrebleu_version(tokenize)}
-    return {}
-
-
-def rewrite(text: str, rules: Iterable[Rule]) -> str:
-    """The text after each rule has been applied to all of it, one rule after the other."""
-    for pattern, replacement in rules:
-        text = re.sub(pattern, replacement, text)
-    return text
-
-
-def words_between_spaces(texts: Sequence[str]) -> Tokens:
-    """What lies between stretches of white space, Unicode's too."""
-    return kernels.scan(texts, _white_space())
-
-
-@cache
-def _white_space() -> CharClasses:
-    return CharClasses(lambda character: SEPARATOR if character.isspace() else WORD)
-
-
-def _international(texts: Sequence[str]) -> Tokens:
-    """mteval-v14: symbols stand alone, and punctuation too unless a number lies on that side of it."""
-    rules = _international_rules(set().union(*texts))
-    return words_between_spaces([rewrite(text, rules) for text in texts])
-
-
-def _international_rules(characters: set[str]) -> tuple[Rule, ...]:
-    # Python's patterns know no Unicode categories; listing those of the characters at hand is quicker than a table of
-    # them all. One character of each keeps the lists from being empty.
-    number, mark, symbol = (
-        re.escape("".join(sorted(c for c in {*characters, *"0!+"} if unicodedata.category(c)[0] == kind)))
-        for kind in "NPS"
-    )
-    return (
-        (f"([^{number}])([{mark}])", r"\1 \2 "),
-        (f"([{mark}])([^{number}])", r" \1 \2"),
-        (f"([{symbol}])", r" \1 "),
-    )
-
-
-def _chinese(texts: Sequence[str]) -> Tokens:
-    """Chinese characters stand alone; what lies between them is cut as 13a cuts it, without its clean-up."""
-    rules = (_CHINESE, SYMBOLS, *PERIODS_AND_DASHES)
-    return words_between_spaces([rewrite(text.strip(), rules) for text in texts])
-
-
-_OWN: Mapping[str, Callable[[Sequence[str]], Tokens]] = {
-    "13a": kernels.scan_13a,
-    "intl": _international,
-    "zh": _chinese,
-    "char": kernels.characters,
-    "none": words_between_spaces,
-}
-
-
-def _sacrebleu_tokenizer(tokenize: str) -> Callable[[Sequence[str]], Tokens]:
-    cut = _loaded(tokenize)
-
-    def scan(texts: Sequence[str]) -> Tokens:
-        # The libraries behind these tokenizers take UTF-8 only, which has no lone surrogates.
-        sound = (text.encode("utf-8", "replace").decode("utf-8") for text in texts)
-        return words_between_spaces([cut(text) for text in sound])
-
-    return scan
-
-
-def _loaded(tokenize: str) -> Callable[[str], str]:
-    version = _sacrebleu_version(tokenize)
-    from sacrebleu.metrics.bleu import BLEU
-
-    try:
-        made: Any = BLEU(tokenize=tokenize)
-    except (ImportError, RuntimeError):  # sacrebleu raises one or the other when the package behind it is missing.
-        raise MissingExtra(f"bleu(tokenize={tokenize!r})", "languages") from None
-    except (OSError, AssertionError) as fault:
-        raise RunError(
-            f"bleu(tokenize={tokenize!r}): sacrebleu {version} could not load what it needs ({fault}); "
-            "it downloads models to the folder that the environment variable SACREBLEU names"
-        ) from fault
-    cut: Callable[[str], str] = made.tokenizer
-    return cut
-
-
-def _sacrebleu_version(tokenize: str) -> str:
-    try:
-        return importlib.metadata.version("sacrebleu")
-    except importlib.metadata.PackageNotFoundError:
-        raise MissingExtra(f"bleu(tokenize={tokenize!r})", "languages") from None
-
-
-# BLEU: how many of an output's word sequences its references have, with a penalty for being short.
-#
-# Agrees with sacrebleu at sentence and corpus level. An output's row of statistics is
-# `[output length, reference length, matches of order 1…n, n-grams of order 1…n, 1]`.
-
-
 Smooth = Literal["exp", "floor", "add-k", "none"]
 Orders = Literal["all", "effective"]
 
 # sacrebleu's defaults, after Chen and Cherry (2014).
 _SMOOTH_VALUES: Mapping[str, float] = {"floor": 0.1, "add-k": 1.0}
-_MOST_ORDERS = 16
+_MAX_ORDER = 16
 
 
 class _Bleu(NamedTuple):
@@ -202,20 +62,20 @@ class Bleu(Metric):
         check_choice(self, "tokenize", bleu_tokenizer_names())
         check_choice(self, "smooth", ("exp", "floor", "add-k", "none"))
         check_choice(self, "reduce", ("native", "max", "mean"))
-        if not 1 <= self.max_order <= _MOST_ORDERS:
-            raise SpecError(f"bleu: max_order must be a whole number from 1 to {_MOST_ORDERS}, got {self.max_order}")
+        if not 1 <= self.max_order <= _MAX_ORDER:
+            raise SpecError(f"bleu: max_order must be a whole number from 1 to {_MAX_ORDER}, got {self.max_order}")
         if self.smooth_value is not None:
             self._check_smooth_value(self.smooth_value)
 
     def _check_smooth_value(self, value: float) -> None:
         if self.smooth not in _SMOOTH_VALUES:
             raise SpecError(f"bleu: smooth_value goes with smooth='floor' or 'add-k', not with smooth={self.smooth!r}")
-        # More than one match for none would let a precision pass 100.
-        most = 1.0 if self.smooth == "floor" else sys.float_info.max
-        if not 0 <= value <= most:
-            wanted = "from 0 to 1 with smooth='floor'" if self.smooth == "floor" else "from 0 up"
-            raise SpecError(f"bleu: smooth_value must be a number {wanted}, got {value}")
-        object.__setattr__(self, "smooth_value", float(value))  # So that 1 and 1.0 make one text.
+        # A value above 1 could make a precision exceed 100.
+        maximum = 1.0 if self.smooth == "floor" else sys.float_info.max
+        if not 0 <= value <= maximum:
+            allowed = "from 0 to 1 with smooth='floor'" if self.smooth == "floor" else "from 0 up"
+            raise SpecError(f"bleu: smooth_value must be a number {allowed}, got {value}")
+        object.__setattr__(self, "smooth_value", float(value))  # So that 1 and 1.0 have the same text.
 
     def facts(self) -> Mapping[str, str]:
         return bleu_tokenizer_facts(self.tokenize)
@@ -225,26 +85,26 @@ class Bleu(Metric):
         tokens = bleu_tokens(shard, self.tokenize, self.lowercase)
         if self.reduce == "native":
             stats = _native_rows(tokens, pairs, self.max_order)
-            return _scores(self._bleu(stats, "effective"), stats)
+            return _to_scores(self._compute(stats, "effective"), stats)
         rows = _pair_rows(tokens, pairs, self.max_order)
-        by_pair = self._bleu(rows, "effective")
-        return self._reduced(by_pair, rows, pairs.starts)
+        by_pair = self._compute(rows, "effective")
+        return self._reduce(by_pair, rows, pairs.starts)
 
     def pool(self, sums: Column) -> Column:
-        """Corpus BLEU, from the counts of all outputs together; all orders count, as is the custom."""
+        """Corpus BLEU, from the summed counts of all outputs; all orders count, as usual."""
         sums = np.asarray(sums, dtype=np.float64)
-        return np.where(sums[..., -1] > 0, self._bleu(sums, "all").values, np.nan)
+        return np.where(sums[..., -1] > 0, self._compute(sums, "all").values, np.nan)
 
-    def _reduced(self, by_pair: _Bleu, rows: Column, starts: NDArray[np.int64]) -> Scores:
+    def _reduce(self, by_pair: _Bleu, rows: Column, starts: NDArray[np.int64]) -> Scores:
         columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
         reduced = reduce_references(columns, by_pair.values, starts, self.reduce)
         values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
-        return _scores(_Bleu(values[:, 0], precisions, brevity[:, 0]), stats)
+        return _to_scores(_Bleu(values[:, 0], precisions, brevity[:, 0]), stats)
 
-    def _bleu(self, stats: Column, orders: Orders) -> _Bleu:
+    def _compute(self, stats: Column, orders: Orders) -> _Bleu:
         lengths, references = stats[..., 0], stats[..., 1]
         matches, totals = np.split(stats[..., 2:-1], 2, axis=-1)
-        # Without a single match nothing is smoothed: the output scores 0.
+        # Without any match nothing is smoothed: the output scores 0.
         matched = np.any(matches, axis=-1, keepdims=True)
         precisions, counted = self._precisions(matches, totals)
         precisions = np.where(matched, precisions, 0.0)
@@ -263,7 +123,7 @@ class Bleu(Metric):
         counted = np.logical_and.accumulate(totals > 0, axis=-1)
         missed = counted & (matches == 0)
         if self.smooth == "exp":
-            # Each further order without a match is worth half of the one before.
+            # Each further order without a match counts half of the one before.
             matches = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), matches)
         elif self.smooth == "floor":
             matches = np.where(missed, value, matches)
@@ -287,7 +147,7 @@ def _geometric_mean(precisions: Column, counted: NDArray[np.bool_]) -> Column:
 
 
 def _native_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
-    """Counts clipped by the reference that has most of each n-gram; the reference length nearest to the output's."""
+    """Matches clipped by the reference with most occurrences of each n-gram; the nearest reference length."""
     references, starts = _nearest_lengths(tokens, pairs), pairs.starts
     outputs = tokens.lengths[pairs.outputs[starts[:-1]]]
     if len(pairs.outputs) == len(outputs):
@@ -301,7 +161,7 @@ def _nearest_lengths(tokens: Tokens, pairs: Pairs) -> NDArray[np.int64]:
     lengths = tokens.lengths
     references = lengths[pairs.references]
     distances = np.abs(lengths[pairs.outputs] - references)
-    # One number says both: the distance first, and the shorter reference where distances are equal.
+    # One number for both criteria: the distance, then the shorter reference.
     scale = int(lengths.max(initial=0)) + 1
     nearest: NDArray[np.int64] = references[best_pairs(distances * scale + references, pairs.starts, "lowest")]
     return nearest
@@ -315,11 +175,146 @@ def _pair_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
 
 def _rows(outputs: NDArray[np.int64], references: NDArray[np.int64], matches: NDArray[np.int64]) -> Column:
     totals = np.maximum(outputs[:, None] - np.arange(matches.shape[1]), 0)
-    ones = np.ones(len(outputs))  # Sums know how many outputs they hold: none is NaN, not 0.
+    ones = np.ones(len(outputs))  # Their sum is the number of outputs: without any, the score is NaN, not 0.
     return np.column_stack([outputs, references, matches, totals, ones]).astype(np.float64)
 
 
-def _scores(found: _Bleu, stats: Column) -> Scores:
-    parts = {f"precision_{n + 1}": column for n, column in enumerate(found.precisions.T)}
-    parts |= {"brevity_penalty": found.brevity, "output_length": stats[:, 0], "reference_length": stats[:, 1]}
-    return Scores(values=found.values, parts=parts, stats=stats)
+def _to_scores(bleu: _Bleu, stats: Column) -> Scores:
+    parts = {f"precision_{n + 1}": column for n, column in enumerate(bleu.precisions.T)}
+    parts |= {"brevity_penalty": bleu.brevity, "output_length": stats[:, 0], "reference_length": stats[:, 1]}
+    return Scores(values=bleu.values, parts=parts, stats=stats)
+
+
+# --- Tokenizers
+
+Rule = tuple[str, str]  # A pattern and its replacement.
+
+#: mteval-v13a for Western languages: marks are tokens, except periods and commas inside numbers and most dashes.
+SYMBOLS: Rule = (r"([{-~\[-` -&(-+:-@/])", r" \1 ")
+PERIODS_AND_DASHES: tuple[Rule, ...] = (
+    (r"([^0-9])([.,])", r"\1 \2 "),
+    (r"([.,])([^0-9])", r" \1 \2"),
+    (r"([0-9])(-)", r"\1 \2 "),
+)
+
+# sacrebleu writes the ranges of two supplementary blocks with four-digit escapes, so they mean U+2001 to U+2A6D and a
+# part of the Kangxi radicals. Published scores rest on that: curly quotes and dashes are split, Extension B is not.
+_CHINESE: Rule = (
+    "([\u2001-\u2a6d\u2e80-\u2fdf\u2ff0-\u303f\u3100-\u312f\u31a0-\u31ef\u3200-\u4db5\u4e00-\u9fbb"
+    "\uf900-\ufa2d\ufa30-\ufa6a\ufa70-\ufad9\ufe10-\ufe1f\ufe30-\ufe4f\uff00-\uffef])",
+    r" \1 ",
+)
+
+#: Tokenizers of sacrebleu that need a dictionary or a model.
+FROM_SACREBLEU = ("ja-mecab", "ko-mecab", "flores200", "flores101")
+
+
+def bleu_tokenizer_names() -> tuple[str, ...]:
+    """All tokenizers that `tokenize=` can name."""
+    return (*_TOKENIZERS, *FROM_SACREBLEU)
+
+
+def bleu_tokens(shard: Shard, tokenize: str, lowercase: bool) -> Tokens:
+    """Tokens of the shard's distinct texts (see `pairs_of`), computed once for all metrics with these settings."""
+
+    def tokenise() -> Tokens:
+        split = _TOKENIZERS.get(tokenize) or _sacrebleu_tokenizer(tokenize)
+        return split([text.rstrip() for text in shard_texts(shard, lowercase)])
+
+    return shard.once(("tokens", f"bleu {tokenize}", lowercase), tokenise)
+
+
+def shard_texts(shard: Shard, lowercase: bool) -> list[str]:
+    """The shard's distinct texts, optionally in lower case."""
+    texts = pairs_of(shard).texts
+    return shard.once("lowered texts", lambda: [text.lower() for text in texts]) if lowercase else texts
+
+
+def bleu_tokenizer_facts(tokenize: str) -> Mapping[str, str]:
+    """What the tokens depend on in addition to metrist: the Unicode tables, or the version of sacrebleu."""
+    if tokenize == "intl":
+        return {"unicode": unicodedata.unidata_version}
+    if tokenize in FROM_SACREBLEU:
+        return {"sacrebleu": _sacrebleu_version(tokenize)}
+    return {}
+
+
+def rewrite(text: str, rules: Iterable[Rule]) -> str:
+    """Apply the rules to the text, one after the other."""
+    for pattern, replacement in rules:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def split_at_spaces(texts: Sequence[str]) -> Tokens:
+    """Split texts at white space, including that of Unicode."""
+    return kernels.scan(texts, _white_space())
+
+
+@cache
+def _white_space() -> CharClasses:
+    return CharClasses(lambda character: SEPARATOR if character.isspace() else WORD)
+
+
+def _international(texts: Sequence[str]) -> Tokens:
+    """mteval-v14: symbols are tokens, and so is punctuation unless it is next to a number."""
+    rules = _international_rules(set().union(*texts))
+    return split_at_spaces([rewrite(text, rules) for text in texts])
+
+
+def _international_rules(characters: set[str]) -> tuple[Rule, ...]:
+    # Python's patterns have no Unicode categories; listing those of the given characters is faster than a table of all.
+    # One character of each category keeps the lists from being empty.
+    number, mark, symbol = (
+        re.escape("".join(sorted(c for c in {*characters, *"0!+"} if unicodedata.category(c)[0] == kind)))
+        for kind in "NPS"
+    )
+    return (
+        (f"([^{number}])([{mark}])", r"\1 \2 "),
+        (f"([{mark}])([^{number}])", r" \1 \2"),
+        (f"([{symbol}])", r" \1 "),
+    )
+
+
+def _chinese(texts: Sequence[str]) -> Tokens:
+    """Chinese characters are tokens; the rest is split as in 13a, without its clean-up."""
+    rules = (_CHINESE, SYMBOLS, *PERIODS_AND_DASHES)
+    return split_at_spaces([rewrite(text.strip(), rules) for text in texts])
+
+
+_TOKENIZERS: Mapping[str, Callable[[Sequence[str]], Tokens]] = {
+    "13a": kernels.scan_13a,
+    "intl": _international,
+    "zh": _chinese,
+    "char": kernels.characters,
+    "none": split_at_spaces,
+}
+
+
+def _sacrebleu_tokenizer(tokenize: str) -> Callable[[Sequence[str]], Tokens]:
+    version = _sacrebleu_version(tokenize)
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        bleu: Any = BLEU(tokenize=tokenize)
+    except (ImportError, RuntimeError):  # sacrebleu raises either if a package is missing.
+        raise MissingExtra(f"bleu(tokenize={tokenize!r})", "languages") from None
+    except (OSError, AssertionError) as error:
+        raise RunError(
+            f"bleu(tokenize={tokenize!r}): sacrebleu {version} could not load its model or dictionary ({error}); "
+            "it downloads models to the folder that the environment variable SACREBLEU names"
+        ) from error
+
+    def split(texts: Sequence[str]) -> Tokens:
+        # The libraries behind these tokenizers take UTF-8 only, which has no lone surrogates.
+        valid = (text.encode("utf-8", "replace").decode("utf-8") for text in texts)
+        return split_at_spaces([bleu.tokenizer(text) for text in valid])
+
+    return split
+
+
+def _sacrebleu_version(tokenize: str) -> str:
+    try:
+        return importlib.metadata.version("sacrebleu")
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingExtra(f"bleu(tokenize={tokenize!r})", "languages") from None

@@ -1,4 +1,4 @@
-"""What an output is like, without a judgment: how varied, how long, how much of it is copied."""
+"""Metrics that describe an output without judging it: how varied, how long, how much of it is copied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Numbers = NDArray[np.int64]
 
 
 class _Grams(NamedTuple):
-    """All n-grams of some texts: text t has `numbers[starts[t]:starts[t + 1]]`, equal where the n-grams are."""
+    """All n-grams of some texts, numbered: text t has `numbers[starts[t]:starts[t + 1]]`."""
 
     numbers: Numbers
     starts: Numbers
@@ -27,7 +27,7 @@ class _Grams(NamedTuple):
 
 @dataclass(frozen=True)
 class _ShareOfGrams(Metric):
-    """What part of an output's n-grams has some property."""
+    """The share of an output's n-grams that have some property."""
 
     order: int = 2
     tokenizer: str = "unicode"
@@ -45,7 +45,7 @@ class _ShareOfGrams(Metric):
 
 @dataclass(frozen=True)
 class Distinct(_ShareOfGrams):
-    """The share of an output's n-grams that are different ones."""
+    """The share of distinct n-grams among an output's n-grams."""
 
     catalog_name: ClassVar[str | None] = "distinct"
 
@@ -54,13 +54,13 @@ class Distinct(_ShareOfGrams):
         grams = _grams(_tokens(shard, self.tokenizer), self.order)
         text_of = np.repeat(np.arange(len(texts)), np.diff(grams.starts))
         width = int(grams.numbers.max(initial=0)) + 1
-        different = np.bincount(np.unique(text_of * width + grams.numbers) // width, minlength=len(texts))
-        return _share(different[outputs], np.diff(grams.starts)[outputs], self.order)
+        distinct = np.bincount(np.unique(text_of * width + grams.numbers) // width, minlength=len(texts))
+        return _share(distinct[outputs], np.diff(grams.starts)[outputs], self.order)
 
 
 @dataclass(frozen=True)
 class CopyRate(_ShareOfGrams):
-    """The share of an output's n-grams that stand in the source."""
+    """The share of an output's n-grams that occur in the source."""
 
     needs: ClassVar[tuple[Need, ...]] = ("source",)
     catalog_name: ClassVar[str | None] = "copy_rate"
@@ -69,17 +69,17 @@ class CopyRate(_ShareOfGrams):
         _, outputs, sources = _texts(shard)
         grams = _grams(_tokens(shard, self.tokenizer), self.order)
         width = int(grams.numbers.max(initial=0)) + 1
-        mine, record_of = _laid_out(grams, outputs)
-        different = np.unique(sources)
-        known, source_of = _laid_out(grams, different)
-        in_source = np.isin(sources[record_of] * width + mine, different[source_of] * width + known)
+        output_grams, record_of = _list_grams(grams, outputs)
+        distinct = np.unique(sources)
+        source_grams, source_of = _list_grams(grams, distinct)
+        in_source = np.isin(sources[record_of] * width + output_grams, distinct[source_of] * width + source_grams)
         copied = np.bincount(record_of[in_source], minlength=len(shard))
         return _share(copied, np.diff(grams.starts)[outputs], self.order)
 
 
 @dataclass(frozen=True)
 class Length(Metric):
-    """How many words or characters an output has."""
+    """The number of words or characters of an output."""
 
     unit: str = "words"
     tokenizer: str = "unicode"
@@ -105,19 +105,19 @@ class Length(Metric):
 
 
 def _texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
-    """The distinct outputs and sources; per record the number of its output and of its source (-1: it has none)."""
-    return shard.once("outputs and sources", lambda: _numbered(shard))
+    """The distinct outputs and sources, and for each record the index of its output and of its source (-1: none)."""
+    return shard.once("outputs and sources", lambda: _index_texts(shard))
 
 
-def _numbered(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
-    seen: dict[str, int] = {}
+def _index_texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
+    indices: dict[str, int] = {}
 
-    def numbers(texts: Sequence[str | None]) -> Numbers:
-        return np.array([-1 if t is None else seen.setdefault(t, len(seen)) for t in texts], np.int64)
+    def index(texts: Sequence[str | None]) -> Numbers:
+        return np.array([-1 if t is None else indices.setdefault(t, len(indices)) for t in texts], np.int64)
 
-    outputs = numbers([record.output for record in shard.records])
-    sources = numbers([record.source for record in shard.records])
-    return list(seen), outputs, sources
+    outputs = index([record.output for record in shard.records])
+    sources = index([record.source for record in shard.records])
+    return list(indices), outputs, sources
 
 
 def _tokens(shard: Shard, tokenizer: str) -> Tokens:
@@ -126,7 +126,7 @@ def _tokens(shard: Shard, tokenizer: str) -> Tokens:
 
 
 def _grams(tokens: Tokens, order: int) -> _Grams:
-    """A sequence of n words is the sequence of n - 1 before its last word, and that word: numbered anew each time."""
+    """Number the n-grams: each is the pair of the (n - 1)-gram before its last word and that word."""
     numbers = tokens.ids.astype(np.int64)
     width = int(numbers.max(initial=0)) + 1
     longer = numbers
@@ -134,23 +134,23 @@ def _grams(tokens: Tokens, order: int) -> _Grams:
         _, longer = np.unique(longer[:-1] * width + numbers[step:], return_inverse=True)
     sizes = np.maximum(tokens.lengths - (order - 1), 0)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    # Sequences that run over the end of a text are left out here: only starts that lie early enough are taken.
+    # Only starts that are early enough count: the other sequences extend beyond the end of their text.
     at = np.arange(int(starts[-1])) + np.repeat(tokens.starts[:-1] - starts[:-1], sizes)
     return _Grams(longer[at], starts)
 
 
-def _laid_out(grams: _Grams, texts: Numbers) -> tuple[Numbers, Numbers]:
-    """The n-grams of the given texts end to end, and beside each the position of its text in the list."""
+def _list_grams(grams: _Grams, texts: Numbers) -> tuple[Numbers, Numbers]:
+    """The n-grams of these texts in one array, and the position of each one's text in the list."""
     sizes = np.diff(grams.starts)[texts]
     owner = np.repeat(np.arange(len(texts)), sizes)
     at = np.arange(len(owner)) + np.repeat(grams.starts[texts] - (np.cumsum(sizes) - sizes), sizes)
     return grams.numbers[at], owner
 
 
-def _share(some: Numbers, all_: Numbers, order: int) -> Scores:
+def _share(counted: Numbers, total: Numbers, order: int) -> Scores:
     unit = "word" if order == 1 else f"sequence of {order} words"
     failures = {
-        int(i): Failure(FailureKind.missing_input, f"the output has no {unit}") for i in np.flatnonzero(all_ == 0)
+        int(i): Failure(FailureKind.missing_input, f"the output has no {unit}") for i in np.flatnonzero(total == 0)
     }
     with np.errstate(invalid="ignore"):
-        return Scores(values=some / all_, failures=failures)
+        return Scores(values=counted / total, failures=failures)

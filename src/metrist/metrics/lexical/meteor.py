@@ -1,4 +1,7 @@
-"""Synonyms from a WordNet `dict` folder, read as its manual pages wndb(5) and morphy(7) describe the files."""
+"""METEOR (Lavie and Agarwal, 2007) in the variant of NLTK: words are matched exactly, then by stem, then as synonyms.
+
+Synonyms come from a WordNet `dict` folder, which is read as its manual pages wndb(5) and morphy(7) describe the files.
+"""
 
 from __future__ import annotations
 
@@ -21,133 +24,12 @@ from metrist.metrics.lexical import references, tokenizers
 from metrist.records import Need
 from metrist.scores import Scores
 
-PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
-
-# How inflected forms may end, and how the base form ends then.
-_DETACHMENTS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "noun": (
-        *(("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z")),
-        *(("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y")),
-    ),
-    "verb": (
-        *(("s", ""), ("ies", "y"), ("es", "e"), ("es", "")),
-        *(("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
-    ),
-    "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
-    "adv": (),
-}
-
-
-class WordNet:
-    """A folder's words and their synonyms. The index is held in memory, synsets are read when asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self._index = {part: _index(folder / f"index.{part}") for part in PARTS_OF_SPEECH}
-        self._exceptions = {part: _exceptions(folder / f"{part}.exc") for part in PARTS_OF_SPEECH}
-        self._data = {part: _mapped(folder / f"data.{part}") for part in PARTS_OF_SPEECH}
-        self._folder = folder
-        self.synonyms = lru_cache(maxsize=1 << 16)(self._synonyms)
-
-    def _synonyms(self, word: str) -> frozenset[str]:
-        """The single words that share a synset with the word or with one of its base forms, spelled as in WordNet."""
-        lowered = word.lower()
-        return frozenset(
-            lemma
-            for part in PARTS_OF_SPEECH
-            for form in self._forms(lowered, part)
-            for offset in self._index[part].get(form, ())
-            for lemma in self._lemmas(part, offset)
-            if "_" not in lemma
-        )
-
-    def _forms(self, word: str, part: str) -> list[str]:
-        bases = self._exceptions[part].get(word)
-        if bases is None:
-            bases = [word[: -len(old)] + new for old, new in _DETACHMENTS[part] if word.endswith(old)]
-        return list(dict.fromkeys([word, *bases]))
-
-    def _lemmas(self, part: str, offset: int) -> list[str]:
-        data = self._data[part]
-        line = data[offset : data.find(b"\n", offset)].decode("utf-8", "replace")
-        fields = line.partition("|")[0].split()
-        if len(fields) < 4 or fields[0] != f"{offset:08d}":
-            file = self._folder / f"data.{part}"
-            raise InputError(f"{file}: wanted a synset at byte {offset}, found {line[:40]!r}; {_REMEDY}")
-        count = int(fields[3], 16)
-        # An adjective may carry a marker of where it stands, as in galore(ip).
-        return [word.partition("(")[0] for word in fields[4 : 4 + 2 * count : 2]]
-
-
-_REMEDY = (
-    "the setting 'wordnet' must name a whole WordNet dict folder (index.noun, data.noun, noun.exc, ...), "
-    "such as /usr/share/wordnet of Debian's package wordnet-base"
-)
-
-
-@cache
-def open_wordnet(folder: str) -> WordNet:
-    """The WordNet of a folder, opened once per process."""
-    return WordNet(Path(folder))
-
-
-@cache
-def fingerprint(folder: str) -> str:
-    """A hash of the files that synonyms are read from: equal fingerprints, equal synonyms."""
-    digest = hashlib.sha256()
-    for part in PARTS_OF_SPEECH:
-        for name in (f"index.{part}", f"data.{part}", f"{part}.exc"):
-            with _opened(Path(folder) / name) as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:12]
-
-
-def _opened(file: Path) -> BufferedReader:
-    try:
-        return file.open("rb")
-    except OSError as fault:
-        raise InputError(f"cannot read {file}: {fault.strerror}; {_REMEDY}") from None
-
-
-def _mapped(file: Path) -> mmap.mmap:
-    with _opened(file) as opened:
-        try:
-            return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):
-            raise InputError(f"cannot read {file}: it is empty or no plain file; {_REMEDY}") from None
-
-
-def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
-    with _opened(file) as opened:
-        for number, line in enumerate(opened, 1):
-            if line.strip() and not line.startswith(b" "):  # Lines that start with a space are the licence.
-                yield number, line.decode("utf-8", "replace").split()
-
-
-def _index(file: Path) -> dict[str, tuple[int, ...]]:
-    """Per lemma the offsets of its synsets, which stand at the end of its line, as many as the third field says."""
-    found = {}
-    for number, fields in _lines(file):
-        try:
-            found[fields[0]] = tuple(map(int, fields[-int(fields[2]) :]))
-        except (ValueError, IndexError):
-            raise InputError(f"{file}:{number}: wanted a lemma with its synsets; {_REMEDY}") from None
-    return found
-
-
-def _exceptions(file: Path) -> dict[str, list[str]]:
-    return {fields[0]: fields[1:] for _, fields in _lines(file)}
-
-
-# METEOR: words of the output aligned with words of a reference, punished when the order is broken. A. Lavie and
-# A. Agarwal, 2007, in the form that NLTK made the usual one in Python: exact words, then stems, then WordNet synonyms.
-
-
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Meteor(Metric):
-    """A harmonic mean of precision and recall that leans to recall, less a penalty for every break in the order."""
+    """A weighted harmonic mean of precision and recall, reduced by a penalty for every break in the word order."""
 
     tokenizer: str = "unicode"
     wordnet: str | None = None
@@ -168,80 +50,83 @@ class Meteor(Metric):
         check_within(self, "gamma", 0, 1)
 
     def facts(self) -> Mapping[str, str]:
-        synonyms = {"synonyms": fingerprint(self.wordnet)} if self.wordnet is not None else {}
+        synonyms = {"synonyms": hash_wordnet(self.wordnet)} if self.wordnet is not None else {}
         return {**tokenizers.tokenizer_facts(self.tokenizer), **synonyms}
 
     def score(self, shard: Shard) -> Scores:
         pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
-        matches, chunks = self._alignment(shard)
+        matches, chunks = self._align_words(shard)
         precision = matches / np.maximum(tokens.lengths[pairs.outputs], 1)
         recall = matches / np.maximum(tokens.lengths[pairs.references], 1)
-        f = _divided(precision * recall, self.alpha * precision + (1 - self.alpha) * recall)
-        penalty = self.gamma * _power(_divided(chunks, matches), self.beta)
+        f = _divide(precision * recall, self.alpha * precision + (1 - self.alpha) * recall)
+        penalty = self.gamma * _power(_divide(chunks, matches), self.beta)
         rows = np.stack([(1 - penalty) * f, precision, recall, f, penalty], axis=1)
         value, precision, recall, f, penalty = references.reduce_references(
             rows, rows[:, 0], pairs.starts, self.reduce
         ).T
         return Scores(values=value, parts={"precision": precision, "recall": recall, "f": f, "penalty": penalty})
 
-    def _alignment(self, shard: Shard) -> tuple[Numbers, Numbers]:
+    def _align_words(self, shard: Shard) -> tuple[Numbers, Numbers]:
         pairs, exact = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
         stems = tokenizers.stem_shard(shard, self.tokenizer)
 
-        def aligned() -> tuple[Numbers, Numbers]:
-            related = None if self.wordnet is None else _related(stems.words, self.wordnet)
-            return _align(exact, stems, related, pairs)
+        def align() -> tuple[Numbers, Numbers]:
+            synonyms = None if self.wordnet is None else _find_synonyms(stems.words, self.wordnet)
+            return _align_pairs(exact, stems, synonyms, pairs)
 
-        return shard.once(("meteor alignment", self.tokenizer, self.wordnet), aligned)
+        return shard.once(("meteor alignment", self.tokenizer, self.wordnet), align)
 
 
 class _Words(NamedTuple):
-    """Occurrences of words in one side of all pairs: to which pair each belongs, and its place among all of them."""
+    """The words on one side of all pairs: the pair, the position among all words, and the token of each."""
 
     pairs: Numbers
-    places: Numbers
+    positions: Numbers
     tokens: Numbers
 
-    def at(self, chosen: NDArray[np.bool_]) -> _Words:
-        return _Words(self.pairs[chosen], self.places[chosen], self.tokens[chosen])
+    def without(self, positions: Numbers) -> _Words:
+        remaining = ~np.isin(self.positions, positions)
+        return _Words(self.pairs[remaining], self.positions[remaining], self.tokens[remaining])
 
 
-def _align(exact: Tokens, stems: Tokens, related: list[list[int]] | None, pairs: Pairs) -> tuple[Numbers, Numbers]:
-    """Per pair: how many words were matched, and into how many chunks of unbroken order they fall."""
-    output, reference = _laid_out(exact, pairs.outputs), _laid_out(exact, pairs.references)
-    matched: list[tuple[Numbers, Numbers]] = []
+def _align_pairs(
+    exact: Tokens, stems: Tokens, synonyms: list[list[int]] | None, pairs: Pairs
+) -> tuple[Numbers, Numbers]:
+    """For each pair, the number of matched words and of chunks of unbroken order that they form."""
+    output, reference = _list_words(exact, pairs.outputs), _list_words(exact, pairs.references)
+    matches: list[tuple[Numbers, Numbers]] = []
     for ids in (exact.ids, stems.ids):
-        found = _equal_words(output, reference, ids)
-        output, reference = _without(output, found[0]), _without(reference, found[1])
-        matched.append(found)
-    if related is not None:
-        matched.append(_synonyms(output, reference, stems.ids, related))
-    of_pair = np.repeat(np.arange(len(pairs.outputs)), exact.lengths[pairs.outputs])
-    return _counts(np.concatenate([m[0] for m in matched]), np.concatenate([m[1] for m in matched]), of_pair, pairs)
+        matches.append(_match_equal(output, reference, ids))
+        output, reference = output.without(matches[-1][0]), reference.without(matches[-1][1])
+    if synonyms is not None:
+        matches.append(_match_synonyms(output, reference, stems.ids, synonyms))
+    in_output, in_reference = (np.concatenate(side) for side in zip(*matches, strict=True))
+    pair_of_word = np.repeat(np.arange(len(pairs.outputs)), exact.lengths[pairs.outputs])
+    return _count_chunks(in_output, in_reference, pair_of_word, len(pairs.outputs))
 
 
-def _laid_out(tokens: Tokens, texts: NDArray[np.int32]) -> _Words:
+def _list_words(tokens: Tokens, texts: NDArray[np.int32]) -> _Words:
     lengths = tokens.lengths[texts]
     ends = np.cumsum(lengths)
-    places = np.arange(int(lengths.sum()))
+    positions = np.arange(int(lengths.sum()))
     first = np.repeat(tokens.starts[texts] - (ends - lengths), lengths)
-    return _Words(np.repeat(np.arange(len(texts)), lengths), places, places + first)
+    return _Words(np.repeat(np.arange(len(texts)), lengths), positions, positions + first)
 
 
-def _equal_words(output: _Words, reference: _Words, ids: NDArray[np.int32]) -> tuple[Numbers, Numbers]:
-    """The places of equal words, matched from the ends of both texts: the last with the last, and so on."""
+def _match_equal(output: _Words, reference: _Words, ids: NDArray[np.int32]) -> tuple[Numbers, Numbers]:
+    """The positions of equal words, matched from the ends of both texts: the last with the last, and so on."""
     width = int(ids.max(initial=0)) + 1
-    ours, theirs = _grouped(output, ids, width), _grouped(reference, ids, width)
-    _, at_ours, at_theirs = np.intersect1d(ours.codes, theirs.codes, assume_unique=True, return_indices=True)
-    sizes = np.minimum(ours.counts[at_ours], theirs.counts[at_theirs])
+    left, right = _group_words(output, ids, width), _group_words(reference, ids, width)
+    _, left_groups, right_groups = np.intersect1d(left.codes, right.codes, assume_unique=True, return_indices=True)
+    sizes = np.minimum(left.counts[left_groups], right.counts[right_groups])
     steps = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    mine = np.repeat(ours.ends[at_ours] - sizes, sizes) + steps
-    other = np.repeat(theirs.ends[at_theirs] - sizes, sizes) + steps
-    return output.places[ours.order[mine]], reference.places[theirs.order[other]]
+    in_left = np.repeat(left.ends[left_groups] - sizes, sizes) + steps
+    in_right = np.repeat(right.ends[right_groups] - sizes, sizes) + steps
+    return output.positions[left.order[in_left]], reference.positions[right.order[in_right]]
 
 
 class _Groups(NamedTuple):
-    """Occurrences of one word in one pair, grouped: `order[ends[g] - counts[g]:ends[g]]`, first to last."""
+    """Occurrences of a word in a pair: group g is `order[ends[g] - counts[g]:ends[g]]`, first to last."""
 
     codes: Numbers
     ends: Numbers
@@ -249,7 +134,7 @@ class _Groups(NamedTuple):
     order: Numbers
 
 
-def _grouped(words: _Words, ids: NDArray[np.int32], width: int) -> _Groups:
+def _group_words(words: _Words, ids: NDArray[np.int32], width: int) -> _Groups:
     codes = words.pairs * width + ids[words.tokens]
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
@@ -257,49 +142,166 @@ def _grouped(words: _Words, ids: NDArray[np.int32], width: int) -> _Groups:
     return _Groups(ordered[ends - 1], ends, np.diff(ends, prepend=0), order)
 
 
-def _without(words: _Words, places: Numbers) -> _Words:
-    return words.at(~np.isin(words.places, places))
-
-
-def _synonyms(
-    output: _Words, reference: _Words, ids: NDArray[np.int32], related: list[list[int]]
+def _match_synonyms(
+    output: _Words, reference: _Words, ids: NDArray[np.int32], synonyms: list[list[int]]
 ) -> tuple[Numbers, Numbers]:
-    """What is left, from the end: each word takes the last free synonym in the reference."""
-    width = len(related)
+    """Match the remaining words, from the end: each takes the last free synonym in the reference."""
+    width = len(synonyms)
     free: dict[int, list[int]] = {}
     codes = (reference.pairs * width + ids[reference.tokens]).tolist()
-    for code, place in zip(codes, reference.places.tolist(), strict=True):
-        free.setdefault(code, []).append(place)
-    matched: list[tuple[int, int]] = []
-    left = np.stack([output.pairs * width, ids[output.tokens], output.places], axis=1)
-    for pair, word, place in left[::-1].tolist():
-        candidates = [found for other in related[word] if (found := free.get(pair + other))]
+    for code, position in zip(codes, reference.positions.tolist(), strict=True):
+        free.setdefault(code, []).append(position)
+    matches: list[tuple[int, int]] = []
+    remaining = np.stack([output.pairs * width, ids[output.tokens], output.positions], axis=1)
+    for pair, word, position in remaining[::-1].tolist():
+        candidates = [positions for synonym in synonyms[word] if (positions := free.get(pair + synonym))]
         if candidates:
-            matched.append((place, max(candidates, key=lambda places: places[-1]).pop()))
-    both = np.array(matched, np.int64).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
+            matches.append((position, max(candidates, key=lambda positions: positions[-1]).pop()))
+    columns = np.array(matches, np.int64).reshape(-1, 2)
+    return columns[:, 0], columns[:, 1]
 
 
-def _related(words: list[str], folder: str) -> list[list[int]]:
-    """Per word the numbers of its synonyms among the words. NLTK looks stems up and compares stems, so this does."""
-    number = {word: i for i, word in enumerate(words)}
+def _find_synonyms(words: list[str], folder: str) -> list[list[int]]:
+    """For each word, the indices of its synonyms among the words. As in NLTK, stems are looked up and compared."""
+    indices = {word: i for i, word in enumerate(words)}
     synonyms = open_wordnet(folder).synonyms
-    return [[number[other] for other in sorted(synonyms(word)) if other in number] for word in words]
+    return [[indices[other] for other in sorted(synonyms(word)) if other in indices] for word in words]
 
 
-def _counts(ours: Numbers, theirs: Numbers, of_pair: Numbers, pairs: Pairs) -> tuple[Numbers, Numbers]:
-    order = np.argsort(ours)
-    ours, theirs = ours[order], theirs[order]
-    at = of_pair[ours]
-    unbroken = (np.diff(ours) == 1) & (np.diff(theirs) == 1) & (np.diff(at) == 0)
-    matches = np.bincount(at, minlength=len(pairs.outputs))
-    return matches, matches - np.bincount(at[1:][unbroken], minlength=len(pairs.outputs))
+def _count_chunks(
+    in_output: Numbers, in_reference: Numbers, pair_of_word: Numbers, pairs: int
+) -> tuple[Numbers, Numbers]:
+    order = np.argsort(in_output)
+    in_output, in_reference = in_output[order], in_reference[order]
+    pair = pair_of_word[in_output]
+    unbroken = (np.diff(in_output) == 1) & (np.diff(in_reference) == 1) & (np.diff(pair) == 0)
+    matches = np.bincount(pair, minlength=pairs)
+    return matches, matches - np.bincount(pair[1:][unbroken], minlength=pairs)
 
 
-def _divided(above: NDArray[np.float64] | Numbers, below: NDArray[np.float64] | Numbers) -> NDArray[np.float64]:
+def _divide(above: NDArray[np.float64] | Numbers, below: NDArray[np.float64] | Numbers) -> NDArray[np.float64]:
     return np.divide(above, below, out=np.zeros(len(above)), where=below > 0)
 
 
 def _power(base: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
-    # One by one: numpy's vectorised power may differ in the last bit by a number's place in the array.
+    # One by one: the last bit of numpy's vectorised power may depend on the position in the array.
     return np.array([x**exponent for x in base.tolist()], np.float64)
+
+
+# --- WordNet
+
+PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
+
+# The endings of inflected forms, and the endings of their base forms.
+_DETACHMENTS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "noun": (
+        *(("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z")),
+        *(("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y")),
+    ),
+    "verb": (
+        *(("s", ""), ("ies", "y"), ("es", "e"), ("es", "")),
+        *(("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    ),
+    "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+    "adv": (),
+}
+
+
+class WordNet:
+    """The words of a WordNet folder and their synonyms. The index is in memory; synsets are read on demand."""
+
+    def __init__(self, folder: Path) -> None:
+        self._index = {part: _read_index(folder / f"index.{part}") for part in PARTS_OF_SPEECH}
+        self._exceptions = {part: _read_exceptions(folder / f"{part}.exc") for part in PARTS_OF_SPEECH}
+        self._data = {part: _map_file(folder / f"data.{part}") for part in PARTS_OF_SPEECH}
+        self._folder = folder
+        self.synonyms = lru_cache(maxsize=1 << 16)(self._find_synonyms)
+
+    def _find_synonyms(self, word: str) -> frozenset[str]:
+        """The single words that share a synset with the word or with one of its base forms, spelled as in WordNet."""
+        lowered = word.lower()
+        return frozenset(
+            lemma
+            for part in PARTS_OF_SPEECH
+            for form in self._base_forms(lowered, part)
+            for offset in self._index[part].get(form, ())
+            for lemma in self._lemmas(part, offset)
+            if "_" not in lemma
+        )
+
+    def _base_forms(self, word: str, part: str) -> list[str]:
+        bases = self._exceptions[part].get(word)
+        if bases is None:
+            bases = [word[: -len(old)] + new for old, new in _DETACHMENTS[part] if word.endswith(old)]
+        return list(dict.fromkeys([word, *bases]))
+
+    def _lemmas(self, part: str, offset: int) -> list[str]:
+        data = self._data[part]
+        line = data[offset : data.find(b"\n", offset)].decode("utf-8", "replace")
+        fields = line.partition("|")[0].split()
+        if len(fields) < 4 or fields[0] != f"{offset:08d}":
+            file = self._folder / f"data.{part}"
+            raise InputError(f"{file}: expected a synset at byte {offset}, got {line[:40]!r}; {_REMEDY}")
+        count = int(fields[3], 16)
+        # An adjective may carry a syntactic marker, as in galore(ip).
+        return [word.partition("(")[0] for word in fields[4 : 4 + 2 * count : 2]]
+
+
+_REMEDY = (
+    "the setting 'wordnet' must name a complete WordNet dict folder (index.noun, data.noun, noun.exc, ...), "
+    "such as /usr/share/wordnet of Debian's package wordnet-base"
+)
+
+
+@cache
+def open_wordnet(folder: str) -> WordNet:
+    """The WordNet of a folder, opened once per process."""
+    return WordNet(Path(folder))
+
+
+@cache
+def hash_wordnet(folder: str) -> str:
+    """A hash of the files that synonyms are read from."""
+    digest = hashlib.sha256()
+    for part in PARTS_OF_SPEECH:
+        for name in (f"index.{part}", f"data.{part}", f"{part}.exc"):
+            with _open(Path(folder) / name) as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:12]
+
+
+def _open(file: Path) -> BufferedReader:
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}; {_REMEDY}") from None
+
+
+def _map_file(file: Path) -> mmap.mmap:
+    with _open(file) as stream:
+        try:
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            raise InputError(f"cannot read {file}: it is empty or not a regular file; {_REMEDY}") from None
+
+
+def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
+    with _open(file) as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip() and not line.startswith(b" "):  # Lines that start with a space are the licence.
+                yield number, line.decode("utf-8", "replace").split()
+
+
+def _read_index(file: Path) -> dict[str, tuple[int, ...]]:
+    """For each lemma the offsets of its synsets: the last fields of its line, as many as the third field says."""
+    index = {}
+    for number, fields in _read_lines(file):
+        try:
+            index[fields[0]] = tuple(map(int, fields[-int(fields[2]) :]))
+        except (ValueError, IndexError):
+            raise InputError(f"{file}:{number}: expected a lemma with its synsets; {_REMEDY}") from None
+    return index
+
+
+def _read_exceptions(file: Path) -> dict[str, list[str]]:
+    return {fields[0]: fields[1:] for _, fields in _read_lines(file)}

@@ -14,7 +14,7 @@ import numpy as np
 from metrist import kernels
 from metrist.kernels import Tokens
 from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
-from metrist.metrics.lexical.bleu import PERIODS_AND_DASHES, SYMBOLS, Rule, rewrite, shard_texts, words_between_spaces
+from metrist.metrics.lexical.bleu import PERIODS_AND_DASHES, SYMBOLS, Rule, rewrite, shard_texts, split_at_spaces
 from metrist.metrics.lexical.references import best_pairs, mean_rows, reduce_references
 from metrist.records import Need
 from metrist.scores import Column, Scores
@@ -100,11 +100,11 @@ class Ter(Metric):
 
 def _words(texts: list[str], rules: tuple[Rule, ...]) -> _Words:
     if not rules:
-        return _Words(words_between_spaces(texts), 0)
+        return _Words(split_at_spaces(texts), 0)
     once = [rewrite(text.rstrip(), rules) for text in texts]
     # sacrebleu applies its rules to references twice, which can split them more finely than the same text as an output.
     twice = [rewrite(" ".join(text.split()), rules) for text in once]
-    return _Words(words_between_spaces(once + twice), len(texts))
+    return _Words(split_at_spaces(once + twice), len(texts))
 
 
 def _rates(stats: Column) -> Column:
