@@ -177,14 +177,14 @@ class Scores(Sequence[Score]):
         names = dict.fromkeys(name for block in blocks for name in block.parts)
         # A block in which every output failed cannot know the width of its metric's rows: its zeros are widened.
         width = max((block.stats.shape[1] for block in blocks), default=0)
-        placed = list(zip(starts, blocks, strict=True))
+        offset_blocks = list(zip(starts, blocks, strict=True))
         return Scores(
             values=np.concatenate([block.values for block in blocks]),
             parts={n: np.concatenate([b.parts.get(n, np.full(len(b), np.nan)) for b in blocks]) for n in names},
             stats=np.concatenate([np.pad(b.stats, ((0, 0), (0, width - b.stats.shape[1]))) for b in blocks]),
-            incomplete=frozenset(start + i for start, block in placed for i in block.incomplete),
+            incomplete=frozenset(start + i for start, block in offset_blocks for i in block.incomplete),
             **{
-                name: {start + i: value for start, block in placed for i, value in getattr(block, name).items()}
+                name: {start + i: value for start, block in offset_blocks for i, value in getattr(block, name).items()}
                 for name in _SPARSE
             },
         )

@@ -17,7 +17,7 @@ from metrist.spec import Spec, parse
 
 
 class Call:
-    """What `LLM.complete_batch` gets beside its conversations: the runtime, and the callbacks of whoever called.
+    """The context of `LLM.complete_batch`: the runtime, and the callbacks of the caller.
 
     This base class has no caller behind it: completions are only returned, and nothing limits cost.
     """

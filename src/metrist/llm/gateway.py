@@ -136,7 +136,7 @@ class _Batch(Call):
             return None
         if self._price is None:
             raise ModelError(
-                f"no price is known for {self._llm}, so the limit of ${limit:g} on cost cannot be kept: "
+                f"no price is known for {self._llm}, so the limit of ${limit:g} on cost cannot be enforced: "
                 f"{pricing.price_hint(self._llm)}"
             )
         return Budget(open_cache(self.runtime), limit, self.runtime.run_id)
@@ -178,9 +178,9 @@ class _Batch(Call):
             if request.key in self._completions:
                 return
             try:
-                kept = self._store(request, pricing.add_cost(request, completion, self._price))
+                stored = self._store(request, pricing.add_cost(request, completion, self._price))
                 own, self._own_usage = self._own_usage, None
-                self._completions[request.key] = replace(kept, usage=kept.usage.include(own)) if own else kept
+                self._completions[request.key] = replace(stored, usage=stored.usage.include(own)) if own else stored
                 base.report_completions(1)
             except MetristError as error:
                 # The LLM may take this for a failure of one request: it is raised again when the LLM returns.

@@ -195,8 +195,8 @@ class WordTable:
         sizes = np.array([[len(query)] for query in queries], dtype=np.uint64)
         one = np.uint64(1)
         last = one << (sizes - one)
-        whole = last | (last - one)
-        rises = np.repeat(whole, len(self._order), axis=1)
+        all_bits = last | (last - one)
+        rises = np.repeat(all_bits, len(self._order), axis=1)
         falls = np.zeros_like(rises)
         distances = np.repeat(sizes.astype(np.int64), len(self._order), axis=1)
         for column in self._columns:
@@ -204,10 +204,10 @@ class WordTable:
             mask, rising, falling = masks[:, column], rises[live], falls[live]
             same = mask | falling
             diagonal = (((mask & rising) + rising) ^ rising) | mask
-            up, down = falling | (whole & ~(diagonal | rising)), rising & diagonal
+            up, down = falling | (all_bits & ~(diagonal | rising)), rising & diagonal
             distances[live] += ((up & last) > 0).astype(np.int64) - ((down & last) > 0)
-            up, down = ((up << one) | one) & whole, (down << one) & whole
-            rises[live], falls[live] = down | (whole & ~(same | up)), up & same
+            up, down = ((up << one) | one) & all_bits, (down << one) & all_bits
+            rises[live], falls[live] = down | (all_bits & ~(same | up)), up & same
         return distances
 
     def _masks(self, queries: Sequence[str]) -> NDArray[np.uint64]:
@@ -272,19 +272,19 @@ def edit_distances(quote: str, text: str, *, anywhere: bool) -> list[int]:
     masks: dict[str, int] = {}
     for at, character in enumerate(quote):
         masks[character] = masks.get(character, 0) | 1 << at
-    whole, last = (1 << len(quote)) - 1, 1 << len(quote) - 1
-    rises, falls, distance = whole, 0, len(quote)
+    all_bits, last = (1 << len(quote)) - 1, 1 << len(quote) - 1
+    rises, falls, distance = all_bits, 0, len(quote)
     distances = []
     for character in text:
         mask = masks.get(character, 0)
         same = mask | falls
         diagonal = (((mask & rises) + rises) ^ rises) | mask
-        up, down = falls | (whole & ~(diagonal | rises)), rises & diagonal
+        up, down = falls | (all_bits & ~(diagonal | rises)), rises & diagonal
         distance += 1 if up & last else -1 if down & last else 0
         distances.append(distance)
-        up = (up << 1 | (not anywhere)) & whole
-        down = (down << 1) & whole
-        rises, falls = down | (whole & ~(same | up)), up & same
+        up = (up << 1 | (not anywhere)) & all_bits
+        down = (down << 1) & all_bits
+        rises, falls = down | (all_bits & ~(same | up)), up & same
     return distances
 
 

@@ -97,8 +97,8 @@ def _find_normalised(quote: str, text: str, normalised: NormalisedText) -> list[
 def _find_with_ellipsis(quote: str, normalised: NormalisedText) -> list[SpanMatch]:
     """Match a quote with dots for omitted words: from its first piece to its last, all pieces in order."""
     # A piece may be a single punctuation mark, such as a comma at the start of the quote.
-    whole = [normalise(piece).text.strip() for piece in _ELLIPSIS.split(quote)]
-    pieces = [piece.strip(_WRAPPING) or piece for piece in whole if piece]
+    stripped = [normalise(piece).text.strip() for piece in _ELLIPSIS.split(quote)]
+    pieces = [piece.strip(_WRAPPING) or piece for piece in stripped if piece]
     if len(pieces) < 2:
         return []
     spans = []
@@ -144,10 +144,10 @@ def _occurs_once(quote: str, normalised: NormalisedText) -> bool:
 
 def _quote_forms(quote: str) -> list[str]:
     """What the quote may stand for, the least changed first."""
-    whole = normalise(quote).text.strip()
-    bare = _OUTER_ELLIPSIS.sub("", whole).strip()
-    forms = [whole, bare]
-    for form in (whole, bare):
+    full = normalise(quote).text.strip()
+    bare = _OUTER_ELLIPSIS.sub("", full).strip()
+    forms = [full, bare]
+    for form in (full, bare):
         if len(form) > 2 and form[0] == form[-1] and form[0] in "\"'":
             forms.append(form[1:-1].strip())
     return [form for form in dict.fromkeys([*forms, bare.strip(_WRAPPING)]) if form]
