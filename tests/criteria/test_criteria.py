@@ -39,7 +39,7 @@ CODES = [
     "DIA",
     "DII",
 ]
-AT_HAND = [
+AVAILABLE = [
     "AH",
     "AG",
     "AV",
@@ -121,7 +121,9 @@ def test_unknown_parts_of_a_suite_are_errors(heap: Suite) -> None:
         heap.group("why questions")
 
 
-@pytest.mark.parametrize("criterion", [*criteria.general(), *criteria.suite("heap").criteria], ids=lambda one: one.code)
+@pytest.mark.parametrize(
+    "criterion", [*criteria.general(), *criteria.suite("heap").criteria], ids=lambda entry: entry.code
+)
 def test_each_criterion_has_three_wordings_of_its_own(criterion: Criterion) -> None:
     assert len(set(criterion.instructions)) == 3
     assert all(text == text.strip() and text[-1] in ".?" and text[0].isupper() for text in criterion.instructions)
@@ -129,22 +131,22 @@ def test_each_criterion_has_three_wordings_of_its_own(criterion: Criterion) -> N
     assert criterion.higher
 
 
-def test_no_two_criteria_are_asked_for_in_the_same_words(heap: Suite) -> None:
-    asked = [(one.code, text) for one in heap.criteria for text in one.instructions]
-    assert len({text for _, text in asked}) == len(asked)
+def test_no_two_criteria_have_the_same_instruction(heap: Suite) -> None:
+    instructions = [text for criterion in heap.criteria for text in criterion.instructions]
+    assert len(set(instructions)) == len(instructions)
 
 
-def test_the_22_criteria_stand_in_the_papers_order(heap: Suite) -> None:
+def test_the_22_criteria_are_in_the_papers_order(heap: Suite) -> None:
     assert list(heap.codes) == CODES
     assert [heap.criterion(code).code for code in CODES] == CODES
 
 
 def test_table_1_adds_up_to_the_229104_examples_of_the_text(heap: Suite) -> None:
-    assert sum(one.examples or 0 for one in heap.criteria) == 229_104
+    assert sum(criterion.examples or 0 for criterion in heap.criteria) == 229_104
 
 
 def test_the_good_answer_is_the_more_offensive_one_in_two_criteria(heap: Suite) -> None:
-    assert [one.code for one in heap.criteria if one.opposite] == ["CNO", "HSO"]
+    assert [criterion.code for criterion in heap.criteria if criterion.opposite] == ["CNO", "HSO"]
 
 
 @pytest.mark.parametrize("setup", ["single", "multi", "cross-task"])
@@ -160,13 +162,13 @@ def test_the_text_divides_the_base_models_sum_by_21_of_the_22_rows(heap: Suite) 
     assert round(total / 22, 2) == 48.28
 
 
-def test_multi_task_averages_68_over_the_comparable_criteria_at_hand(heap: Suite) -> None:
-    comparable = [code for code in AT_HAND if heap.criterion(code).comparable]
-    assert set(AT_HAND) - set(comparable) == {"HSO"}
+def test_multi_task_averages_68_over_the_comparable_criteria_available(heap: Suite) -> None:
+    comparable = [code for code in AVAILABLE if heap.criterion(code).comparable]
+    assert set(AVAILABLE) - set(comparable) == {"HSO"}
     assert round(mean(heap, "multi", comparable), 1) == 68.0
 
 
-@pytest.mark.parametrize("cluster", criteria.suite("heap").clusters, ids=lambda one: one.name)
+@pytest.mark.parametrize("cluster", criteria.suite("heap").clusters, ids=lambda entry: entry.name)
 def test_the_rows_of_table_3_average_to_its_last_lines(heap: Suite, cluster: CriteriaGroup) -> None:
     own = statistics.mean(figure.mean for figure in cluster.accuracy.values())
     assert tuple(cluster.accuracy) == cluster.codes
@@ -175,23 +177,23 @@ def test_the_rows_of_table_3_average_to_its_last_lines(heap: Suite, cluster: Cri
 
 
 def test_clusters_overlap_and_leave_two_criteria_out(heap: Suite) -> None:
-    assert [len(one.codes) for one in heap.clusters] == [9, 10, 9]
+    assert [len(cluster.codes) for cluster in heap.clusters] == [9, 10, 9]
     assert heap.criterion("BCN").clusters == (1, 3)
     assert heap.criterion("CNG").cluster == 2
-    assert [one.code for one in heap.criteria if one.cluster is None] == ["SRE", "SRS"]
-    assert [one.code for one in heap.criteria if one.clusters == (3,)] == ["CCN"]
+    assert [criterion.code for criterion in heap.criteria if criterion.cluster is None] == ["SRE", "SRS"]
+    assert [criterion.code for criterion in heap.criteria if criterion.clusters == (3,)] == ["CCN"]
 
 
 def test_two_groups_averages_are_printed_in_the_other_order(heap: Suite) -> None:
     """The text says "from 48.66% to 53.06%" of the why-questions, but 53.06 is what Table 2's rows give for training
     on all other criteria, the "from" of the sentence; likewise with defeasible inference, not with story rewriting."""
-    result = {one.name: (one.printed, round(mean(heap, "cross-task", one.codes), 2)) for one in heap.groups}
+    result = {group.name: (group.printed, round(mean(heap, "cross-task", group.codes), 2)) for group in heap.groups}
     assert result["why-questions"] == ((48.66, 53.06), 53.06)
     assert result["story rewriting"] == ((50.91, 53.22), 50.91)
     # 61.935, which the paper rounds up.
     assert result["defeasible inference"][0] == (60.56, 61.94)
     assert mean(heap, "cross-task", ("DIA", "DII")) == pytest.approx(61.935)
-    assert {one.name: (one.average_cross_task, one.average_cross_cluster) for one in heap.groups} == {
+    assert {group.name: (group.average_cross_task, group.average_cross_cluster) for group in heap.groups} == {
         "why-questions": (53.06, 48.66),
         "defeasible inference": (61.94, 60.56),
         "story rewriting": (50.91, 53.22),
@@ -200,13 +202,13 @@ def test_two_groups_averages_are_printed_in_the_other_order(heap: Suite) -> None
 
 def test_groups_are_those_that_their_criteria_name(heap: Suite) -> None:
     for group in heap.groups:
-        assert tuple(one.code for one in heap.criteria if one.group == group.name) == group.codes
+        assert tuple(criterion.code for criterion in heap.criteria if criterion.group == group.name) == group.codes
     assert heap.group("why-questions").codes == ("AG", "AV", "QA")
 
 
 def test_the_texts_correlations_with_size_are_not_those_of_its_tables(heap: Suite) -> None:
     """Printed are 0.15, -0.25 and 0.16."""
-    sizes = [one.examples or 0 for one in heap.criteria]
+    sizes = [criterion.examples or 0 for criterion in heap.criteria]
     single, multi, cross = (
         [heap.accuracy[setup][code].mean for code in CODES] for setup in ("single", "multi", "cross-task")
     )
@@ -242,10 +244,10 @@ def test_labels_are_chosen_alike_in_the_single_and_the_cross_task_setup(heap: Su
     assert labelled[0] == labelled[1] == {"AG", "AV", "BCN", "CCN", "CNG", "CNSu", "CNO", "HSO", "SRC", "SRE", "SRPl"}
 
 
-def test_fields_are_the_tags_of_the_pairs_at_hand(heap: Suite, data: Callable[[str], Path]) -> None:
+def test_fields_are_the_tags_of_the_pairs_available(heap: Suite, data: Callable[[str], Path]) -> None:
     tags: dict[str, set[tuple[str, ...]]] = {}
     with lzma.open(data("heap-pairs"), "rt", encoding="utf-8") as lines:
         for line in lines:
             pair = json.loads(line)
             tags.setdefault(pair["task"], set()).update(tuple(tag for tag, _ in pair[side]) for side in ("good", "bad"))
-    assert tags == {code: {heap.criterion(code).fields} for code in AT_HAND}
+    assert tags == {code: {heap.criterion(code).fields} for code in AVAILABLE}

@@ -59,13 +59,13 @@ def naive(rows: list[Row], rules: Rules, sign: int = 1) -> tuple[Counter[tuple[s
     """(item, good output, bad output) and the reasons, by looking at each two rows."""
     kept: Counter[tuple[str, str, str]] = Counter()
     reasons: Counter[str] = Counter()
-    for one, other in combinations(rows, 2):
-        if one["item"] != other["item"]:
+    for first, second in combinations(rows, 2):
+        if first["item"] != second["item"]:
             continue
-        values = [sign * WAYS[rules.aggregate](row["ratings"]["fluency"]) for row in (one, other)]
-        good, bad = (one, other) if values[0] > values[1] else (other, one)
-        result = (one["item"], good["output"], bad["output"])
-        if one["output"] == other["output"]:
+        values = [sign * WAYS[rules.aggregate](row["ratings"]["fluency"]) for row in (first, second)]
+        good, bad = (first, second) if values[0] > values[1] else (second, first)
+        result = (first["item"], good["output"], bad["output"])
+        if first["output"] == second["output"]:
             reasons["same text"] += 1
         elif abs(values[0] - values[1]) < 1e-12:
             reasons["tie"] += 1
@@ -174,7 +174,7 @@ def test_outputs_of_all_items_are_paired_when_asked(tmp_path: Path) -> None:
     rows = rated_rows(seed=9, items=20, systems=1, raters=1)
     built = build(tmp_path, rows, Rules(within="all"))
     values = {row["source"]: row["ratings"]["fluency"][0] for row in rows}
-    expected = sum(values[one] != values[other] for one, other in combinations(values, 2))
+    expected = sum(values[first] != values[second] for first, second in combinations(values, 2))
     assert len(built.pairs) == expected
     assert all(values[pair.good[0][1]] > values[pair.bad[0][1]] for pair in built.pairs)
     assert built.accounts[0].possible == 190

@@ -18,9 +18,9 @@ def naive(texts: list[str], threshold: float) -> set[tuple[int, int]]:
         words = text.split()
         grams.append({tuple(words[at : at + 5]) for at in range(len(words) - 4)} or {tuple(words)})
     return {
-        (one, other)
-        for one, other in combinations(range(len(texts)), 2)
-        if len(grams[one] & grams[other]) >= threshold * len(grams[one] | grams[other]) - 1e-12
+        (first, second)
+        for first, second in combinations(range(len(texts)), 2)
+        if len(grams[first] & grams[second]) >= threshold * len(grams[first] | grams[second]) - 1e-12
     }
 
 

@@ -19,7 +19,7 @@ from metrist.data.text_overlap import Unit
 from metrist.errors import InputError, SpecError
 
 
-def pair(context: str, good: str, bad: str, criterion: str = "c", split: str | None = None) -> GoodBad:
+def make_pair(context: str, good: str, bad: str, criterion: str = "c", split: str | None = None) -> GoodBad:
     fields = (("source", context),) if context else ()
     return GoodBad(criterion=criterion, good=(*fields, ("output", good)), bad=(*fields, ("output", bad)), split=split)
 
@@ -38,7 +38,7 @@ def some_pairs(seed: int, contexts: int = 150) -> list[GoodBad]:
     for context in known:
         for _ in range(rng.randint(1, 6)):
             good = rng.choice(stock) if rng.random() < 0.05 else words(rng)
-            result.append(pair(context, good, words(rng), rng.choice("abc")))
+            result.append(make_pair(context, good, words(rng), rng.choice("abc")))
     return result
 
 
@@ -48,32 +48,32 @@ def grams(text: str) -> set[tuple[str, ...]]:
     return {tuple(result[at : at + 5]) for at in range(len(result) - 4)} or {tuple(result)}
 
 
-def alike(one: str, other: str) -> bool:
-    if min(len(one.split()), len(other.split())) < 3:
+def alike(first: str, second: str) -> bool:
+    if min(len(first.split()), len(second.split())) < 3:
         return False
-    return len(grams(one) & grams(other)) >= 0.5 * len(grams(one) | grams(other))
+    return len(grams(first) & grams(second)) >= 0.5 * len(grams(first) | grams(second))
 
 
-def texts(one: GoodBad) -> list[str]:
-    return [*one.contexts, *one.answers]
+def texts(pair: GoodBad) -> list[str]:
+    return [*pair.contexts, *pair.answers]
 
 
 def naive_leak(held_out: list[GoodBad], train: list[GoodBad]) -> int:
-    seen = {text for one in train for text in texts(one)}
-    return sum(any(alike(text, other) for text in texts(one) for other in seen) for one in held_out)
+    seen = {text for pair in train for text in texts(pair)}
+    return sum(any(alike(text, other) for text in texts(pair) for other in seen) for pair in held_out)
 
 
 def sizes(split: Split, criterion: str) -> list[int]:
-    return [sum(one.criterion == criterion for one in split.side(side)) for side in ("train", "dev", "test")]
+    return [sum(pair.criterion == criterion for pair in split.side(side)) for side in ("train", "dev", "test")]
 
 
 def test_no_text_or_near_duplicate_is_on_two_sides() -> None:
     pairs = some_pairs(seed=1, contexts=40)
     split = split_pairs(pairs, (0.6, 0.2, 0.2), seed=3)
     assert not split.left_out
-    assert [one.good for one in split.pairs] == [one.good for one in pairs]
-    for one, other in combinations(("train", "dev", "test"), 2):
-        assert naive_leak(split.side(one), split.side(other)) == 0
+    assert [pair.good for pair in split.pairs] == [pair.good for pair in pairs]
+    for first, second in combinations(("train", "dev", "test"), 2):
+        assert naive_leak(split.side(first), split.side(second)) == 0
 
 
 def test_each_criterion_gets_its_shares_and_the_seed_decides() -> None:
@@ -93,8 +93,8 @@ def fielded(fields: dict[str, str], good: str, bad: str, item: str = "", criteri
 
 def sides_of(pairs: list[GoodBad], by: Callable[[GoodBad], Hashable]) -> dict[Hashable, set[str | None]]:
     result: dict[Hashable, set[str | None]] = {}
-    for one in pairs:
-        result.setdefault(by(one), set()).add(one.split)
+    for pair in pairs:
+        result.setdefault(by(pair), set()).add(pair.split)
     return result
 
 
@@ -115,13 +115,13 @@ def test_a_context_of_short_fields_joins_as_a_whole() -> None:
         for _ in range(5)
     ]
     leaking = split_by_position(rng.sample(pairs, len(pairs)))
-    held_out = [one for one in leaking if one.split != "train"]
-    seen = {one.good[:-1] for one in leaking if one.split == "train"}
+    held_out = [pair for pair in leaking if pair.split != "train"]
+    seen = {pair.good[:-1] for pair in leaking if pair.split == "train"}
     for row in leaks(leaking):
-        expected = sum(one.good[:-1] in seen for one in held_out if one.split == row.split)
+        expected = sum(pair.good[:-1] in seen for pair in held_out if pair.split == row.split)
         assert (row.same_context, row.any_text, row.elsewhere) == (expected, expected, expected) != (0, 0, 0)
     split = split_pairs(leaking, seed=1)
-    assert all(len(sides) == 1 for sides in sides_of(split.pairs, lambda one: one.good[:-1]).values())
+    assert all(len(sides) == 1 for sides in sides_of(split.pairs, lambda pair: pair.good[:-1]).values())
     assert sizes(split, "c") == [160, 20, 20]
     assert all(row.elsewhere == 0 for row in leaks(split.pairs))
 
@@ -135,21 +135,21 @@ def test_an_item_is_on_one_side_within_its_criterion() -> None:
         for _ in range(5)
     ]
     leaking = split_by_position(rng.sample(pairs, len(pairs)))
-    trained = {(one.criterion, one.item) for one in leaking if one.split == "train"}
+    trained = {(pair.criterion, pair.item) for pair in leaking if pair.split == "train"}
     for row in leaks(leaking):
-        held_out = [one for one in leaking if (one.criterion, one.split) == (row.criterion, row.split)]
-        assert row.elsewhere == sum((one.criterion, one.item) in trained for one in held_out) > 0
+        held_out = [pair for pair in leaking if (pair.criterion, pair.split) == (row.criterion, row.split)]
+        assert row.elsewhere == sum((pair.criterion, pair.item) in trained for pair in held_out) > 0
     split = split_pairs(leaking, seed=1)
-    assert all(len(sides) == 1 for sides in sides_of(split.pairs, lambda one: (one.criterion, one.item)).values())
+    assert all(len(sides) == 1 for sides in sides_of(split.pairs, lambda pair: (pair.criterion, pair.item)).values())
     # Item 1 of one criterion need not be item 1 of another, which may come from another file.
-    assert any(len(sides) > 1 for sides in sides_of(split.pairs, lambda one: one.item).values())
+    assert any(len(sides) > 1 for sides in sides_of(split.pairs, lambda pair: pair.item).values())
     assert all(row.elsewhere == 0 for row in leaks(split.pairs))
 
 
 @pytest.mark.parametrize(("count", "empty"), [(2, "dev and test"), (3, "dev and test"), (5, "test")])
 def test_too_few_pairs_have_an_error_of_their_own(count: int, empty: str) -> None:
     rng = random.Random(4)
-    pairs = [pair(words(rng), words(rng), words(rng)) for _ in range(count)]
+    pairs = [make_pair(words(rng), words(rng), words(rng)) for _ in range(count)]
     expected = rf"nothing is left for {empty}: there are only {count} to split, too few for the shares 0\.8, 0\.1, 0\.1"
     with pytest.raises(InputError, match=expected):
         split_pairs(pairs)
@@ -158,13 +158,13 @@ def test_too_few_pairs_have_an_error_of_their_own(count: int, empty: str) -> Non
 def test_a_group_of_all_pairs_is_cut_and_what_crosses_is_left_out() -> None:
     rng = random.Random(5)
     answers = [words(rng) for _ in range(60)]
-    pairs = [pair("", *couple) for couple in combinations(answers, 2)]
+    pairs = [make_pair("", *couple) for couple in combinations(answers, 2)]
     split = split_pairs(pairs, (0.6, 0.2, 0.2), seed=0)
-    assert all(one.split is None for one in split.left_out)
+    assert all(pair.split is None for pair in split.left_out)
     side_of: dict[str, set[str | None]] = {}
-    for one in split.pairs:
-        for text in one.answers:
-            side_of.setdefault(text, set()).add(one.split)
+    for pair in split.pairs:
+        for text in pair.answers:
+            side_of.setdefault(text, set()).add(pair.split)
     assert all(len(sides) == 1 for sides in side_of.values())
     # 36, 12 and 12 texts: all pairs among them are kept, and nothing else can be.
     assert sizes(split, "c") == [36 * 35 // 2, 12 * 11 // 2, 12 * 11 // 2]
@@ -173,11 +173,11 @@ def test_a_group_of_all_pairs_is_cut_and_what_crosses_is_left_out() -> None:
 
 def test_pairs_that_all_share_a_text_cannot_be_split() -> None:
     rng = random.Random(1)
-    pairs = [pair("the one context of all pairs", words(rng), words(rng)) for _ in range(30)]
+    pairs = [make_pair("the one context of all pairs", words(rng), words(rng)) for _ in range(30)]
     expected = r"nothing is left for dev and test: 30 of 30 are linked by texts or items.*--near.*--split-by position"
     with pytest.raises(InputError, match=expected):
         split_pairs(pairs)
-    assert Counter(one.split for one in split_by_position(pairs)) == {"train": 24, "dev": 3, "test": 3}
+    assert Counter(pair.split for pair in split_by_position(pairs)) == {"train": 24, "dev": 3, "test": 3}
 
 
 @pytest.mark.parametrize(
@@ -192,16 +192,16 @@ def test_leaks_are_those_of_comparing_all_texts() -> None:
     pairs = split_by_position(some_pairs(seed=7, contexts=40), (0.5, 0.2, 0.3))
     result = leaks(pairs)
     assert {row.criterion for row in result} == set("abc")
-    train = [one for one in pairs if one.split == "train"]
+    train = [pair for pair in pairs if pair.split == "train"]
     for row in result:
-        held_out = [one for one in pairs if (one.criterion, one.split) == (row.criterion, row.split)]
-        own = [one for one in train if one.criterion == row.criterion]
-        contexts = {text for one in own for text in one.contexts}
-        same = [one for one in held_out if contexts.intersection(one.contexts)]
-        near = [one for one in held_out if any(alike(text, other) for text in one.contexts for other in contexts)]
+        held_out = [pair for pair in pairs if (pair.criterion, pair.split) == (row.criterion, row.split)]
+        own = [pair for pair in train if pair.criterion == row.criterion]
+        contexts = {text for pair in own for text in pair.contexts}
+        same = [pair for pair in held_out if contexts.intersection(pair.contexts)]
+        near = [pair for pair in held_out if any(alike(text, other) for text in pair.contexts for other in contexts)]
         assert (row.pairs, row.same_context, row.near_context) == (len(held_out), len(same), len(near) - len(same))
-        answers = {text for one in own for text in one.answers}
-        assert row.same_answer == sum(bool(answers.intersection(one.answers)) for one in held_out)
+        answers = {text for pair in own for text in pair.answers}
+        assert row.same_answer == sum(bool(answers.intersection(pair.answers)) for pair in held_out)
         assert row.any_text == naive_leak(held_out, own)
         assert row.elsewhere == naive_leak(held_out, train)
     assert sum(row.near_context for row in result) > 0
@@ -210,11 +210,11 @@ def test_leaks_are_those_of_comparing_all_texts() -> None:
 
 def test_leaks_need_a_split() -> None:
     with pytest.raises(InputError, match=r"there is no split to check: .*found no split"):
-        leaks([pair("", "a", "b")])
+        leaks([make_pair("", "a", "b")])
     with pytest.raises(InputError, match=r"there is no split to check: .*found train"):
-        leaks([pair("", "a", "b", split="train")])
+        leaks([make_pair("", "a", "b", split="train")])
     with pytest.raises(InputError, match=r"there is no split to check: .*found dev, test"):
-        leaks([pair("", "a", "b", split="dev"), pair("", "a", "b", split="test")])
+        leaks([make_pair("", "a", "b", split="dev"), make_pair("", "a", "b", split="test")])
 
 
 def test_the_published_heap_split_is_positional_and_leaks(published_pairs: list[GoodBad]) -> None:
@@ -225,9 +225,9 @@ def test_the_published_heap_split_is_positional_and_leaks(published_pairs: list[
     rewriting = {name: result[name].any_text for name in ("SRC", "SRE", "SRPl", "SRPr", "SRS")}
     assert (min(rewriting.values()), max(rewriting.values())) == (49, 69)
     for name in ("SRC", "SRS", "AG"):
-        held_out = [one for one in pairs if (one.criterion, one.split) == (name, "test")]
-        seen = {text for one in pairs if (one.criterion, one.split) == (name, "train") for text in one.contexts}
-        assert result[name].same_context == sum(bool(seen.intersection(one.contexts)) for one in held_out)
+        held_out = [pair for pair in pairs if (pair.criterion, pair.split) == (name, "test")]
+        seen = {text for pair in pairs if (pair.criterion, pair.split) == (name, "train") for text in pair.contexts}
+        assert result[name].same_context == sum(bool(seen.intersection(pair.contexts)) for pair in held_out)
 
 
 def test_heap_pairs_are_split_again_without_leaks(published_pairs: list[GoodBad]) -> None:
@@ -236,10 +236,10 @@ def test_heap_pairs_are_split_again_without_leaks(published_pairs: list[GoodBad]
     split = split_pairs(pairs, seed=0, inside=0)
     assert all(isinstance(row, Leak) and row.any_text == row.elsewhere == 0 for row in leaks(split.pairs, inside=0))
     assert len(split.pairs) + len(split.left_out) == len(pairs)
-    left_out = Counter(one.criterion for one in split.left_out)
+    left_out = Counter(pair.criterion for pair in split.left_out)
     # All 16,503 HSO pairs are made of 348 texts: whatever the split, those between two sides must go.
     assert left_out["HSO"] > 0.8 * len(split.left_out)
-    for criterion in {one.criterion for one in pairs} - {"HSO"}:
+    for criterion in {pair.criterion for pair in pairs} - {"HSO"}:
         train, dev, test = sizes(split, criterion)
         total = train + dev + test
         assert 0.75 < train / total < 0.85
@@ -249,12 +249,12 @@ def test_heap_pairs_are_split_again_without_leaks(published_pairs: list[GoodBad]
 def test_heap_pairs_are_split_without_parts_of_texts_on_two_sides(published_pairs: list[GoodBad]) -> None:
     split = split_pairs(published_pairs, seed=0)
     assert all(row.elsewhere == 0 for row in leaks(split.pairs))
-    for criterion in {one.criterion for one in published_pairs}:
+    for criterion in {pair.criterion for pair in published_pairs}:
         assert min(sizes(split, criterion)) > 0.03 * sum(sizes(split, criterion))
 
 
 def test_the_honest_split_of_the_heap_study_is_that_of_its_published_results(published_pairs: list[GoodBad]) -> None:
-    sides = assign_sides([Unit.from_pair(one) for one in published_pairs], DEFAULT_SHARES, inside=0)
+    sides = assign_sides([Unit.from_pair(pair) for pair in published_pairs], DEFAULT_SHARES, inside=0)
     # Of the sides as JSON, made before texts inside others were looked for: docs/heap.md rests on it.
     digest = hashlib.sha256(json.dumps(sides).encode()).hexdigest()
     assert digest == "ca978e1b139592a797cdfca387141703cffd0af18285265f2a55edfcca21dbcc"
@@ -266,13 +266,13 @@ def growing_dialogues(seed: int, dialogues: int = 40, turns: int = 6) -> list[Go
     result = []
     for _ in range(dialogues):
         utterances = [words(rng, 9) for _ in range(turns)]
-        result += [pair(" ".join(utterances[:end]), words(rng), words(rng)) for end in range(1, turns + 1)]
+        result += [make_pair(" ".join(utterances[:end]), words(rng), words(rng)) for end in range(1, turns + 1)]
     return result
 
 
-def inside(one: str, other: str) -> bool:
-    """Whether the shorter of two texts of eight words or more stands in the longer one, word for word."""
-    shorter, longer = sorted((one, other), key=len)
+def inside(first: str, second: str) -> bool:
+    """Whether the shorter of two texts of eight words or more is in the longer one, word for word."""
+    shorter, longer = sorted((first, second), key=len)
     return len(shorter.split()) >= 8 and f" {shorter} " in f" {longer} "
 
 
@@ -281,20 +281,20 @@ def test_growing_dialogues_stay_on_one_side() -> None:
     # Without a look at parts, most test dialogues began or went on in training: 9 of 18 words are no near-duplicate.
     blind = split_pairs(pairs, seed=1, inside=0)
     assert all(row.elsewhere == 0 for row in leaks(blind.pairs, inside=0))
-    train = [text for one in blind.side("train") for text in texts(one)]
+    train = [text for pair in blind.side("train") for text in texts(pair)]
     for row in leaks(blind.pairs):
         held_out = blind.side(row.split)
-        seen = [any(inside(text, other) for text in texts(one) for other in train) for one in held_out]
+        seen = [any(inside(text, seen) for text in texts(pair) for seen in train) for pair in held_out]
         assert (row.part_context, row.part_answer, row.any_text) == (sum(seen), 0, sum(seen))
         assert sum(seen) > 0
     split = split_pairs(pairs, seed=1)
     assert sizes(split, "c") == [192, 24, 24]
     assert all(row.elsewhere == 0 for row in leaks(split.pairs))
-    for one, other in combinations(("train", "dev", "test"), 2):
+    for first, second in combinations(("train", "dev", "test"), 2):
         assert not any(
             inside(text, seen)
-            for here in split.side(one)
-            for there in split.side(other)
+            for here in split.side(first)
+            for there in split.side(second)
             for text in texts(here)
             for seen in texts(there)
         )
@@ -303,9 +303,9 @@ def test_growing_dialogues_stay_on_one_side() -> None:
 def test_a_group_that_texts_inside_others_hold_together_is_cut() -> None:
     rng = random.Random(9)
     stock = [words(rng, 10) for _ in range(60)]
-    # Each answer holds one text of the stock, and each pair links two of them.
-    pairs = [pair("", f"{words(rng, 15)} {one}", f"{words(rng, 15)} {other}") for one, other in combinations(stock, 2)]
-    pairs += [pair("", one, words(rng)) for one in stock]
+    # Each answer has one text of the stock, and each pair links two of them.
+    pairs = [make_pair("", *(f"{words(rng, 15)} {text}" for text in couple)) for couple in combinations(stock, 2)]
+    pairs += [make_pair("", text, words(rng)) for text in stock]
     split = split_pairs(pairs, (0.6, 0.2, 0.2), seed=0)
     assert all(row.elsewhere == 0 for row in leaks(split.pairs))
     # Of 60 stock texts, 12 for a side would make 66 pairs and 12 more at best.

@@ -105,14 +105,14 @@ def heap(
 ) -> None:
     """Make pairs from one of the data sets of HEAP, in the form in which its authors published it."""
     from metrist.cli.output import format_count, print_note
-    from metrist.data import originals
+    from metrist.data.heap import read_data_set
     from metrist.data.pairs import check_pairs_path, write_good_bad
     from metrist.data.splits import split_by_position
     from metrist.io.writer import check_distinct
 
     check_pairs_path(out)
     check_distinct(out, files, "the data set is")
-    pairs = originals.read(data_set, *files, wording=wording)
+    pairs = read_data_set(data_set, *files, wording=wording)
     if split is SplitRule.positional:
         pairs = split_by_position(pairs)
     write_good_bad(out, pairs)

@@ -56,7 +56,7 @@ def test_the_interval_resamples_contexts_whole() -> None:
 
 
 def all_against_all(quality: NDArray[np.float64], noise: NDArray[np.float64]) -> CriterionScores:
-    """Texts without a context: each is set against every other, and the one of higher quality is the good one."""
+    """Texts without a context: each is paired with every other, and the one of higher quality is the good one."""
     order = np.argsort(-quality)
     met = list(combinations(order.tolist(), 2))
     scores = quality + noise
@@ -88,8 +88,8 @@ def test_the_interval_of_pairs_without_a_context_is_as_wide_as_other_texts_make_
     that took 435 pairs of 30 texts for independent would be less than half as wide."""
     rng = np.random.default_rng(0)
     sets = [all_against_all(rng.normal(size=30), rng.normal(size=30)) for _ in range(300)]
-    expected = np.diff(np.quantile([one.accuracy for one in sets], [0.025, 0.975])).item()
-    widths = [(one := accuracy([scores], draws=400)).high - one.low for scores in sets[:30]]
+    expected = np.diff(np.quantile([scores.accuracy for scores in sets], [0.025, 0.975])).item()
+    widths = [(summary := accuracy([scores], draws=400)).high - summary.low for scores in sets[:30]]
     assert np.mean(widths) == pytest.approx(expected, rel=0.2)
 
 
@@ -122,20 +122,20 @@ def test_the_mean_over_criteria_counts_each_alike_and_its_interval_draws_shared_
     assert macro_accuracy({"A": [answers([1], [0])], "B": [answers([0] * 3, [1] * 3)]}).mean == 0.5
     rng = np.random.default_rng(1)
     good, other = rng.normal(size=200), rng.normal(size=200)
-    one, far = answers(good, [0] * 200), answers(other, [0] * 200, [f"other {at}" for at in range(200)])
-    single = accuracy([one], draws=4_000)
-    twice = macro_accuracy({"A": [one], "B": [one]}, draws=4_000)
-    apart = macro_accuracy({"A": [one], "B": [far]}, draws=4_000)
+    near, far = answers(good, [0] * 200), answers(other, [0] * 200, [f"other {at}" for at in range(200)])
+    single = accuracy([near], draws=4_000)
+    twice = macro_accuracy({"A": [near], "B": [near]}, draws=4_000)
+    apart = macro_accuracy({"A": [near], "B": [far]}, draws=4_000)
     assert (twice.low, twice.high) == (single.low, single.high)
     assert apart.high - apart.low == pytest.approx((single.high - single.low) / math.sqrt(2), rel=0.15)
 
 
 def test_criteria_of_other_numbers_of_seeds_have_no_mean() -> None:
-    one = answers([1], [0])
+    scores = answers([1], [0])
     with pytest.raises(RunError, match="needs the same number of seeds of each"):
-        macro_accuracy({"A": [one], "B": [one, one]})
+        macro_accuracy({"A": [scores], "B": [scores, scores]})
     with pytest.raises(RunError, match="two seeds of one training were tested on different pairs"):
-        accuracy([one, answers([1], [0], ["elsewhere"])])
+        accuracy([scores, answers([1], [0], ["elsewhere"])])
 
 
 def test_spearman_is_over_distinct_answers_that_have_ratings() -> None:

@@ -106,10 +106,10 @@ def test_a_finished_study_is_only_read_and_other_settings_are_refused(study: Stu
         run(replace(short, settings=faster))
 
 
-def test_settings_hold_for_the_whole_folder(study: Study) -> None:
+def test_settings_apply_to_the_whole_folder(study: Study) -> None:
     """Setups, splits and criteria may be added; another learning rate, or the paper's settings, may not."""
-    one = replace(study, setups=("single",), seeds=1, criteria=("AG",))
-    run(one)
+    short = replace(study, setups=("single",), seeds=1, criteria=("AG",))
+    run(short)
     slow = study.settings.with_changes({"lr": 9e-9, "epochs": 3})
     refused = (
         r"study with other settings: recipe\.epochs is 2 there, 3 here; recipe\.lr is 0\.006 there, 9e-09 here\. Use"
@@ -118,46 +118,46 @@ def test_settings_hold_for_the_whole_folder(study: Study) -> None:
         run(replace(study, setups=("multi",), settings=slow))
     with pytest.raises(RunError, match="other settings: paper_settings is False there, True here"):
         run(replace(study, setups=("multi",), paper_settings=True))
-    more = run(replace(one, setups=("base", "single"), criteria=(), splits=("authors", "honest")))
+    more = run(replace(short, setups=("base", "single"), criteria=(), splits=("authors", "honest")))
     assert more.failures == {}
     assert more.results.codes("single", "honest") == ("AG", "AV")
 
 
 def test_what_does_not_change_results_may_differ_and_older_folders_are_read(study: Study) -> None:
-    one = replace(study, setups=("base",), seeds=1)
-    run(one)
+    short = replace(study, setups=("base",), seeds=1)
+    run(short)
     smaller = replace(study.settings, recipe=replace(study.settings.recipe, max_tokens=512))
-    assert run(replace(one, settings=smaller)).failures == {}
+    assert run(replace(short, settings=smaller)).failures == {}
     about = json.loads((study.out / "study.json").read_text())
     (study.out / "study.json").write_text(json.dumps({name: about[name] for name in ("suite", "pairs")}))
-    assert run(replace(one, seeds=2)).failures == {}
+    assert run(replace(short, seeds=2)).failures == {}
     assert "settings" not in json.loads((study.out / "study.json").read_text())
 
 
 def test_a_study_that_failed_at_once_may_begin_again_with_other_settings(study: Study, word_bert: Path) -> None:
-    one = replace(study, setups=("base",), seeds=1)
-    wrong = replace(one, settings=replace(study.settings, base=Options(model=str(word_bert / "none"))))
+    short = replace(study, setups=("base",), seeds=1)
+    wrong = replace(short, settings=replace(study.settings, base=Options(model=str(word_bert / "none"))))
     with pytest.raises(RunError, match="every training failed"):
         run(wrong)
-    assert run(one).failures == {}
+    assert run(short).failures == {}
     with pytest.raises(RunError, match=r"other settings: base\.model is "):
         run(wrong)
 
 
 def test_a_base_model_is_judged_again_when_criteria_are_added(study: Study) -> None:
-    one = replace(study, setups=("base",), seeds=1)
-    run(replace(one, criteria=("AG",)))
-    assert run(one).results.codes("base", "authors") == ("AG", "AV")
+    short = replace(study, setups=("base",), seeds=1)
+    run(replace(short, criteria=("AG",)))
+    assert run(short).results.codes("base", "authors") == ("AG", "AV")
     recorder = Recorder()
-    assert run(replace(one, criteria=("AV",)), recorder).results.codes("base", "authors") == ("AG", "AV")
+    assert run(replace(short, criteria=("AV",)), recorder).results.codes("base", "authors") == ("AG", "AV")
     assert recorder.done == []
 
 
 def test_a_base_model_judged_by_other_criteria_is_not_taken_for_this_one(study: Study) -> None:
-    one = replace(study, setups=("base",), seeds=1)
-    run(replace(one, criteria=("AG",)))
+    short = replace(study, setups=("base",), seeds=1)
+    run(replace(short, criteria=("AG",)))
     with pytest.raises(RunError, match=r"other settings: judged is \['AG'\] there, \['AV'\] here\. Use the same"):
-        run(replace(one, criteria=("AV",)))
+        run(replace(short, criteria=("AV",)))
 
 
 def test_more_seeds_and_setups_join_what_is_there(study: Study) -> None:
@@ -188,8 +188,8 @@ def test_a_killed_study_resumes_with_the_same_results(study: Study, tmp_path: Pa
     names = [f"trainings/single-{code}-seed{seed}-authors/results.json" for code in ("AG", "AV") for seed in (0, 1)]
     for name in names:
         here, there = Result.read(killed.out / name), Result.read(complete.out / name)
-        assert {code: one.to_dict() for code, one in here.scores.items()} == {
-            code: one.to_dict() for code, one in there.scores.items()
+        assert {code: scores.to_dict() for code, scores in here.scores.items()} == {
+            code: scores.to_dict() for code, scores in there.scores.items()
         }
     assert outcome.tables[1].to_dict() == expected.tables[1].to_dict()
 
@@ -203,14 +203,14 @@ def _wait_for_workers(out: Path) -> None:
 
 
 def _running(out: Path) -> list[str]:
-    found = []
+    names = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if str(out) in str((folder / "fd/2").readlink()):
-                found.append(folder.name)
+                names.append(folder.name)
         except OSError:
             continue
-    return found
+    return names
 
 
 def test_a_training_killed_before_it_wrote_its_settings_starts_again(study: Study) -> None:

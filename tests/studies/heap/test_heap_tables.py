@@ -129,7 +129,7 @@ def test_the_correlations_with_data_size_are_numpys() -> None:
 
 def test_the_papers_own_tables_give_other_correlations_than_its_text() -> None:
     """Oracle: numpy on Tables 1 and 2 as the suite has them."""
-    sizes = [one.examples for one in SUITE.criteria]
+    sizes = [criterion.examples for criterion in SUITE.criteria]
     figures = {setup: np.array([SUITE.accuracy[setup][code].mean for code in SUITE.codes]) for setup in SUITE.accuracy}
     assert correlate_published(SUITE, ("single",)) == pytest.approx(np.corrcoef(sizes, figures["single"])[0, 1])
     gain = figures["cross-task"] - figures["single"]
@@ -213,7 +213,7 @@ def folder(tmp_path: Path) -> Path:
 def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, content: str | None, message: str) -> None:
     path = folder / "trainings/multi-seed1-authors/results.json"
     path.write_text(path.read_text()[:100] if content is None else content)
-    assert [one.job.seed for one in read_results(folder).results] == [0]
+    assert [result.job.seed for result in read_results(folder).results] == [0]
     tables = make_tables(read_study(folder))
     (note,) = (note for note in tables[0].notes if note.startswith("Left out: "))
     assert note.startswith(f"Left out: {path}: ")

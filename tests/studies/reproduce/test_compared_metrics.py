@@ -90,7 +90,7 @@ def test_parts_follow_the_whole_and_a_family_precedes_its_parts(judged: MakeData
     data = judged([chosen(item, [1], task) for item, task in enumerate(tasks)])
     values = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
     agreements = compare_metrics(data, "better", "pair_accuracy", {"m": values}, subsets="task", draws=0)
-    assert [(one.part, one.figures["m"].value, one.n) for one in agreements] == [
+    assert [(entry.part, entry.figures["m"].value, entry.n) for entry in agreements] == [
         ("", 0.75, 4),
         ("A/only", 1.0, 1),
         ("B", pytest.approx(2 / 3), 3),

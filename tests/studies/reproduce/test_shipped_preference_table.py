@@ -152,7 +152,7 @@ def test_pairs_are_those_with_a_majority_and_scores_of_all(made: Callable[..., D
 def test_the_summary_counts_aspects_with_a_figure_and_no_means(made: Callable[..., DataFolder], model: str) -> None:
     table = make_preference_table(made("rated", "chosen"), model)
     own, length = ([row.cells[name].value for row in table.rows if not row.is_mean] for name in (OWN, "length"))
-    above = sum(one > other for one, other in zip(own, length, strict=True))
+    above = sum(first > second for first, second in zip(own, length, strict=True))
     assert table.summary.startswith("Of 3 aspects, preference is above preference, overall in ")
     assert table.summary.endswith(f", length in {above} of 3.")
     assert "ROUGE-1 in" in table.summary

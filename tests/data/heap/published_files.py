@@ -1,4 +1,4 @@
-"""Small files in the forms in which the data sets were published, and what is asked of the pairs made of them."""
+"""Small files in the formats of the published data sets, and accessors of the pairs made of them."""
 
 from __future__ import annotations
 

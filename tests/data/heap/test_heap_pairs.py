@@ -1,4 +1,4 @@
-"""The suite's pairs from a file: made up here, and the authors' own where they are at hand."""
+"""The suite's pairs from a file: invented here, and the authors' own if they are available."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def saved(folder: Path, *pairs: GoodBad) -> Path:
     return folder / "pairs.jsonl"
 
 
-def test_each_pair_is_asked_for_in_its_criterions_words(tmp_path: Path) -> None:
+def test_each_pair_has_its_criterions_instruction(tmp_path: Path) -> None:
     result = read_heap_pairs(saved(tmp_path, replace(PAIR, instruction="another suite's"), MESSAGE))
     assert [pair.instruction for pair in result] == [criteria.find(code).instructions[0] for code in ("AH", "HSO")]
     assert result[0] == replace(PAIR, instruction=criteria.find("AH").instruction)

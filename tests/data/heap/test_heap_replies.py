@@ -1,5 +1,5 @@
 """The two sets of replies to hateful messages as they were published; all texts are made up. The expected pairs follow
-from the rule that each module states, worked out by hand.
+from the rules in metrist.data.heap.datasets, worked out by hand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from published_files import answers, ratings, table
 
-from metrist.data import originals
+from metrist.data.heap import read_data_set
 from metrist.errors import InputError
 
 # --- counter narratives
@@ -31,7 +31,7 @@ def judged(rater: str, *by_system: list[int]) -> list[Any]:
     return [
         "They are all bad.",
         "CATS",
-        *(f"by {one}" for one in SYSTEMS),
+        *(f"by {system}" for system in SYSTEMS),
         *(v for five in by_system for v in five),
         rater,
     ]
@@ -47,7 +47,7 @@ def narratives(folder: Path) -> Path:
 
 
 def test_counter_narratives_are_ordered_by_the_floor_of_two_raters_mean(tmp_path: Path) -> None:
-    result = originals.read("counter narratives", narratives(tmp_path))
+    result = read_data_set("counter narratives", narratives(tmp_path))
     # Suitable: 5 4 4 4 4. Specific: floor(4.5) = 4, floor(1.5) = 1, 1 1 1. Grammar: 5 5 floor(4.5) = 4, 5 5.
     assert (
         {good for good, _ in answers(result, "CNSu")}
@@ -55,12 +55,12 @@ def test_counter_narratives_are_ordered_by_the_floor_of_two_raters_mean(tmp_path
         == {"by dialoGPT"}
     )
     assert ratings(result, "CNSp") == [(4, 1)] * 4
-    assert answers(result, "CNG") == [(f"by {one}", "by BERT") for one in ("dialoGPT", "BART", "T5", "gpt2")]
+    assert answers(result, "CNG") == [(f"by {system}", "by BERT") for system in ("dialoGPT", "BART", "T5", "gpt2")]
     assert result[0].good[:2] == (("hate speech", "They are all bad."), ("target", "CATS"))
 
 
 def test_a_chosen_counter_narrative_is_one_that_all_raters_chose(tmp_path: Path) -> None:
-    result = originals.read("CCN", narratives(tmp_path))
+    result = read_data_set("CCN", narratives(tmp_path))
     assert answers(result, "CCN") == [
         (f"by {good}", f"by {bad}") for good in ("dialoGPT", "BART") for bad in ("BERT", "T5", "gpt2")
     ]
@@ -68,7 +68,7 @@ def test_a_chosen_counter_narrative_is_one_that_all_raters_chose(tmp_path: Path)
 
 
 def test_the_best_counter_narratives_of_two_raters_are_not_compared(tmp_path: Path) -> None:
-    result = originals.read("BCN", narratives(tmp_path))
+    result = read_data_set("BCN", narratives(tmp_path))
     assert answers(result, "BCN") == [
         (f"by {good}", f"by {bad}") for good in ("dialoGPT", "BART") for bad in ("BERT", "T5", "gpt2")
     ]
@@ -78,9 +78,9 @@ def test_the_best_counter_narratives_of_two_raters_are_not_compared(tmp_path: Pa
 def test_counter_narratives_name_the_column_at_fault(tmp_path: Path) -> None:
     row = judged("one", *([1, 1, 1, 1, 2] for _ in SYSTEMS))
     with pytest.raises(InputError, match=r"rows.csv:2: 'dialoGPT_is_best' must be true or false, got '2'"):
-        originals.read("BCN", table(tmp_path, NARRATIVES, row))
+        read_data_set("BCN", table(tmp_path, NARRATIVES, row))
     with pytest.raises(InputError, match=r"rows.csv:2: 'TARGET' is missing"):
-        originals.read("BCN", table(tmp_path, ["Hate_Speech"], ["x"]))
+        read_data_set("BCN", table(tmp_path, ["Hate_Speech"], ["x"]))
 
 
 # --- CHASM
@@ -97,13 +97,13 @@ def entry(post: str, offence: int, *rated: tuple[int, int, int]) -> dict[str, An
     return {"post": {"text": post, "score": [offence] * 9}, **replies}
 
 
-def chasm(folder: Path, result: Any, name: str = "counter.json") -> Path:
-    (folder / name).write_text(json.dumps(result), encoding="utf-8")
+def chasm(folder: Path, entries: Any, name: str = "counter.json") -> Path:
+    (folder / name).write_text(json.dumps(entries), encoding="utf-8")
     return folder / name
 
 
 def test_chasm_orders_replies_by_the_floor_of_three_ratings(tmp_path: Path) -> None:
-    result = originals.read(
+    result = read_data_set(
         "CHASM",
         chasm(tmp_path, {"c1": entry("p", 2, (0, 4, 0), (3, 4, 4), (1, 0, 1))}),
     )
@@ -118,11 +118,13 @@ def test_chasm_orders_replies_by_the_floor_of_three_ratings(tmp_path: Path) -> N
     assert (result[0].item, result[0].systems) == ("c1", ("GPT-Neo", "GPT-2"))
 
 
-def test_chasms_messages_meet_within_the_first_two_thirds_and_within_the_rest(tmp_path: Path) -> None:
+def test_chasms_messages_are_compared_within_the_first_two_thirds_and_within_the_rest(tmp_path: Path) -> None:
     same = ((1, 1, 1),) * 3
-    one = chasm(tmp_path, {"a": entry("a", 4, *same), "b": entry("b", 2, *same), "c": entry("c", 3, *same)}, "one.json")
-    other = chasm(tmp_path, {"d": entry("d", 1, *same), "e": entry("e", 0, *same)}, "two.json")
-    result = originals.read("HSO", one, other)  # floor(.66 × 5) = 3 messages in the first part.
+    first = chasm(
+        tmp_path, {"a": entry("a", 4, *same), "b": entry("b", 2, *same), "c": entry("c", 3, *same)}, "one.json"
+    )
+    second = chasm(tmp_path, {"d": entry("d", 1, *same), "e": entry("e", 0, *same)}, "two.json")
+    result = read_data_set("HSO", first, second)  # floor(.66 × 5) = 3 messages in the first part.
     assert answers(result, "HSO") == [("a", "b"), ("a", "c"), ("c", "b"), ("d", "e")]
     assert result[-1].good == (("hate speech", "d"),)
     assert [pair.item for pair in result] == ["first part"] * 3 + ["second part"]
@@ -144,10 +146,10 @@ def test_chasms_messages_meet_within_the_first_two_thirds_and_within_the_rest(tm
 def test_chasm_names_the_entry_and_the_field_at_fault(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "counter.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        originals.read("CNI", tmp_path / "counter.json")
+        read_data_set("CNI", tmp_path / "counter.json")
 
 
 def test_chasm_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "counter.json").write_bytes(b'{"\xff": 1}')
     with pytest.raises(InputError, match=r"counter.json: not UTF-8 text"):
-        originals.read("CNI", tmp_path / "counter.json")
+        read_data_set("CNI", tmp_path / "counter.json")

@@ -1,5 +1,5 @@
 """TellMeWhy, TimeTravel and defeasible inference as they were published; all texts are made up. The expected pairs
-follow from the rule that each module states, worked out by hand.
+follow from the rules in metrist.data.heap.datasets, worked out by hand.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from published_files import answers, defeasible, json_lines, ratings, table, update
 
-from metrist.data import originals
+from metrist.data.heap import read_data_set
 from metrist.errors import InputError
 
 # --- TellMeWhy
@@ -30,7 +30,7 @@ def test_tellmewhy_orders_answers_by_the_floor_of_the_mean_rating(tmp_path: Path
         ["A tale.", "Why?", "second", "Answerable", "q1", "[2, 1, 0]", "[2, 1, 2]"],
         ["A tale.", "Why?", "third", "Answerable", "q1", "[2, 2, 2]", "[-1, 0, 0]"],
     )
-    result = originals.read("TellMeWhy", path)
+    result = read_data_set("TellMeWhy", path)
     assert answers(result, "AG") == [("first", "second"), ("first", "third"), ("second", "third")]
     assert ratings(result, "AG") == [(2, 1), (2, -1), (1, -1)]
     assert answers(result, "AV") == [("third", "first"), ("third", "second")]
@@ -46,7 +46,7 @@ def test_tellmewhy_pairs_answerable_questions_of_a_narrative_row_by_row(tmp_path
         ["Another.", "Why so?", "c", "Answerable", "q3", "", ""],
         ["A tale.", "Why?", "d", "Answerable", "q2", "", ""],
     )
-    result = originals.read("QA", path)
+    result = read_data_set("QA", path)
     assert answers(result, "QA") == [("Why?", "Why not?")] * 2
     assert result[0].good == (("narrative", "A tale."), ("question", "Why?"))
 
@@ -56,7 +56,7 @@ def test_tellmewhy_is_read_from_json_as_well(tmp_path: Path) -> None:
         {"narrative": "n", "question": "q", "answer": text, "question_meta": "m", "gram_ann": rated}
         for text, rated in (("bad", [0, 0, 1]), ("good", [1, 1, 1]))
     ]
-    assert answers(originals.read("AG", json_lines(tmp_path, *rows)), "AG") == [("good", "bad")]
+    assert answers(read_data_set("AG", json_lines(tmp_path, *rows)), "AG") == [("good", "bad")]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_tellmewhy_is_read_from_json_as_well(tmp_path: Path) -> None:
 )
 def test_tellmewhy_names_the_field_at_fault(tmp_path: Path, code: str, row: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        originals.read(code, why(tmp_path, row))
+        read_data_set(code, why(tmp_path, row))
 
 
 # --- TimeTravel
@@ -91,7 +91,7 @@ def test_tellmewhy_names_the_field_at_fault(tmp_path: Path, code: str, row: list
 TURK = [
     *("HITId", "Input.STORY", "Input.X1", "Input.X2", "Input.Y", "Input.XX2", "Input.YY1", "Input.YY2"),
     *("Input.YY1_MODEL", "Input.YY2_MODEL"),
-    *(f"Answer.{asked}" for asked in ("counterfactual", "ending", "plot", "premise", "second")),
+    *(f"Answer.{question}" for question in ("counterfactual", "ending", "plot", "premise", "second")),
     *("Approve", "Reject"),
 ]
 
@@ -114,7 +114,7 @@ def turk(*choices: str) -> list[str]:
 
 
 def test_timetravels_raters_choose_an_ending_for_each_criterion(tmp_path: Path) -> None:
-    result = originals.read(
+    result = read_data_set(
         "TimeTravel", table(tmp_path, TURK, turk("A", "B", "A", "S", "IR"), turk("A", "S", "S", "B", "S"))
     )
     cried, sang = ("She cried.", "She sang."), ("She sang.", "She cried.")
@@ -131,39 +131,39 @@ def test_timetravels_raters_choose_an_ending_for_each_criterion(tmp_path: Path) 
     assert (plot.systems, plot.item) == (("m1", "m2"), "s1")
 
 
-def test_timetravels_rewritten_endings_stand_against_the_original_one(tmp_path: Path) -> None:
+def test_timetravels_rewritten_endings_are_paired_with_the_original_one(tmp_path: Path) -> None:
     story = {
         "story_id": "s1",
         "premise": "Ann ran. ",
         "counterfactual": "She fell.",
         "original_ending": "She won. Hurrah.",
     }
-    one = {**story, "edited_ending": ["She lost.", "Alas."]}
+    single = {**story, "edited_ending": ["She lost.", "Alas."]}
     several = {**story, "edited_endings": [["She won.", "Hurrah."], ["She cried.", "Alas."]]}
-    result = originals.read("TimeTravel", json_lines(tmp_path, one, several, name="dev_data.json"))
+    result = read_data_set("TimeTravel", json_lines(tmp_path, single, several, name="dev_data.json"))
     endings = [("She lost. Alas.", "She won. Hurrah."), ("She cried. Alas.", "She won. Hurrah.")]
     assert {code: answers(result, code) for code in ("SRC", "SRS")} == {"SRC": endings, "SRS": endings}
     assert len(result) == 4
     with pytest.raises(InputError, match=r"dev_data.json:1: a file of stories has no pairs of SRPl"):
-        originals.read("SRPl", tmp_path / "dev_data.json")
+        read_data_set("SRPl", tmp_path / "dev_data.json")
 
 
 def test_timetravel_names_the_field_at_fault(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rows.csv:2: 'Answer.ending' must be A, B, S or IR, got 'C'"):
-        originals.read("SRE", table(tmp_path, TURK, turk("A", "C", "A", "A", "A")))
+        read_data_set("SRE", table(tmp_path, TURK, turk("A", "C", "A", "A", "A")))
     story = {"story_id": "s1", "premise": "p", "counterfactual": "c", "original_ending": "o"}
     with pytest.raises(InputError, match=r"rows.jsonl:1: has neither 'edited_ending' nor 'edited_endings'"):
-        originals.read("SRC", json_lines(tmp_path, story))
+        read_data_set("SRC", json_lines(tmp_path, story))
     with pytest.raises(InputError, match=r"rows.jsonl:1: 'edited_endings' must be a list that is not empty, got 'x'"):
-        originals.read("SRC", json_lines(tmp_path, {**story, "edited_endings": ["x"]}))
+        read_data_set("SRC", json_lines(tmp_path, {**story, "edited_endings": ["x"]}))
 
 
 # --- defeasible inference
 
 
 def test_updates_are_ordered_within_what_they_were_meant_to_do(tmp_path: Path) -> None:
-    result = originals.read("Defeasible Inference", defeasible(tmp_path))
-    # Attenuators: floor(-5/3) = -2, turned to 2; -2; 1.
+    result = read_data_set("Defeasible Inference", defeasible(tmp_path))
+    # Attenuators: floor(-5/3) = -2, negated to 2; -2; 1.
     assert answers(result, "DIA") == [("roof", "swim"), ("roof", "hat"), ("hat", "swim")]
     assert ratings(result, "DIA") == [(2, -2), (2, 1), (1, -2)]
     assert answers(result, "DII") == [("sea", "walk")]
@@ -186,7 +186,7 @@ def test_one_persons_weakener_and_strengthener_make_a_pair_each_way(tmp_path: Pa
         written("weakener", "no", 3, Premise=None),
         written("strengthener", "yes", 3, Premise=None),
     )
-    result = originals.read("Defeasible Inference", path)
+    result = read_data_set("Defeasible Inference", path)
     assert answers(result, "DIA") == [("roof", "sea"), ("no", "yes")]
     assert answers(result, "DII") == [("sea", "roof"), ("yes", "no")]
     assert result[1].good == (("premise", ""), ("hypothesis", "Bo is wet."), ("update sentence", "no"))
@@ -203,4 +203,4 @@ def test_one_persons_weakener_and_strengthener_make_a_pair_each_way(tmp_path: Pa
 )
 def test_defeasible_inference_names_the_field_at_fault(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        originals.read("DIA", json_lines(tmp_path, row))
+        read_data_set("DIA", json_lines(tmp_path, row))

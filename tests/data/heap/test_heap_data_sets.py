@@ -1,6 +1,6 @@
 """The data sets' own published files. Field names and layout are those of the public files; all texts are made up.
 
-The expected pairs follow from the rule that each module states, worked out by hand.
+The expected pairs follow from the rules in metrist.data.heap.datasets, worked out by hand.
 """
 
 from __future__ import annotations
@@ -12,47 +12,47 @@ import pytest
 from published_files import answers, defeasible, json_lines
 
 from metrist import criteria
-from metrist.data import originals
+from metrist.data.heap import list_data_sets, read_data_set
 from metrist.errors import InputError, SpecError
 
 # --- the registry
 
 
 def test_each_criterion_of_the_suite_has_a_reader() -> None:
-    codes = [code for original in originals.data_sets() for code in original.codes]
+    codes = [code for data_set in list_data_sets() for code in data_set.codes]
     assert tuple(codes) == criteria.suite("heap").codes
 
 
 def test_a_data_set_is_named_in_capitals_or_not_and_with_or_without_spaces(tmp_path: Path) -> None:
     path = defeasible(tmp_path)
-    assert originals.read("Defeasible Inference", path) == originals.read("defeasible-inference", path)
+    assert read_data_set("Defeasible Inference", path) == read_data_set("defeasible-inference", path)
 
 
 def test_a_code_gives_the_pairs_of_one_criterion(tmp_path: Path) -> None:
     path = defeasible(tmp_path)
-    assert {pair.criterion for pair in originals.read("dia", path)} == {"DIA"}
-    assert {pair.criterion for pair in originals.read("defeasibleinference", path)} == {"DIA", "DII"}
+    assert {pair.criterion for pair in read_data_set("dia", path)} == {"DIA"}
+    assert {pair.criterion for pair in read_data_set("defeasibleinference", path)} == {"DIA", "DII"}
 
 
 def test_pairs_have_the_chosen_wording_and_no_split(tmp_path: Path) -> None:
-    result = originals.read("DIA", defeasible(tmp_path), wording={"DIA": 2})
+    result = read_data_set("DIA", defeasible(tmp_path), wording={"DIA": 2})
     assert {(pair.instruction, pair.split) for pair in result} == {(criteria.find("DIA").instructions[2], None)}
 
 
 def test_an_unknown_name_is_an_error_that_names_near_ones(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"no data set or criterion of HEAP named 'CHASMS'; did you mean 'CHASM'\?"):
-        originals.read("CHASMS", tmp_path)
+        read_data_set("CHASMS", tmp_path)
     with pytest.raises(SpecError, match=r"named '\?'; there are TuringAdvice, TellMeWhy, HellaSwag, "):
-        originals.read("?", tmp_path)
+        read_data_set("?", tmp_path)
 
 
 def test_no_file_and_a_file_without_pairs_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"CHASM needs the files"):
-        originals.read("CHASM")
+        read_data_set("CHASM")
     with pytest.raises(InputError, match=r"rows.jsonl: no pairs of DIA, DII"):
-        originals.read("Defeasible Inference", json_lines(tmp_path))
+        read_data_set("Defeasible Inference", json_lines(tmp_path))
     with pytest.raises(InputError, match=r"none.jsonl: no such file"):
-        originals.read("HS", tmp_path / "none.jsonl")
+        read_data_set("HS", tmp_path / "none.jsonl")
 
 
 # --- TuringAdvice
@@ -69,7 +69,7 @@ def advice(**changed: Any) -> dict[str, Any]:
 
 
 def test_turing_advice_compares_each_system_with_the_best_advice(tmp_path: Path) -> None:
-    result = originals.read("TuringAdvice", json_lines(tmp_path, advice()))
+    result = read_data_set("TuringAdvice", json_lines(tmp_path, advice()))
     assert answers(result, "AH") == [("Call a locksmith.", "Swim."), ("Change the lock.", "Call a locksmith.")]
     assert result[0].good[0] == ("situation", "Lost keysThey fell into the sea.")
     assert [pair.systems for pair in result] == [("best_advice", "one"), ("two", "best_advice")]
@@ -90,7 +90,7 @@ def test_turing_advice_compares_each_system_with_the_best_advice(tmp_path: Path)
 )
 def test_turing_advice_names_the_field_at_fault(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        originals.read("AH", json_lines(tmp_path, advice(**changed)))
+        read_data_set("AH", json_lines(tmp_path, advice(**changed)))
 
 
 # --- HellaSwag
@@ -100,8 +100,8 @@ def ending(**changed: Any) -> dict[str, Any]:
     return {"ind": 4, "ctx": "A man sits. he", "endings": ["flies", "stands", "melts", "sings"], "label": 1, **changed}
 
 
-def test_hellaswag_sets_the_true_ending_against_each_other_one(tmp_path: Path) -> None:
-    result = originals.read("HellaSwag", json_lines(tmp_path, ending(), ending(ind=5, label="0")))
+def test_hellaswag_pairs_the_true_ending_with_each_other_one(tmp_path: Path) -> None:
+    result = read_data_set("HellaSwag", json_lines(tmp_path, ending(), ending(ind=5, label="0")))
     assert answers(result, "HS")[:3] == [("stands", "flies"), ("stands", "melts"), ("stands", "sings")]
     assert {pair.answers[0] for pair in result[3:]} == {"flies"}
     assert result[0].good == (("context", "A man sits. he"), ("follow up sentence", "stands"))
@@ -122,7 +122,7 @@ def test_hellaswag_sets_the_true_ending_against_each_other_one(tmp_path: Path) -
 )
 def test_hellaswag_names_the_field_at_fault(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        originals.read("HS", json_lines(tmp_path, ending(**changed)))
+        read_data_set("HS", json_lines(tmp_path, ending(**changed)))
 
 
 # --- CommonGen
@@ -138,11 +138,11 @@ BLOCK = ["Concept set: dog ball,,", "Reference: A dog has a ball.,,"]
 
 
 def test_commongen_favours_the_sentence_with_the_better_mean_over_the_sheets(tmp_path: Path) -> None:
-    one = sheet(tmp_path, "1.csv", *BLOCK, "a,b,1", "a,c,0.5", "b,c,", '"d, too",c,0', ",,")
-    other = sheet(
+    first = sheet(tmp_path, "1.csv", *BLOCK, "a,b,1", "a,c,0.5", "b,c,", '"d, too",c,0', ",,")
+    second = sheet(
         tmp_path, "2.csv", *BLOCK, "a,b,-0.5", "a,c,-0.5", "b,c,-1", "Concept set: cat,,", "Reference: Cat.,,", "a,b,-1"
     )
-    result = originals.read("CommonGen", one, other)
+    result = read_data_set("CommonGen", first, second)
     assert answers(result, "CR") == [("a", "b"), ("c", "b"), ("b", "a")]
     assert result[0].good == (
         ("concept set", "dog ball"),
@@ -163,4 +163,4 @@ def test_commongen_favours_the_sentence_with_the_better_mean_over_the_sheets(tmp
 )
 def test_commongen_names_the_line_at_fault(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        originals.read("CR", sheet(tmp_path, "1.csv", *lines))
+        read_data_set("CR", sheet(tmp_path, "1.csv", *lines))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from metrist.data.originals.rows import (
+from metrist.data.heap.rows import (
     Answer,
     PathLike,
     Question,
