@@ -1,7 +1,7 @@
-"""Writes the pages of the docs that are made from the code: `make docs`, or `python docs/build.py`.
+"""Write the generated pages of the docs: `make docs`, or `python docs/build.py`.
 
-docs/metrics.md has one section per metric of the catalog, from its card; docs/commands.md one per verb of the command
-line, from its options. tests/test_docs.py checks that the pages say what the code says.
+docs/metrics.md has one section per metric of the catalog, from its card; docs/commands.md has one per command, from its
+options. tests/test_docs.py checks that the pages are up to date.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ DOCS = Path(__file__).resolve().parent
 _HEAD = """\
 # The metrics
 
-<!-- Made from the cards in src/metrist/metrics/cards by `make docs`; edit those, not this page. -->
+<!-- Generated from the cards in src/metrist/metrics/cards by `make docs`; edit those, not this page. -->
 
-What each metric measures, how to read its number, and when not to trust it. `metrist explain-metric NAME` says the same
-on the command line, with the settings and signature of the very metric that you name.
+What each metric measures, how to read its number, and when not to trust it. `metrist explain-metric NAME` prints the same
+on the command line, with the settings and signature of the metric that you name.
 """
 _COMMANDS_HEAD = """\
 # The command line
 
-<!-- Made from the code by `make docs`; edit src/metrist/cli, not this page. -->
+<!-- Generated from the code by `make docs`; edit src/metrist/cli, not this page. -->
 
-`metrist VERB --help` says the same. Exit codes: 0, all is well; 1, a check of `check`, `run` or `build leaks` failed;
-2, something the user can mend, said in one line on standard error (a wrong option is answered with its usage); 130,
-interrupted.
+All commands and their options. `metrist COMMAND --help` prints the same.
+
+Exit codes: 0, success; 1, a check of `check`, `run` or `build leaks` failed; 2, an error that you can fix, described in one
+line on standard error (for a wrong option, with the usage); 130, interrupted.
 """
 _QUESTIONS = {
     "range": "Range",
@@ -45,20 +46,20 @@ _QUESTIONS = {
 
 
 def metrics_page() -> str:
-    """The whole page: an overview, then the sections."""
+    """Return the page of metrics: an overview, then a section per family."""
     families = _families()
     overview = "\n".join(["| metric | needs | better |", "|---|---|---|", *map(_overview_row, families)])
     return "\n".join([_HEAD, overview, *map(_section, families), ""])
 
 
 def _families() -> list[list[Metric]]:
-    """metrist's own metrics, those that share a card together."""
-    found: dict[str, list[Metric]] = {}
+    """Return metrist's own metrics, grouped by shared cards."""
+    families: dict[str, list[Metric]] = {}
     for name in registry.names():
         metric = registry.example(name)
         if type(metric).__module__.startswith("metrist."):  # Installed plug-ins are not part of these docs.
-            found.setdefault(repr(cards.card(name)), []).append(metric)
-    return list(found.values())
+            families.setdefault(repr(cards.card(name)), []).append(metric)
+    return list(families.values())
 
 
 def _title(family: list[Metric]) -> str:
@@ -82,12 +83,12 @@ def _section(family: list[Metric]) -> str:
 
 def _guidance(advice: Sequence[cards.Advice]) -> Iterator[str]:
     if advice:
-        lines = [f"| {one.aspects} | `{one.use}` | {one.why} |" for one in advice]
+        lines = [f"| {row.aspects} | `{row.use}` | {row.why} |" for row in advice]
         yield "\n".join(["| to judge | use | because |", "|---|---|---|", *lines])
 
 
-def _settings(metric: Metric, said: Mapping[str, str]) -> Iterator[str]:
-    lines = [_setting(field, said) for field in _fields(metric)]
+def _settings(metric: Metric, texts: Mapping[str, str]) -> Iterator[str]:
+    lines = [_setting(field, texts) for field in _fields(metric)]
     if lines:
         yield "\n".join(["| setting | default | |", "|---|---|---|", *lines])
 
@@ -96,9 +97,9 @@ def _fields(metric: Any) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(metric) if field.init and field.name not in metric.in_name]
 
 
-def _setting(field: dataclasses.Field[Any], said: Mapping[str, str]) -> str:
+def _setting(field: dataclasses.Field[Any], texts: Mapping[str, str]) -> str:
     default = "required" if field.default is dataclasses.MISSING else f"`{field.default!r}`"
-    return f"| `{field.name}` | {default} | {said.get(field.name, '').replace('|', chr(92) + '|')} |"
+    return f"| `{field.name}` | {default} | {texts.get(field.name, '').replace('|', chr(92) + '|')} |"
 
 
 def _needs(metric: Metric) -> str:
@@ -114,31 +115,31 @@ def _direction(metric: Metric) -> str:
 
 
 def commands_page() -> str:
-    """One section per verb: what it does, its arguments and options."""
-    return "\n".join([_COMMANDS_HEAD, *(_verb(*verb) for verb in _verbs(typer.main.get_command(app)))])
+    """Return the page of commands: what each does, its arguments and options."""
+    commands = _iterate_commands(typer.main.get_command(app))
+    return "\n".join([_COMMANDS_HEAD, *(_command_section(name, command) for name, command in commands)])
 
 
-def _verbs(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    """The commands of a group, and of the groups in it, by their full names."""
+def _iterate_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the commands of a group and its subgroups with their full names."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
-            yield from _verbs(command, f"{before}{name} ")
+            yield from _iterate_commands(command, f"{prefix}{name} ")
         else:
-            yield f"{before}{name}", command
+            yield f"{prefix}{name}", command
 
 
-def _verb(name: str, command: Any) -> str:
+def _command_section(name: str, command: Any) -> str:
     rows = [_parameter(parameter) for parameter in command.params if parameter.name != "help"]
     return "\n".join([f"## `metrist {name}`", "", command.help, "", "| | default | |", "|---|---|---|", *rows, ""])
 
 
 def _parameter(parameter: Any) -> str:
-    # Where nothing stands for something, the option says for what.
-    words = getattr(parameter, "show_default", None)
-    told = words if isinstance(words, str) else _default(parameter.default)
-    default = "required" if parameter.required else told
-    said = (parameter.help or "").replace("|", chr(92) + "|")
-    return f"| {_usage(parameter)} | {default} | {said} |"
+    # An option whose default is None may describe what that means.
+    description = getattr(parameter, "show_default", None)
+    default = description if isinstance(description, str) else _default(parameter.default)
+    text = (parameter.help or "").replace("|", chr(92) + "|")
+    return f"| {_usage(parameter)} | {'required' if parameter.required else default} | {text} |"
 
 
 def _usage(parameter: Any) -> str:
