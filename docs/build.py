@@ -24,8 +24,8 @@ _HEAD = """\
 
 <!-- Generated from the cards in src/metrist/metrics/cards by `make docs`; edit those, not this page. -->
 
-What each metric measures, how to read its number, and when not to trust it. `metrist explain-metric NAME` prints the same
-on the command line, with the settings and signature of the metric that you name.
+What each metric measures, how to read its number, and when not to trust it. `metrist explain-metric NAME` prints the
+same on the command line, with the settings and signature of the metric that you name.
 """
 _COMMANDS_HEAD = """\
 # The command line
@@ -34,8 +34,8 @@ _COMMANDS_HEAD = """\
 
 All commands and their options. `metrist COMMAND --help` prints the same.
 
-Exit codes: 0, success; 1, a check of `check`, `run` or `build leaks` failed; 2, an error that you can fix, described in one
-line on standard error (for a wrong option, with the usage); 130, interrupted.
+Exit codes: 0, success; 1, a check of `check`, `run` or `build leaks` failed; 2, an error that you can fix, described in
+one line on standard error (for a wrong option, with the usage); 130, interrupted.
 """
 _QUESTIONS = {
     "range": "Range",
