@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import make_run, noisy
+from run_builder import make_run, noisy
 
 import metrist
 from metrist.cli.app import main

@@ -1,4 +1,4 @@
-"""Rows with ratings and scores, made up: what the tests of meta-evaluation read."""
+"""Synthetic rows with ratings and scores for the tests of meta-evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SYSTEMS = ("a", "b", "c", "d")
 TASKS = ("qa", "summary")
 
 
-def made_rows(items: int = 24, seed: int = 1, levels: int = 5, raters: int = 3) -> list[Row]:
+def make_rows(items: int = 24, seed: int = 1, levels: int = 5, raters: int = 3) -> list[Row]:
     """Four systems on some items. `near` follows the truth closely, `far` loosely, `noise` not at all, `judge` gives
     the rating's own level; every third item is of another language."""
     rng = np.random.default_rng(seed)
@@ -22,7 +22,7 @@ def made_rows(items: int = 24, seed: int = 1, levels: int = 5, raters: int = 3) 
     for item in range(items):
         for number, system in enumerate(SYSTEMS):
             truth = number * 0.6 + rng.normal()
-            given = [int(np.clip(np.rint(3 + truth + rng.normal(0, 0.5)), 1, levels)) for _ in range(raters)]
+            ratings = [int(np.clip(np.rint(3 + truth + rng.normal(0, 0.5)), 1, levels)) for _ in range(raters)]
             rows.append(
                 {
                     "item": f"i{item}",
@@ -32,7 +32,7 @@ def made_rows(items: int = 24, seed: int = 1, levels: int = 5, raters: int = 3) 
                     "task": TASKS[item % 2],
                     "language": "sv" if item % 3 == 0 else "en",
                     "kind": "extractive" if number < 2 else "abstractive",
-                    "ratings": {"quality": given},
+                    "ratings": {"quality": ratings},
                     "raters": [f"r{i}" for i in range(raters)],
                     "scores": {
                         "near": truth + rng.normal(0, 0.3),
@@ -45,12 +45,12 @@ def made_rows(items: int = 24, seed: int = 1, levels: int = 5, raters: int = 3) 
     return rows
 
 
-def written(path: Path, rows: Iterable[Row]) -> Path:
-    """The rows as a file of lines."""
+def write_rows(path: Path, rows: Iterable[Row]) -> Path:
+    """Write the rows as a .jsonl file."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
-def without(rows: Iterable[Row], *fields: str) -> list[Row]:
-    """The rows, less some fields."""
+def drop_fields(rows: Iterable[Row], *fields: str) -> list[Row]:
+    """Remove some fields from the rows."""
     return [{name: value for name, value in row.items() if name not in fields} for row in rows]

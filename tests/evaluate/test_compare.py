@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import METRICS, make_run, noisy
+from run_builder import METRICS, make_run, noisy
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest, Result
 

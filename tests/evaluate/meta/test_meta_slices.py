@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from judged_rows import made_rows
+from judged_rows import make_rows
 
 from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import compute_gold
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.slices import make_slices, select_outputs, select_top_systems
 
-JUDGED = join(made_rows(items=12))
+JUDGED = join(make_rows(items=12))
 EVERYTHING = np.arange(len(JUDGED))
 
 

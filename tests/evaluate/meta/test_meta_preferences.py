@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged_rows import Row, made_rows, without, written
+from judged_rows import Row, drop_fields, make_rows, write_rows
 
 import metrist
 from metrist.errors import RunError, SpecError
@@ -61,7 +61,7 @@ def test_scores_of_a_run_choose_the_higher_output(tmp_path: Path) -> None:
         {**pair(item, [1 + item % 2], outputs=("the cat sat", "a dog")), "references": ["the cat sat here"]}
         for item in range(10)
     ]
-    path = written(tmp_path / "pairs.jsonl", rows)
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
     metrist.score(path, ["rougeL", "ter"], out=tmp_path / "run")
     result = meta_evaluate(
         [tmp_path / "run", path],
@@ -283,14 +283,14 @@ def test_raters_may_agree_on_choices() -> None:
     pooled = np.mean(given == 1)
     fleiss = pooled**2 + (1 - pooled) ** 2
     assert value["Fleiss' κ"] == pytest.approx((same - fleiss) / (1 - fleiss))
-    (unnamed,) = analyse(meta_evaluate(without(rows, "raters"), preferences=True, draws=0), "agreement")
+    (unnamed,) = analyse(meta_evaluate(drop_fields(rows, "raters"), preferences=True, draws=0), "agreement")
     assert [line[1] for line in unnamed.rows][-1] == "Fleiss' κ"
     assert "better: agreement between raters needs named raters" in unnamed.notes[0]
     assert "Left out: Cohen's κ" in unnamed.notes[0]
 
 
 def test_people_can_be_looked_at_without_any_metric() -> None:
-    rows = without(three_systems(), "scores")
+    rows = drop_fields(three_systems(), "scores")
     result = meta_evaluate(rows, preferences=True, metrics=(), draws=20)
     assert not result.figures
     assert analyse(result, "strengths")[0].rows
@@ -316,7 +316,7 @@ def scored(rows: list[Row]) -> list[Any]:
         for row in rows
         for system, output in zip(row["systems"], row["outputs"], strict=True)
     }
-    return [*without(rows, "scores"), *stored.values()]
+    return [*drop_fields(rows, "scores"), *stored.values()]
 
 
 def test_win_rates_may_be_the_gold_of_scores() -> None:
@@ -353,11 +353,11 @@ def test_bradley_terry_strengths_may_be_the_gold_between_systems() -> None:
     with pytest.raises(RunError, match=r"one strength per system.*--group system-level, or --gold win-rate"):
         meta_evaluate(scored(rows), gold="bradley-terry")
     with pytest.raises(RunError, match="the data hold no preferences"):
-        meta_evaluate(made_rows(items=3), **settings)
+        meta_evaluate(make_rows(items=3), **settings)
 
 
 def test_a_file_of_preferences_that_is_read_twice_is_pointed_out() -> None:
     note = "better: 90 of 90 pairs are judged in more than one row"
-    rows = without(three_systems(), "raters")
+    rows = drop_fields(three_systems(), "raters")
     assert any(note in text for text in meta_evaluate([*rows, *rows], preferences=True, draws=0).notes)
     assert not any("more than one row" in text for text in meta_evaluate(rows, preferences=True, draws=0).notes)

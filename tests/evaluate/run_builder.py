@@ -1,4 +1,4 @@
-"""Runs made of plain numbers, so that what a study should find is known beforehand."""
+"""Build runs from plain numbers, so that the expected results are known."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Errors(Metric):
 
 @dataclass(frozen=True)
 class Size(Metric):
-    """Describes."""
+    """Has no better side."""
 
     catalog_name = "size"
     higher_is_better = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged_rows import made_rows, without, written
+from judged_rows import drop_fields, make_rows, write_rows
 
 import metrist
 from metrist.errors import RunError
@@ -20,7 +20,7 @@ from metrist.run import Results
 from metrist.run.results import build_stored_metric
 from metrist.scores import Score, Scores
 
-ROWS = made_rows()
+ROWS = make_rows()
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_the_figures_of_fewer_systems_equal_an_evaluation_of_them(evaluation: An
 
 
 def test_agreement_without_names_leaves_out_coefficients_that_need_them() -> None:
-    unnamed = meta_evaluate(without(ROWS, "raters"), draws=20)
+    unnamed = meta_evaluate(drop_fields(ROWS, "raters"), draws=20)
     (table,) = analyse(unnamed, "agreement")
     assert [row[1] for row in table.rows][-1] == "Fleiss' κ"
     assert "quality: agreement between raters needs named raters" in table.notes[0]
@@ -148,7 +148,7 @@ def test_an_analysis_of_ratings_is_refused_on_preferences() -> None:
 
 
 def test_cost_comes_from_the_run_and_the_front_is_not_dominated(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", without(ROWS, "scores"))
+    path = write_rows(tmp_path / "rows.jsonl", drop_fields(ROWS, "scores"))
     metrist.score(path, ["rougeL", "chrf", "length"], out=tmp_path / "run")
     result = meta_evaluate([tmp_path / "run", path], draws=30)
     (table,) = analyse(result, "cost")
@@ -293,13 +293,13 @@ def test_a_table_says_where_its_intervals_are_over_items_alone() -> None:
 
 
 def test_raters_are_compared_without_any_metric() -> None:
-    bare = without(ROWS, "scores")
+    bare = drop_fields(ROWS, "scores")
     alone = meta_evaluate(bare, metrics=(), draws=50)
     (table,) = analyse(alone, "agreement")
     assert [row[1:] for row in table.rows] == [
         row[1:] for row in analyse(meta_evaluate(ROWS, draws=50), "agreement")[0].rows
     ]
-    twice = meta_evaluate([*without(bare, "raters"), *without(bare, "raters")], metrics=(), draws=0)
+    twice = meta_evaluate([*drop_fields(bare, "raters"), *drop_fields(bare, "raters")], metrics=(), draws=0)
     assert any("more than one row" in note for note in analyse(twice, "agreement")[0].notes)
     with pytest.raises(RunError, match="no aspect 'qualty' in the data"):
         meta_evaluate(bare, "qualty", metrics=())

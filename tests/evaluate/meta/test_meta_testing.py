@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged_rows import Row, made_rows
+from judged_rows import Row, make_rows
 
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta import meta_evaluate
@@ -14,7 +14,7 @@ from metrist.evaluate.meta.analyses import analyse
 from metrist.evaluate.meta.notes import advice
 from metrist.stats.measures import accuracy_at
 
-ROWS = made_rows()
+ROWS = make_rows()
 
 
 def quick(data: Any = ROWS, *arguments: Any, **settings: Any) -> Any:
@@ -71,7 +71,7 @@ def test_advice_trusts_the_winner_on_shared_outputs() -> None:
 
 
 def test_advice_claims_nothing_of_a_metric_that_was_not_tested() -> None:
-    rows = made_rows()
+    rows = make_rows()
     for number, row in enumerate(rows):
         # The two share no output.
         del row["scores"]["near" if number % 8 < 4 else "far"]
@@ -83,7 +83,7 @@ def test_advice_claims_nothing_of_a_metric_that_was_not_tested() -> None:
 
 
 def test_a_permutation_of_thresholds_is_refused_whatever_the_order_of_the_metrics() -> None:
-    rows = made_rows()
+    rows = make_rows()
     for row in rows:
         row["scores"]["whole"] = 10.0 * np.mean(row["ratings"]["quality"])
     thresholds = {name: quick(rows, group="none", draws=0).figure(name).epsilon for name in ("whole", "far")}
@@ -165,13 +165,13 @@ def test_the_tails_of_a_permutation_are_disclosed() -> None:
 def test_cross_fitting_needs_another_item_to_choose_a_threshold_on() -> None:
     for group, items in (("item", 1), ("none", 1)):
         with pytest.raises(RunError, match=r"--epsilon-over crossfit chooses .* 1 item with ratings leave no pair"):
-            quick(made_rows(items=items), group=group, epsilon_over="crossfit")
-    single = [row for row in made_rows(items=2) if row["item"] == "i0" or row["system"] == "a"]
+            quick(make_rows(items=items), group=group, epsilon_over="crossfit")
+    single = [row for row in make_rows(items=2) if row["item"] == "i0" or row["system"] == "a"]
     with pytest.raises(RunError, match="2 items with ratings leave no pair of outputs to choose it on"):
         quick(single, epsilon_over="crossfit")
-    assert quick(made_rows(items=2), epsilon_over="crossfit").figure("near").value >= 0
+    assert quick(make_rows(items=2), epsilon_over="crossfit").figure("near").value >= 0
     # A measure without thresholds has none to fit.
-    assert quick(made_rows(items=1), measures="kendall_b", epsilon_over="crossfit", draws=0).figures
+    assert quick(make_rows(items=1), measures="kendall_b", epsilon_over="crossfit", draws=0).figures
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged_rows import Row, made_rows, without
+from judged_rows import Row, drop_fields, make_rows
 
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.meta.results import HUMANS
 
-ROWS = made_rows()
+ROWS = make_rows()
 
 
 def brute_force_accuracy(rows: list[Row], metric: str, epsilon: float) -> float:
@@ -37,7 +37,7 @@ def quick(data: Any = ROWS, *arguments: Any, **settings: Any) -> Any:
 
 
 def test_calibrated_accuracy_equals_a_search_of_all_thresholds() -> None:
-    rows = made_rows(items=6)
+    rows = make_rows(items=6)
     result = quick(rows, metrics=["near", "far"])
     for metric in ("near", "far"):
         by_item = [[row["scores"][metric] for row in rows if row["item"] == f"i{item}"] for item in range(6)]
@@ -62,7 +62,7 @@ def test_rows_have_every_field_and_json_has_no_nan(tmp_path: Path) -> None:
 
 
 def test_an_output_without_a_rating_or_a_score_is_left_out_and_counted() -> None:
-    rows = made_rows()
+    rows = make_rows()
     for row in rows[:4]:
         del row["scores"]["near"]
     rows[10]["ratings"] = {"quality": []}
@@ -78,7 +78,7 @@ def test_an_output_without_a_rating_or_a_score_is_left_out_and_counted() -> None
 
 
 def test_a_mean_over_slices_tells_of_those_that_a_metric_lacks() -> None:
-    rows = made_rows()
+    rows = make_rows()
     for row in rows:
         if row["task"] == "qa":
             del row["scores"]["near"]
@@ -100,7 +100,7 @@ def test_chance_and_all_ties_are_the_shares_of_human_ties() -> None:
 
 
 def test_slices_average_macro_or_micro() -> None:
-    rows = made_rows(items=30)
+    rows = make_rows(items=30)
     macro = quick(rows, measures="kendall_b", metrics=["far"], slices="language")
     micro = quick(rows, measures="kendall_b", metrics=["far"], slices="language", average="micro")
     each = [macro.figure("far", on=f"language={name}").value for name in ("sv", "en")]
@@ -137,7 +137,7 @@ def test_every_test_tells_the_best_metric_from_noise(settings: dict[str, Any]) -
 
 
 def test_metrics_of_a_family_are_marked_when_they_beat_all_others() -> None:
-    rows = made_rows(items=40)
+    rows = make_rows(items=40)
     result = quick(rows, draws=500, metrics=["near", "noise"], marked="near")
     assert result.figure("near").mark == "‡"
     assert result.figure("noise").mark == ""
@@ -153,7 +153,7 @@ def test_one_rater_is_listed_with_the_metrics_if_raters_are_named() -> None:
         taus.append(np.corrcoef(table[:, rater], others)[0, 1])
     assert result.figure(HUMANS, measure="pearson").value == pytest.approx(np.mean(taus))
     assert HUMANS not in result.metrics()
-    unnamed = quick(without(ROWS, "raters"))
+    unnamed = quick(drop_fields(ROWS, "raters"))
     assert all(figure.metric != HUMANS for figure in unnamed.figures)
     assert all(figure.metric != HUMANS for figure in quick(gold="r1").figures)
 
@@ -166,11 +166,11 @@ def test_gold_may_be_one_raters_word() -> None:
     with pytest.raises(RunError, match=r"no gold or rater 'meen' in the data.*did you mean 'mean'"):
         quick(gold="meen")
     with pytest.raises(RunError, match="z-normalised gold needs named raters"):
-        quick(without(ROWS, "raters"), gold="z")
+        quick(drop_fields(ROWS, "raters"), gold="z")
 
 
 def test_a_metric_of_which_lower_is_better_is_turned_round() -> None:
-    rows = made_rows()
+    rows = make_rows()
     for row in rows:
         row["scores"] = {"edits_TER": -row["scores"]["near"], "near": row["scores"]["near"]}
     plain = quick(rows)
@@ -181,14 +181,14 @@ def test_a_metric_of_which_lower_is_better_is_turned_round() -> None:
 
 
 def test_a_metric_that_orders_against_humans_is_pointed_out() -> None:
-    rows = made_rows()
+    rows = make_rows()
     for row in rows:
         row["scores"] = {"mine": -row["scores"]["near"]}
     assert any("--lower-is-better mine" in note for note in quick(rows).notes)
 
 
 def test_nearly_constant_ratings_raise_a_warning() -> None:
-    rows = made_rows()
+    rows = make_rows()
     for number, row in enumerate(rows):
         row["ratings"] = {"quality": [5 if number % 30 else 1]}
         row["raters"] = ["r0"]
@@ -200,7 +200,7 @@ def test_nearly_constant_ratings_raise_a_warning() -> None:
 
 
 def test_a_constant_vector_is_undefined_and_noted() -> None:
-    rows = made_rows()
+    rows = make_rows()
     for row in rows:
         row["ratings"] = {"quality": [3]}
         row["raters"] = ["r0"]
@@ -240,10 +240,10 @@ def test_an_unknown_measure_is_answered_with_the_nearest() -> None:
 
 def test_data_that_lack_one_side_are_named() -> None:
     with pytest.raises(RunError, match="the data hold no scores"):
-        quick(without(ROWS, "scores"))
+        quick(drop_fields(ROWS, "scores"))
     with pytest.raises(RunError, match="the data hold no ratings to agree with"):
-        quick(without(ROWS, "ratings", "raters"))
-    two = made_rows(items=2)
+        quick(drop_fields(ROWS, "ratings", "raters"))
+    two = make_rows(items=2)
     for row in two:
         row["ratings"]["style"] = [1, 2, 3]
     with pytest.raises(RunError, match="--aspect quality or --aspect style"):
@@ -252,7 +252,7 @@ def test_data_that_lack_one_side_are_named() -> None:
 
 def test_resamples_never_pair_an_output_with_itself() -> None:
     # Copies are tied by everyone: if they counted, small groups would seem to agree better on resamples.
-    result = quick(made_rows(items=15), group="none", draws=400, metrics=["noise"]).figure("noise")
+    result = quick(make_rows(items=15), group="none", draws=400, metrics=["noise"]).figure("noise")
     assert (result.low + result.high) / 2 == pytest.approx(result.value, abs=0.015)
 
 

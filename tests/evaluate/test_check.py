@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_runs import METRICS, make_run, noisy
+from run_builder import METRICS, make_run, noisy
 
 import metrist
 from metrist.errors import RunError

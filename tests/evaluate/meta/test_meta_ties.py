@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged_rows import Row, made_rows
+from judged_rows import Row, make_rows
 
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.meta.analyses import analyse
 from metrist.evaluate.meta.results import HUMANS
 
-ROWS = made_rows()
+ROWS = make_rows()
 Key = Callable[[Row], Any]
 
 
@@ -25,7 +25,7 @@ def quick(data: Any = ROWS, *arguments: Any, **settings: Any) -> Any:
 
 def two_decimals(items: int, seed: int) -> list[Row]:
     """Gaps that are one hundredth on paper differ in their last bit."""
-    rows = made_rows(items=items, seed=seed)
+    rows = make_rows(items=items, seed=seed)
     for row in rows:
         row["scores"] = {"far": round(row["scores"]["far"] / 5, 2)}
     return rows
@@ -199,7 +199,7 @@ def test_tie_shares_are_counted_at_the_threshold_of_each_language() -> None:
 
 
 def test_curves_average_groups_as_the_figures_do() -> None:
-    rows = made_rows()[:-2]
+    rows = make_rows()[:-2]
     for average in ("macro", "micro"):
         result = quick(rows, metrics=["far"], group_average=average, draws=0)
         (table,) = analyse(result, "curve")
@@ -219,7 +219,7 @@ def test_an_interval_is_shifted_by_the_optimism_of_the_threshold() -> None:
 
 @pytest.mark.parametrize("settings", [{"group": "none"}, {"resample": "systems"}, {"resample": "both"}])
 def test_intervals_stand_wherever_resamples_cut(settings: dict[str, Any]) -> None:
-    for figure in quick(made_rows(items=8), **settings, slices="language").figures:
+    for figure in quick(make_rows(items=8), **settings, slices="language").figures:
         assert 0 <= figure.low <= figure.high <= 1
 
 

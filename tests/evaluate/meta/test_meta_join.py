@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from judged_rows import made_rows, without, written
+from judged_rows import drop_fields, make_rows, write_rows
 
 import metrist
 from metrist.errors import InputError, RunError
@@ -15,7 +15,7 @@ from metrist.evaluate.meta.join import join, suggests_lower_is_better
 
 
 def test_inline_ratings_scores_and_columns_are_read_without_texts() -> None:
-    rows = made_rows(items=3)
+    rows = make_rows(items=3)
     judged = join(rows)
     assert len(judged) == 12
     assert judged.systems.names == ("a", "b", "c", "d")
@@ -27,9 +27,9 @@ def test_inline_ratings_scores_and_columns_are_read_without_texts() -> None:
 
 
 def test_ratings_of_one_file_meet_scores_of_another_in_any_order(tmp_path: Path) -> None:
-    rows = made_rows(items=4)
-    ratings = written(tmp_path / "ratings.jsonl", without(rows, "scores", "output"))
-    scores = written(tmp_path / "scores.jsonl", without(rows[::-1], "ratings", "raters"))
+    rows = make_rows(items=4)
+    ratings = write_rows(tmp_path / "ratings.jsonl", drop_fields(rows, "scores", "output"))
+    scores = write_rows(tmp_path / "scores.jsonl", drop_fields(rows[::-1], "ratings", "raters"))
     both, turned = join([ratings, scores]), join([scores, ratings])
     unsplit = join(rows)
 
@@ -42,7 +42,7 @@ def test_ratings_of_one_file_meet_scores_of_another_in_any_order(tmp_path: Path)
 
 
 def test_a_run_folder_brings_scores_direction_and_time(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", without(made_rows(items=3), "scores"))
+    path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
     metrist.score(path, ["ter", "rougeL"], out=tmp_path / "run")
     judged = join([tmp_path / "run", path])
     assert judged.scores["ter"].higher_is_better is False
@@ -53,7 +53,7 @@ def test_a_run_folder_brings_scores_direction_and_time(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_run_stands_in_for_the_value(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", without(made_rows(items=3), "scores"))
+    path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
     results = metrist.score(path, ["rouge1", "exact"])
     judged = join([results, path], parts=["recall"])
     assert list(judged.scores) == ["rouge1:recall", "exact"]
@@ -65,7 +65,7 @@ def test_a_part_of_a_run_stands_in_for_the_value(tmp_path: Path) -> None:
 
 
 def test_a_flat_result_file_is_known_by_its_first_line(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", without(made_rows(items=3), "scores"))
+    path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
     metrist.score(path, ["rougeL"], out=tmp_path / "flat.jsonl")
     judged = join([tmp_path / "flat.jsonl", path])
     assert list(judged.scores) == ["rougeL"]
@@ -73,18 +73,18 @@ def test_a_flat_result_file_is_known_by_its_first_line(tmp_path: Path) -> None:
 
 
 def test_the_same_metric_twice_is_fine_while_the_scores_are_equal(tmp_path: Path) -> None:
-    rows = made_rows(items=2)
-    path = written(tmp_path / "rows.jsonl", rows)
+    rows = make_rows(items=2)
+    path = write_rows(tmp_path / "rows.jsonl", rows)
     results = metrist.score(path, ["exact"])
-    same = without(rows, "scores")
+    same = drop_fields(rows, "scores")
     for row in same:
         row["scores"] = {"exact": 0.0}
-    assert list(join([results, written(tmp_path / "same.jsonl", same)]).scores) == ["exact"]
+    assert list(join([results, write_rows(tmp_path / "same.jsonl", same)]).scores) == ["exact"]
     same[3]["scores"] = {"exact": 1.0}
     with pytest.raises(
         InputError, match=r"exact is in .*other\.jsonl and in the results 1 with different scores: item 'i0'"
     ):
-        join([results, written(tmp_path / "other.jsonl", same)])
+        join([results, write_rows(tmp_path / "other.jsonl", same)])
 
 
 def test_two_rows_that_score_one_output_differently_are_named() -> None:
@@ -97,7 +97,7 @@ def test_two_rows_that_score_one_output_differently_are_named() -> None:
 
 
 def test_lower_is_better_must_be_stated() -> None:
-    rows = made_rows(items=2)
+    rows = make_rows(items=2)
     judged = join(rows, lower_is_better=["near", "quality"])
     assert judged.scores["near"].higher_is_better is False
     assert judged.scores["far"].higher_is_better is None
@@ -119,24 +119,24 @@ def test_most_names_suggest_nothing(name: str) -> None:
 
 
 def test_bad_rows_are_left_out_and_counted_on_request(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", [*made_rows(items=1), {"item": "9", "system": "a", "output": {}}])
+    path = write_rows(tmp_path / "rows.jsonl", [*make_rows(items=1), {"item": "9", "system": "a", "output": {}}])
     judged = join(path, skip_bad=True)
     assert judged.notes[0].startswith("1 bad row was ")
 
 
 def test_two_columns_together_are_a_column() -> None:
-    judged = join(made_rows(items=6))
+    judged = join(make_rows(items=6))
     assert set(judged.column("task+language").names) == {"qa · sv", "qa · en", "summary · sv", "summary · en"}
 
 
 def test_unnamed_ratings_that_come_twice_are_pointed_out(tmp_path: Path) -> None:
-    rows = without(made_rows(items=4), "raters")
-    path = written(tmp_path / "rows.jsonl", rows)
+    rows = drop_fields(make_rows(items=4), "raters")
+    path = write_rows(tmp_path / "rows.jsonl", rows)
     (note,) = join([path, path]).notes
     assert note.startswith("quality: 16 of 16 outputs are rated in more than one row")
     assert note.endswith("if a file was given twice, its ratings count twice.")
     # A list of ratings in one row is by several people; named raters who repeat themselves word for word count once.
     assert not join(rows).notes
-    named = join([*made_rows(items=4), *made_rows(items=4)])
+    named = join([*make_rows(items=4), *make_rows(items=4)])
     assert not named.notes
     assert len(named.ratings["quality"].value) == 16 * 3
