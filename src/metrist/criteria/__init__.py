@@ -20,7 +20,7 @@ __all__ = [
     "ChosenSettings",
     "CriteriaGroup",
     "Criterion",
-    "Figure",
+    "PublishedFigure",
     "SettingsGrid",
     "Suite",
     "find",
@@ -68,7 +68,7 @@ class Criterion:
         return self.instructions[0]
 
 
-class Figure(NamedTuple):
+class PublishedFigure(NamedTuple):
     """A mean over seeds, in per cent, and its standard deviation."""
 
     mean: float
@@ -112,7 +112,7 @@ class CriteriaGroup:
     average_cross_task: float
     average_cross_cluster: float
     number: int | None = None
-    accuracy: Mapping[str, Figure]
+    accuracy: Mapping[str, PublishedFigure]
     printed: tuple[float, float] | None = None
 
 
@@ -128,7 +128,7 @@ class Suite:
     criteria: tuple[Criterion, ...]
     clusters: tuple[CriteriaGroup, ...]
     groups: tuple[CriteriaGroup, ...]
-    accuracy: Mapping[str, Mapping[str, Figure]]
+    accuracy: Mapping[str, Mapping[str, PublishedFigure]]
     spearman: Mapping[str, Mapping[str, float]]
     averages: Mapping[str, float]
     size_correlations: Mapping[str, float]
@@ -250,8 +250,8 @@ def _parse_criterion(row: Mapping[str, Any], clusters: tuple[int, ...] = ()) -> 
     return Criterion(**{"code": row["name"], **row, **lists})
 
 
-def _parse_figures(rows: Mapping[str, Any]) -> dict[str, Figure]:
-    return {code: Figure(*row) for code, row in rows.items()}
+def _parse_figures(rows: Mapping[str, Any]) -> dict[str, PublishedFigure]:
+    return {code: PublishedFigure(*row) for code, row in rows.items()}
 
 
 def _parse_group(row: Mapping[str, Any]) -> CriteriaGroup:

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from metrist.data.heap.rows import (
-    Answer,
+    HeapAnswer,
+    HeapQuestion,
     PathLike,
-    Question,
-    Row,
+    PublishedRow,
     floor_mean,
     group_by_key,
     pair_by_winner,
@@ -47,7 +47,7 @@ def read_chasm(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[Go
     entries = list(read_entries(paths))
     for code, score in _CHASM_SCORES.items():
         for item, row in entries if code in codes else ():
-            question = Question(code=code, context=(row.text("post", "text"),), item=item)
+            question = HeapQuestion(code=code, context=(row.text("post", "text"),), item=item)
             replies = [
                 rated_answer(row.text(system, "text"), floor_mean(row.numbers(system, "score", score)), system)
                 for system in _CHASM_SYSTEMS
@@ -57,7 +57,7 @@ def read_chasm(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[Go
         posts = [rated_answer(row.text("post", "text"), floor_mean(row.numbers("post", "score"))) for _, row in entries]
         end = math.floor(len(posts) * _CHASM_FIRST_PART)
         for item, part in (("first part", posts[:end]), ("second part", posts[end:])):
-            yield from pair_in_order(Question(code="HSO", context=(), item=item), part)
+            yield from pair_in_order(HeapQuestion(code="HSO", context=(), item=item), part)
 
 
 # CommonGen: sentences made of given words, compared two by two for common sense.
@@ -89,10 +89,10 @@ def read_commongen(paths: Sequence[PathLike], codes: Collection[str]) -> Iterato
     for group in group_by_key(comparisons, lambda row: (row.concepts, row.reference, row.first, row.second)):
         total = sum(comparison.score for comparison in group if comparison.score is not None)
         if total:
-            first, second = Answer(text=group[0].first), Answer(text=group[0].second)
+            first, second = HeapAnswer(text=group[0].first), HeapAnswer(text=group[0].second)
             good, bad = (first, second) if total > 0 else (second, first)
             concepts = group[0].concepts
-            yield Question(code="CR", context=(concepts, group[0].reference), item=concepts).pair(good, bad)
+            yield HeapQuestion(code="CR", context=(concepts, group[0].reference), item=concepts).pair(good, bad)
 
 
 def _read_sheet(path: PathLike) -> Iterator[_Comparison]:
@@ -142,24 +142,24 @@ def read_counter_narratives(paths: Sequence[PathLike], codes: Collection[str]) -
     for code in ("BCN", "CCN", *_NARRATIVE_RATINGS):
         for number, group in enumerate(messages if code in codes else (), 1):
             context = (group[0].text("Hate_Speech"), group[0].text("TARGET"))
-            question = Question(code=code, context=context, item=f"message {number}")
+            question = HeapQuestion(code=code, context=context, item=f"message {number}")
             if code == "BCN":
                 yield from _pair_best_replies(question, group)
             else:
                 yield from pair_in_order(question, [_rank_reply(group, name, code) for name in _NARRATIVE_SYSTEMS])
 
 
-def _pair_best_replies(question: Question, group: list[Row]) -> Iterator[GoodBad]:
+def _pair_best_replies(question: HeapQuestion, group: list[PublishedRow]) -> Iterator[GoodBad]:
     best = dict.fromkeys(name for row in group for name in _NARRATIVE_SYSTEMS if row.boolean(f"{name}_is_best"))
-    replies = {name: Answer(text=group[0].text(name), system=name) for name in _NARRATIVE_SYSTEMS}
+    replies = {name: HeapAnswer(text=group[0].text(name), system=name) for name in _NARRATIVE_SYSTEMS}
     for name in best:
         yield from (question.pair(replies[name], replies[other]) for other in replies if other not in best)
 
 
-def _rank_reply(group: list[Row], system: str, code: str) -> Answer:
+def _rank_reply(group: list[PublishedRow], system: str, code: str) -> HeapAnswer:
     text = group[0].text(system)
     if code == "CCN":
-        return Answer(text=text, rank=all(row.boolean(f"{system}_choose_or_not") for row in group), system=system)
+        return HeapAnswer(text=text, rank=all(row.boolean(f"{system}_choose_or_not") for row in group), system=system)
     ratings = [row.number(f"{system}_{_NARRATIVE_RATINGS[code]}") for row in group]
     return rated_answer(text, floor_mean(ratings), system)
 
@@ -189,7 +189,7 @@ def read_defeasible_inference(paths: Sequence[PathLike], codes: Collection[str])
             yield from pair_updates(rows, code)
 
 
-def _pair_rated_updates(rows: list[Row], code: str) -> Iterator[GoodBad]:
+def _pair_rated_updates(rows: list[PublishedRow], code: str) -> Iterator[GoodBad]:
     label, sign = _UPDATE_LABELS[code]
     matching = [row for row in rows if _read_choice(row, "pred_label", ("attenuator", "intensifier")) == label]
     groups = group_by_key(matching, lambda row: (row.text("premise"), row.text("hypothesis")))
@@ -199,25 +199,25 @@ def _pair_rated_updates(rows: list[Row], code: str) -> Iterator[GoodBad]:
             rated_answer(row.text("update"), sign * floor_mean(row.numbers("human_label")), row.text("model"))
             for row in group
         ]
-        yield from pair_by_winner(Question(code=code, context=context, item=f"hypothesis {number}"), updates)
+        yield from pair_by_winner(HeapQuestion(code=code, context=context, item=f"hypothesis {number}"), updates)
 
 
-def _pair_written_updates(rows: list[Row], code: str) -> Iterator[GoodBad]:
+def _pair_written_updates(rows: list[PublishedRow], code: str) -> Iterator[GoodBad]:
     better, worse = _UPDATE_TYPES[code]
     possible = (row for row in rows if not row.boolean("UpdateTypeImpossible"))
     for group in group_by_key(possible, lambda row: (row.text("AssignmentIdAnon"), *_written_context(row))):
         by_type = {_read_choice(row, "UpdateType", ("weakener", "strengthener")): row for row in group}
         if len(by_type) == 2:
-            good, bad = (Answer(text=by_type[update_type].text("Update")) for update_type in (better, worse))
+            good, bad = (HeapAnswer(text=by_type[update_type].text("Update")) for update_type in (better, worse))
             item = group[0].text("AssignmentIdAnon")
-            yield Question(code=code, context=_written_context(group[0]), item=item).pair(good, bad)
+            yield HeapQuestion(code=code, context=_written_context(group[0]), item=item).pair(good, bad)
 
 
-def _written_context(row: Row) -> tuple[str, str]:
+def _written_context(row: PublishedRow) -> tuple[str, str]:
     return row.text("Premise") if row.has("Premise") else "", row.text("Hypothesis")
 
 
-def _read_choice(row: Row, field: str, choices: tuple[str, str]) -> str:
+def _read_choice(row: PublishedRow, field: str, choices: tuple[str, str]) -> str:
     value = row.text(field)
     if value not in choices:
         raise row.error(f"{field!r} must be {choices[0]} or {choices[1]}, got {value!r}")
@@ -237,12 +237,12 @@ def read_hellaswag(paths: Sequence[PathLike], codes: Collection[str]) -> Iterato
     for row in read_published_rows(paths) if "HS" in codes else ():
         endings = row.texts("endings")
         true = _read_label(row, len(endings))
-        question = Question(code="HS", context=(row.text("ctx"),), item=row.text("ind"))
-        answers = [Answer(text=ending) for ending in endings]
+        question = HeapQuestion(code="HS", context=(row.text("ctx"),), item=row.text("ind"))
+        answers = [HeapAnswer(text=ending) for ending in endings]
         yield from (question.pair(answers[true], other) for index, other in enumerate(answers) if index != true)
 
 
-def _read_label(row: Row, endings: int) -> int:
+def _read_label(row: PublishedRow, endings: int) -> int:
     if not row.has("label") or row.value("label") == "":
         raise row.error(
             "has no 'label': HellaSwag's test file comes without answers; use the training or validation file"
@@ -275,23 +275,25 @@ def read_tellmewhy(paths: Sequence[PathLike], codes: Collection[str]) -> Iterato
             yield from _pair_rated_answers(rows, code, column)
     if "QA" in codes:
         for number, group in enumerate(group_by_key(rows, lambda row: row.text("narrative")), 1):
-            question = Question(code="QA", context=(group[0].text("narrative"),), item=f"narrative {number}")
+            question = HeapQuestion(code="QA", context=(group[0].text("narrative"),), item=f"narrative {number}")
             yield from pair_in_order(question, [_rank_question(row) for row in group])
 
 
-def _pair_rated_answers(rows: list[Row], code: str, column: str) -> Iterator[GoodBad]:
+def _pair_rated_answers(rows: list[PublishedRow], code: str, column: str) -> Iterator[GoodBad]:
     rated = (row for row in rows if row.has(column) and row.value(column) not in ("", "[]", []))
     for group in group_by_key(rated, lambda row: (row.text("narrative"), row.text("question"))):
         context = (group[0].text("narrative"), group[0].text("question"))
         answers = [rated_answer(row.text("answer"), floor_mean(row.numbers(column))) for row in group]
-        yield from pair_by_winner(Question(code=code, context=context, item=group[0].text("question_meta")), answers)
+        yield from pair_by_winner(
+            HeapQuestion(code=code, context=context, item=group[0].text("question_meta")), answers
+        )
 
 
-def _rank_question(row: Row) -> Answer:
+def _rank_question(row: PublishedRow) -> HeapAnswer:
     judgment = row.text("is_ques_answerable")
     if judgment not in _ANSWERABLE:
         raise row.error(f"'is_ques_answerable' must be Answerable or Not Answerable, got {judgment!r}")
-    return Answer(text=row.text("question"), rank=_ANSWERABLE[judgment])
+    return HeapAnswer(text=row.text("question"), rank=_ANSWERABLE[judgment])
 
 
 # TimeTravel: stories whose second sentence was changed, with endings rewritten to fit (Qin and others, 2019).
@@ -325,20 +327,20 @@ def read_timetravel(paths: Sequence[PathLike], codes: Collection[str]) -> Iterat
             yield from _pair_chosen_ending(row, code)
 
 
-def _pair_chosen_ending(row: Row, code: str) -> Iterator[GoodBad]:
+def _pair_chosen_ending(row: PublishedRow, code: str) -> Iterator[GoodBad]:
     column = f"Answer.{_STORY_QUESTIONS[code]}"
     choice = row.text(column)
     if choice not in _STORY_CHOICES:
         raise row.error(f"{column!r} must be A, B, S or IR, got {choice!r}")
-    endings = [Answer(text=row.text(f"Input.{y}"), system=row.text(f"Input.{y}_MODEL")) for y in ("YY1", "YY2")]
+    endings = [HeapAnswer(text=row.text(f"Input.{y}"), system=row.text(f"Input.{y}_MODEL")) for y in ("YY1", "YY2")]
     if choice in ("A", "B"):
         good, bad = endings if choice == "A" else reversed(endings)
         story = row.text("Input.X1") + row.text("Input.XX2")
         context = (story, row.text("Input.Y")) if code == "SRPl" else (story,)
-        yield Question(code=code, context=context, item=row.text("Input.STORY")).pair(good, bad)
+        yield HeapQuestion(code=code, context=context, item=row.text("Input.STORY")).pair(good, bad)
 
 
-def _pair_written_endings(rows: list[Row], codes: Collection[str]) -> Iterator[GoodBad]:
+def _pair_written_endings(rows: list[PublishedRow], codes: Collection[str]) -> Iterator[GoodBad]:
     if not set(codes) & set(_WRITTEN_STORY_CODES):
         raise InputError(
             f"{rows[0].location}: a file of stories has no pairs of {', '.join(codes)}; use TimeTravel's human "
@@ -347,21 +349,23 @@ def _pair_written_endings(rows: list[Row], codes: Collection[str]) -> Iterator[G
     for code in _WRITTEN_STORY_CODES:
         for row in rows if code in codes else ():
             story = row.text("premise") + row.text("counterfactual")
-            question = Question(code=code, context=(story,), item=row.text("story_id"))
-            original = Answer(text=row.text("original_ending"))
+            question = HeapQuestion(code=code, context=(story,), item=row.text("story_id"))
+            original = HeapAnswer(text=row.text("original_ending"))
             for ending in _read_endings(row):
                 if ending != original.text:
-                    yield question.pair(Answer(text=ending), original)
+                    yield question.pair(HeapAnswer(text=ending), original)
 
 
-def _read_endings(row: Row) -> list[str]:
+def _read_endings(row: PublishedRow) -> list[str]:
     if row.has("edited_ending"):
         return [" ".join(row.texts("edited_ending"))]
     if not row.has("edited_endings"):
         raise row.error(
             "has neither 'edited_ending' nor 'edited_endings': this file of stories has no rewritten endings"
         )
-    endings = [Row(row.location, {"edited_endings": sentences}) for sentences in row.elements("edited_endings")]
+    endings = [
+        PublishedRow(row.location, {"edited_endings": sentences}) for sentences in row.elements("edited_endings")
+    ]
     return [" ".join(ending.texts("edited_endings")) for ending in endings]
 
 
@@ -381,9 +385,9 @@ def read_turing_advice(paths: Sequence[PathLike], codes: Collection[str]) -> Ite
     """Yield the pairs of AH."""
     for row in read_published_rows(paths) if "AH" in codes else ():
         situation = row.text("situation", "title") + row.text("situation", "selftext")
-        question = Question(code="AH", context=(situation,), item=row.text("situation", "id"))
-        best = Answer(text=row.text(_BEST_ADVICE, "bestadvice_body"), system=_BEST_ADVICE)
+        question = HeapQuestion(code="AH", context=(situation,), item=row.text("situation", "id"))
+        best = HeapAnswer(text=row.text(_BEST_ADVICE, "bestadvice_body"), system=_BEST_ADVICE)
         for system in row.names("model_advice"):
             preferred = row.boolean("turk_ratings", system, "is_preferred")
-            advice = Answer(text=row.text("model_advice", system), system=system)
+            advice = HeapAnswer(text=row.text("model_advice", system), system=system)
             yield question.pair(advice, best) if preferred else question.pair(best, advice)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PublishedRow:
     """A row and its location. A nested field is named by its path: `row.text("situation", "title")`. Errors name the
     file, the line and the field."""
 
@@ -110,16 +110,16 @@ def _parse_json(text: str) -> Any:
         return None
 
 
-def read_published_rows(paths: Iterable[PathLike]) -> Iterator[Row]:
+def read_published_rows(paths: Iterable[PathLike]) -> Iterator[PublishedRow]:
     """Read the rows of CSV, JSON and JSONL files, file after file."""
     for path in paths:
         if uncompressed_name(path).lower().endswith(".csv"):
             yield from _read_csv_rows(path)
         else:
-            yield from (Row(str(location), values) for location, values in read_rows(path))
+            yield from (PublishedRow(str(location), values) for location, values in read_rows(path))
 
 
-def _read_csv_rows(path: PathLike) -> Iterator[Row]:
+def _read_csv_rows(path: PathLike) -> Iterator[PublishedRow]:
     """Read the rows below the header; cells missing at the end of a row are absent."""
     name = display_name(path)
     lines = read_cells(path)
@@ -127,7 +127,7 @@ def _read_csv_rows(path: PathLike) -> Iterator[Row]:
     for line, cells in lines:
         if len(cells) > len(header):
             raise InputError(f"{name}:{line}: must have at most {len(header)} cells like the header, got {len(cells)}")
-        yield Row(f"{name}:{line}", dict(zip(header, cells, strict=False)))
+        yield PublishedRow(f"{name}:{line}", dict(zip(header, cells, strict=False)))
 
 
 def read_cells(path: PathLike) -> Iterator[tuple[int, list[str]]]:
@@ -145,7 +145,7 @@ def read_cells(path: PathLike) -> Iterator[tuple[int, list[str]]]:
             raise InputError(f"{name}:{begin}: not readable as CSV: {error}") from None
 
 
-def read_entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, Row]]:
+def read_entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, PublishedRow]]:
     """Read the named entries of JSON files that hold one object; a row's location names its entry."""
     for path in paths:
         name = display_name(path)
@@ -155,7 +155,7 @@ def read_entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, Row]]:
         for entry, values in entries.items():
             if not isinstance(values, dict):
                 raise InputError(f"{name}: {entry!r} must be an object, got {format_value(values)}")
-            yield entry, Row(f"{name}: {entry!r}", values)
+            yield entry, PublishedRow(f"{name}: {entry!r}", values)
 
 
 def _read_json_file(path: PathLike, name: str) -> Any:
@@ -173,7 +173,7 @@ def _read_json_file(path: PathLike, name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HeapAnswer:
     """A judged text. `rank` orders it among others; `rating` is written into the pairs, if there is one."""
 
     text: str
@@ -182,20 +182,20 @@ class Answer:
     system: str | None = None
 
 
-def rated_answer(text: str, rating: float, system: str | None = None) -> Answer:
+def rated_answer(text: str, rating: float, system: str | None = None) -> HeapAnswer:
     """Return an answer ranked by its rating."""
-    return Answer(text=text, rank=rating, rating=rating, system=system)
+    return HeapAnswer(text=text, rank=rating, rating=rating, system=system)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class HeapQuestion:
     """What the answers of a criterion respond to: the texts of its context fields, in the criterion's order."""
 
     code: str
     context: tuple[str, ...]
     item: str
 
-    def pair(self, good: Answer, bad: Answer) -> GoodBad:
+    def pair(self, good: HeapAnswer, bad: HeapAnswer) -> GoodBad:
         return GoodBad(
             criterion=self.code,
             good=self._fields(good.text),
@@ -215,14 +215,14 @@ def _field_labels(code: str) -> tuple[str, ...]:
     return criteria.suite("heap").criterion(code).fields
 
 
-def pair_by_winner(question: Question, answers: Sequence[Answer]) -> Iterator[GoodBad]:
+def pair_by_winner(question: HeapQuestion, answers: Sequence[HeapAnswer]) -> Iterator[GoodBad]:
     """Yield the pairs that the first answer wins, then those that the second wins, and so on; equal ranks make none."""
     for good, bad in permutations(answers, 2):
         if good.rank > bad.rank:
             yield question.pair(good, bad)
 
 
-def pair_in_order(question: Question, answers: Sequence[Answer]) -> Iterator[GoodBad]:
+def pair_in_order(question: HeapQuestion, answers: Sequence[HeapAnswer]) -> Iterator[GoodBad]:
     """Yield the pair of each two answers in their order; equal ranks make none."""
     for first, second in combinations(answers, 2):
         if first.rank != second.rank:

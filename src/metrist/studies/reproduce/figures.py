@@ -184,7 +184,7 @@ _FAMILY, _SUBSET = "family", "subset"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class MetricFigures:
     """The figures of all metrics on one part of a data set (empty: the whole)."""
 
     part: str
@@ -201,7 +201,7 @@ class Agreement:
 
 def compare_metrics(
     judged: JudgedDataset, aspect: str, measure: str, scores: Mapping[str, Floats], *, subsets: str = "", draws: int
-) -> list[Agreement]:
+) -> list[MetricFigures]:
     """Measure the agreement on the whole data set, then on its parts. The column `subsets` names parts by paths
     (task/Adversarial/Manual); the parts of a family also come together if there are several."""
     is_preference = aspect in judged.preferences
@@ -249,7 +249,7 @@ def _split_paths(paths: Labels) -> dict[str, Labels]:
     }
 
 
-def _group_by_part(figures: tuple[Figure, ...]) -> Iterator[Agreement]:
+def _group_by_part(figures: tuple[Figure, ...]) -> Iterator[MetricFigures]:
     """Yield the whole first, then each family before its parts; a family of one part is that part."""
     parts: dict[str, dict[str, Figure]] = {}
     for figure in figures:
@@ -258,4 +258,4 @@ def _group_by_part(figures: tuple[Figure, ...]) -> Iterator[Agreement]:
             parts.setdefault(name, {})[figure.metric] = figure
     for name in sorted(parts):
         if sum(other.startswith(f"{name}/") for other in parts) != 1:
-            yield Agreement(part=name, figures=parts[name])
+            yield MetricFigures(part=name, figures=parts[name])
