@@ -16,7 +16,7 @@ from metrist.llm.base import LLM, build_llm
 from metrist.llm.budget import PLACEHOLDER, Estimate, estimate_calls
 from metrist.llm.messages import Conversation, Message, Sampling
 from metrist.metrics.answer_parsing import find_objects
-from metrist.metrics.errors.aspect_tables import Aspect, AspectTable, find_table, format_toml
+from metrist.metrics.errors.aspect_tables import AspectTable, ErrorAspect, find_table, format_toml
 from metrist.metrics.llm_metric import ask_llm
 from metrist.metrics.prompt_layout import fill_template, load_template
 
@@ -119,9 +119,9 @@ def _parse_names(answer: dict[str, Any], what: str) -> tuple[str, ...]:
     return names
 
 
-def _parse_aspects(answer: dict[str, Any]) -> tuple[Aspect, ...]:
+def _parse_aspects(answer: dict[str, Any]) -> tuple[ErrorAspect, ...]:
     rows = answer.get("aspects")
-    aspects: dict[str, Aspect] = {}
+    aspects: dict[str, ErrorAspect] = {}
     for row in rows if isinstance(rows, list) else ():
         name, definition = (
             _clean_text(row.get(key)) if isinstance(row, dict) else "" for key in ("name", "definition")
@@ -129,13 +129,13 @@ def _parse_aspects(answer: dict[str, Any]) -> tuple[Aspect, ...]:
         if name and definition:
             errors = row.get("errors")
             typical = tuple(filter(None, map(_clean_text, errors if isinstance(errors, list) else ())))
-            aspects.setdefault(name.lower(), Aspect(name=name, definition=definition, errors=typical))
+            aspects.setdefault(name.lower(), ErrorAspect(name=name, definition=definition, errors=typical))
     if not aspects:
         raise ModelError(f"the answer defines no aspect, got {json.dumps(answer)[:200]}: try another LLM")
     return tuple(aspects.values())
 
 
-def _review_draft(candidates: Sequence[str], chosen: Sequence[str], aspects: Sequence[Aspect]) -> list[str]:
+def _review_draft(candidates: Sequence[str], chosen: Sequence[str], aspects: Sequence[ErrorAspect]) -> list[str]:
     """Notes on where the answers differ from what was requested."""
     notes = []
     if len(candidates) != CANDIDATES:

@@ -20,8 +20,8 @@ from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics import registry
 from metrist.metrics.base import Shard
 from metrist.metrics.errors.aspect_tables import (
-    Aspect,
     AspectTable,
+    ErrorAspect,
     find_table,
     format_toml,
     read_table,
@@ -455,7 +455,7 @@ def test_a_table_survives_its_file(tmp_path: Path) -> None:
         task='a "task" \\ \x7f \x00 \n é',
         output="thing",
         instruction="Do it.",
-        aspects=(Aspect(name="A", definition="is", errors=("x", "y")), Aspect(name="B", definition="= [1]")),
+        aspects=(ErrorAspect(name="A", definition="is", errors=("x", "y")), ErrorAspect(name="B", definition="= [1]")),
     )
     file = tmp_path / "table.toml"
     file.write_text(format_toml(table, ["a comment", ""]), encoding="utf-8")

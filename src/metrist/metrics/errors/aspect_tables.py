@@ -18,12 +18,12 @@ from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.prompt_layout import resolve_task
 
 #: The table for tasks that have none of their own.
-GENERAL_TASK = "instruction_following"
+_GENERAL_TASK = "instruction_following"
 _FORM = 'expected [[aspects]] with name = "…", definition = "…" and optionally errors = ["…"]'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aspect:
+class ErrorAspect:
     """A way in which an output can be wrong; `errors` are typical cases."""
 
     name: str
@@ -37,7 +37,7 @@ class AspectTable:
     without an instruction."""
 
     task: str
-    aspects: tuple[Aspect, ...]
+    aspects: tuple[ErrorAspect, ...]
     output: str = "output"
     instruction: str = "Do what the source asks for."
 
@@ -67,6 +67,11 @@ def shipped_tables() -> Mapping[str, AspectTable]:
 def find_table(task: str | None) -> AspectTable | None:
     """The shipped table of a task, under any of its names."""
     return shipped_tables().get(resolve_task(task) or "")
+
+
+def choose_table(task: str | None) -> AspectTable:
+    """The shipped table of a task, or the general one."""
+    return find_table(task) or shipped_tables()[_GENERAL_TASK]
 
 
 def require_table(task: str) -> AspectTable:
@@ -110,7 +115,7 @@ def parse_table(content: Mapping[str, Any], place: str) -> AspectTable:
     return AspectTable(task=_check_text(content.get("task", "task"), f"{place}: task"), aspects=aspects, **texts)
 
 
-def _parse_aspect(row: Any, place: str) -> Aspect:
+def _parse_aspect(row: Any, place: str) -> ErrorAspect:
     if not isinstance(row, Mapping) or not {"name", "definition"} <= row.keys():
         raise SpecError(f"{place} lacks a name or a definition; {_FORM}")
     if unknown := row.keys() - {"name", "definition", "errors"}:
@@ -118,7 +123,7 @@ def _parse_aspect(row: Any, place: str) -> Aspect:
     errors = row.get("errors", [])
     if not isinstance(errors, list):
         raise SpecError(f"{place}: errors must be a list of texts, got {errors!r}")
-    return Aspect(
+    return ErrorAspect(
         name=_check_text(row["name"], f"{place}: name"),
         definition=_check_text(row["definition"], f"{place}: definition"),
         errors=tuple(_check_text(error, f"{place}: errors") for error in errors),

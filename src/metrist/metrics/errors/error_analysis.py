@@ -19,9 +19,8 @@ from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors import answers as json_answers
 from metrist.metrics.errors.answers import ErrorAnswer, JsonPairs, find_json_values
 from metrist.metrics.errors.aspect_tables import (
-    GENERAL_TASK,
     AspectTable,
-    find_table,
+    choose_table,
     format_toml,
     read_table,
     require_table,
@@ -129,7 +128,7 @@ class ErrorAnalysis(ErrorMetric):
     def score(self, shard: Shard) -> Scores:
         records, runtime = shard.records, shard.runtime
         shared_table = self._shared_table()
-        tables = [shared_table or _table_of(record) for record in records]
+        tables = [shared_table or choose_table(record.task) for record in records]
         questions = [self._build_questions(record, table) for record, table in zip(records, tables, strict=True)]
         example_turns = self._example_turns(shared_table)
         samples = [self._analyse(records, questions, example_turns, n, runtime) for n in range(self.samples)]
@@ -166,7 +165,7 @@ class ErrorAnalysis(ErrorMetric):
     def _example_turns(self, shared_table: AspectTable | None) -> tuple[Message, ...]:
         turns: list[Message] = []
         for example in read_examples(self.examples) if self.examples else ():
-            questions = self._build_questions(example.record, shared_table or _table_of(example.record))
+            questions = self._build_questions(example.record, shared_table or choose_table(example.record.task))
             turns += [
                 Message("user", questions.analysis),
                 Message("assistant", example.analysis or describe_errors(example.errors)),
@@ -260,10 +259,6 @@ class ErrorAnalysis(ErrorMetric):
             return score
         note = f"errors under aspects that the table does not have: {', '.join(map(repr, unknown))}"
         return dataclasses.replace(score, explanation="; ".join(filter(None, (score.explanation, note))))
-
-
-def _table_of(record: Record) -> AspectTable:
-    return find_table(record.task) or shipped_tables()[GENERAL_TASK]
 
 
 def _parse_analysis(record: Record, mark: str, free: Completion, formatted: Completion) -> _Analysis:

@@ -66,7 +66,7 @@ def find_nearest(quote: str, text: str) -> FuzzyMatch | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _SplitText:
     """The words of a text: the span of each, and its index among the distinct words, which are in `table`."""
 
     spans: tuple[tuple[int, int], ...]
@@ -76,14 +76,14 @@ class _Words:
 
 # All quotes from one text are searched in the same words.
 @lru_cache(maxsize=16)
-def _split_words(text: str) -> _Words:
+def _split_words(text: str) -> _SplitText:
     spans = tuple(match.span() for match in _WORD.finditer(text))
     distinct: dict[str, int] = {}
     indices = [distinct.setdefault(text[start:end], len(distinct)) for start, end in spans]
-    return _Words(spans, np.array(indices, dtype=np.int64), WordTable(list(distinct), _edit_distance))
+    return _SplitText(spans, np.array(indices, dtype=np.int64), WordTable(list(distinct), _edit_distance))
 
 
-def _match_words(quote_words: Sequence[str], words: _Words) -> FuzzyMatch | None:
+def _match_words(quote_words: Sequence[str], words: _SplitText) -> FuzzyMatch | None:
     costs = words.table.edit_shares(quote_words)[:, words.indices]
     lead = CLEAR_LEAD * len(quote_words)
     ends = _near_ends(costs, lead)

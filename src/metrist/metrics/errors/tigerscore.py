@@ -30,12 +30,11 @@ from typing import ClassVar
 from metrist.llm.messages import Completion, Message
 from metrist.metrics.base import Shard
 from metrist.metrics.errors.answers import ErrorAnswer, WrittenError, build_answer, parse_penalty
-from metrist.metrics.errors.aspect_tables import GENERAL_TASK, find_table, shipped_tables
+from metrist.metrics.errors.aspect_tables import choose_table, shipped_tables
 from metrist.metrics.errors.base import DEFAULT_INSTRUCTION, ErrorMetric, count_words, score_errors
 from metrist.metrics.errors.span_alignment import ground_errors
 from metrist.metrics.llm_metric import UnparsableAnswer, ask_llm, score_answers
 from metrist.metrics.prompt_layout import fill_template, load_template
-from metrist.records import Record
 from metrist.scores import Score, Scores
 
 _PROMPT = "tigerscore"
@@ -64,7 +63,11 @@ class TigerScore(ErrorMetric):
 
     def score(self, shard: Shard) -> Scores:
         records = shard.records
-        prompts = [build_prompt(resolve_instruction(record), record.source or "", record.output) for record in records]
+        instructions = [record.instruction or choose_table(record.task).instruction for record in records]
+        prompts = [
+            build_prompt(instruction, record.source or "", record.output)
+            for instruction, record in zip(instructions, records, strict=True)
+        ]
         conversations = [(Message("user", prompt),) for prompt in prompts]
         answers = ask_llm(self.llm, conversations, self.sampling(), shard.runtime)
         words = count_words([record.output for record in records])
@@ -79,11 +82,6 @@ class TigerScore(ErrorMetric):
             return dataclasses.replace(score, parts=parts, raw=completion.text if answer.notes else None)
 
         return Scores.of(score_answers(answers, parse))
-
-
-def resolve_instruction(record: Record) -> str:
-    """The record's instruction, or the default one of its task."""
-    return record.instruction or (find_table(record.task) or shipped_tables()[GENERAL_TASK]).instruction
 
 
 def build_prompt(instruction: str, source: str, output: str) -> str:

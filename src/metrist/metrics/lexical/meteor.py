@@ -77,16 +77,16 @@ class Meteor(Metric):
         return shard.once(("meteor alignment", self.tokenizer, self.wordnet), align)
 
 
-class _Words(NamedTuple):
+class _WordList(NamedTuple):
     """The words on one side of all pairs: the pair, the position among all words, and the token of each."""
 
     pairs: Numbers
     positions: Numbers
     tokens: Numbers
 
-    def without(self, positions: Numbers) -> _Words:
+    def without(self, positions: Numbers) -> _WordList:
         remaining = ~np.isin(self.positions, positions)
-        return _Words(self.pairs[remaining], self.positions[remaining], self.tokens[remaining])
+        return _WordList(self.pairs[remaining], self.positions[remaining], self.tokens[remaining])
 
 
 def _align_pairs(
@@ -105,15 +105,15 @@ def _align_pairs(
     return _count_chunks(in_output, in_reference, pair_of_word, len(pairs.outputs))
 
 
-def _list_words(tokens: Tokens, texts: NDArray[np.int32]) -> _Words:
+def _list_words(tokens: Tokens, texts: NDArray[np.int32]) -> _WordList:
     lengths = tokens.lengths[texts]
     ends = np.cumsum(lengths)
     positions = np.arange(int(lengths.sum()))
     first = np.repeat(tokens.starts[texts] - (ends - lengths), lengths)
-    return _Words(np.repeat(np.arange(len(texts)), lengths), positions, positions + first)
+    return _WordList(np.repeat(np.arange(len(texts)), lengths), positions, positions + first)
 
 
-def _match_equal(output: _Words, reference: _Words, ids: NDArray[np.int32]) -> tuple[Numbers, Numbers]:
+def _match_equal(output: _WordList, reference: _WordList, ids: NDArray[np.int32]) -> tuple[Numbers, Numbers]:
     """The positions of equal words, matched from the ends of both texts: the last with the last, and so on."""
     width = int(ids.max(initial=0)) + 1
     left, right = _group_words(output, ids, width), _group_words(reference, ids, width)
@@ -134,7 +134,7 @@ class _Groups(NamedTuple):
     order: Numbers
 
 
-def _group_words(words: _Words, ids: NDArray[np.int32], width: int) -> _Groups:
+def _group_words(words: _WordList, ids: NDArray[np.int32], width: int) -> _Groups:
     codes = words.pairs * width + ids[words.tokens]
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
@@ -143,7 +143,7 @@ def _group_words(words: _Words, ids: NDArray[np.int32], width: int) -> _Groups:
 
 
 def _match_synonyms(
-    output: _Words, reference: _Words, ids: NDArray[np.int32], synonyms: list[list[int]]
+    output: _WordList, reference: _WordList, ids: NDArray[np.int32], synonyms: list[list[int]]
 ) -> tuple[Numbers, Numbers]:
     """Match the remaining words, from the end: each takes the last free synonym in the reference."""
     width = len(synonyms)

@@ -36,7 +36,7 @@ _NO_MARKS: Rule = (r'[.,?:;!"()]', "")
 _NO_ASIAN_MARKS: Rule = (f"[{_ASIAN_MARKS}]", "")
 
 
-class _Words(NamedTuple):
+class _TerTokens(NamedTuple):
     """The words of the texts as outputs and, from text `first_reference` on, of the same texts as references."""
 
     tokens: Tokens
@@ -83,7 +83,7 @@ class Ter(Metric):
         sums = np.asarray(sums, dtype=np.float64)
         return np.where(sums[..., -1] > 0, _rates(sums), np.nan)
 
-    def _words(self, shard: Shard) -> _Words:
+    def _words(self, shard: Shard) -> _TerTokens:
         rules, lowercase = tuple(self._rules()), not self.case_sensitive
         return shard.once(("ter words", rules, lowercase), lambda: _words(shard_texts(shard, lowercase), rules))
 
@@ -98,13 +98,13 @@ class Ter(Metric):
                 yield _NO_ASIAN_MARKS
 
 
-def _words(texts: list[str], rules: tuple[Rule, ...]) -> _Words:
+def _words(texts: list[str], rules: tuple[Rule, ...]) -> _TerTokens:
     if not rules:
-        return _Words(split_at_spaces(texts), 0)
+        return _TerTokens(split_at_spaces(texts), 0)
     once = [rewrite(text.rstrip(), rules) for text in texts]
     # sacrebleu applies its rules to references twice, which can split them more finely than the same text as an output.
     twice = [rewrite(" ".join(text.split()), rules) for text in once]
-    return _Words(split_at_spaces(once + twice), len(texts))
+    return _TerTokens(split_at_spaces(once + twice), len(texts))
 
 
 def _rates(stats: Column) -> Column:
