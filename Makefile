@@ -1,4 +1,4 @@
-# Every chore has one name here, the same on a laptop and in CI. Needs Python 3.11 or newer and make, nothing else.
+# One target per task, the same on a laptop and in CI. Needs Python 3.11 or newer and make.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -7,13 +7,13 @@ BIN := $(VENV)/bin
 CONSTRAINTS_FILE ?= $(if $(shell command -v nvidia-smi),,constraints-cpu.txt)
 INSTALL := -m pip install --quiet --disable-pip-version-check
 PIP := $(BIN)/python $(INSTALL) $(addprefix --constraint ,$(CONSTRAINTS_FILE))
-# Building packages and resolving versions need nothing of what tests need: they have an environment of their own.
+# Building packages and resolving versions need a separate environment, without what tests need.
 RELEASE := $(VENV)-release
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help demo test coverage check check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
+.PHONY: help demo test coverage check lint check-types check-test-types format test-browser torture fuzz sdist wheel wheels models-package check-tag constraints bench-lexical bench-meta bench-start bench-judge bench-neural bench-preference bench-train tables docs clean
 
-help:  ## show the chores
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
 $(VENV)/.core: pyproject.toml models/pyproject.toml hatch_build.py $(wildcard src/metrist/kernels/native/*.[ch])
@@ -42,24 +42,31 @@ demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 test: $(VENV)/.tests  ## the whole test suite, on all cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 
-coverage: $(VENV)/.tests  ## the whole test suite, and the share of lines that it runs; fails below the floor in pyproject.toml
+coverage: $(VENV)/.tests  ## the whole test suite with line coverage; fails below the limit in pyproject.toml
 	$(PIP) --group coverage
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --cov --cov-report=term:skip-covered
 
-check: $(VENV)/.tests  ## linter, formatter, types, layers
+check: lint check-types check-test-types  ## linter, formatter, layers, types; -j2 runs both type checks at once
+
+lint: $(VENV)/.tests  ## linter, formatter, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.tests  ## let ruff lay out the code
+check-types: $(VENV)/.tests  ## types of the package
+	$(BIN)/mypy
+
+check-test-types: $(VENV)/.tests  ## types of tests and benchmarks
+	MYPYPATH=$$(find tests -type d -not -name __pycache__ | paste -s -d : -) $(BIN)/mypy --config-file tests/mypy.ini
+
+format: $(VENV)/.tests  ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 torture: $(VENV)/.tests  ## kill -9, huge inputs: minutes
 	$(BIN)/python -m pytest -m torture
 
-fuzz: $(VENV)/.tests  ## the suite on five times as many cases, new ones each time
+fuzz: $(VENV)/.tests  ## the suite on five times as many random cases, new ones each time
 	$(BIN)/python -m pytest --hypothesis-profile=fuzz
 
 test-browser: $(VENV)/.tests  ## pages in a real Chromium
@@ -69,36 +76,36 @@ test-browser: $(VENV)/.tests  ## pages in a real Chromium
 docs: $(VENV)/.core  ## write the generated pages
 	$(BIN)/python docs/build.py
 
-tables: $(VENV)/.core  ## published tables, computed again beside the papers' figures
+tables: $(VENV)/.core  ## published tables, recomputed next to the papers' figures
 	$(BIN)/metrist reproduce -o docs/tables.md
 
-bench-lexical: $(VENV)/.bench  ## lexical metrics beside their peers, pairs a second
+bench-lexical: $(VENV)/.bench  ## lexical metrics compared with other packages, pairs per second
 	$(BIN)/python -m bench.lexical
 
-bench-meta: $(VENV)/.bench  ## meta-evaluation beside mt-metrics-eval's and scipy's loops
+bench-meta: $(VENV)/.bench  ## meta-evaluation compared with loops of mt-metrics-eval and scipy
 	$(BIN)/python -m bench.meta
 
-bench-neural: $(VENV)/.bench  ## metrics with models beside the originals, on the CPU and on a card
+bench-neural: $(VENV)/.bench  ## metrics with models compared with the originals, on CPU and GPU
 	$(BIN)/python -m bench.neural
 
-# TRAIN="--pairs heap-pairs.jsonl.xz --base DIR --seeds 1 -o DIR" trains in earnest; without it, a tiny model shows how.
-bench-train: $(VENV)/.bench  ## the HEAP study's training: wall time, tokens a second, share of the card's peak
+# TRAIN="--pairs heap-pairs.jsonl.xz --base DIR --seeds 1 -o DIR" trains a real model; without it, a tiny one.
+bench-train: $(VENV)/.bench  ## the HEAP study's training: wall time, tokens per second, share of the GPU's peak
 	$(BIN)/python -m bench.train_gpu $(TRAIN)
 
-bench-preference: $(VENV)/.bench  ## a preference model without torch beside torch, outputs a second on the CPU
+bench-preference: $(VENV)/.bench  ## a preference model without and with torch, outputs per second on the CPU
 	$(BIN)/python -m bench.preference_cpu
 
-bench-start: $(VENV)/.bench  ## what an import and a --help cost
+bench-start: $(VENV)/.bench  ## CPU time of import metrist and --help
 	$(BIN)/python -m bench.start
 
-bench-judge: $(VENV)/.bench  ## the LLM client beside the openai SDK, requests a second
+bench-judge: $(VENV)/.bench  ## the LLM client compared with the openai SDK, requests per second
 	$(BIN)/python -m bench.judge
 
 sdist: $(RELEASE)/.ready  ## source package, in dist/metrist
 	$(RELEASE)/bin/python -m build --sdist --outdir dist/metrist .
 	$(RELEASE)/bin/twine check --strict dist/metrist/*.tar.gz
 
-wheel: $(RELEASE)/.ready  ## wheel with compiled kernels for this machine, installed elsewhere and tried
+wheel: $(RELEASE)/.ready  ## wheel with compiled kernels for this machine, installed in a new environment and tested
 	rm -rf dist/local build/wheel-env
 	METRIST_BUILD_KERNELS=require $(RELEASE)/bin/python -m build --wheel --outdir dist/local .
 	$(RELEASE)/bin/twine check --strict dist/local/*.whl
@@ -113,16 +120,13 @@ models-package: $(RELEASE)/.ready  ## metrist-models: wheel and source package, 
 	$(RELEASE)/bin/python -m build --outdir dist/models models
 	$(RELEASE)/bin/twine check --strict dist/models/*
 
-constraints: $(RELEASE)/.ready  ## resolve constraints-ci.txt anew: the versions that CI tests with
+constraints: $(RELEASE)/.ready  ## update constraints-ci.txt, the versions that CI tests with
 	printf './models\n.[standard]\n' | $(RELEASE)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
 		--constraint constraints-cpu.txt --group tests --group checks --group coverage \
 		--no-emit-package metrist --no-emit-package metrist-models --no-annotate \
 		--custom-compile-command "make constraints" --output-file constraints-ci.txt -
 
-check-test-types: $(VENV)/.tests  ## types of tests and benchmarks
-	MYPYPATH=$$(find tests -type d -not -name __pycache__ | paste -s -d : -) $(BIN)/mypy --config-file tests/mypy.ini
-
-check-tag:  ## is TAG=v1.2.3 the version of the package, with a dated section in the changelog?
+check-tag:  ## check that TAG=v1.2.3 is the package's version and has a dated section in the changelog
 	$(PYTHON) .ci/check_tag.py "$(TAG)"
 
 clean:  ## remove everything that was built

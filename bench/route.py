@@ -61,7 +61,7 @@ def measure(route: str) -> set[tuple[str, str]]:
                 _run(command)
             finally:
                 sys.setprofile(None)
-                threading.setprofile(None)  # type: ignore[arg-type]
+                threading.setprofile(None)
     return called
 
 

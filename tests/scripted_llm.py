@@ -40,7 +40,7 @@ class Scripted(LLM):
 
     def _answer(self, text: str) -> Completion:
         if text.startswith("fail"):
-            return Completion(failure="no answer after 5 attempts", usage=Usage(attempts=5))  # type: ignore[arg-type]
+            return Completion(failure="no answer after 5 attempts", usage=Usage(attempts=5))
         prompt, output = self.tokens or (None, None)
         return Completion(text=text.upper(), usage=Usage(prompt_tokens=prompt, completion_tokens=output, seconds=0.5))
 
@@ -50,7 +50,7 @@ class DeliverTo(Call):
 
     def __init__(self, function: Callable[[int, Completion], None]) -> None:
         super().__init__()
-        self.deliver = function  # type: ignore[method-assign]
+        self.deliver = function  # type: ignore[method-assign, assignment]
 
 
 def say(*texts: str) -> list[list[Message]]:

@@ -189,7 +189,7 @@ def test_settings_that_are_llms_or_metrics_may_be_given_as_text():
 
 
 def test_what_a_metric_holds_counts_as_its_own():
-    judge = build("judge(llm=openai(model='m'))")
+    judge: Any = build("judge(llm=openai(model='m'))")
     assert calls_llm(judge)
     assert calls_llm(Holding(metric=judge))
     assert calls_llm(Holding(llm=judge.llm))

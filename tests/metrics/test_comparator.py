@@ -77,6 +77,7 @@ def test_an_output_that_lacks_what_the_metric_needs_fails_the_pair():
     with_reference = record("a", "the cat", ("the cat",))
     judged = build_comparator("rougeL").prefer([Pair(first=with_reference, second=record("b", "a dog"))])
     assert re.search("second output .* rougeL needs references", judged[0].failure)
+    assert judged[0].failure is not None
     assert judged[0].failure.kind == "missing_input"
 
 

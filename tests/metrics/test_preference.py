@@ -217,10 +217,12 @@ def test_of_two_outputs_the_one_with_the_higher_reward_is_preferred(model):
     (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
     first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
     assert judgment.preference == ("first" if first > second else "second")
-    assert judgment.explanation.endswith(f"the first is better with a probability of {sigmoid(first - second):.3f}")
+    assert str(judgment.explanation).endswith(
+        f"the first is better with a probability of {sigmoid(first - second):.3f}"
+    )
     (same,) = build_comparator(metric).prefer([Pair(first=FULL, second=replace(FULL, system="b"))])
     assert same.preference == "tie"
-    assert same.explanation.endswith("a probability of 0.500")
+    assert str(same.explanation).endswith("a probability of 0.500")
 
 
 def test_where_less_is_better_the_lower_reward_is_preferred(model):
@@ -228,7 +230,7 @@ def test_where_less_is_better_the_lower_reward_is_preferred(model):
     (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
     first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
     assert judgment.preference == ("first" if first < second else "second")
-    assert judgment.explanation.endswith(f"a probability of {sigmoid(second - first):.3f}")
+    assert str(judgment.explanation).endswith(f"a probability of {sigmoid(second - first):.3f}")
 
 
 def test_an_ensembles_probability_is_that_of_its_mean_reward(model, other):
@@ -237,7 +239,7 @@ def test_an_ensembles_probability_is_that_of_its_mean_reward(model, other):
     leads = [
         np.subtract(*(s.parts["reward"] for s in scored(Preference(model=one), FULL, BARE))) for one in (model, other)
     ]
-    assert judgment.explanation.endswith(f"{sigmoid(np.mean(leads)):.3f}")
+    assert str(judgment.explanation).endswith(f"{sigmoid(np.mean(leads)):.3f}")
 
 
 def test_an_ensembles_choice_and_its_probability_never_contradict_each_other(tiny, tmp_path):
@@ -253,7 +255,7 @@ def test_an_ensembles_choice_and_its_probability_never_contradict_each_other(tin
     pairs = [Pair(first=one, second=other) for one, other in pairwise(records)]
     chosen = set()
     for judgment in build_comparator(Preference(model=models)).prefer(pairs):
-        sure = float(judgment.explanation.rsplit(" ", 1)[1])
+        sure = float(str(judgment.explanation).rsplit(" ", 1)[1])
         assert sure >= 0.5 if judgment.preference == "first" else sure <= 0.5
         chosen.add(judgment.preference)
     assert chosen == {"first", "second"}

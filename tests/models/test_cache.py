@@ -333,6 +333,7 @@ def test_three_writers_at_once_killed_lose_nothing_that_they_had_stored(
         assert writer.stdout.readline() == b"0\n"
     said = {}
     for name, writer in zip("abc", writers, strict=True):
+        assert writer.stdout
         for _ in range(10):
             writer.stdout.readline()
         writer.send_signal(signal.SIGKILL)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.run import score
 from metrist.run.executors import Adaptive, Executor, Processes, Serial, Task, choose_executor, list_cards
+from metrist.scores import Scores
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="puts shell scripts on the path")
 
@@ -71,7 +73,7 @@ def tasks(metric: Metric, count: int = 12) -> Iterator[Task]:
 def said(executor: Executor, metric: Metric) -> set[tuple[str, ...]]:
     """(process, card, threads) of each worker that was used."""
     done = executor.map([metric], tasks(metric))
-    return {tuple(o.block.explanations[0].split()) for d in done for o in d.outcomes.values()}
+    return {tuple(cast(Scores, o.block).explanations[0].split()) for d in done for o in d.outcomes.values()}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +24,7 @@ from metrist.run import worker_pool
 from metrist.run.executors import Adaptive, Executor, Processes, Serial, Task, choose_executor
 from metrist.run.shard_file import Header
 from metrist.run.worker_pool import count_cores
+from metrist.scores import Scores
 
 Module = Callable[[str], ModuleType]
 
@@ -48,7 +49,7 @@ def tasks(count: int, metric: Metric, size: int = 3) -> Iterator[Task]:
 
 def outcome(executor: Executor, metric: Metric, count: int) -> list[tuple[int, bytes | None, list[float]]]:
     done = executor.map([metric], tasks(count, metric))
-    return [(d.start, o.file, o.block.values.tolist()) for d in done for o in d.outcomes.values()]
+    return [(d.start, o.file, cast(Scores, o.block).values.tolist()) for d in done for o in d.outcomes.values()]
 
 
 def gone(pid: int) -> bool:

@@ -268,7 +268,7 @@ def test_a_full_disk_leaves_no_incomplete_model(
 def test_a_plan_counts_without_training(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     path.write_text("".join(json.dumps({"first": f"cat {n}", "second": "dog " * 200}) + "\n" for n in range(5)))
-    planned = plan_training(make_task(tmp_path, tiny("bart"), data=path, recipe={"batch": 4, "epochs": 3}))
+    planned: Any = plan_training(make_task(tmp_path, tiny("bart"), data=path, recipe={"batch": 4, "epochs": 3}))
     assert (len(planned.train), planned.dev, planned.steps) == (10, None, 9)
     assert planned.train.cut == (5, 5, 10 * (202 - 128))
     assert not (tmp_path / "out").exists()

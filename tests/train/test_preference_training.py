@@ -229,10 +229,10 @@ def test_early_stopping_goes_by_the_mean_over_criteria(tiny: Callable[[str], Pat
 
 def test_ties_are_left_out_or_learned_as_such(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     pairs = {"train": answer_pairs(40) + answer_pairs(30, "B", certainty=0.5), "dev": answer_pairs(5, certainty=0.5)}
-    dropped = plan_training(preference_request(tmp_path / "out", tiny("bert"), **pairs))
+    dropped: Any = plan_training(preference_request(tmp_path / "out", tiny("bert"), **pairs))
     assert (len(dropped.train), dropped.dev, dropped.ties) == (40, None, (30, 5))
     assert dropped.remarks()[0].startswith("30 ties among the training pairs and 5 for development")
-    soft = plan_training(preference_request(tmp_path / "out", tiny("bert"), ties="soft", **pairs))
+    soft: Any = plan_training(preference_request(tmp_path / "out", tiny("bert"), ties="soft", **pairs))
     assert (len(soft.train), soft.ties) == (70, (0, 5))
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match="no pairs to train on: all 30 are ties"):
@@ -244,12 +244,14 @@ def test_a_plan_counts_cuts_steps_and_padding(tiny: Callable[[str], Path], tmp_p
     (example,) = answer_pairs(1)
     sides = [(("source", "cat"), ("answer", "dog " * words)) for words in (1, 11)]
     pair = replace(example, good=sides[0], bad=sides[1])
-    planned = plan_training(preference_request(tmp_path / "out", tiny("bert"), train=[pair] * 3, recipe={"batch": 2}))
+    planned: Any = plan_training(
+        preference_request(tmp_path / "out", tiny("bert"), train=[pair] * 3, recipe={"batch": 2})
+    )
     assert planned.train.lengths.tolist() == [10 + 20] * 3
     assert planned.steps == 3 * 2
     assert planned.padding == pytest.approx(1 - 30 / 40)
     short = preference_request(tmp_path / "out", tiny("bert"), train=[pair] * 3, layout=Layout(max_length=15))
-    short_plan = plan_training(short)
+    short_plan: Any = plan_training(short)
     assert short_plan.train.cut == (3, 3 * 5)
     (remark,) = short_plan.remarks()
     assert "3 of 6 answers" in remark

@@ -58,7 +58,7 @@ def best_epsilon(rows: Sequence[Row], group: Key, metric_key: Key = score, truth
     gaps = {0.0} | {abs(metric_key(a) - metric_key(b)) for a, b in combinations(rows, 2) if group(a) == group(b)}
 
     def accuracy(gap: float) -> float:
-        return round(np.mean(group_shares(rows, gap, group, metric_key, truth)), 12)
+        return round(float(np.mean(group_shares(rows, gap, group, metric_key, truth))), 12)
 
     return max(sorted(gaps), key=lambda gap: (accuracy(gap), -gap))
 

@@ -90,7 +90,7 @@ def test_a_judge_that_gives_the_mark_and_repeats_before_or_after_is_still_read(a
 
         for score in judged(attack.text, answer):
             # What follows an object that breaks off is not trusted.
-            assert score.value == 1.0 or "not closed" in score.failure, echo.name
+            assert score.value == 1.0 or "not closed" in str(score.failure), echo.name
             assert score.value == 1.0 or "open" in attack.name or "closed string" in attack.name, echo.name
 
 
@@ -174,7 +174,7 @@ def test_the_same_texts_are_laid_out_the_same_and_a_moved_border_makes_another_m
 
 def test_an_answer_cut_off_after_the_texts_verdict_is_no_verdict():
     for score in judged(PLANTED, lambda *_: Completion(text=f"The output says {PLANTED} and", finish="length")):
-        assert "truncated" in score.failure
+        assert "truncated" in str(score.failure)
 
 
 #: Pieces out of which a text can build what a reader of JSON could trip over.

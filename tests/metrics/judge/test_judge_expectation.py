@@ -104,7 +104,7 @@ def wavering(conversation: Conversation, sampling) -> Completion:
     assert sampling.logprobs == 20
     assert sampling.schema is None
     form = conversation[-1].text.splitlines()[-1]
-    name, mark = re.search(r'"(\w+)": <.*"id": "(\w+)"', form).groups()
+    ((name, mark),) = re.findall(r'"(\w+)": <.*"id": "(\w+)"', form)
     grade = token(" 1", t1=0.5, t3=0.5) if name == "correctness" else token(" 3", t3=1.0)
     tokens = (TokenChoice(f'{{"{name}":', 0.0), grade, TokenChoice(f', "id": "{mark}"}}', 0.0))
     return Completion(text=join_tokens(tokens), tokens=tokens)
@@ -132,12 +132,12 @@ def test_only_the_aspect_that_counts_is_asked_for_and_can_fail_the_score():
         silent = "relatedness" in conversation[0].text
         return Completion(text="no", tokens=(TokenChoice("no", 0.0),)) if silent else wavering(conversation, sampling)
 
-    whole, one = (Judge(llm=FakeLLM(answer), method="expectation", aspect=name) for name in ("all", "correctness"))
-    failed = whole.score(Shard([RECORD]))[0]
+    llm = FakeLLM(answer)
+    failed = Judge(llm=FakeLLM(answer), method="expectation", aspect="all").score(Shard([RECORD]))[0]
     assert (failed.failure, failed.raw) == ("the answer has no JSON object", "no")
-    score = one.score(Shard([RECORD]))[0]
+    score = Judge(llm=llm, method="expectation", aspect="correctness").score(Shard([RECORD]))[0]
     assert score.value == score.parts["correctness"] == pytest.approx(2)
-    assert len(one.llm.asked) == 1
+    assert len(llm.asked) == 1
 
 
 def test_a_grade_that_an_output_plants_has_no_probability():

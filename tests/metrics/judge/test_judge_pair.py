@@ -99,7 +99,7 @@ def test_an_answer_that_cannot_be_read_in_one_order_fails_the_pair_and_keeps_bot
 
 def test_a_call_that_failed_fails_the_pair_with_its_reason():
     judge = JudgePair(llm=FakeLLM(lambda *_: Completion(failure="the server did not answer in 60 s")))
-    assert judge.prefer(PAIRS[:1])[0].failure.endswith("no answer: the server did not answer in 60 s")
+    assert str(judge.prefer(PAIRS[:1])[0].failure).endswith("no answer: the server did not answer in 60 s")
 
 
 def test_asked_in_one_order_the_texts_decide_which_and_the_choice_is_turned_back():
@@ -269,7 +269,7 @@ def test_records_that_would_be_judged_by_different_texts_fail_with_the_reason(fi
     llm = FakeLLM(honest)
     first, second = (Record(item="1", system=s, output=s, **{field: text}) for s, text in zip("xy", texts, strict=True))
     (one,) = JudgePair(llm=llm, reference="shown").prefer([Pair(first=first, second=second)])
-    assert one.failure.startswith(f"the two records differ in {name},")
+    assert str(one.failure).startswith(f"the two records differ in {name},")
     assert llm.asked == []
     if field == "references":
         # What is not shown may differ.
