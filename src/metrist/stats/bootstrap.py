@@ -222,7 +222,7 @@ FEW_UNITS = 20
 
 
 def bootstrap_p_values(gaps: Sequence[Gap], draws: int) -> Floats:
-    """Return two-sided p-values of paired bootstraps with so many draws.
+    """Return two-sided p-values of paired bootstraps with `draws` draws each.
 
     Resampled differences vary less than samples would, especially with few units (five systems, for example), and
     counting them would reject far too many true null hypotheses. p is therefore the tail of Student's t with one degree

@@ -40,7 +40,7 @@ def student_t_tail(t: float, freedom: float) -> float:
 
 
 def coin_tail(heads: int, tosses: int) -> float:
-    """Return P(at least so many heads in so many tosses of a fair coin)."""
+    """Return P(at least `heads` heads in `tosses` tosses of a fair coin)."""
     if heads <= 0:
         return 1.0
     if heads > tosses:
@@ -331,7 +331,7 @@ def estimate_power(
     *,
     over: Over = "items",
 ) -> Power:
-    """Estimate power from a difference and its standard error over so many items, systems, or (the fewer of) both."""
+    """Estimate power from a difference and its standard error over `units` items, systems, or (the fewer of) both."""
     if not (0 < alpha < 1 and 0 < power < 1):
         raise RunError(f"alpha and power must lie between 0 and 1, got {alpha} and {power}")
     needed, reason = _needed(difference, standard_error, units, alpha, power, _NAMES[over])

@@ -30,7 +30,7 @@ _MAX_BUCKETS, _MIN_BUCKETS = 1 << 15, 1 << 10
 #: Random gaps at which intervals may be split.
 _RUNGS = 1 << 16
 _FIRST_RUNGS = 17
-#: An interval is split, which takes a pass over all outputs, if it holds so many pairs per output.
+#: An interval is split, which takes a pass over all outputs, if it holds more pairs per output than this.
 _MIN_DENSITY = 25
 
 
