@@ -104,7 +104,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(
         (("--dev", "none.jsonl"), "none.jsonl: no such file"),
         (("--resume",), "no training to resume"),
         (("--languages", "en"), "--languages must be two names, such as en_XX,de_DE, got 'en'"),
-        (("--languages", "en,de"), "marks no languages"),
+        (("--languages", "en,de"), "takes no language"),
         (("--base", "no/such folder"), "'no/such folder' is neither a folder"),
     ],
 )

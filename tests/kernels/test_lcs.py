@@ -54,16 +54,16 @@ def test_lengths_of_texts_longer_than_a_machine_word_equal_the_table(kernels: Mo
     rng = random.Random(1)
     lists = [_random_words(rng, count, distinct) for count in (63, 64, 65, 127, 128, 129, 300) for distinct in (3, 40)]
     outputs, references = (indices.ravel() for indices in np.indices((len(lists), len(lists)), dtype=np.int32))
-    found = kernels.lcs_lengths(from_lists(lists), outputs, references)
-    assert found.tolist() == [_table(lists[o], lists[r]) for o, r in zip(outputs, references, strict=True)]
+    result = kernels.lcs_lengths(from_lists(lists), outputs, references)
+    assert result.tolist() == [_table(lists[o], lists[r]) for o, r in zip(outputs, references, strict=True)]
 
 
 @both_flavours
 @given(output=st.lists(words(9), max_size=4), reference=st.lists(words(9), max_size=4))
 def test_union_hits_are_those_of_rouge_score(kernels: ModuleType, output: Lists, reference: Lists) -> None:
     lines, starts = _lines([output, reference])
-    found = kernels.union_lcs_hits(from_lists(lines), starts, numbers(0, 1), numbers(1, 0))
-    assert found.tolist() == [_rouge_score_hits(output, reference), _rouge_score_hits(reference, output)]
+    result = kernels.union_lcs_hits(from_lists(lines), starts, numbers(0, 1), numbers(1, 0))
+    assert result.tolist() == [_rouge_score_hits(output, reference), _rouge_score_hits(reference, output)]
 
 
 @both_flavours
@@ -75,9 +75,9 @@ def test_union_hits_of_long_lines_are_those_of_rouge_score(kernels: ModuleType) 
     ]
     lines, starts = _lines(texts)
     outputs, references = (indices.ravel() for indices in np.indices((4, 4), dtype=np.int32))
-    found = kernels.union_lcs_hits(from_lists(lines), starts, outputs, references)
-    wanted = [_rouge_score_hits(texts[o], texts[r]) for o, r in zip(outputs, references, strict=True)]
-    assert found.tolist() == wanted
+    result = kernels.union_lcs_hits(from_lists(lines), starts, outputs, references)
+    expected = [_rouge_score_hits(texts[o], texts[r]) for o, r in zip(outputs, references, strict=True)]
+    assert result.tolist() == expected
 
 
 @both_flavours
@@ -89,8 +89,8 @@ def test_the_walk_through_blocks_is_that_through_the_table(
     for _ in range(60):
         texts = [[_random_words(rng, rng.randrange(40), 4)] for _ in range(2)]
         lines, starts = _lines(texts)
-        found = kernels.union_lcs_hits(from_lists(lines), starts, numbers(0), numbers(1))
-        assert found.tolist() == [_rouge_score_hits(*texts)]
+        result = kernels.union_lcs_hits(from_lists(lines), starts, numbers(0), numbers(1))
+        assert result.tolist() == [_rouge_score_hits(*texts)]
 
 
 @both_flavours

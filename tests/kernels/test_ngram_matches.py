@@ -33,10 +33,10 @@ def test_matches_equal_brute_force(kernels: ModuleType, lists: Lists, data: st.D
     text = st.integers(0, len(lists) - 1)
     pairs = data.draw(st.lists(st.tuples(text, text), max_size=8))
     outputs, references = numbers(*(o for o, _ in pairs)), numbers(*(r for _, r in pairs))
-    found = kernels.clipped_matches(from_lists(lists), outputs, references, order)
-    assert found.tolist() == [[_brute(lists[o], [lists[r]], n) for n in range(1, order + 1)] for o, r in pairs]
-    assert found.shape == (len(pairs), order)
-    assert found.dtype == np.int64
+    result = kernels.clipped_matches(from_lists(lists), outputs, references, order)
+    assert result.tolist() == [[_brute(lists[o], [lists[r]], n) for n in range(1, order + 1)] for o, r in pairs]
+    assert result.shape == (len(pairs), order)
+    assert result.dtype == np.int64
 
 
 @both_flavours
@@ -47,23 +47,23 @@ def test_grouped_matches_equal_brute_force(kernels: ModuleType, lists: Lists, da
     outputs = numbers(*(o for o, refs in groups for _ in refs))
     references = numbers(*(r for _, refs in groups for r in refs))
     starts = np.cumsum([0, *(len(refs) for _, refs in groups)])
-    found = kernels.clipped_matches_grouped(from_lists(lists), outputs, references, starts, 4)
-    wanted = [[_brute(lists[o], [lists[r] for r in refs], n) for n in range(1, 5)] for o, refs in groups]
-    assert found.tolist() == wanted
+    result = kernels.clipped_matches_grouped(from_lists(lists), outputs, references, starts, 4)
+    expected = [[_brute(lists[o], [lists[r] for r in refs], n) for n in range(1, 5)] for o, refs in groups]
+    assert result.tolist() == expected
 
 
 @both_flavours
 def test_outputs_past_one_batch_are_all_counted(kernels: ModuleType) -> None:
     lists = [["a", "b"] * 20_000, ["b", "a"] * 20_000, ["a", "b"] * 10, []]
-    found = kernels.clipped_matches(from_lists(lists), numbers(0, 1, 0, 3, 2), numbers(2, 2, 2, 2, 2), 2)
-    assert found.tolist() == [[20, 19], [20, 19], [20, 19], [0, 0], [20, 19]]
+    result = kernels.clipped_matches(from_lists(lists), numbers(0, 1, 0, 3, 2), numbers(2, 2, 2, 2, 2), 2)
+    assert result.tolist() == [[20, 19], [20, 19], [20, 19], [0, 0], [20, 19]]
 
 
 @both_flavours
 def test_a_megabyte_of_characters_is_counted(kernels: ModuleType) -> None:
     text = "".join(chr(0x4E00 + i * i % 20_000) for i in range(100_000))
-    found = kernels.clipped_matches(kernels.characters([text, text[:-1]]), numbers(0), numbers(1), 6)
-    assert found.tolist() == [[99_999 - n for n in range(6)]]
+    result = kernels.clipped_matches(kernels.characters([text, text[:-1]]), numbers(0), numbers(1), 6)
+    assert result.tolist() == [[99_999 - n for n in range(6)]]
 
 
 @needs_compiled

@@ -53,9 +53,9 @@ def test_pairs_beyond_a_threshold_are_counted_by_group(kernels, outputs):
         expected[beyond, group, 2] += weight
         if relation < 2:
             expected[beyond, group, relation] += weight
-    found = kernels.beyond_counts(columns, epsilons)
+    result = kernels.beyond_counts(columns, epsilons)
     one_by_one = [kernels.beyond_counts(columns, epsilons[[i]]) for i in range(len(epsilons))]
-    assert np.array_equal(found, expected)
+    assert np.array_equal(result, expected)
     # The compiled kernel counts a few thresholds by a tree and many by a table.
     assert np.array_equal(np.concatenate(one_by_one), expected)
 
@@ -77,13 +77,13 @@ def test_pairs_of_a_stretch_fall_into_buckets_and_the_kept_ones_are_listed(kerne
             if keep[bucket] and relation < 2:
                 gains[gap] = gains.get(gap, 0) + (worth if relation == 0 else -worth)
     assert np.array_equal(kernels.gap_histogram(columns, units, stretch, buckets), table)
-    kept = kernels.gaps_kept(columns, units, stretch, keep, 100)
-    assert kept is not None
-    gaps, changes = kept
-    found: dict[float, int] = {}
+    pruned = kernels.gaps_kept(columns, units, stretch, keep, 100)
+    assert pruned is not None
+    gaps, changes = pruned
+    result: dict[float, int] = {}
     for gap, change in zip(gaps.tolist(), changes.tolist(), strict=True):
-        found[gap] = found.get(gap, 0) + change
-    assert found == gains
+        result[gap] = result.get(gap, 0) + change
+    assert result == gains
     if len(gains) > 1:
         assert kernels.gaps_kept(columns, units, stretch, keep, 1) is None
 

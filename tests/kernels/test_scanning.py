@@ -32,8 +32,8 @@ several = st.lists(st.one_of(texts, long_texts), max_size=6)
 @both_flavours
 @given(given_texts=several)
 def test_scan_with_latin_classes_cuts_like_a_regular_expression(kernels: ModuleType, given_texts: list[str]) -> None:
-    wanted = [re.findall("[a-z0-9]+", text.lower()) for text in given_texts]
-    assert cut(kernels.scan(given_texts, LATIN)) == wanted
+    expected = [re.findall("[a-z0-9]+", text.lower()) for text in given_texts]
+    assert cut(kernels.scan(given_texts, LATIN)) == expected
 
 
 @both_flavours
@@ -87,8 +87,8 @@ def test_chrf_words_are_sacrebleus(kernels: ModuleType, given_texts: list[str]) 
 @given(given_texts=several)
 def test_characters_are_all_code_points_but_whitespace(kernels: ModuleType, given_texts: list[str]) -> None:
     tokens = kernels.characters(given_texts)
-    wanted = [[ord(c) for c in text if not c.isspace()] for text in given_texts]
-    assert [tokens.listed(t) for t in range(len(given_texts))] == wanted
+    expected = [[ord(c) for c in text if not c.isspace()] for text in given_texts]
+    assert [tokens.listed(t) for t in range(len(given_texts))] == expected
     assert tokens.words == []
 
 

@@ -19,8 +19,8 @@ def _sacrebleu(output: list[str], reference: list[str]) -> int:
 @both_flavours
 @given(a=words(14, "abcde"), b=words(14, "abcde"))
 def test_short_texts_take_as_many_edits_as_in_sacrebleu(kernels: ModuleType, a: list[str], b: list[str]) -> None:
-    found = kernels.ter_edits(from_lists([a, b]), numbers(0, 1), numbers(1, 0))
-    assert found.tolist() == [_sacrebleu(a, b), _sacrebleu(b, a)]
+    result = kernels.ter_edits(from_lists([a, b]), numbers(0, 1), numbers(1, 0))
+    assert result.tolist() == [_sacrebleu(a, b), _sacrebleu(b, a)]
 
 
 def _shuffled(rng: random.Random, tokens: list[str]) -> list[str]:
@@ -38,8 +38,8 @@ def test_moved_runs_cost_as_much_as_in_sacrebleu(kernels: ModuleType) -> None:
     rng = random.Random(5)
     references = [[f"w{rng.randrange(25)}" for _ in range(rng.randrange(1, 45))] for _ in range(25)]
     outputs = [_shuffled(rng, reference) for reference in references]
-    found = kernels.ter_edits(from_lists(outputs + references), np.arange(25), np.arange(25, 50))
-    assert found.tolist() == [_sacrebleu(o, r) for o, r in zip(outputs, references, strict=True)]
+    result = kernels.ter_edits(from_lists(outputs + references), np.arange(25), np.arange(25, 50))
+    assert result.tolist() == [_sacrebleu(o, r) for o, r in zip(outputs, references, strict=True)]
 
 
 @both_flavours
@@ -47,8 +47,8 @@ def test_lengths_far_apart_widen_the_beam_as_in_sacrebleu(kernels: ModuleType) -
     rng = random.Random(6)
     sizes = [(1, 120), (2, 101), (2, 150), (3, 151), (120, 1), (150, 2), (60, 119), (4, 0), (0, 4), (0, 0), (1, 51)]
     lists = [[rng.choice("abcd") for _ in range(size)] for pair in sizes for size in pair]
-    found = kernels.ter_edits(from_lists(lists), np.arange(0, len(lists), 2), np.arange(1, len(lists), 2))
-    assert found.tolist() == [_sacrebleu(lists[i], lists[i + 1]) for i in range(0, len(lists), 2)]
+    result = kernels.ter_edits(from_lists(lists), np.arange(0, len(lists), 2), np.arange(1, len(lists), 2))
+    assert result.tolist() == [_sacrebleu(lists[i], lists[i + 1]) for i in range(0, len(lists), 2)]
 
 
 @both_flavours

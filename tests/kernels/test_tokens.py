@@ -26,13 +26,13 @@ def test_relabelled_words_that_become_equal_share_a_number(lists: list[list[str]
 
 
 def test_classes_are_asked_page_by_page_when_a_text_needs_them() -> None:
-    asked: list[str] = []
-    classes = CharClasses(lambda character: asked.append(character) or WORD)
-    assert not asked
+    requests: list[str] = []
+    classes = CharClasses(lambda character: requests.append(character) or WORD)
+    assert not requests
     assert classes[0x4E2D] == WORD
-    assert len(asked) == 256
+    assert len(requests) == 256
     assert classes[0x4E2E] == WORD
-    assert len(asked) == 256
+    assert len(requests) == 256
 
 
 def test_a_space_always_separates() -> None:
@@ -42,12 +42,12 @@ def test_a_space_always_separates() -> None:
 @needs_compiled
 def test_the_environment_chooses_the_twin() -> None:
     program = "from metrist import kernels; print(kernels.have_compiled)"
-    for wish, said in (("python", "False"), ("", "True")):
+    for wish, output in (("python", "False"), ("", "True")):
         environment = {**os.environ, "METRIST_KERNELS": wish}
         done = subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
         )
-        assert done.stdout.strip() == said
+        assert done.stdout.strip() == output
 
 
 def test_the_interface_is_whole() -> None:

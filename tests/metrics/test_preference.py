@@ -391,7 +391,7 @@ def test_one_model_in_a_list_is_that_model():
 
 
 def test_a_model_that_knows_no_preferences_is_refused(tiny):
-    with pytest.raises(ModelError, match=r"has no reward\.json, so it is no preference model; `metrist train pref"):
+    with pytest.raises(ModelError, match=r"has no reward\.json, so it is not a preference model; `metrist train pref"):
         scored(Preference(model=str(tiny("bert"))), FULL)
 
 

@@ -15,32 +15,32 @@ from metrist.models.seq2seq import Seq2Seq
 @pytest.fixture(scope="session")
 def seq2seq_folder(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A folder with a tiny model of any kind above."""
-    made: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
 
     def of(kind: str) -> Path:
         import torch
 
         if kind in ("bart", "t5", "marian"):
             return tiny(kind)
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp("model")
+        if kind not in folders:
+            folders[kind] = tmp_path_factory.mktemp("model")
             with torch.random.fork_rng():
                 torch.manual_seed(7)
                 model, tokenizer = MAKERS[kind]()
-            model.eval().save_pretrained(made[kind])
-            tokenizer.save_pretrained(made[kind])
-        return made[kind]
+            model.eval().save_pretrained(folders[kind])
+            tokenizer.save_pretrained(folders[kind])
+        return folders[kind]
 
     return of
 
 
 @pytest.fixture(scope="session")
 def loaded(seq2seq_folder: Callable[[str], Path]) -> Callable[[str], Seq2Seq]:
-    kept: dict[str, Seq2Seq] = {}
+    models: dict[str, Seq2Seq] = {}
 
     def of(kind: str) -> Seq2Seq:
-        if kind not in kept:
-            kept[kind] = Seq2Seq.load(Options(model=str(seq2seq_folder(kind))))
-        return kept[kind]
+        if kind not in models:
+            models[kind] = Seq2Seq.load(Options(model=str(seq2seq_folder(kind))))
+        return models[kind]
 
     return of

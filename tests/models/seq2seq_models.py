@@ -97,9 +97,9 @@ WAYS = {
 }
 
 
-def agree(found: Likelihoods, wanted: Sequence[np.ndarray]) -> None:
+def agree(result: Likelihoods, expected: Sequence[np.ndarray]) -> None:
     """Each token within 1e-5, or within the last digits of a float32 where log-probabilities are large."""
-    assert len(found) == len(wanted)
-    assert not found.failures
-    for at, one in enumerate(wanted):
-        np.testing.assert_allclose(found.of(at), one, rtol=1e-6, atol=1e-5)
+    assert len(result) == len(expected)
+    assert not result.failures
+    for at, one in enumerate(expected):
+        np.testing.assert_allclose(result.of(at), one, rtol=1e-6, atol=1e-5)

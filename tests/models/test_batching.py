@@ -30,9 +30,9 @@ class Device:
 def test_batches_hold_everything_once_in_order_and_keep_to_the_budget(
     lengths: list[int], tokens: int, padded: bool
 ) -> None:
-    made = list(split_batches(lengths, tokens, padded=padded))
-    assert [at for batch in made for at in batch] == list(range(len(lengths)))
-    for batch in made:
+    batches = list(split_batches(lengths, tokens, padded=padded))
+    assert [at for batch in batches for at in batch] == list(range(len(lengths)))
+    for batch in batches:
         some = [lengths[at] for at in batch]
         assert len(batch) == 1 or (max(some) * len(some) if padded else sum(some)) <= tokens
 

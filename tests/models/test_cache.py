@@ -31,25 +31,25 @@ class Counting:
     """Says numbers that follow from the texts alone, and notes what it was asked. An empty target fails."""
 
     weights: str = "w1"
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def facts(self) -> Mapping[str, str]:
         return {"weights": self.weights, "dtype": "float32"}
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        self.asked += pairs
-        kept = [target[:max_tokens] for _, target in pairs]
-        starts = np.cumsum([0, *map(len, kept)])
-        ids = [ord(letter) for target in kept for letter in target]
-        conditions = [len(condition) for (condition, _), target in zip(pairs, kept, strict=True) for _ in target]
+        self.requests += pairs
+        stored = [target[:max_tokens] for _, target in pairs]
+        starts = np.cumsum([0, *map(len, stored)])
+        ids = [ord(letter) for target in stored for letter in target]
+        conditions = [len(condition) for (condition, _), target in zip(pairs, stored, strict=True) for _ in target]
         return Likelihoods(
             logprobs=-np.array(conditions, np.float32) / np.float32(3),
             tokens=np.array(ids, np.int64),
             starts=starts,
             condition_cut=np.array([len(condition) for condition, _ in pairs], np.int64),
-            target_cut=np.array([len(t) - len(k) for (_, t), k in zip(pairs, kept, strict=True)], np.int64),
-            failures={n: "an empty target" for n, target in enumerate(kept) if not target},
+            target_cut=np.array([len(t) - len(k) for (_, t), k in zip(pairs, stored, strict=True)], np.int64),
+            failures={n: "an empty target" for n, target in enumerate(stored) if not target},
         )
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
@@ -63,22 +63,22 @@ class Counting:
 class Encoding:
     """An encoder of the same kind: a letter's vector is its number, times the layer."""
 
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     facts: Mapping[str, str] = field(default_factory=lambda: {"weights": "w1"})
     layers: int = 6
     limit: int = 9
     word_start: str = " "
 
     def states(self, texts: Sequence[str], layer: int | None = None, long: str = "windows") -> States:
-        self.asked += texts
-        kept = [text[: self.limit] if long == "cut" else text for text in texts]
-        ids = np.array([ord(letter) for text in kept for letter in text], np.int64)
+        self.requests += texts
+        stored = [text[: self.limit] if long == "cut" else text for text in texts]
+        ids = np.array([ord(letter) for text in stored for letter in text], np.int64)
         return States(
             vectors=np.outer(ids, [1.0, 0.1, self.layers if layer is None else layer]).astype(np.float32),
             tokens=ids,
             special=ids == ord("a"),
-            starts=np.cumsum([0, *map(len, kept)]),
-            cut=np.array([len(text) - len(k) for text, k in zip(texts, kept, strict=True)], np.int64),
+            starts=np.cumsum([0, *map(len, stored)]),
+            cut=np.array([len(text) - len(k) for text, k in zip(texts, stored, strict=True)], np.int64),
         )
 
     def token_ids(self, texts: Sequence[str], long: str = "windows") -> list[list[int]]:
@@ -89,10 +89,10 @@ class Encoding:
         return list(map(chr, tokens))
 
 
-def same(found: object, wanted: object) -> bool:
+def same(result: object, expected: object) -> bool:
     """Whether two blocks hold the same arrays of the same types."""
-    for name in wanted.__dataclass_fields__:  # type: ignore[attr-defined]
-        a, b = getattr(found, name), getattr(wanted, name)
+    for name in expected.__dataclass_fields__:  # type: ignore[attr-defined]
+        a, b = getattr(result, name), getattr(expected, name)
         if isinstance(b, np.ndarray):
             if a.dtype != b.dtype or not np.array_equal(a, b):
                 return False
@@ -108,25 +108,25 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_was_computed_once_is_found_by_a_later_model_and_equals_it(folder: Path) -> None:
     plain, first, second = Counting(), Counting(), Counting()
-    wanted = plain.log_probs(PAIRS)
-    assert same(CachedLikelihoodModel(first, folder).log_probs(PAIRS), wanted)
-    assert first.asked == list(dict.fromkeys(PAIRS))
+    expected = plain.log_probs(PAIRS)
+    assert same(CachedLikelihoodModel(first, folder).log_probs(PAIRS), expected)
+    assert first.requests == list(dict.fromkeys(PAIRS))
     more = [*reversed(PAIRS), ("new", "f")]
     assert same(CachedLikelihoodModel(second, folder).log_probs(more), plain.log_probs(more))
-    assert second.asked == [("\ud800", ""), ("new", "f")]
+    assert second.requests == [("\ud800", ""), ("new", "f")]
     assert (folder / CACHE_NAME).exists()
 
 
 def test_other_weights_limits_or_texts_are_not_taken_for_the_same(folder: Path) -> None:
-    def asked(model: Counting, pairs: list[tuple[str, str]], max_tokens: int | None) -> list[tuple[str, str]]:
+    def requests(model: Counting, pairs: list[tuple[str, str]], max_tokens: int | None) -> list[tuple[str, str]]:
         CachedLikelihoodModel(model, folder).log_probs(pairs, max_tokens)
-        return model.asked
+        return model.requests
 
-    assert asked(Counting(), [("a", "bc")], None)
-    assert asked(Counting(weights="w2"), [("a", "bc")], None)
-    assert asked(Counting(), [("a", "bc")], 1)
-    assert asked(Counting(), [("ab", "c")], None)
-    assert asked(Counting(), [("a", "bc")], 1) == []
+    assert requests(Counting(), [("a", "bc")], None)
+    assert requests(Counting(weights="w2"), [("a", "bc")], None)
+    assert requests(Counting(), [("a", "bc")], 1)
+    assert requests(Counting(), [("ab", "c")], None)
+    assert requests(Counting(), [("a", "bc")], 1) == []
     assert CacheFile(folder).contents().entries == 4
 
 
@@ -142,12 +142,12 @@ def test_an_encoder_s_vectors_are_kept_by_layer_and_by_what_becomes_of_long_text
     texts = ["abc", "", "abcdefghijkl", "abc"]
     plain, first, second = Encoding(), Encoding(), Encoding()
     assert same(CachedEncoder(first, folder).states(texts), plain.states(texts))
-    assert first.asked == texts[:3]
+    assert first.requests == texts[:3]
     again = CachedEncoder(second, folder)
     assert same(again.states([*texts, "z"], 6), plain.states([*texts, "z"]))
-    assert second.asked == ["z"]
+    assert second.requests == ["z"]
     assert same(again.states(texts, 2, "cut"), plain.states(texts, 2, "cut"))
-    assert second.asked == ["z", *texts[:3]]
+    assert second.requests == ["z", *texts[:3]]
     assert (again.layers, again.limit, again.word_start, again.facts) == (6, 9, " ", {"weights": "w1"})
     assert (again.token_ids(["a"]), again.pieces([97])) == ([[97]], ["a"])
     assert CacheFile(folder).contents().entries == 7
@@ -170,7 +170,7 @@ def test_a_damaged_file_is_set_aside(folder: Path, damage: bytes, caplog: pytest
     model = Counting()
     for _ in range(2):
         assert same(CachedLikelihoodModel(model, folder).log_probs(PAIRS[:3]), Counting().log_probs(PAIRS[:3]))
-    assert len(model.asked) == 2
+    assert len(model.requests) == 2
     assert (folder / f"{CACHE_NAME}.set-aside-1").read_bytes() == damage
     assert [message.partition(":")[0] for message in caplog.messages] == [
         f"{folder / CACHE_NAME} was set aside as {CACHE_NAME}.set-aside-1, and a new one begun"
@@ -178,18 +178,18 @@ def test_a_damaged_file_is_set_aside(folder: Path, damage: bytes, caplog: pytest
 
 
 def test_a_file_that_is_damaged_while_it_is_used_is_set_aside(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    kept = {bytes([n]) * 32: b"x" * 20_000 for n in range(200)}
+    stored = {bytes([n]) * 32: b"x" * 20_000 for n in range(200)}
     writer = CacheFile(folder)
-    writer.keep(kept)
+    writer.keep(stored)
     writer.close()
     assert os.listdir(folder) == [CACHE_NAME]
     with open(folder / CACHE_NAME, "r+b") as file:
         file.seek(16384)
         file.write(b"\xee" * 16384 * 40)
     reader = CacheFile(folder)
-    assert len(reader.find(list(kept))) < 200
-    reader.keep(kept)
-    assert reader.find(list(kept)) == kept
+    assert len(reader.find(list(stored))) < 200
+    reader.keep(stored)
+    assert reader.find(list(stored)) == stored
     assert "was set aside" in caplog.text
 
 
@@ -214,11 +214,11 @@ def test_an_entry_with_a_changed_byte_is_computed_again(folder: Path) -> None:
     raw.close()
     model = Counting()
     assert same(CachedLikelihoodModel(model, folder).log_probs(PAIRS), Counting().log_probs(PAIRS))
-    assert ("a", "ccc") in model.asked
-    assert ("a", "bb") not in model.asked
+    assert ("a", "ccc") in model.requests
+    assert ("a", "bb") not in model.requests
     again = Counting()
     CachedLikelihoodModel(again, folder).log_probs([("a", "ccc")])
-    assert again.asked == []
+    assert again.requests == []
 
 
 def test_a_folder_that_cannot_be_made_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -276,8 +276,8 @@ def test_a_full_disk_stops_the_storing_and_nothing_else(folder: Path) -> None:
     assert run.stderr.count("\n") == 1
     assert "cannot be used" in run.stderr
     later = CacheFile(folder)
-    kept = later.find([bytes([n]) * 32 for n in range(20)])
-    assert 0 < len(kept) < 20
+    stored = later.find([bytes([n]) * 32 for n in range(20)])
+    assert 0 < len(stored) < 20
     later.keep({b"k" * 32: b"v"})
     assert later.find([b"k" * 32]) == {b"k" * 32: b"v"}
 
@@ -290,10 +290,10 @@ def test_a_file_that_another_process_begins_between_two_looks_is_not_taken_for_a
         """Between its first and its second look another one begins the file."""
 
         def execute(self, command: str) -> Any:
-            found = connection.execute(command).fetchone()
+            result = connection.execute(command).fetchone()
             if not (folder / CACHE_NAME).stat().st_size:
                 CacheFile(folder).keep({b"k" * 32: b"v"})
-            return SimpleNamespace(fetchone=lambda: found)
+            return SimpleNamespace(fetchone=lambda: result)
 
     assert not sqlite_store._is_foreign(Looking())
     assert not sqlite_store._is_foreign(connection)
@@ -331,7 +331,7 @@ def test_three_writers_at_once_killed_lose_nothing_that_they_had_stored(
     for writer in writers:
         assert writer.stdout
         assert writer.stdout.readline() == b"0\n"
-    said = {}
+    counts = {}
     for name, writer in zip("abc", writers, strict=True):
         assert writer.stdout
         for _ in range(10):
@@ -340,12 +340,12 @@ def test_three_writers_at_once_killed_lose_nothing_that_they_had_stored(
         out, errors = writer.communicate(timeout=60)
         assert errors == b""
         # A last line without its end was cut off before it was said.
-        said[name] = out[: out.rfind(b"\n") + 1].count(b"\n") + 11
+        counts[name] = out[: out.rfind(b"\n") + 1].count(b"\n") + 11
     file = CacheFile(folder)
-    for name, count in said.items():
+    for name, count in counts.items():
         keys = {hashlib.sha256(f"{name}-{n}".encode()).digest(): f"{name}-{n}".encode() * 300 for n in range(count)}
         assert file.find(list(keys)) == keys
-    shared = {hashlib.sha256(str(n).encode()).digest(): str(n).encode() * 300 for n in range(max(said.values()))}
+    shared = {hashlib.sha256(str(n).encode()).digest(): str(n).encode() * 300 for n in range(max(counts.values()))}
     assert file.find(list(shared)) == shared
     with closing(sqlite3.connect(folder / CACHE_NAME)) as raw:
         assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -35,7 +35,7 @@ WIDE = {
 LLAMA_TYPE = {**WIDE, "intermediate_size": 48, "max_position_embeddings": 96, "initializer_range": 0.3}
 
 
-def _made(kind: str) -> Any:
+def _create(kind: str) -> Any:
     match kind:
         case "gpt_neox":
             return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**LLAMA_TYPE))
@@ -66,20 +66,20 @@ ON_THE_SPOT = ["gpt_neox", "mistral", "opt", "bloom", "gemma2", "mamba"]
 
 @pytest.fixture(scope="module")
 def folder(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    made: dict[str, Path] = {}
+    created: dict[str, Path] = {}
 
-    def of(kind: str) -> Path:
+    def get(kind: str) -> Path:
         if kind not in ON_THE_SPOT:
             return tiny(kind)
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp(kind)
+        if kind not in created:
+            created[kind] = tmp_path_factory.mktemp(kind)
             with torch.random.fork_rng():
                 torch.manual_seed(11)
-                _made(kind).eval().save_pretrained(made[kind])
-            tiny_models._tokenizer(begins=kind in ("opt", "mistral"), ends=False).save_pretrained(made[kind])
-        return made[kind]
+                _create(kind).eval().save_pretrained(created[kind])
+            tiny_models._tokenizer(begins=kind in ("opt", "mistral"), ends=False).save_pretrained(created[kind])
+        return created[kind]
 
-    return of
+    return get
 
 
 def loaded(folder: Path) -> Causal:
@@ -99,13 +99,15 @@ class Plain:
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
     def __call__(self, condition: str, target: str) -> np.ndarray:
-        given = self.tokenizer(condition)["input_ids"] or [self.tokenizer.bos_token_id]
-        return self.of_ids(given, self.tokenizer(target, add_special_tokens=False)["input_ids"])
+        context_ids = self.tokenizer(condition)["input_ids"] or [self.tokenizer.bos_token_id]
+        return self.of_ids(context_ids, self.tokenizer(target, add_special_tokens=False)["input_ids"])
 
     @torch.no_grad()
-    def of_ids(self, given: list[int], wanted: list[int]) -> np.ndarray:
-        said = torch.log_softmax(self.model(torch.tensor([[*given, *wanted]])).logits[0], dim=-1)
-        return np.array([said[len(given) - 1 + i, token].item() for i, token in enumerate(wanted)], np.float32)
+    def of_ids(self, context_ids: list[int], expected: list[int]) -> np.ndarray:
+        logprobs = torch.log_softmax(self.model(torch.tensor([[*context_ids, *expected]])).logits[0], dim=-1)
+        return np.array(
+            [logprobs[len(context_ids) - 1 + i, token].item() for i, token in enumerate(expected)], np.float32
+        )
 
 
 CONDITIONS = [
@@ -118,43 +120,43 @@ TARGETS = ["the cat sat", "it was a summary of the news in two words !", "good",
 PAIRS = [(c, t) for c in CONDITIONS[:3] for t in TARGETS] + [(CONDITIONS[3], TARGETS[1]), ("", TARGETS[1]), ("", "dog")]
 
 
-def close(found: np.ndarray, wanted: np.ndarray) -> bool:
-    return len(found) == len(wanted) and float(np.abs(found - wanted).max(initial=0)) < 1e-5
+def close(result: np.ndarray, expected: np.ndarray) -> bool:
+    return len(result) == len(expected) and float(np.abs(result - expected).max(initial=0)) < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", *ON_THE_SPOT])
 def test_every_token_has_the_log_probability_that_transformers_gives_it_alone(folder, kind):
     model, plain = loaded_once(folder(kind)), Plain(folder(kind))
-    found = model.log_probs(PAIRS)
-    assert len(found) == len(PAIRS)
+    result = model.log_probs(PAIRS)
+    assert len(result) == len(PAIRS)
     for n, (condition, target) in enumerate(PAIRS):
-        assert close(found.of(n), plain(condition, target)), (condition, target)
-    assert not found.failures
-    assert not found.condition_cut.any()
-    assert not found.target_cut.any()
+        assert close(result.of(n), plain(condition, target)), (condition, target)
+    assert not result.failures
+    assert not result.condition_cut.any()
+    assert not result.target_cut.any()
 
 
 @pytest.mark.parametrize(
     ("kind", "shares", "has_plain_head"),
     [("gpt2", True, True), ("mistral", True, True), ("gemma2", True, False), ("mamba", False, True)],
 )
-def test_what_a_model_can_do_is_found_out(folder, kind, shares, has_plain_head):
-    can = loaded_once(folder(kind))._schedule.passes.can
-    assert (can.shares, can.has_plain_head) == (shares, has_plain_head)
+def test_abilities_are_probed(folder, kind, shares, has_plain_head):
+    abilities = loaded_once(folder(kind))._schedule.passes.abilities
+    assert (abilities.shares, abilities.has_plain_head) == (shares, has_plain_head)
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens, pads included, go through the model in each pass."""
     passes: list[int] = []
-    padded = causal_passes.Passes._padded
+    padded = causal_passes.Passes._pad
 
     def counting(self: Any, sequences: Any) -> torch.Tensor:
-        made = padded(self, sequences)
-        passes.append(made.numel())
-        return made
+        tensor = padded(self, sequences)
+        passes.append(tensor.numel())
+        return tensor
 
-    monkeypatch.setattr(causal_passes.Passes, "_padded", counting)
+    monkeypatch.setattr(causal_passes.Passes, "_pad", counting)
     return passes
 
 
@@ -170,33 +172,33 @@ def test_a_condition_is_read_once_for_all_its_targets(folder, counted):
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral"])
 def test_values_depend_neither_on_the_budget_nor_on_order_nor_on_mates(folder, kind, monkeypatch):
     model = loaded_once(folder(kind))
-    whole = model.log_probs(PAIRS)
+    together = model.log_probs(PAIRS)
     order = random.Random(1).sample(range(len(PAIRS)), len(PAIRS))
     shuffled = model.log_probs([PAIRS[i] for i in order])
     monkeypatch.setenv("METRIST_BATCH_TOKENS", "7")
     little = loaded(folder(kind)).log_probs(PAIRS)
     for n, i in enumerate(order):
-        assert close(shuffled.of(n), whole.of(i))
-        assert close(little.of(i), whole.of(i))
-        assert close(model.log_probs([PAIRS[i]]).of(0), whole.of(i))
+        assert close(shuffled.of(n), together.of(i))
+        assert close(little.of(i), together.of(i))
+        assert close(model.log_probs([PAIRS[i]]).of(0), together.of(i))
 
 
 def test_condition_and_target_are_joined_as_ids_so_that_no_merge_crosses_the_border(folder):
     """'ca' and 't' would be the one token 'cat' if they were tokenised together."""
     model, plain = loaded_once(folder("gpt2")), Plain(folder("gpt2"))
     together = plain.tokenizer("the cat")["input_ids"]
-    found = model.log_probs([("the ca", "t")])
-    given, wanted = (plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the ca", "t"))
-    assert [*given, *wanted] != together
-    assert close(found.of(0), plain.of_ids(given, wanted))
-    assert found.tokens.tolist() == wanted
+    result = model.log_probs([("the ca", "t")])
+    context_ids, expected = (plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the ca", "t"))
+    assert [*context_ids, *expected] != together
+    assert close(result.of(0), plain.of_ids(context_ids, expected))
+    assert result.tokens.tolist() == expected
 
 
 def test_an_empty_condition_is_the_token_that_begins_a_text(folder):
     gpt2, llama = Plain(folder("gpt2")), Plain(folder("llama"))
-    wanted = gpt2.tokenizer("the cat", add_special_tokens=False)["input_ids"]
-    assert close(loaded_once(folder("gpt2")).log_probs([("", "the cat")]).of(0), gpt2.of_ids([0], wanted))
-    assert close(loaded_once(folder("llama")).log_probs([("", "the cat")]).of(0), llama.of_ids([0], wanted))
+    expected = gpt2.tokenizer("the cat", add_special_tokens=False)["input_ids"]
+    assert close(loaded_once(folder("gpt2")).log_probs([("", "the cat")]).of(0), gpt2.of_ids([0], expected))
+    assert close(loaded_once(folder("llama")).log_probs([("", "the cat")]).of(0), llama.of_ids([0], expected))
 
 
 @pytest.mark.parametrize(("known", "first"), [({"eos_token": "</s>"}, [2]), ({}, [])])
@@ -207,35 +209,37 @@ def test_without_a_token_to_begin_with_the_end_token_is_taken_or_the_first_token
     model.config.bos_token_id = model.config.eos_token_id = None
     model.generation_config.bos_token_id = model.generation_config.eos_token_id = None
     model.save_pretrained(tmp_path)
-    made = tiny_models._tokenizer(begins=False, ends=False, pad=False)
-    bare = transformers.PreTrainedTokenizerFast(tokenizer_object=made.backend_tokenizer, unk_token="<unk>", **known)
+    created = tiny_models._tokenizer(begins=False, ends=False, pad=False)
+    bare = transformers.PreTrainedTokenizerFast(tokenizer_object=created.backend_tokenizer, unk_token="<unk>", **known)
     bare.save_pretrained(tmp_path)
-    found = loaded(tmp_path).log_probs([("", "the cat sat"), ("", "cat"), ("the", "cat sat")])
-    wanted = bare("the cat sat")["input_ids"]
+    result = loaded(tmp_path).log_probs([("", "the cat sat"), ("", "cat"), ("the", "cat sat")])
+    expected = bare("the cat sat")["input_ids"]
     plain = Plain(tmp_path)
     if first:
-        assert close(found.of(0), plain.of_ids(first, wanted))
-        assert not found.failures
+        assert close(result.of(0), plain.of_ids(first, expected))
+        assert not result.failures
     else:
-        assert close(found.of(0), plain.of_ids(wanted[:1], wanted[1:]))
-        assert found.tokens[:2].tolist() == wanted[1:]
-        reason = "the text to be scored is one token, and the model knows no token to begin a text with"
-        assert found.failures == {1: reason}
-    assert close(found.of(2), plain.of_ids(wanted[:1], wanted[1:]))
+        assert close(result.of(0), plain.of_ids(expected[:1], expected[1:]))
+        assert result.tokens[:2].tolist() == expected[1:]
+        reason = "the text to score is one token, and the model has no token that begins a text"
+        assert result.failures == {1: reason}
+    assert close(result.of(2), plain.of_ids(expected[:1], expected[1:]))
 
 
 def test_an_end_token_that_the_tokenizer_adds_is_put_nowhere(folder, tmp_path):
     transformers.GPT2LMHeadModel.from_pretrained(folder("gpt2")).save_pretrained(tmp_path)
     tiny_models._tokenizer(begins=True, ends=True).save_pretrained(tmp_path)
-    found, plain = loaded(tmp_path).log_probs([("the cat", "sat")]), Plain(tmp_path)
-    given, wanted = (plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the cat", "sat"))
-    assert close(found.of(0), plain.of_ids([0, *given], wanted))
+    result, plain = loaded(tmp_path).log_probs([("the cat", "sat")]), Plain(tmp_path)
+    context_ids, expected = (
+        plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the cat", "sat")
+    )
+    assert close(result.of(0), plain.of_ids([0, *context_ids], expected))
 
 
 def test_a_target_without_tokens_fails_and_its_neighbours_do_not(folder):
-    found = loaded_once(folder("gpt2")).log_probs([("the cat", ""), ("the cat", "sat"), ("", "")])
-    assert found.failures == dict.fromkeys([0, 2], "the text to be scored has no tokens")
-    assert found.starts.tolist() == [0, 0, 1, 1]
+    result = loaded_once(folder("gpt2")).log_probs([("the cat", ""), ("the cat", "sat"), ("", "")])
+    assert result.failures == dict.fromkeys([0, 2], "the text to score has no tokens")
+    assert result.starts.tolist() == [0, 0, 1, 1]
 
 
 def test_no_pairs_have_no_values(folder):
@@ -243,8 +247,8 @@ def test_no_pairs_have_no_values(folder):
 
 
 def test_a_text_that_is_no_unicode_is_scored_all_the_same(folder):
-    found = loaded_once(folder("gpt2")).log_probs([("the \ud800 cat", "sat \udfff")])
-    assert len(found.of(0)) == 2
+    result = loaded_once(folder("gpt2")).log_probs([("the \ud800 cat", "sat \udfff")])
+    assert len(result.of(0)) == 2
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -257,37 +261,37 @@ def test_a_condition_that_is_too_long_loses_its_middle_and_the_loss_is_counted(f
         ([0] if kind == "llama" else []),
         plain.tokenizer(" ".join(words), add_special_tokens=False)["input_ids"],
     )
-    wanted = plain.tokenizer(target, add_special_tokens=False)["input_ids"]
+    expected = plain.tokenizer(target, add_special_tokens=False)["input_ids"]
     # The target's 7 tokens round up to one sixteenth of the context.
     room = context - context // 16 - len(begun)
-    found = model.log_probs([(" ".join(words), target)])
-    assert found.condition_cut.tolist() == [len(body) - room]
-    given = [*begun, *body[: room // 2], *body[len(body) - (room - room // 2) :]]
-    assert close(found.of(0), plain.of_ids(given, wanted))
+    result = model.log_probs([(" ".join(words), target)])
+    assert result.condition_cut.tolist() == [len(body) - room]
+    context_ids = [*begun, *body[: room // 2], *body[len(body) - (room - room // 2) :]]
+    assert close(result.of(0), plain.of_ids(context_ids, expected))
 
 
 def test_an_output_of_200_000_tokens_keeps_three_quarters_of_the_context(folder):
     model, plain = loaded_once(folder("gpt2")), Plain(folder("gpt2"))
     long = " ".join(["cat", "sat", "the", "mat"] * 50_000)
-    found = model.log_probs([("the dog ran", long), (long, "the dog ran"), ("a", "b")])
-    given, wanted = (plain.tokenizer(text)["input_ids"] for text in ("the dog ran", "cat sat the mat"))
-    assert found.target_cut.tolist() == [200_000 - 96, 0, 0]
-    assert found.condition_cut.tolist() == [0, 200_000 - 120, 0]
-    assert close(found.of(0), plain.of_ids(given, wanted * 24))
+    result = model.log_probs([("the dog ran", long), (long, "the dog ran"), ("a", "b")])
+    context_ids, expected = (plain.tokenizer(text)["input_ids"] for text in ("the dog ran", "cat sat the mat"))
+    assert result.target_cut.tolist() == [200_000 - 96, 0, 0]
+    assert result.condition_cut.tolist() == [0, 200_000 - 120, 0]
+    assert close(result.of(0), plain.of_ids(context_ids, expected * 24))
     assert len(model.pieces(long)) == 96
-    assert not found.failures
+    assert not result.failures
 
 
 def test_max_tokens_cuts_both_texts(folder):
     model, plain = loaded_once(folder("llama")), Plain(folder("llama"))
-    found = model.log_probs([("the small old cat ran", "it was not very good")], max_tokens=3)
+    result = model.log_probs([("the small old cat ran", "it was not very good")], max_tokens=3)
     ids = plain.tokenizer("the ran", add_special_tokens=False)["input_ids"]
-    wanted = plain.tokenizer("it was not", add_special_tokens=False)["input_ids"]
-    assert close(found.of(0), plain.of_ids([0, *ids], wanted))
-    assert (found.condition_cut.tolist(), found.target_cut.tolist()) == ([3], [2])
+    expected = plain.tokenizer("it was not", add_special_tokens=False)["input_ids"]
+    assert close(result.of(0), plain.of_ids([0, *ids], expected))
+    assert (result.condition_cut.tolist(), result.target_cut.tolist()) == ([3], [2])
     assert model.pieces("it was not very good", 3) == ["it", "was", "not"]
     only_begun = model.log_probs([("the small old cat ran", "it was")], max_tokens=1)
-    assert close(only_begun.of(0), plain.of_ids([0], wanted[:1]))
+    assert close(only_begun.of(0), plain.of_ids([0], expected[:1]))
 
 
 def test_conditions_that_are_cut_alike_are_still_read_once(folder, counted):
@@ -301,10 +305,10 @@ def test_conditions_that_are_cut_alike_are_still_read_once(folder, counted):
 def test_pieces_put_together_are_the_target(folder):
     model = loaded_once(folder("llama"))
     pieces = model.pieces("the cat xyz")
-    found = model.log_probs([("a", "the cat xyz")])
-    assert len(pieces) == len(found.of(0))
+    result = model.log_probs([("a", "the cat xyz")])
+    assert len(pieces) == len(result.of(0))
     assert pieces[:2] == ["the", "cat"]
-    assert model.spelled(found.tokens.tolist()) == pieces
+    assert model.spelled(result.tokens.tolist()) == pieces
 
 
 def test_windows_fit_into_half_of_the_context_and_cover_the_text(folder):
@@ -326,19 +330,19 @@ def test_a_text_longer_than_the_context_runs_through_windows_with_half_a_window_
     begins = [0]
     always = [] if kind == "gpt2" else [0]
     inner = size - 1
-    wanted = [plain.of_ids(begins, body[:inner])]
+    expected = [plain.of_ids(begins, body[:inner])]
     at = inner
     while at < len(body):
-        wanted.append(plain.of_ids([*always, *body[at - inner // 2 : at]], body[at : at + inner - inner // 2]))
+        expected.append(plain.of_ids([*always, *body[at - inner // 2 : at]], body[at : at + inner - inner // 2]))
         at += inner - inner // 2
-    found = model.running([" ".join(words), "the cat", ""])
-    assert close(found.of(0), np.concatenate(wanted))
-    assert found.tokens[: len(body)].tolist() == body
-    assert model.in_windows(" ".join(words)) == len(wanted)
-    assert close(found.of(1), plain("", "the cat"))
+    result = model.running([" ".join(words), "the cat", ""])
+    assert close(result.of(0), np.concatenate(expected))
+    assert result.tokens[: len(body)].tolist() == body
+    assert model.in_windows(" ".join(words)) == len(expected)
+    assert close(result.of(1), plain("", "the cat"))
     assert model.in_windows("the cat") == 1
-    assert found.failures == {2: "the text to be scored has no tokens"}
-    assert not found.target_cut.any()
+    assert result.failures == {2: "the text to score has no tokens"}
+    assert not result.target_cut.any()
 
 
 class SmallDevice:
@@ -346,27 +350,27 @@ class SmallDevice:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.faults = 0
-        padded = causal_passes.Passes._padded
+        padded = causal_passes.Passes._pad
 
         def full(passes: Any, sequences: Any) -> torch.Tensor:
-            made = padded(passes, sequences)
-            if made.numel() > room:
+            tensor = padded(passes, sequences)
+            if tensor.numel() > room:
                 self.faults += 1
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-            return made
+            return tensor
 
-        monkeypatch.setattr(causal_passes.Passes, "_padded", full)
+        monkeypatch.setattr(causal_passes.Passes, "_pad", full)
 
 
 def test_when_memory_runs_out_smaller_batches_give_the_same_values(folder, monkeypatch):
     pairs = [*PAIRS, (" ".join(["cat"] * 60), "dog"), (" ".join(["cat"] * 60), "dog ran")]
-    wanted = loaded(folder("gpt2")).log_probs(pairs)
+    expected = loaded(folder("gpt2")).log_probs(pairs)
     model = loaded(folder("gpt2"))
     device = SmallDevice(monkeypatch, room=70)
-    found = model.log_probs(pairs)
+    result = model.log_probs(pairs)
     assert device.faults > 0
-    assert not found.failures
-    assert all(close(found.of(n), wanted.of(n)) for n in range(len(pairs)))
+    assert not result.failures
+    assert all(close(result.of(n), expected.of(n)) for n in range(len(pairs)))
     before = device.faults
     model.log_probs(pairs)
     assert device.faults == before  # What did not fit once is not tried again.
@@ -376,10 +380,10 @@ def test_a_pair_that_does_not_fit_even_alone_fails_and_the_others_do_not(folder,
     model = loaded(folder("gpt2"))
     long = " ".join(["cat"] * 60)
     SmallDevice(monkeypatch, room=30)
-    found = model.log_probs([("the", "cat"), (long, "dog"), (long, "dog ran"), ("dog", long)])
-    assert sorted(found.failures) == [1, 2, 3]
-    assert "does not fit into the device's memory even alone" in found.failures[1]
-    assert len(found.of(0)) == 1
+    result = model.log_probs([("the", "cat"), (long, "dog"), (long, "dog ran"), ("dog", long)])
+    assert sorted(result.failures) == [1, 2, 3]
+    assert "does not fit into the device's memory even alone" in result.failures[1]
+    assert len(result.of(0)) == 1
 
 
 def test_a_fault_that_is_not_memory_is_raised(folder, monkeypatch):
@@ -388,17 +392,17 @@ def test_a_fault_that_is_not_memory_is_raised(folder, monkeypatch):
     def broken(*_: Any) -> torch.Tensor:
         raise RuntimeError("device-side assert")
 
-    monkeypatch.setattr(causal_passes.Passes, "_padded", broken)
+    monkeypatch.setattr(causal_passes.Passes, "_pad", broken)
     with pytest.raises(RuntimeError, match="device-side assert"):
         model.log_probs([("a", "b")])
 
 
 def test_models_of_other_kinds_are_refused(tiny, tmp_path):
-    with pytest.raises(ModelError, match=r"\(bart\) reads and writes with two halves: a sequence-to-sequence model; w"):
+    with pytest.raises(ModelError, match=r"\(bart\) is a sequence-to-sequence model; expected a causal"):
         loaded(tiny("bart"))
     transformers.BertLMHeadModel(transformers.BertConfig(**LLAMA_TYPE)).save_pretrained(tmp_path)
     tiny_models._tokenizer(begins=True, ends=True).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"\(bert\) looks ahead in the text that it judges: an encoder; wanted a caus"):
+    with pytest.raises(ModelError, match=r"\(bert\) uses later tokens"):
         loaded(tmp_path)
 
 
@@ -417,32 +421,32 @@ def test_without_torch_the_extra_to_install_is_named(monkeypatch):
 
 @pytest.mark.usefixtures("onednn_kept")
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # On CPUs without bfloat16.
-def test_half_the_digits_do_not_make_a_model_one_that_cannot_share(folder):
+def test_a_bfloat16_model_still_shares_beginnings(folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder("llama")).bfloat16().eval()
     place = devices.Placement(device=torch.device("cpu"), dtype=torch.bfloat16, tokens=100)
-    assert causal_passes.passes_of(model, place).can == causal_passes.Abilities(shares=True, has_plain_head=True)
+    assert causal_passes.probe_passes(model, place).abilities == causal_passes.Abilities(
+        shares=True, has_plain_head=True
+    )
 
 
 def test_a_model_that_is_spread_over_devices_gives_the_same(folder, monkeypatch):
-    wanted = loaded_once(folder("llama")).log_probs(PAIRS)
+    expected = loaded_once(folder("llama")).log_probs(PAIRS)
     monkeypatch.setenv("METRIST_DEVICE", "map")
-    found = loaded(folder("llama")).log_probs(PAIRS)
-    assert all(close(found.of(n), wanted.of(n)) for n in range(len(PAIRS)))
+    result = loaded(folder("llama")).log_probs(PAIRS)
+    assert all(close(result.of(n), expected.of(n)) for n in range(len(PAIRS)))
 
 
-def test_what_was_said_once_is_read_from_the_store(folder, monkeypatch, tmp_path, counted):
+def test_cached_log_probabilities_are_not_computed_again(folder, monkeypatch, tmp_path, counted):
     options = Options(model=str(folder("llama")))
     monkeypatch.setenv("METRIST_CACHE", str(tmp_path))
-    wanted = loading.load_causal(options).log_probs(PAIRS)
+    expected = loading.load_causal(options).log_probs(PAIRS)
     counted.clear()
-    found = loading.load_causal(options).log_probs(PAIRS)
+    result = loading.load_causal(options).log_probs(PAIRS)
     assert counted == []
-    assert found.logprobs.tolist() == wanted.logprobs.tolist()
+    assert result.logprobs.tolist() == expected.logprobs.tolist()
 
 
-def test_what_was_read_once_is_read_from_the_store_and_windows_of_another_size_are_not(
-    folder, monkeypatch, tmp_path, counted
-):
+def test_cached_texts_are_not_computed_again_but_other_window_sizes_are(folder, monkeypatch, tmp_path, counted):
     options = Options(model=str(folder("llama")))
     texts = ["the cat sat", "a dog ran " * 40, "the cat sat"]
     plain = [loading.load_reader(options).running(texts, size) for size in (None, 16)]
@@ -451,9 +455,11 @@ def test_what_was_read_once_is_read_from_the_store_and_windows_of_another_size_a
     counted.clear()
     again = [loading.load_reader(options).running(texts, size) for size in (None, 16)]
     assert counted == []
-    for computed, kept, found in zip(plain, stored, again, strict=True):
-        assert kept.logprobs.tolist() == found.logprobs.tolist() == pytest.approx(computed.logprobs.tolist(), abs=1e-5)
-        assert found.starts.tolist() == computed.starts.tolist()
+    for computed, first, result in zip(plain, stored, again, strict=True):
+        assert (
+            cached.logprobs.tolist() == result.logprobs.tolist() == pytest.approx(computed.logprobs.tolist(), abs=1e-5)
+        )
+        assert result.starts.tolist() == computed.starts.tolist()
     assert not np.array_equal(again[0].logprobs, again[1].logprobs)
 
 
@@ -474,9 +480,9 @@ def test_a_real_model_gives_what_transformers_gives(smollm2):
     there (and metrist 1.7e-5, on five pairs), so that 1e-5 cannot be asked of the two."""
     model, plain = loaded(smollm2), Plain(smollm2)
     pairs = [("The capital of France is", " Paris."), ("The capital of France is", " a banana."), ("", "Good morning.")]
-    found = model.log_probs(pairs)
+    result = model.log_probs(pairs)
     for n, (condition, target) in enumerate(pairs):
-        given = plain.tokenizer(condition or plain.tokenizer.bos_token)["input_ids"]
-        wanted = plain.of_ids(given, plain.tokenizer(target)["input_ids"])
-        assert found.of(n) == pytest.approx(wanted, abs=4e-5)
-    assert found.of(0).mean() > found.of(1).mean() + 1
+        context_ids = plain.tokenizer(condition or plain.tokenizer.bos_token)["input_ids"]
+        expected = plain.of_ids(context_ids, plain.tokenizer(target)["input_ids"])
+        assert result.of(n) == pytest.approx(expected, abs=4e-5)
+    assert result.of(0).mean() > result.of(1).mean() + 1

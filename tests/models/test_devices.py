@@ -67,16 +67,16 @@ def test_a_named_card_is_taken() -> None:
 
 @pytest.mark.usefixtures("cards")
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ("cuda:2", "'cuda:2' .* torch sees 2 cuda"),
         ("xpu", "'xpu' .* torch sees 0 xpu"),
         ("gpu", "'auto', 'map' or a torch device .* 'gpu'"),
     ],
 )
-def test_a_device_that_is_not_there_is_refused(asked: str, message: str) -> None:
+def test_a_device_that_is_not_there_is_refused(requested: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        devices.resolve_placement(OPTIONS, Runtime(device=asked))
+        devices.resolve_placement(OPTIONS, Runtime(device=requested))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

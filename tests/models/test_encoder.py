@@ -49,11 +49,11 @@ def plain(folder, ids, layer):
 
     model = plain_model(folder)
     with torch.no_grad():
-        found = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
-    inner = len(found) - 1
+        result = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+    inner = len(result) - 1
     norm = getattr(model, "final_layer_norm", None) or getattr(model, "ln_f", None)
     # What T5 and GPT-2 do after their last layer is done after the chosen one; transformers does it after the last.
-    last = norm(found[layer]) if norm is not None and layer < inner else found[layer]
+    last = norm(result[layer]) if norm is not None and layer < inner else result[layer]
     return last[0].detach().numpy()
 
 
@@ -120,25 +120,25 @@ def test_a_long_text_is_read_in_windows_each_token_where_it_stands_most_centrall
     body, room = ids[1:-1], 62
     starts = [*range(0, len(body) - room, room // 2), len(body) - room]
     read = [plain(tiny("bert"), [ids[0], *body[start : start + room], ids[-1]], 3) for start in starts]
-    found = rows(states, 1)
+    result = rows(states, 1)
     for place in range(len(body)):
         # The distance to the nearer end of a window, by brute force over all windows.
         edge = [min(place - start, start + room - 1 - place) for start in starts]
         best = [read[number][1 + place - starts[number]] for number in range(len(starts)) if edge[number] == max(edge)]
-        assert min(np.abs(found[1 + place] - one).max() for one in best) < 1e-5
-    assert np.abs(found[0] - read[0][0]).max() < 1e-5
-    assert np.abs(found[-1] - read[-1][-1]).max() < 1e-5
+        assert min(np.abs(result[1 + place] - one).max() for one in best) < 1e-5
+    assert np.abs(result[0] - read[0][0]).max() < 1e-5
+    assert np.abs(result[-1] - read[-1][-1]).max() < 1e-5
 
 
 def test_a_long_text_can_be_cut_as_the_tokenizer_cuts_it(tiny):
     encoder, ids = load(tiny("bert")), token_ids(tiny("bert"), LONG)
-    wanted = tokenizer(tiny("bert"))(LONG, truncation=True)["input_ids"]
+    expected = tokenizer(tiny("bert"))(LONG, truncation=True)["input_ids"]
     states = encoder.states([LONG, "a cat"], long="truncate")
-    assert states.tokens.tolist() == [*wanted, *token_ids(tiny("bert"), "a cat")]
+    assert states.tokens.tolist() == [*expected, *token_ids(tiny("bert"), "a cat")]
     assert states.cut.tolist() == [len(ids) - 64, 0]
-    assert encoder.token_ids([LONG], "truncate") == [wanted]
+    assert encoder.token_ids([LONG], "truncate") == [expected]
     assert encoder.token_ids([LONG]) == [ids]
-    assert np.abs(rows(states, 0) - plain(tiny("bert"), wanted, 3)).max() < 1e-5
+    assert np.abs(rows(states, 0) - plain(tiny("bert"), expected, 3)).max() < 1e-5
 
 
 def test_a_text_of_200000_tokens_is_read(tiny):
@@ -174,7 +174,7 @@ def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(tiny, monkeyp
     import torch
 
     encoder = load(tiny("bert"))
-    wanted = encoder.states([*TEXTS, LONG])
+    expected = encoder.states([*TEXTS, LONG])
     encoder.budget.tokens = 4096
     forward, sizes = encoder._forward, []
 
@@ -185,8 +185,8 @@ def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(tiny, monkeyp
         return forward(some)
 
     monkeypatch.setattr(encoder, "_forward", small_memory)
-    found = encoder.states([*TEXTS, LONG])
-    assert np.abs(found.vectors - wanted.vectors).max() < 1e-5
+    result = encoder.states([*TEXTS, LONG])
+    assert np.abs(result.vectors - expected.vectors).max() < 1e-5
     assert sizes[0] > sizes[1]
     assert encoder.layers == 3
 

@@ -19,18 +19,18 @@ from metrist.models.encoder import SequenceFormat, split_windows
 def test_every_token_comes_once_from_a_window_that_has_it_most_in_the_middle(size, opening, closing, room):
     frame = SequenceFormat(opening, closing, room + opening + closing)
     ids = list(range(opening + size + closing))
-    made = list(split_windows(3, ids, frame))
-    placed: dict[int, Any] = {}
-    for window in made:
+    windows = list(split_windows(3, ids, frame))
+    tokens: dict[int, Any] = {}
+    for window in windows:
         assert window.text == 3
         assert len(window.ids) <= frame.limit
         for row, token in enumerate(window.ids[window.first : window.last], start=window.row):
-            assert placed.setdefault(row, token) == token
-            placed[row] = token
-    assert [placed.get(row) for row in range(len(ids))] == ids
-    assert sum(window.last - window.first for window in made) == len(ids)
-    starts = [window.ids[opening] for window in made] if size > room else []
-    for window in made if size > room else ():
+            assert tokens.setdefault(row, token) == token
+            tokens[row] = token
+    assert [tokens.get(row) for row in range(len(ids))] == ids
+    assert sum(window.last - window.first for window in windows) == len(ids)
+    starts = [window.ids[opening] for window in windows] if size > room else []
+    for window in windows if size > room else ():
         for token in range(opening, opening + size):
             if token in window.ids[window.first : window.last]:
                 edges = {start: min(token - start, start + room - 1 - token) for start in starts}
@@ -43,6 +43,6 @@ def test_a_frame_that_fills_the_model_still_leaves_room_for_a_token():
 
 def test_what_is_cut_lies_before_the_closing_tokens():
     frame = SequenceFormat(1, 1, 5)
-    assert frame.kept([0, 1, 2, 3, 9], "truncate") == [0, 1, 2, 3, 9]
-    assert frame.kept([0, 1, 2, 3, 4, 9], "truncate") == [0, 1, 2, 3, 9]
-    assert frame.kept([0, 1, 2, 3, 4, 9], "windows") == [0, 1, 2, 3, 4, 9]
+    assert frame.truncate([0, 1, 2, 3, 9], "truncate") == [0, 1, 2, 3, 9]
+    assert frame.truncate([0, 1, 2, 3, 4, 9], "truncate") == [0, 1, 2, 3, 9]
+    assert frame.truncate([0, 1, 2, 3, 4, 9], "windows") == [0, 1, 2, 3, 4, 9]

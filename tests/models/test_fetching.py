@@ -15,7 +15,7 @@ from metrist.models.weights import find_weights
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def offline_flags(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the hub's client was kept to its cache, for each time that it was called. It finds nothing."""
     calls: list[bool] = []
 
@@ -27,16 +27,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return calls
 
 
-def test_inside_the_block_only_the_cache_is_asked(asked: list[bool]) -> None:
+def test_inside_the_block_only_the_cache_is_asked(offline_flags: list[bool]) -> None:
     with no_downloads(), pytest.raises(ModelError, match="not in the hub's cache yet"):
         find_weights(Options(model="someone/some-model"))
     assert downloads_allowed()
     with pytest.raises(ModelError, match="the hub cannot be reached"):
         find_weights(Options(model="someone/some-model"))
-    assert asked == [True, False]
+    assert offline_flags == [True, False]
 
 
-def test_a_description_says_why_it_has_no_signature(asked: list[bool]) -> None:
-    said = " ".join(describe(build("bartscore(model='someone/some-model')")).split())
-    assert "'someone/some-model' is not a folder and not in the hub's cache yet" in said
-    assert set(asked) == {True}
+def test_a_description_says_why_it_has_no_signature(offline_flags: list[bool]) -> None:
+    text = " ".join(describe(build("bartscore(model='someone/some-model')")).split())
+    assert "'someone/some-model' is not a folder and not in the hub's cache yet" in text
+    assert set(offline_flags) == {True}

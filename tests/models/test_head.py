@@ -5,11 +5,11 @@ import torch
 
 from metrist.models import varlen
 from metrist.models.devices import Placement
-from metrist.models.head import Head, _CardProduct, _reduction, plainly
+from metrist.models.head import Head, _AlignedLinear, _choose_reduction, reduce_logits
 
 
 class _Model:
-    """As much of a model as a head looks at."""
+    """The parts of a model that a head uses."""
 
     def __init__(self, words: int, *, bias: bool) -> None:
         torch.manual_seed(7)
@@ -26,20 +26,18 @@ def _place() -> Placement:
 
 @pytest.mark.parametrize("words", [3, 64, 101])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("card", [True, False])
+@pytest.mark.parametrize("gpu", [True, False])
 @pytest.mark.parametrize("rows", [1, 2, 100])
-def test_a_head_gives_the_log_softmax_of_all_logits_at_the_labels(
-    words: int, bias: bool, card: bool, rows: int
-) -> None:
+def test_a_head_computes_the_log_softmax_at_the_labels(words: int, bias: bool, gpu: bool, rows: int) -> None:
     model = _Model(words, bias=bias)
     head = Head(model, _place())
-    if card:
-        head._for_card()
+    if gpu:
+        head._optimize_for_gpu()
     head._rows = rows
     states, labels = torch.randn(5, 8), torch.randint(words, (5,))
     logits = model.project(states) + model.final_logits_bias
-    wanted = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
-    assert torch.allclose(head.log_probs(states, labels), -wanted, atol=1e-5)
+    expected = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    assert torch.allclose(head.log_probs(states, labels), -expected, atol=1e-5)
 
 
 def test_a_bias_of_zeros_is_not_added() -> None:
@@ -48,21 +46,21 @@ def test_a_bias_of_zeros_is_not_added() -> None:
     assert Head(model, _place())._bias is None
 
 
-def test_a_cards_product_is_padded_to_sides_that_suit_it() -> None:
-    assert _CardProduct(_Model(101, bias=True).project)(torch.randn(2, 8)).shape == (2, 128)
+def test_the_projection_is_padded_on_a_gpu() -> None:
+    assert _AlignedLinear(_Model(101, bias=True).project)(torch.randn(2, 8)).shape == (2, 128)
 
 
-def test_without_a_compiler_for_the_card_the_plain_reduction_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_triton_the_plain_reduction_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "metrist.models.fused", None)
-    assert _reduction(torch.device("cpu")) is plainly
+    assert _choose_reduction(torch.device("cpu")) is reduce_logits
 
 
-@pytest.mark.parametrize("way", [varlen._flash, varlen._efficient])
-def test_an_operator_that_a_device_does_not_have_is_not_taken(way: varlen.Attention) -> None:
-    assert not varlen._agrees(way, torch.device("cpu"), torch.float32)
+@pytest.mark.parametrize("attention", [varlen._flash, varlen._efficient])
+def test_an_unsupported_operator_is_not_used(attention: varlen.Attention) -> None:
+    assert not varlen._agrees(attention, torch.device("cpu"), torch.float32)
 
 
-def test_an_operator_with_other_values_is_not_taken() -> None:
+def test_an_operator_with_different_values_is_not_used() -> None:
     def wrong(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, b: varlen.AttentionBlocks, c: bool, s: float
     ) -> torch.Tensor:
@@ -77,10 +75,10 @@ def test_packed_attention_is_softmax_of_products_within_each_block(causal: bool)
     lengths = [3, 1, 4]
     q, k, v = (torch.randn(8, 2, 4) for _ in range(3))
     blocks = varlen.AttentionBlocks(lengths, lengths, torch.device("cpu"))
-    found = varlen.loop_attention(q, k, v, blocks, causal, 0.5)
+    output = varlen.loop_attention(q, k, v, blocks, causal, 0.5)
     block = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
     seen = block[:, None] == block[None]
     if causal:
         seen &= torch.ones(8, 8).tril().bool()
     weights = (torch.einsum("qhd,khd->hqk", q, k) * 0.5).masked_fill(~seen, -torch.inf).softmax(-1)
-    assert torch.allclose(found, torch.einsum("hqk,khd->qhd", weights, v), atol=1e-6)
+    assert torch.allclose(output, torch.einsum("hqk,khd->qhd", weights, v), atol=1e-6)

@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def plainly(folder: Path, source: str, target: str, languages: tuple[str, str]) -> list[float]:
+def reference(folder: Path, source: str, target: str, languages: tuple[str, str]) -> list[float]:
     """Log-probabilities of the target's tokens, that of the language first."""
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -66,24 +66,24 @@ def plainly(folder: Path, source: str, target: str, languages: tuple[str, str]) 
 
 
 def mean_without_the_language(*args: object) -> float:
-    found = plainly(*args)[1:]
-    return sum(found) / len(found)
+    result = reference(*args)[1:]
+    return sum(result) / len(result)
 
 
 def test_the_tokenizer_is_told_both_languages(folder):
-    made = load_seq2seq(Options(model=str(folder), languages=("de", "en")))
-    found = made.log_probs([(TEXTS[1], TEXTS[0])])
-    assert found.of(0).tolist() == pytest.approx(plainly(folder, TEXTS[1], TEXTS[0], ("de", "en")), abs=1e-5)
-    assert made.pieces(TEXTS[0])[0] == "__en__"
-    assert made.facts["languages"] == "de->en"
+    model = load_seq2seq(Options(model=str(folder), languages=("de", "en")))
+    result = model.log_probs([(TEXTS[1], TEXTS[0])])
+    assert result.of(0).tolist() == pytest.approx(reference(folder, TEXTS[1], TEXTS[0], ("de", "en")), abs=1e-5)
+    assert model.pieces(TEXTS[0])[0] == "__en__"
+    assert model.facts["languages"] == "de->en"
 
 
 def test_paraphrases_are_scored_both_ways_without_the_language_token(folder):
     record = Record(item="0", system="s", output=TEXTS[3], references=(TEXTS[1],))
     there = mean_without_the_language(folder, TEXTS[1], TEXTS[3], ("de", "de"))
     back = mean_without_the_language(folder, TEXTS[3], TEXTS[1], ("de", "de"))
-    found = PrismStyle(model=str(folder), language="de").score(Shard([record]))
-    assert found.values[0] == pytest.approx((there + back) / 2, abs=1e-5)
+    result = PrismStyle(model=str(folder), language="de").score(Shard([record]))
+    assert result.values[0] == pytest.approx((there + back) / 2, abs=1e-5)
 
 
 def test_translations_are_scored_from_the_source_and_its_language(folder):
@@ -93,12 +93,12 @@ def test_translations_are_scored_from_the_source_and_its_language(folder):
     assert metric.score(Shard([record])).values[0] == pytest.approx(expected, abs=1e-5)
 
 
-def test_languages_that_cannot_be_told_are_refused(folder, tiny):
-    with pytest.raises(ModelError, match=r"marks languages: say which one the texts are in, as in language='en'"):
+def test_wrong_languages_are_refused(folder, tiny):
+    with pytest.raises(ModelError, match=r"is multilingual: .* language='en'"):
         load_seq2seq(Options(model=str(folder)))
-    with pytest.raises(ModelError, match=r"knows no language 'english'"):
+    with pytest.raises(ModelError, match=r"has no language 'english'"):
         load_seq2seq(Options(model=str(folder), languages=("en", "english")))
-    with pytest.raises(ModelError, match=r"marks no languages: leave language='en' out, or set language=None"):
+    with pytest.raises(ModelError, match=r"takes no language: leave out language='en'"):
         load_seq2seq(Options(model=str(tiny("bart")), languages=("en", "en")))
     with pytest.raises(ModelError, match=r"takes no language; leave language='en' out"):
         load_seq2seq(Options(model="metrist:likelihood-small", languages=("en", "en")))

@@ -39,11 +39,11 @@ def test_the_first_layers_give_the_hidden_states_of_the_whole(kind):
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     assert stack.size == 3
     with torch.no_grad():
-        wanted = encoder(input_ids=ids, output_hidden_states=True).hidden_states
+        expected = encoder(input_ids=ids, output_hidden_states=True).hidden_states
         for layer in (1, 2, 3):
             with stack.first(layer):
-                found = encoder(input_ids=ids)[0]
-            assert (found - wanted[layer]).abs().max() < 1e-6
+                result = encoder(input_ids=ids)[0]
+            assert (result - expected[layer]).abs().max() < 1e-6
     assert stack.size == 3
 
 
@@ -66,5 +66,5 @@ def test_layers_come_back_after_a_fault():
 def test_a_model_whose_layers_are_not_found_is_refused():
     import torch
 
-    with pytest.raises(ModelError, match=r"odd \(Linear\) keeps its layers where metrist does not find them; choose"):
+    with pytest.raises(ModelError, match=r"odd \(Linear\) has its layers where metrist does not find them"):
         find_layers(torch.nn.Linear(1, 1), "odd")

@@ -52,7 +52,7 @@ def test_threads_that_ask_for_one_model_load_it_once(
 
     loads: list[Options] = []
     load = Encoder.load
-    monkeypatch.setattr(Encoder, "load", lambda *given: loads.append(given[0]) or load(*given))
+    monkeypatch.setattr(Encoder, "load", lambda *arguments: loads.append(arguments[0]) or load(*arguments))
     options, runtime = Options(model=str(tiny("roberta"))), Runtime(device="cpu", batch_tokens=11)
     with ThreadPoolExecutor(4) as pool:
         models = list(pool.map(lambda _: loading.load_encoder(options, runtime=runtime), range(8)))

@@ -248,7 +248,7 @@ def test_only_bert_is_exported(tiny, tmp_path):
     trained = tiny_rewards.in_torch(tiny("roberta"), tmp_path / "trained")
     with pytest.raises(ModelError, match=r"config.json: is a 'roberta' encoder with 'absolute' positions; only a"):
         export_reward(trained, tmp_path / "out")
-    with pytest.raises(ModelError, match=r"has no reward\.json, so it is no preference model"):
+    with pytest.raises(ModelError, match=r"has no reward\.json, so it is not a preference model"):
         export_reward(tiny("bert"), tmp_path / "out")
 
 

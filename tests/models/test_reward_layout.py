@@ -47,7 +47,7 @@ def test_what_the_tokenizer_does_not_know_is_not_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "wanted"),
+    ("layout", "expected"),
     [
         ({"max_length": 14}, [101, 10, 11, 102, 20, 21, 22, 102, 30, 31, 102, 40, 41, 103]),
         ({"max_length": 12}, [101, 10, 11, 102, 22, 102, 30, 31, 102, 40, 41, 103]),
@@ -62,8 +62,8 @@ def test_what_the_tokenizer_does_not_know_is_not_read() -> None:
         ({"max_length": 6}, [101, 10, 11, 102, 40, 103]),
     ],
 )
-def test_a_long_context_is_cut_and_then_the_answer_s_end(layout: dict[str, object], wanted: list[int]) -> None:
-    assert row(**layout) == (wanted, 14 - len(wanted))
+def test_a_long_context_is_cut_and_then_the_answer_s_end(layout: dict[str, object], expected: list[int]) -> None:
+    assert row(**layout) == (expected, 14 - len(expected))
 
 
 def test_with_both_sides_kept_the_end_has_the_odd_token_and_a_separator_of_two_stays_whole() -> None:
@@ -76,7 +76,7 @@ def test_with_both_sides_kept_the_end_has_the_odd_token_and_a_separator_of_two_s
 
 
 @pytest.mark.parametrize(
-    ("judged", "frame", "layout", "wanted"),
+    ("judged", "frame", "layout", "expected"),
     [
         (ASKED, FRAME, {}, [40, 41, 103]),
         (ASKED, FRAME, {"labelled": True}, [40, 41, 103]),
@@ -96,11 +96,11 @@ def test_with_both_sides_kept_the_end_has_the_odd_token_and_a_separator_of_two_s
     ],
 )
 def test_a_row_tells_where_its_answer_begins(
-    judged: RewardInput, frame: Frame, layout: dict[str, object], wanted: list[int]
+    judged: RewardInput, frame: Frame, layout: dict[str, object], expected: list[int]
 ) -> None:
     """`wanted` is all from there on. An answer without tokens is what stands last: there must be something to read."""
     (ids,), _, (start,), _ = build_rows(numbers, frame, Layout(**layout), [judged])
-    assert ids[start:].tolist() == wanted
+    assert ids[start:].tolist() == expected
 
 
 def test_an_answer_s_label_is_kept_with_it() -> None:
@@ -116,9 +116,9 @@ def test_an_instruction_that_leaves_no_room_is_named() -> None:
 def test_impossible_layouts_are_refused() -> None:
     with pytest.raises(ModelError, match="max_length must be at least 1, got 0"):
         Layout(max_length=0)
-    with pytest.raises(ModelError, match="keeps the 'end' or the 'start' of a long context, or 'both', got 'middle'"):
+    with pytest.raises(ModelError, match="keep must be 'end', 'start' or 'both', got 'middle'"):
         Layout(keep="middle")
-    with pytest.raises(ModelError, match="has no fields; the last field is the answer itself"):
+    with pytest.raises(ModelError, match="has no fields; its last field must be the answer"):
         row(RewardInput("10", ()))
 
 
@@ -133,7 +133,7 @@ def test_every_distinct_text_is_tokenised_once() -> None:
     assert sorted(seen) == ["10 11", "20 21 22", "30 31", "40 41", "50"]
 
 
-def made(single: str, pair: str | None, *, line: bool = False) -> Tokenizer:
+def make_tokenizer(single: str, pair: str | None, *, line: bool = False) -> Tokenizer:
     words = ["[CLS]", "[SEP]", "[UNK]", "a", "b", "[", "]", "SEP", *(["\n"] if line else [])]
     tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.add_special_tokens(["[CLS]", "[SEP]"])
@@ -149,7 +149,7 @@ def made(single: str, pair: str | None, *, line: bool = False) -> Tokenizer:
 
 
 @pytest.mark.parametrize(
-    ("single", "pair", "line", "wanted"),
+    ("single", "pair", "line", "expected"),
     [
         ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", False, Frame((0,), (1,), (1,))),
         ("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B:1 [SEP]:1", False, Frame((0,), (1, 1), (1,))),
@@ -160,11 +160,11 @@ def made(single: str, pair: str | None, *, line: bool = False) -> Tokenizer:
     ids=["bert", "roberta", "t5", "llama", "gpt2"],
 )
 def test_the_frame_is_what_the_tokenizer_puts_around_and_between_texts(
-    single: str, pair: str, line: bool, wanted: Frame
+    single: str, pair: str, line: bool, expected: Frame
 ) -> None:
-    tokenizer = made(single, pair, line=line)
-    assert read_frame(tokenizer) == wanted
-    assert read_frame(PreTrainedTokenizerFast(tokenizer_object=tokenizer)) == wanted
+    tokenizer = make_tokenizer(single, pair, line=line)
+    assert read_frame(tokenizer) == expected
+    assert read_frame(PreTrainedTokenizerFast(tokenizer_object=tokenizer)) == expected
 
 
 def test_without_a_template_for_pairs_the_separator_token_is_used(tiny: Callable[[str], Path]) -> None:
@@ -173,11 +173,11 @@ def test_without_a_template_for_pairs_the_separator_token_is_used(tiny: Callable
 
 
 def test_a_text_that_spells_a_special_token_is_only_text() -> None:
-    tokenizer = made("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
-    wanted = [[3, 5, 7, 6, 4]]
+    tokenizer = make_tokenizer("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+    expected = [[3, 5, 7, 6, 4]]
     assert tokenizer.encode("a [SEP] b", add_special_tokens=False).ids == [3, 1, 4]
-    assert token_encoder(tokenizer)(["a [SEP] b"]) == wanted
-    assert token_encoder(PreTrainedTokenizerFast(tokenizer_object=tokenizer))(["a [SEP] b"]) == wanted
+    assert token_encoder(tokenizer)(["a [SEP] b"]) == expected
+    assert token_encoder(PreTrainedTokenizerFast(tokenizer_object=tokenizer))(["a [SEP] b"]) == expected
 
 
 def test_broken_characters_and_no_texts_are_taken(tiny: Callable[[str], Path]) -> None:

@@ -38,13 +38,13 @@ def questions(count: int = 24) -> list[RewardInput]:
 
 @pytest.fixture(scope="module")
 def untrained(tiny: Callable[[str], Path]) -> Callable[[str], TorchReward]:
-    kept: dict[str, TorchReward] = {}
+    models: dict[str, TorchReward] = {}
 
     def of(kind: str, pooling: str = "auto") -> TorchReward:
         key = f"{kind} {pooling}"
-        if key not in kept:
-            kept[key] = TorchReward.untrained(Options(model=str(tiny(kind))), Layout(max_length=50), pooling, seed=4)
-        return kept[key]
+        if key not in models:
+            models[key] = TorchReward.untrained(Options(model=str(tiny(kind))), Layout(max_length=50), pooling, seed=4)
+        return models[key]
 
     return of
 
@@ -75,18 +75,18 @@ def test_a_reward_is_the_head_s_product_with_the_pooled_vector_of_transformers(
     tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], kind: str, pooling: str
 ) -> None:
     """BART's decoder reads the row once more: transformers shifts it right where it is given no other."""
-    reward, asked = untrained(kind, pooling), questions(3)
+    reward, inputs = untrained(kind, pooling), questions(3)
     tokenizer = AutoTokenizer.from_pretrained(tiny(kind))
     encode, frame = token_encoder(tokenizer), reward.settings.frame
-    rows = build_rows(encode, frame, reward.settings.layout, asked).ids
-    found = reward.rewards(asked).values
+    rows = build_rows(encode, frame, reward.settings.layout, inputs).ids
+    result = reward.rewards(inputs).values
     for number, row in enumerate(rows):
         with torch.no_grad():
             states = vectors(kind, pooling, tiny(kind), row.tolist())
         # The answer stands last, before what ends the row, which is pooled with it.
-        own = len(encode([asked[number].fields[-1][1]])[0]) + len(frame.suffix)
+        own = len(encode([inputs[number].fields[-1][1]])[0]) + len(frame.suffix)
         pooled = {"answer": states[-own:].mean(0), "mean": states.mean(0), "first": states[0], "last": states[-1]}
-        assert found[number] == pytest.approx(float(pooled[pooling] @ reward.model.head.weight[0]), abs=1e-5)
+        assert result[number] == pytest.approx(float(pooled[pooling] @ reward.model.head.weight[0]), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -106,17 +106,17 @@ def test_auto_pools_as_suits_the_model(untrained: Callable[..., TorchReward], ki
 def test_a_reward_is_the_same_in_any_batch_and_order(
     untrained: Callable[..., TorchReward], kind: str, pooling: str
 ) -> None:
-    reward, asked = untrained(kind, pooling), questions()
-    whole = reward.rewards(asked)
-    assert np.ptp(whole.values) > 0.01
-    assert np.abs(reward.rewards(asked[::-1]).values[::-1] - whole.values).max() < 1e-5
-    assert np.abs(reward.rewards(asked + asked).values - np.tile(whole.values, 2)).max() < 1e-5
+    reward, inputs = untrained(kind, pooling), questions()
+    together = reward.rewards(inputs)
+    assert np.ptp(together.values) > 0.01
+    assert np.abs(reward.rewards(inputs[::-1]).values[::-1] - together.values).max() < 1e-5
+    assert np.abs(reward.rewards(inputs + inputs).values - np.tile(together.values, 2)).max() < 1e-5
     for number in (0, 7):
-        alone = reward.rewards([asked[number]])
-        assert alone.values[0] == pytest.approx(whole.values[number], abs=1e-5)
-        assert alone.cut[0] == whole.cut[number]
-    assert (whole.cut > 0).any()
-    assert (whole.cut == 0).any()
+        alone = reward.rewards([inputs[number]])
+        assert alone.values[0] == pytest.approx(together.values[number], abs=1e-5)
+        assert alone.cut[0] == together.cut[number]
+    assert (together.cut > 0).any()
+    assert (together.cut == 0).any()
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -136,13 +136,13 @@ def test_the_tokenizer_s_side_of_padding_changes_nothing(
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "padding_side": "left"}))
     left = TorchReward.untrained(Options(model=str(folder)), Layout(max_length=50), seed=4)
-    asked = questions()
-    assert np.array_equal(left.rewards(asked).values, untrained("llama").rewards(asked).values)
+    inputs = questions()
+    assert np.array_equal(left.rewards(inputs).values, untrained("llama").rewards(inputs).values)
 
 
 def test_the_first_head_follows_from_the_seed(tiny: Callable[[str], Path]) -> None:
-    made = [TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), seed=seed) for seed in (1, 1, 2)]
-    first, again, other = (one.model.head.weight for one in made)
+    rewards = [TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), seed=seed) for seed in (1, 1, 2)]
+    first, again, other = (reward.model.head.weight for reward in rewards)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert float(first.std()) == pytest.approx(0.02, rel=0.5)
@@ -157,11 +157,11 @@ def saved(reward: TorchReward, base: Path, folder: Path) -> Path:
 def test_what_is_saved_scores_the_same_when_it_is_loaded(
     tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path, kind: str
 ) -> None:
-    reward, asked = untrained(kind), questions(6)
+    reward, inputs = untrained(kind), questions(6)
     folder = saved(reward, tiny(kind), tmp_path / "model")
     again = load_reward(Options(model=str(folder)))
     assert again.settings == reward.settings
-    assert np.abs(again.rewards(asked).values - reward.rewards(asked).values).max() < 1e-6
+    assert np.abs(again.rewards(inputs).values - reward.rewards(inputs).values).max() < 1e-6
     assert again is load_reward(Options(model=str(folder)))
     assert again.facts == {"weights": find_weights(Options(model=str(folder))).fingerprint, "dtype": "float32"}
 
@@ -192,8 +192,8 @@ def test_the_fingerprint_covers_the_head_and_the_settings(
 def test_the_layout_stays_within_what_the_model_takes(tiny: Callable[[str], Path]) -> None:
     """RoBERTa and MPNet lose two of their 66 positions to the padding token."""
     for kind, limit in (("bert", 64), ("roberta", 64), ("mpnet", 64), ("bart", 128), ("gpt2", 128)):
-        for asked in (None, 500):
-            reward = TorchReward.untrained(Options(model=str(tiny(kind))), Layout(max_length=asked))
+        for inputs in (None, 500):
+            reward = TorchReward.untrained(Options(model=str(tiny(kind))), Layout(max_length=inputs))
             assert reward.settings.layout.max_length == limit
     long = RewardInput("is it", (("answer", "cat " * 300),))
     reward = TorchReward.untrained(Options(model=str(tiny("roberta"))), Layout(max_length=None))
@@ -203,8 +203,8 @@ def test_the_layout_stays_within_what_the_model_takes(tiny: Callable[[str], Path
 def test_when_memory_runs_out_less_is_computed_at_once(
     untrained: Callable[..., TorchReward], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reward, asked = untrained("bert"), questions(6)
-    wanted, plain = reward.rewards(asked).values, TorchReward._forward
+    reward, inputs = untrained("bert"), questions(6)
+    expected, plain = reward.rewards(inputs).values, TorchReward._forward
 
     def small(self: TorchReward, rows: Any, starts: Any) -> Any:
         if len(rows) > 2:
@@ -215,7 +215,7 @@ def test_when_memory_runs_out_less_is_computed_at_once(
     monkeypatch.setattr("metrist.models.devices.free_memory", freed.append)
     monkeypatch.setattr(TorchReward, "_forward", small)
     monkeypatch.setattr(reward, "budget", type(reward.budget)(512))
-    assert np.abs(reward.rewards(asked).values - wanted).max() < 1e-5
+    assert np.abs(reward.rewards(inputs).values - expected).max() < 1e-5
     assert freed
 
     def never(_self: TorchReward, _rows: Any, _starts: Any) -> Any:
@@ -223,14 +223,14 @@ def test_when_memory_runs_out_less_is_computed_at_once(
 
     monkeypatch.setattr(TorchReward, "_forward", never)
     with pytest.raises(ModelError, match=r"an answer does not fit into the device's memory even alone \(50 tokens\)"):
-        reward.rewards(asked)
+        reward.rewards(inputs)
 
 
 def test_faults_of_a_folder_are_named(
     tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path
 ) -> None:
     with pytest.raises(
-        ModelError, match=r"has no reward\.json, so it is no preference model; `metrist train preference"
+        ModelError, match=r"has no reward\.json, so it is not a preference model; `metrist train preference"
     ):
         load_reward(Options(model=str(tiny("bert"))))
     with pytest.raises(ModelError, match="pooling must be one of 'auto', 'answer', 'mean', 'first', 'last', got 'max'"):
@@ -239,7 +239,7 @@ def test_faults_of_a_folder_are_named(
     options = Options(model=str(folder))
     save_file({"weight": torch.ones(1, 8)}, folder / "reward_head.safetensors")
     with pytest.raises(
-        ModelError, match=r"reward_head\.safetensors is for vectors of 8 numbers, but the model gives 32"
+        ModelError, match=r"reward_head\.safetensors expects vectors of 8 numbers, but the model has 32"
     ):
         load_reward(options)
     (folder / "reward_head.safetensors").unlink()
@@ -267,9 +267,7 @@ def test_a_decoder_without_a_first_token_is_refused(tiny: Callable[[str], Path],
     folder = Path(shutil.copytree(tiny("bart"), tmp_path / "bart"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": None}))
-    with pytest.raises(
-        ModelError, match="must name a decoder_start_token_id; or set pooling='mean', which uses its enc"
-    ):
+    with pytest.raises(ModelError, match="must set decoder_start_token_id; or set pooling='mean'"):
         TorchReward.untrained(Options(model=str(folder)), Layout())
 
 
@@ -283,5 +281,5 @@ def test_a_model_without_vectors_of_tokens_is_refused(tiny: Callable[[str], Path
     )
     CLIPModel(config).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny("bert")).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"is a clip model, which gives no vectors of tokens .*; give a text model"):
+    with pytest.raises(ModelError, match=r"is a clip model without token vectors .*; give a text model"):
         TorchReward.untrained(Options(model=str(tmp_path)), Layout())

@@ -39,11 +39,11 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
         ({"centre": float("nan")}, "centre must be a finite number, got nan"),
         ({"centre": 10**400}, "OverflowError"),
         ({"frame": []}, "frame must be an object, got []"),
-        ({"frame": {"prefix": "101", "separator": [], "suffix": []}}, "frame.prefix must be a list of tokens' numbers"),
-        ({"frame": {"prefix": [], "separator": ["1"], "suffix": []}}, "frame.separator must be a list of tokens' num"),
-        ({"frame": {"prefix": [], "separator": [], "suffix": [-1]}}, "frame.suffix must be a list of tokens' numbers"),
+        ({"frame": {"prefix": "101", "separator": [], "suffix": []}}, "frame.prefix must be a list of token ids"),
+        ({"frame": {"prefix": [], "separator": ["1"], "suffix": []}}, "frame.separator must be a list of token ids"),
+        ({"frame": {"prefix": [], "separator": [], "suffix": [-1]}}, "frame.suffix must be a list of token ids"),
         ({"layout": {"labelled": "no", "max_length": 9, "keep": "end"}}, "layout.labelled must be true or false, got"),
-        ({"layout": {"labelled": True, "max_length": 9.5, "keep": "end"}}, "layout.max_length must be a whole number"),
+        ({"layout": {"labelled": True, "max_length": 9.5, "keep": "end"}}, "layout.max_length must be an integer"),
         ({"layout": {"labelled": True, "max_length": 0, "keep": "end"}}, "max_length must be at least 1, got 0"),
         ({"layout": {"labelled": True, "max_length": 9, "keep": "all"}}, "or 'both', got 'all'"),
         ({"layout": {"max_length": 9, "keep": "end"}}, "KeyError: 'labelled'"),
@@ -56,19 +56,19 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
         ({"fields": {"fluency": [1]}}, "fields.fluency must be a list of labels, got [1]"),
     ],
 )
-def test_what_is_wrong_in_them_is_named(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_invalid_settings_are_named(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
     GIVEN.write(tmp_path)
     path = tmp_path / "reward.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
-    with pytest.raises(ModelError, match=re.escape(message)) as said:
+    with pytest.raises(ModelError, match=re.escape(message)) as error:
         RewardSettings.read(tmp_path, "mine")
-    assert str(said.value).startswith(f"{path} cannot be used (")
-    assert str(said.value).endswith("; train the model again")
-    assert len(str(said.value).splitlines()) == 1
+    assert str(error.value).startswith(f"{path} cannot be used (")
+    assert str(error.value).endswith("; train the model again")
+    assert len(str(error.value).splitlines()) == 1
 
 
-def test_one_in_metrists_own_form_is_written_again_and_not_trained(tmp_path: Path) -> None:
+def test_a_damaged_exported_folder_should_be_exported_again(tmp_path: Path) -> None:
     (tmp_path / "weights.safetensors").touch()
     (tmp_path / "reward.json").write_text("[]")
-    with pytest.raises(ModelError, match=r"the file must be an object, got \[\]\); the folder is damaged: write it"):
+    with pytest.raises(ModelError, match=r"the file must be an object, got \[\]\); the folder is damaged: export it"):
         RewardSettings.read(tmp_path, "mine")

@@ -17,7 +17,7 @@ from metrist.models.seq2seq import Seq2Seq
 from tiny_models import _tokenizer
 
 
-def plainly(folder: Path, pairs: Sequence[tuple[str, str]], limit: int = 128) -> list[np.ndarray]:
+def reference(folder: Path, pairs: Sequence[tuple[str, str]], limit: int = 128) -> list[np.ndarray]:
     """What transformers itself says, a pair at a time."""
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -25,14 +25,14 @@ def plainly(folder: Path, pairs: Sequence[tuple[str, str]], limit: int = 128) ->
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = 1  # Shifting asks for one, though nothing is padded.
-    found = []
+    result = []
     for texts in pairs:
-        asked = {"return_tensors": "pt", "truncation": True, "max_length": limit}
-        condition, labels = (tokenizer(text, **asked)["input_ids"] for text in texts)
+        settings = {"return_tensors": "pt", "truncation": True, "max_length": limit}
+        condition, labels = (tokenizer(text, **settings)["input_ids"] for text in texts)
         with torch.no_grad():
             logits = model(input_ids=condition, labels=labels).logits[0]
-        found.append(logits.log_softmax(-1).gather(1, labels[0][:, None])[:, 0].numpy())
-    return found
+        result.append(logits.log_softmax(-1).gather(1, labels[0][:, None])[:, 0].numpy())
+    return result
 
 
 @pytest.mark.parametrize("kind", WAYS)
@@ -41,7 +41,7 @@ def test_values_are_those_of_transformers_one_pair_at_a_time(
 ) -> None:
     engine = loaded(kind)
     assert (type(engine._path.encoder).__name__, type(engine._path.decoder).__name__) == WAYS[kind]
-    agree(engine.log_probs(PAIRS), plainly(seq2seq_folder(kind), PAIRS))
+    agree(engine.log_probs(PAIRS), reference(seq2seq_folder(kind), PAIRS))
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -52,11 +52,11 @@ def test_every_way_through_a_model_gives_the_same_values(
     from metrist.models.dispatch import PaddedDecoder, PaddedEncoder
 
     engine = loaded(kind)
-    wanted = engine.log_probs(PAIRS)
+    expected = engine.log_probs(PAIRS)
     device = engine._place.device
     monkeypatch.setattr(engine._path, "encoder", PaddedEncoder(engine._model, device))
     monkeypatch.setattr(engine._path, "decoder", PaddedDecoder(engine._model, device, share=share))
-    agree(engine.log_probs(PAIRS), [wanted.of(at) for at in range(len(PAIRS))])
+    agree(engine.log_probs(PAIRS), [expected.of(at) for at in range(len(PAIRS))])
 
 
 def test_a_model_whose_decoder_takes_no_cache_is_scored_all_the_same(
@@ -65,15 +65,15 @@ def test_a_model_whose_decoder_takes_no_cache_is_scored_all_the_same(
     from metrist.models import dispatch
 
     def broken(*_args: object) -> None:
-        raise AttributeError("this model keeps no such cache")
+        raise AttributeError("this model has no such cache")
 
-    monkeypatch.setattr(dispatch, "_cache", broken)
+    monkeypatch.setattr(dispatch, "_expand_cache", broken)
     engine = Seq2Seq.load(Options(model=str(seq2seq_folder("t5"))))
     assert engine._path.decoder._share is False  # type: ignore[attr-defined]
-    agree(engine.log_probs(PAIRS[:3]), plainly(seq2seq_folder("t5"), PAIRS[:3]))
+    agree(engine.log_probs(PAIRS[:3]), reference(seq2seq_folder("t5"), PAIRS[:3]))
 
 
-def test_a_model_with_logits_of_its_own_making_is_refused(
+def test_a_model_with_unsupported_logits_is_refused(
     seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import T5ForConditionalGeneration
@@ -81,12 +81,12 @@ def test_a_model_with_logits_of_its_own_making_is_refused(
     forward = T5ForConditionalGeneration.forward
 
     def capped(self: Any, *args: Any, **settings: Any) -> Any:
-        found = forward(self, *args, **settings)
-        found.logits = found.logits.tanh()
-        return found
+        result = forward(self, *args, **settings)
+        result.logits = result.logits.tanh()
+        return result
 
     monkeypatch.setattr(T5ForConditionalGeneration, "forward", capped)
-    with pytest.raises(ModelError, match=r"\(t5\) computes its logits in a way of its own: values are \S+ apart"):
+    with pytest.raises(ModelError, match=r"\(t5\) computes its logits .*: log-probabilities differ by \S+"):
         Seq2Seq.load(Options(model=str(seq2seq_folder("t5"))))
 
 
@@ -110,9 +110,9 @@ def test_parts_of_the_targets_that_are_tokenised_later_change_nothing(
 ) -> None:
     from metrist.models.tokenization import BackgroundTokens
 
-    whole = loaded("bart").log_probs(PAIRS)
+    expected = loaded("bart").log_probs(PAIRS)
     monkeypatch.setattr(BackgroundTokens, "_PART", 20)
-    agree(loaded("bart").log_probs(PAIRS), [whole.of(at) for at in range(len(PAIRS))])
+    agree(loaded("bart").log_probs(PAIRS), [expected.of(at) for at in range(len(PAIRS))])
 
 
 def test_equal_pairs_are_scored_once_and_equal_conditions_encoded_once(
@@ -125,16 +125,16 @@ def test_equal_pairs_are_scored_once_and_equal_conditions_encoded_once(
     monkeypatch.setattr(
         path.decoder, "states", lambda m, owners, some: (decoded.extend(owners), states(m, owners, some))[1]
     )
-    found = engine.log_probs([*PAIRS, *reversed(PAIRS)])
+    result = engine.log_probs([*PAIRS, *reversed(PAIRS)])
     assert (len(encoded), len(set(encoded)), len(decoded)) == (len(SOURCES), len(SOURCES), len(PAIRS))
     for at in range(len(PAIRS)):
-        assert np.array_equal(found.of(at), found.of(2 * len(PAIRS) - 1 - at))
+        assert np.array_equal(result.of(at), result.of(2 * len(PAIRS) - 1 - at))
 
 
 def test_tokens_are_the_tokenizers_with_its_special_ones(loaded: Callable[[str], Seq2Seq]) -> None:
     engine = loaded("bart")
-    found = engine.log_probs([(SOURCES[0], "the cat .")])
-    assert found.tokens.tolist() == engine._tokenizer("the cat .")["input_ids"]
+    result = engine.log_probs([(SOURCES[0], "the cat .")])
+    assert result.tokens.tolist() == engine._tokenizer("the cat .")["input_ids"]
     assert engine.pieces("the cat .") == ["<s>", "the", "cat", ".", "</s>"]
 
 
@@ -144,33 +144,33 @@ def test_tokens_are_the_tokenizers_with_its_special_ones(loaded: Callable[[str],
 def test_empty_texts_are_scored_by_their_special_tokens(
     texts: tuple[str, str], specials: int, loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
 ) -> None:
-    found = loaded("bart").log_probs([texts])
-    assert len(found.of(0)) == specials
-    agree(found, plainly(seq2seq_folder("bart"), [texts]))
+    result = loaded("bart").log_probs([texts])
+    assert len(result.of(0)) == specials
+    agree(result, reference(seq2seq_folder("bart"), [texts]))
 
 
 def test_a_text_without_any_token_fails_with_a_reason(seq2seq_folder: Callable[[str], Path], tmp_path: Path) -> None:
     bare = shutil.copytree(seq2seq_folder("marian"), tmp_path / "bare")
     _tokenizer(begins=False, ends=False).save_pretrained(bare)
     engine = Seq2Seq.load(Options(model=str(bare)))
-    found = engine.log_probs([("the cat", ""), ("", "the cat"), ("the cat", "dog"), ("the cat", "")])
-    assert found.failures == {
+    result = engine.log_probs([("the cat", ""), ("", "the cat"), ("the cat", "dog"), ("the cat", "")])
+    assert result.failures == {
         0: "the target has no tokens",
         1: "the conditioning text has no tokens",
         3: "the target has no tokens",
     }
-    assert np.diff(found.starts).tolist() == [0, 0, 1, 0]
-    np.testing.assert_allclose(found.of(2), engine.log_probs([("the cat", "dog")]).of(0), atol=1e-5)
+    assert np.diff(result.starts).tolist() == [0, 0, 1, 0]
+    np.testing.assert_allclose(result.of(2), engine.log_probs([("the cat", "dog")]).of(0), atol=1e-5)
 
 
 def test_no_pairs_give_nothing(loaded: Callable[[str], Seq2Seq]) -> None:
-    found = loaded("bart").log_probs([])
-    assert (len(found), found.logprobs.dtype, found.failures) == (0, np.float32, {})
+    result = loaded("bart").log_probs([])
+    assert (len(result), result.logprobs.dtype, result.failures) == (0, np.float32, {})
 
 
 def test_half_a_character_is_scored_as_a_question_mark(loaded: Callable[[str], Seq2Seq]) -> None:
-    found = loaded("bart").log_probs([("the \ud800cat", "dog \udfff"), ("the ?cat", "dog ?")])
-    assert np.array_equal(found.of(0), found.of(1))
+    result = loaded("bart").log_probs([("the \ud800cat", "dog \udfff"), ("the ?cat", "dog ?")])
+    assert np.array_equal(result.of(0), result.of(1))
 
 
 @pytest.mark.parametrize(("kind", "limit", "specials"), [("bart", 128, 2), ("t5", 1024, 1), ("led", 64, 2)])
@@ -178,19 +178,19 @@ def test_an_output_of_200_000_tokens_is_cut_counted_and_quick(
     kind: str, limit: int, specials: int, loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
 ) -> None:
     pair = (SOURCES[0], "a small dog ran " * 50_000)
-    found = loaded(kind).log_probs([pair, (pair[0], "dog")])
-    assert found.target_cut.tolist() == [200_000 + specials - limit, 0]
-    agree(found, plainly(seq2seq_folder(kind), [pair, (pair[0], "dog")], limit))
+    result = loaded(kind).log_probs([pair, (pair[0], "dog")])
+    assert result.target_cut.tolist() == [200_000 + specials - limit, 0]
+    agree(result, reference(seq2seq_folder(kind), [pair, (pair[0], "dog")], limit))
 
 
 def test_texts_are_cut_at_max_tokens_with_the_last_special_token_kept(
     loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
 ) -> None:
-    found = loaded("bart").log_probs(PAIRS, max_tokens=7)
-    agree(found, plainly(seq2seq_folder("bart"), PAIRS, 7))
+    result = loaded("bart").log_probs(PAIRS, max_tokens=7)
+    agree(result, reference(seq2seq_folder("bart"), PAIRS, 7))
     lengths = [[len(ids) for ids in loaded("bart")._tokenizer(list(texts))["input_ids"]] for texts in PAIRS]
-    assert found.condition_cut.tolist() == [max(0, condition - 7) for condition, _ in lengths]
-    assert found.target_cut.tolist() == [max(0, target - 7) for _, target in lengths]
+    assert result.condition_cut.tolist() == [max(0, condition - 7) for condition, _ in lengths]
+    assert result.target_cut.tolist() == [max(0, target - 7) for _, target in lengths]
     assert all(len(loaded("bart").pieces(target, 7)) <= 7 for _, target in PAIRS)
 
 

@@ -105,7 +105,7 @@ def test_a_decoder_without_a_start_token_is_refused() -> None:
     from metrist.models.dispatch import find_label_shift
 
     config = SimpleNamespace(decoder_start_token_id=None, pad_token_id=None)
-    with pytest.raises(ModelError, match=r"m: its config.json must name a decoder_start_token_id"):
+    with pytest.raises(ModelError, match=r"m: its config.json must set decoder_start_token_id"):
         find_label_shift(SimpleNamespace(config=config), "m")
 
 
@@ -129,8 +129,8 @@ def test_learned_positions_must_be_there_though_computed_ones_need_not(
     for kind in ("bart", "marian"):
         shutil.copytree(tiny(kind), tmp_path / kind)
         weights = load_file(tmp_path / kind / "model.safetensors")
-        kept = {name: one.clone() for name, one in weights.items() if "embed_positions" not in name}
-        save_file(kept, tmp_path / kind / "model.safetensors", metadata={"format": "pt"})
+        stored = {name: one.clone() for name, one in weights.items() if "embed_positions" not in name}
+        save_file(stored, tmp_path / kind / "model.safetensors", metadata={"format": "pt"})
     Seq2Seq.load(Options(model=str(tmp_path / "marian")))
     with pytest.raises(
         ModelError, match=r"lacks 2 of the weights that AutoModelForSeq2SeqLM needs \(.*embed_positions"

@@ -32,11 +32,11 @@ def test_out_of_memory_halves_the_budget_and_the_values_stay(
     from metrist.models.batching import Budget
 
     engine = loaded(kind)
-    wanted = engine.log_probs(PAIRS)
+    expected = engine.log_probs(PAIRS)
     full = _Full(engine._path.decoder.states, 40)
     monkeypatch.setattr(engine._path.decoder, "states", full)
     monkeypatch.setattr(engine, "_decoding", Budget(1000))
-    agree(engine.log_probs(PAIRS), [wanted.of(at) for at in range(len(PAIRS))])
+    agree(engine.log_probs(PAIRS), [expected.of(at) for at in range(len(PAIRS))])
     assert full.failed >= 2
     assert engine._decoding.tokens <= 80
 
@@ -47,14 +47,14 @@ def test_a_target_that_does_not_fit_alone_is_a_failure_of_its_pair(
     from metrist.models.batching import Budget
 
     engine = loaded("bart")
-    wanted = engine.log_probs([(SOURCES[0], "dog")]).of(0)
+    expected = engine.log_probs([(SOURCES[0], "dog")]).of(0)
     monkeypatch.setattr(engine._path.decoder, "states", _Full(engine._path.decoder.states, 10))
     monkeypatch.setattr(engine, "_decoding", Budget(1000))
-    found = engine.log_probs([(SOURCES[0], TARGETS[2]), (SOURCES[0], "dog")])
-    assert found.failures == {
+    result = engine.log_probs([(SOURCES[0], TARGETS[2]), (SOURCES[0], "dog")])
+    assert result.failures == {
         0: "the target does not fit into the device's memory even alone (16 tokens); use a smaller max_tokens or model"
     }
-    np.testing.assert_allclose(found.of(1), wanted, atol=1e-5)
+    np.testing.assert_allclose(result.of(1), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5"])
@@ -64,24 +64,24 @@ def test_a_target_that_does_not_fit_beside_other_conditions_is_scored_with_fewer
     from metrist.models.batching import Budget
 
     engine = loaded(kind)
-    wanted = engine.log_probs(PAIRS)
+    expected = engine.log_probs(PAIRS)
     states = engine._path.decoder.states
     refused = []
 
     def crowded(memory: Any, owners: Any, inputs: Sequence[np.ndarray]) -> Any:
-        held = len(memory.lengths if hasattr(memory, "lengths") else memory.mask)
-        if held > 1 and owners[-1] > 0:  # What came before in the group is thrown away, not counted twice.
-            refused.append(held)
+        size = len(memory.lengths if hasattr(memory, "lengths") else memory.mask)
+        if size > 1 and owners[-1] > 0:  # What came before in the group is thrown away, not counted twice.
+            refused.append(size)
             raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
         return states(memory, owners, inputs)
 
     monkeypatch.setattr(engine._path.decoder, "states", crowded)
     monkeypatch.setattr(engine, "_decoding", Budget(1000))
     monkeypatch.setattr(engine, "_encoding", Budget(1000))
-    found = engine.log_probs(PAIRS)
+    result = engine.log_probs(PAIRS)
     assert max(refused) > 1
-    assert found.failures == wanted.failures
-    agree(found, [wanted.of(at) for at in range(len(PAIRS))])
+    assert result.failures == expected.failures
+    agree(result, [expected.of(at) for at in range(len(PAIRS))])
 
 
 def test_a_condition_that_does_not_fit_alone_fails_all_its_pairs(
@@ -99,9 +99,9 @@ def test_a_condition_that_does_not_fit_alone_fails_all_its_pairs(
 
     monkeypatch.setattr(engine._path.encoder, "encode", small)
     monkeypatch.setattr(engine, "_encoding", Budget(1000))
-    found = engine.log_probs(PAIRS)
-    assert sorted(found.failures) == [8, 9, 10, 11]
-    assert set(found.failures.values()) == {
+    result = engine.log_probs(PAIRS)
+    assert sorted(result.failures) == [8, 9, 10, 11]
+    assert set(result.failures.values()) == {
         "the conditioning text does not fit into the device's memory even alone (29 tokens); "
         "use a smaller max_tokens or model"
     }

@@ -33,14 +33,14 @@ def unwritable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_answers_are_counted_and_read_where_nothing_may_be_written(unwritable: Path) -> None:
     cache = AnswerCache(unwritable)
     assert cache.contents().answers == {"scripted": 2}
-    assert [kept.completion.text for kept in cache.entries()] == ["ONE", "TWO"]
+    assert [entry.completion.text for entry in cache.entries()] == ["ONE", "TWO"]
     cache.close()
 
 
 def test_what_would_change_such_a_file_says_what_is_wrong(unwritable: Path) -> None:
     cache = AnswerCache(unwritable)
-    said = r"answers in .*sqlite: attempt to write a readonly database"
-    with pytest.raises(ModelError, match=said):
+    message = r"answers in .*sqlite: attempt to write a readonly database"
+    with pytest.raises(ModelError, match=message):
         cache.clear()
     with pytest.raises(ModelError, match=r"\(attempt to write a readonly database\)"):
         cache.check_writable()

@@ -13,14 +13,14 @@ from metrist.models.devices import Options
 from metrist.models.seq2seq import Seq2Seq
 
 
-@pytest.mark.parametrize("left", [[], ["tokenizer_config.json"]])
+@pytest.mark.parametrize("remaining", [[], ["tokenizer_config.json"]])
 def test_it_is_refused_before_transformers_makes_one_without_words(
-    tiny: Callable[[str], Path], tmp_path: Path, left: list[str]
+    tiny: Callable[[str], Path], tmp_path: Path, remaining: list[str]
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(tiny("t5"), folder)
-    for one in folder.glob("*token*"):
-        if one.name not in left:
-            one.unlink()
+    for path in folder.glob("*token*"):
+        if path.name not in remaining:
+            path.unlink()
     with pytest.raises(ModelError, match=r"has no tokenizer \(such as tokenizer.json\); save it into the same folder"):
         Seq2Seq.load(Options(model=str(folder)))

@@ -17,12 +17,12 @@ from metrist.models.weights import find_weights
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """What save_pretrained leaves, as far as finding it goes."""
-    made = tmp_path / "model"
-    made.mkdir()
-    (made / "config.json").write_text('{"model_type": "bart", "architectures": ["BartForConditionalGeneration"]}')
-    (made / "model.safetensors").write_bytes(b"weights")
-    (made / "tokenizer.json").write_text("{}")
-    return made
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "config.json").write_text('{"model_type": "bart", "architectures": ["BartForConditionalGeneration"]}')
+    (path / "model.safetensors").write_bytes(b"weights")
+    (path / "tokenizer.json").write_text("{}")
+    return path
 
 
 @pytest.fixture
@@ -42,8 +42,13 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_local_folder_is_found_under_the_name_the_user_gave(folder: Path) -> None:
-    found = find_weights(Options(model=str(folder)))
-    assert (found.name, found.folder, len(found.fingerprint), found.runs_on_numpy) == (str(folder), folder, 12, False)
+    result = find_weights(Options(model=str(folder)))
+    assert (result.name, result.folder, len(result.fingerprint), result.runs_on_numpy) == (
+        str(folder),
+        folder,
+        12,
+        False,
+    )
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "merges.txt", "source.spm"])
@@ -82,8 +87,8 @@ def test_weights_in_the_hubs_cache_are_not_read_to_know_their_hash(folder: Path,
 
 
 def test_a_shipped_model_is_a_folder_of_the_installed_package(shipped: Path) -> None:
-    found = find_weights(Options(model="metrist:small"))
-    assert (found.folder, found.runs_on_numpy, len(found.fingerprint)) == (shipped, True, 12)
+    result = find_weights(Options(model="metrist:small"))
+    assert (result.folder, result.runs_on_numpy, len(result.fingerprint)) == (shipped, True, 12)
 
 
 def test_a_shipped_models_fingerprint_takes_in_all_files_but_its_papers(shipped: Path) -> None:
@@ -192,10 +197,10 @@ def test_a_hub_model_comes_from_the_cache_when_offline(
     (place / "refs").mkdir()
     (place / "refs" / "main").write_text(commit)
     _offline(monkeypatch, tmp_path / "hub")
-    found = find_weights(Options(model="some/model"))
-    assert (found.folder.name, found.name) == (commit, "some/model")
-    assert found.fingerprint == find_weights(Options(model=str(folder))).fingerprint
-    assert find_weights(Options(model="some/model", revision=commit)).folder == found.folder
+    result = find_weights(Options(model="some/model"))
+    assert (result.folder.name, result.name) == (commit, "some/model")
+    assert result.fingerprint == find_weights(Options(model=str(folder))).fingerprint
+    assert find_weights(Options(model="some/model", revision=commit)).folder == result.folder
 
 
 @pytest.mark.parametrize(("revision", "at"), [(None, ""), ("v2", " at revision 'v2'")])

@@ -1,1 +1,1 @@
-"""Models: the only room where torch, transformers and their like are imported, and only when a model is loaded."""
+"""Models: the only package that imports torch and transformers, and only when a model is loaded."""

@@ -1,6 +1,6 @@
-"""The labels' log-probabilities from logits in one reading of them, compiled for a card by Triton.
+"""Log-probabilities of labels in one pass over the logits, compiled for GPUs by Triton.
 
-Plain torch reads and writes the logits several times over, which takes longer than the matrix product that makes them.
+Plain torch reads and writes the logits several times, which takes longer than the matrix product that computes them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ triton: Any = importlib.import_module("triton")
 tl: Any = importlib.import_module("triton.language")
 
 _WIDTH = tl.constexpr(4096)
-#: Lower than any logit, and finite: a difference of two of them is 0 and not undefined.
+#: Lower than any logit but finite, so that the difference of two of them is 0 and not NaN.
 _LOWEST = tl.constexpr(-1.0e30)
 
 
 def _label_log_probs(logits, labels, out, width, stride):  # type: ignore[no-untyped-def]
-    """One program a row: a running highest value and sum per lane, joined at the end."""
+    """One program per row: a running maximum and sum per lane, combined at the end."""
     row = tl.program_id(0).to(tl.int64)
     start_of_row = logits + row * stride
     lanes = tl.arange(0, _WIDTH)
@@ -42,9 +42,9 @@ _KERNEL = triton.jit(_label_log_probs)
 
 
 def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """For each row of logits, the log-probability of its label, in float32."""
+    """Return the log-probability of each row's label, in float32."""
     out = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    # Triton starts kernels on the current card, which need not be the one with the logits.
+    # Triton starts kernels on the current GPU, which need not be the one with the logits.
     cuda: Any = torch.cuda
     with cuda.device_of(logits):
         _KERNEL[(len(logits),)](logits, labels, out, logits.shape[1], logits.stride(0), num_warps=8)

@@ -1,4 +1,4 @@
-"""What a likelihood model says: the log-probability of every token of a target, given a conditioning text."""
+"""Interfaces of likelihood models, text models, encoders and reward models, and the results they return."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from metrist.models.reward_layout import RewardInput, RewardSettings
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Likelihoods:
-    """Log-probabilities (natural) of the targets' tokens, pair after pair: pair p has `starts[p]:starts[p + 1]`.
+    """Natural log-probabilities of the targets' tokens, concatenated: pair p has `starts[p]:starts[p + 1]`.
 
-    `condition_cut` and `target_cut` count, per pair, the tokens that the model had no room for. A pair that could not
-    be scored has no tokens and a reason in `failures`.
+    `condition_cut` and `target_cut` count the tokens of each pair that exceeded the model's limit. A pair that could
+    not be scored has no tokens, and a reason in `failures`.
     """
 
     logprobs: NDArray[np.float32]
@@ -31,7 +31,7 @@ class Likelihoods:
         return len(self.starts) - 1
 
     def of(self, pair: int) -> NDArray[np.float32]:
-        """One pair's log-probabilities."""
+        """Return one pair's log-probabilities."""
         return self.logprobs[self.starts[pair] : self.starts[pair + 1]]
 
 
@@ -40,25 +40,25 @@ class LikelihoodModel(Protocol):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What its numbers depend on, for signatures and caches: weights' hash, tokenizer's hash, dtype."""
+        """What its numbers depend on, for signatures and caches: hashes of weights and tokenizer, dtype."""
         ...
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        """Each (condition, target)'s tokens with their log-probabilities, in the order of the pairs. Texts are cut at
-        `max_tokens` (None: at what the model can take), and the cut is counted."""
+        """Return the tokens of each (condition, target) pair's target with their log-probabilities, in order. Texts are
+        cut at `max_tokens` (None: at the model's limit), and the cut tokens are counted."""
         ...
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
-        """The text as overlapping pieces that fit into a condition; the text itself where it fits."""
+        """Split a text into overlapping windows that fit into a condition; return the text itself if it fits."""
         ...
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
-        """The target's tokens as readable text, as many as `log_probs` gives of them."""
+        """Return the target's tokens as readable text, as many as `log_probs` returns."""
         ...
 
 
 class TextModel(Protocol):
-    """Reads whole texts, without a condition: what a causal model can do beside scoring targets."""
+    """Scores texts without a condition, as causal models can."""
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -66,32 +66,29 @@ class TextModel(Protocol):
         ...
 
     def running(self, texts: Sequence[str], max_tokens: int | None = None) -> Likelihoods:
-        """Each text's tokens with their log-probabilities, none of them cut. A text that is longer than the model's
-        context, or than `max_tokens`, is read in windows, each with part of the text before it as its condition."""
+        """Return all tokens of each text with their log-probabilities. A text longer than the model's context, or than
+        `max_tokens`, is read in windows, each with part of the preceding text as its condition."""
         ...
 
     def in_windows(self, text: str, max_tokens: int | None = None) -> int:
-        """In how many windows a text is read."""
+        """Return in how many windows a text is read."""
         ...
 
     def spelled(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as readable text, each on its own."""
+        """Return each token as readable text."""
         ...
 
 
-# What an encoder says: a vector for every token of a text.
-
-
-#: What becomes of a text that is longer than the model takes at once: read in overlapping windows, or cut off.
+#: What to do with a text longer than the model's limit: read it in overlapping windows, or truncate it.
 Long = Literal["windows", "truncate"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class States:
-    """Vectors of the texts' tokens, text after text: text t has rows `starts[t]:starts[t + 1]`.
+    """Vectors of the texts' tokens, concatenated: text t has rows `starts[t]:starts[t + 1]`.
 
-    `special` marks the tokens that open and close a text (CLS, SEP; T5's end token is neither); `cut` counts, per
-    text, tokens left out.
+    `special` marks the tokens that open and close a text (CLS, SEP; T5's end token is neither); `cut` counts the
+    truncated tokens of each text.
     """
 
     vectors: NDArray[np.float32]
@@ -114,39 +111,36 @@ class EncoderModel(Protocol):
 
     @property
     def layers(self) -> int:
-        """How many layers it has; layer 0 is the embeddings."""
+        """The number of layers; layer 0 is the embeddings."""
         ...
 
     @property
     def limit(self) -> int:
-        """How many tokens it takes at once, those that open and close a text included."""
+        """The largest number of tokens at once, special tokens included."""
         ...
 
     @property
     def word_start(self) -> str:
-        """What to put before a text so that its first word is read as the same word elsewhere: a space for RoBERTa and
-        GPT-2, nothing for most."""
+        """What to put before a text so that its first word is tokenized as elsewhere: a space for RoBERTa and GPT-2,
+        nothing for most."""
         ...
 
     def states(self, texts: Sequence[str], layer: int | None = None, long: Long = "windows") -> States:
-        """Each text's vectors after the given layer (None: the last)."""
+        """Return each text's vectors after a layer (None: the last)."""
         ...
 
     def token_ids(self, texts: Sequence[str], long: Long = "windows") -> list[list[int]]:
-        """Each text's tokens, as `states` has them."""
+        """Return each text's tokens, as in `states`."""
         ...
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Tokens as text. A piece that goes on with the word before it starts with ##, whatever the tokenizer."""
+        """Return tokens as text. A piece that continues a word starts with ##, whatever the tokenizer."""
         ...
 
 
-# What every reward model gives, and what it must be able to do, whatever computes it.
-
-
 class Rewards(NamedTuple):
-    """A reward for each answer, how many tokens its row had to leave out, and how many of the answer's tokens the model
-    can read: where there are none, the reward says nothing of the answer."""
+    """The reward of each answer, the number of tokens cut from its row, and the number of the answer's tokens that the
+    model knows: if it knows none, the reward says nothing about the answer."""
 
     values: NDArray[np.float64]
     cut: NDArray[np.int64]
@@ -154,7 +148,7 @@ class Rewards(NamedTuple):
 
 
 class RewardScorer(Protocol):
-    """A model that was trained on preferences. `facts` go into signatures."""
+    """A model trained on preferences. `facts` go into signatures."""
 
     @property
     def settings(self) -> RewardSettings: ...
@@ -162,6 +156,6 @@ class RewardScorer(Protocol):
     @property
     def facts(self) -> Mapping[str, str]: ...
 
-    def rewards(self, judged: Sequence[RewardInput]) -> Rewards:
-        """One reward per answer, in the order given, the same within rounding whatever else is judged with it."""
+    def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
+        """Return one reward per input, in order; the rest of the batch changes it only by rounding."""
         ...

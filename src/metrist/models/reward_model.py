@@ -1,5 +1,5 @@
-"""A reward model in torch: any AutoModel reads a row of tokens, one of its vectors (or their mean) is the answer's, and
-a linear layer makes a number of it."""
+"""Reward models in torch: an AutoModel reads a row of tokens, its vectors are pooled, and a linear layer computes the
+reward. `TorchReward` scores with one: each distinct answer once, in batches by length within a token budget."""
 
 from __future__ import annotations
 
@@ -35,54 +35,61 @@ from metrist.models.weights import Weights
 from metrist.runtime import Runtime
 
 POOLINGS = ("auto", "answer", "mean", "first", "last")
-#: T5 and its kin have a class for their encoder alone, which loads and saves no decoder.
-_ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
-#: Where configurations keep the share of numbers that training drops.
-_DROPOUTS = ("classifier_dropout", "hidden_dropout_prob", "dropout", "dropout_rate", "resid_pdrop", "hidden_dropout")
-#: As transformers draws the first weights of such layers.
-_FIRST_WEIGHTS = 0.02
+#: Classes of transformers that load and save only the encoder.
+_ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+#: Names of the dropout rate in configurations.
+_DROPOUTS = (
+    "classifier_dropout",
+    "hidden_dropout_prob",
+    "dropout",
+    "dropout_rate",
+    "resid_pdrop",
+    "hidden_dropout",
+)
+#: The standard deviation of initial weights, as in transformers.
+_INITIAL_STD = 0.02
 
 
 class RewardModel(torch.nn.Module):
-    """`body` is an AutoModel. Pooling 'last' takes the last token's vector: the decoder's, where there is one, which is
-    given the same row; the others use the encoder only. 'answer' is the mean over the answer's tokens and the special
-    token that closes the row, where there is one: all else in the rows of a pair is mostly the same, and would thin out
-    what differs.
+    """`body` is an AutoModel. Pooling 'last' takes the last token's vector, from the decoder if there is one, which
+    gets the same row; the other poolings use only the encoder. 'answer' is the mean over the answer's tokens and the
+    special token that closes the row, if there is one: the rest of a pair's rows is mostly the same and would dilute
+    the difference.
 
-    The head has no weight to add: what a pair teaches is a difference, in which it would cancel.
+    The head has no bias: training uses differences of rewards, in which it would cancel.
     """
 
     def __init__(self, body: Any, pooling: Pooling, head: Tensor) -> None:
         super().__init__()
         self.body = body
         self.pooling = pooling
-        self.dropout = torch.nn.Dropout(_dropout(body.config))
+        self.dropout = torch.nn.Dropout(_find_dropout(body.config))
         self.head = torch.nn.Linear(head.shape[1], 1, bias=False)
         self.head.weight = torch.nn.Parameter(head)
         self._decodes = pooling == "last" and bool(body.config.is_encoder_decoder)
         self._caches = "use_cache" in inspect.signature(self.reader.forward).parameters
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, starts: Tensor) -> Tensor:
-        """A reward for each row; padding is on the right, and the answers begin at `starts`."""
-        states = self._states(input_ids, attention_mask)
+        """Return the reward of each row; padding is on the right, and the answers begin at `starts`."""
+        states = self._read(input_ids, attention_mask)
         with torch.autocast(states.device.type, enabled=False):
-            pooled = self._pooled(states.float(), attention_mask, starts)
+            pooled = self._pool(states.float(), attention_mask, starts)
             rewards: Tensor = self.head(self.dropout(pooled).to(self.head.weight.device)).squeeze(1)
         return rewards
 
-    def _states(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        given: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
+    def _read(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        arguments: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         if self._decodes:
             # The decoder cannot look ahead, so padding on the right needs no mask.
             shifted = input_ids.roll(1, dims=1)
             shifted[:, 0] = self.body.config.decoder_start_token_id
-            given |= {"decoder_input_ids": shifted}
+            arguments["decoder_input_ids"] = shifted
         if self._caches:
-            given["use_cache"] = False
-        states: Tensor = self.reader(**given)[0]
+            arguments["use_cache"] = False
+        states: Tensor = self.reader(**arguments)[0]
         return states
 
-    def _pooled(self, states: Tensor, mask: Tensor, starts: Tensor) -> Tensor:
+    def _pool(self, states: Tensor, mask: Tensor, starts: Tensor) -> Tensor:
         if self.pooling == "first":
             return states[:, 0]
         if self.pooling == "last":
@@ -94,17 +101,17 @@ class RewardModel(torch.nn.Module):
 
     @property
     def reader(self) -> Any:
-        """The part of the body that is used."""
+        """The part of the body that computes the vectors."""
         return self.body if self.pooling == "last" else get_encoder(self.body)
 
     def learn(self) -> None:
-        """Let all weights that are used be learned, and no others."""
+        """Make all weights that are used trainable, and no others."""
         self.requires_grad_(False)
         self.reader.requires_grad_(True)
         self.head.requires_grad_(True)
 
     def save(self, folder: Path, tokenizer: Any, settings: RewardSettings) -> None:
-        """Write all that `TorchReward.load` reads into the folder."""
+        """Write everything that `TorchReward.load` reads."""
         from safetensors.torch import save_file
 
         with weights.quiet_transformers():
@@ -130,88 +137,85 @@ class PairwiseRewardModel(torch.nn.Module):
         return good, bad
 
 
-def init_reward_model(found: Weights, options: Options, place: Placement, pooling: Pooling, seed: int) -> RewardModel:
-    """A reward model of a base model, with a head drawn by the seed."""
-    body = _body(found, options, place, pooling)
-    dice = torch.Generator().manual_seed(seed)
-    head = torch.empty(1, int(body.config.hidden_size)).normal_(0, _FIRST_WEIGHTS, generator=dice)
+def init_reward_model(files: Weights, options: Options, place: Placement, pooling: Pooling, seed: int) -> RewardModel:
+    """Create a reward model from a base model, with a random head."""
+    body = _load_body(files, options, place, pooling)
+    generator = torch.Generator().manual_seed(seed)
+    head = torch.empty(1, int(body.config.hidden_size)).normal_(0, _INITIAL_STD, generator=generator)
     return RewardModel(body, pooling, head.to(place.device)).eval().requires_grad_(False)
 
 
-def load_reward_model(found: Weights, options: Options, place: Placement, pooling: Pooling) -> RewardModel:
-    """A reward model that was saved."""
+def load_reward_model(files: Weights, options: Options, place: Placement, pooling: Pooling) -> RewardModel:
+    """Load a saved reward model."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    body = _body(found, options, place, pooling)
+    body = _load_body(files, options, place, pooling)
     try:
-        head = load_file(found.folder / HEAD)["weight"].float()
+        head = load_file(files.folder / HEAD)["weight"].float()
     except (OSError, SafetensorError, KeyError) as fault:
-        raise ModelError(f"{found.name}: {HEAD} cannot be read ({fault}); train the model again") from None
+        raise ModelError(f"{files.name}: {HEAD} cannot be read ({fault}); train the model again") from None
     if head.shape != (1, body.config.hidden_size):
         raise ModelError(
-            f"{found.name}: {HEAD} is for vectors of {head.shape[-1]} numbers, but the model gives "
-            f"{body.config.hidden_size}; the files are of different models"
+            f"{files.name}: {HEAD} expects vectors of {head.shape[-1]} numbers, but the model has "
+            f"{body.config.hidden_size}; the files belong to different models"
         )
     return RewardModel(body, pooling, head.to(place.device)).eval().requires_grad_(False)
 
 
-def resolve_pooling(found: Weights, asked: str) -> Pooling:
-    """What 'auto' means for a model: the last token where a decoder or a causal model has read all before it, the mean
-    over the answer, with the token that closes the row, for encoders, to which T5 is reduced."""
-    if asked not in POOLINGS:
-        raise ModelError(f"pooling must be one of {', '.join(map(repr, POOLINGS))}, got {asked!r}")
-    if asked != "auto":
-        return asked  # type: ignore[return-value]
-    kind = found.config.get("model_type")
-    if kind in _ENCODERS:
+def resolve_pooling(files: Weights, pooling: str) -> Pooling:
+    """Resolve 'auto': 'last' for causal models and decoders, whose last token has read all others, and 'answer' for
+    encoders and T5, of which only the encoder is used."""
+    if pooling not in POOLINGS:
+        raise ModelError(f"pooling must be one of {', '.join(map(repr, POOLINGS))}, got {pooling!r}")
+    if pooling != "auto":
+        return pooling  # type: ignore[return-value]
+    kind = files.config.get("model_type")
+    if kind in _ENCODER_CLASSES:
         return "answer"
-    return "last" if found.config.get("is_encoder_decoder") or _is_causal(found) else "answer"
+    return "last" if files.config.get("is_encoder_decoder") or _is_causal(files) else "answer"
 
 
 def padding_id(config: Any, tokenizer: Any) -> int:
-    """The token to pad with. Some models count positions by it, so the model's own word comes first; where there is
-    none any will do, as padding is masked."""
+    """Return the padding token. Some models count positions by it, so the model's own setting comes first; without one,
+    any token will do, as padding is masked."""
     known = (getattr(config, "pad_token_id", None), tokenizer.pad_token_id, 0)
     return int(next(number for number in known if number is not None))
 
 
-def _is_causal(found: Weights) -> bool:
+def _is_causal(files: Weights) -> bool:
     from transformers.models.auto import modeling_auto
 
-    kind = found.config.get("model_type")
+    kind = files.config.get("model_type")
     known = (modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
     causal, masked = (kind in names for names in known)
-    built = str((found.config.get("architectures") or [""])[0])
-    # BERT and its kin can be told to be causal, and hardly ever are.
-    return (causal and not masked) or built.endswith(("ForCausalLM", "LMHeadModel"))
+    architecture = str((files.config.get("architectures") or [""])[0])
+    # BERT and similar models can be configured as causal, but hardly ever are.
+    return (causal and not masked) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def _body(found: Weights, options: Options, place: Placement, pooling: Pooling) -> Any:
-    kind = _ENCODERS.get(str(found.config.get("model_type"))) if pooling != "last" else None
-    body = weights.read_model(kind or "AutoModel", found, options, place)
+def _load_body(files: Weights, options: Options, place: Placement, pooling: Pooling) -> Any:
+    kind = _ENCODER_CLASSES.get(str(files.config.get("model_type"))) if pooling != "last" else None
+    body = weights.read_model(kind or "AutoModel", files, options, place)
     if getattr(body, "pooler", None) is not None:
-        body.pooler = None  # A layer for whole sentences, of which nothing here is made.
+        body.pooler = None  # Not used here.
     if not isinstance(getattr(body.config, "hidden_size", None), int):
         raise ModelError(
-            f"{found.name} is a {found.config.get('model_type')} model, which gives no vectors of tokens (no "
-            "'hidden_size' in its config.json); give a text model, such as BERT, BART, T5 or Llama"
+            f"{files.name} is a {files.config.get('model_type')} model without token vectors (its config.json has no "
+            "'hidden_size'); give a text model, such as BERT, BART, T5 or Llama"
         )
     decodes = pooling == "last" and body.config.is_encoder_decoder
     if decodes and body.config.decoder_start_token_id is None:
         raise ModelError(
-            f"{found.name}: its config.json must name a decoder_start_token_id; or set pooling='mean', which uses its "
-            "encoder only"
+            f"{files.name}: its config.json must set decoder_start_token_id; or set "
+            "pooling='mean', which uses only the encoder"
         )
     return body
 
 
-def _dropout(config: Any) -> float:
-    said = (getattr(config, name, None) for name in _DROPOUTS)
-    return float(next((share for share in said if isinstance(share, float)), 0.0))
-
-
-# Reward models scored with torch: each distinct answer once, in batches by a budget of tokens over sorted lengths.
+def _find_dropout(config: Any) -> float:
+    rates = (getattr(config, name, None) for name in _DROPOUTS)
+    return float(next((rate for rate in rates if isinstance(rate, float)), 0.0))
 
 
 Row = NDArray[np.int32]
@@ -219,7 +223,7 @@ Row = NDArray[np.int32]
 
 @dataclass(eq=False, kw_only=True)
 class TorchReward:
-    """A reward model that is ready to score."""
+    """A reward model ready to score."""
 
     model: RewardModel
     encode: Encode
@@ -233,40 +237,39 @@ class TorchReward:
 
     @staticmethod
     def load(options: Options, runtime: Runtime | None = None) -> TorchReward:
-        """Load a trained model on the device of the runtime."""
+        """Load a trained model on the runtime's device."""
         place = devices.resolve_placement(options, runtime, cpu_tokens=CPU_TOKENS)
-        found = weights.find_weights(options)
-        settings = RewardSettings.read(found.folder, found.name)
-        model = load_reward_model(found, options, place, settings.pooling)
-        return make_torch_reward(model, weights.read_tokenizer(found, options), settings, place, found, options)
+        files = weights.find_weights(options)
+        settings = RewardSettings.read(files.folder, files.name)
+        model = load_reward_model(files, options, place, settings.pooling)
+        return make_torch_reward(model, weights.read_tokenizer(files, options), settings, place, files, options)
 
     @staticmethod
     def untrained(
         options: Options, layout: Layout, pooling: str = "auto", seed: int = 0, runtime: Runtime | None = None
     ) -> TorchReward:
-        """A base model as it is, with a head drawn by the seed: what a training begins with."""
+        """Load a base model with a random head, as at the start of a training."""
         place = devices.resolve_placement(options, runtime, cpu_tokens=CPU_TOKENS)
-        found = weights.find_weights(options)
-        tokenizer = weights.read_tokenizer(found, options)
-        model = init_reward_model(found, options, place, resolve_pooling(found, pooling), seed)
+        files = weights.find_weights(options)
+        tokenizer = weights.read_tokenizer(files, options)
+        model = init_reward_model(files, options, place, resolve_pooling(files, pooling), seed)
         settings = make_settings(model.body, tokenizer, layout, model.pooling)
-        return make_torch_reward(model, tokenizer, settings, place, found, options)
+        return make_torch_reward(model, tokenizer, settings, place, files, options)
 
-    def rewards(self, judged: Sequence[RewardInput]) -> Rewards:
-        distinct = list(dict.fromkeys(judged))
-        laid = build_rows(self.encode, self.settings.frame, self.settings.layout, distinct, self.unknown)
-        values = self._values(laid.ids, laid.starts)
-        number = {one: at for at, one in enumerate(distinct)}
-        order = np.array([number[one] for one in judged], np.int64)
-        return Rewards(values[order], np.array(laid.cut, np.int64)[order], np.array(laid.read, np.int64)[order])
+    def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
+        numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
+        rows = build_rows(self.encode, self.settings.frame, self.settings.layout, list(numbers), self.unknown)
+        values = self._compute(rows.ids, rows.starts)
+        order = np.array([numbers[item] for item in inputs], np.int64)
+        return Rewards(values[order], np.array(rows.cut, np.int64)[order], np.array(rows.read, np.int64)[order])
 
-    def _values(self, rows: Sequence[Row], starts: Sequence[int]) -> NDArray[np.float64]:
+    def _compute(self, rows: Sequence[Row], starts: Sequence[int]) -> NDArray[np.float64]:
         order = batching.longest_first([len(row) for row in rows])
         values = np.empty(len(rows), np.float64)
 
         def work(batch: list[int]) -> None:
-            places = [order[at] for at in batch]
-            values[places] = self._forward([rows[at] for at in places], [starts[at] for at in places])
+            selected = [order[at] for at in batch]
+            values[selected] = self._forward([rows[at] for at in selected], [starts[at] for at in selected])
 
         lengths = [len(rows[at]) for at in order]
         failures = batching.run_in_batches(lengths, self.budget, work, lambda: devices.free_memory(self.device))
@@ -277,13 +280,13 @@ class TorchReward:
     def _forward(self, rows: Sequence[Row], starts: Sequence[int]) -> NDArray[np.float64]:
         tables = (*pad_rows(rows, self.pad), np.array(starts, np.int64))
         with torch.inference_mode():
-            put = (torch.from_numpy(table).to(self.device) for table in tables)
-            found: NDArray[np.float64] = self.model(*put).double().cpu().numpy()
-        return found
+            tensors = (torch.from_numpy(table).to(self.device) for table in tables)
+            rewards: NDArray[np.float64] = self.model(*tensors).double().cpu().numpy()
+        return rewards
 
 
 def pad_rows(rows: Sequence[Row], pad: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows as one table, padded on the right, and where it has tokens."""
+    """Return rows as one table, padded on the right, and its mask."""
     lengths = np.array([len(row) for row in rows], np.int64)
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.full(mask.shape, pad, np.int64)
@@ -292,10 +295,10 @@ def pad_rows(rows: Sequence[Row], pad: int) -> tuple[NDArray[np.int64], NDArray[
 
 
 def make_settings(body: Any, tokenizer: Any, layout: Layout, pooling: Pooling) -> RewardSettings:
-    """How a base model reads answers: as the layout says, within what the model takes."""
+    """Return the settings of a base model: the layout, within the model's limit."""
     limit = token_limit(body, tokenizer)
-    within = replace(layout, max_length=min(layout.max_length or limit, limit))
-    return RewardSettings(pooling=pooling, layout=within, frame=read_frame(tokenizer))
+    limited = replace(layout, max_length=min(layout.max_length or limit, limit))
+    return RewardSettings(pooling=pooling, layout=limited, frame=read_frame(tokenizer))
 
 
 def make_torch_reward(
@@ -303,10 +306,10 @@ def make_torch_reward(
     tokenizer: Any,
     settings: RewardSettings,
     place: devices.Placement,
-    found: weights.Weights,
+    files: weights.Weights,
     options: Options,
 ) -> TorchReward:
-    """A model in memory as one that scores."""
+    """Wrap a reward model in memory for scoring."""
     return TorchReward(
         model=model,
         encode=token_encoder(tokenizer),
@@ -315,6 +318,6 @@ def make_torch_reward(
         settings=settings,
         device=place.device,
         budget=batching.Budget(place.tokens),
-        facts={"weights": found.fingerprint, "dtype": options.dtype},
-        name=found.name,
+        facts={"weights": files.fingerprint, "dtype": options.dtype},
+        name=files.name,
     )

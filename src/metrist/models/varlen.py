@@ -1,7 +1,7 @@
-"""Attention over packed sequences: tokens of many texts one after another, no padding, no mask.
+"""Attention and BART-like transformers over packed sequences: the tokens of many texts concatenated, without padding.
 
-Queries, keys and values are (tokens, heads, size of a head). A `Blocks` says which run of queries sees which run of
-keys: a text its own tokens, or all targets of a source that source's tokens.
+Queries, keys and values are (tokens, heads, head size). `AttentionBlocks` say which run of queries attends to which run
+of keys: a text to its own tokens, or all targets of a source to that source's tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Attention = Callable[[Tensor, Tensor, Tensor, "AttentionBlocks", bool, float], T
 
 
 class AttentionBlocks:
-    """Runs of queries with the runs of keys that they see."""
+    """Runs of queries and the runs of keys that they attend to."""
 
     def __init__(self, queries: Sequence[int], keys: Sequence[int], device: torch.device) -> None:
         self.queries = _starts(queries)
@@ -34,7 +34,7 @@ class AttentionBlocks:
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """The array on the device, without waiting for it."""
+    """Copy an array to the device without waiting for it."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -42,29 +42,29 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def choose_attention(device: torch.device, dtype: torch.dtype) -> Attention:
-    """The fastest of the ways below that works on this device and agrees with the plainest."""
+    """Return the fastest attention that works on this device and agrees with `loop_attention`."""
     if device.type == "cuda":
-        way = _flash if dtype in (torch.bfloat16, torch.float16) else _efficient
-        if _agrees(way, device, dtype):
-            return way
+        attention = _flash if dtype in (torch.bfloat16, torch.float16) else _efficient
+        if _agrees(attention, device, dtype):
+            return attention
     return loop_attention
 
 
 def loop_attention(
     query: Tensor, key: Tensor, value: Tensor, blocks: AttentionBlocks, causal: bool, scale: float
 ) -> Tensor:
-    """Block by block: on a CPU the work in a block outweighs the loop."""
+    """Compute attention block by block: on a CPU the work in a block outweighs the loop."""
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    turned = [tensor.transpose(0, 1).unsqueeze(0) for tensor in (query, key, value)]
+    by_head = [tensor.transpose(0, 1).unsqueeze(0) for tensor in (query, key, value)]
     queries, keys = blocks.queries.tolist(), blocks.keys.tolist()
     for a, b, c, d in zip(queries, queries[1:], keys, keys[1:], strict=False):
-        q, k, v = turned[0][:, :, a:b], turned[1][:, :, c:d], turned[2][:, :, c:d]
+        q, k, v = by_head[0][:, :, a:b], by_head[1][:, :, c:d], by_head[2][:, :, c:d]
         out[a:b] = scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)[0].transpose(0, 1)
     return out
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, blocks: AttentionBlocks, causal: bool, scale: float) -> Tensor:
-    found: Tensor = torch.ops.aten._flash_attention_forward(
+    output: Tensor = torch.ops.aten._flash_attention_forward(
         query,
         key,
         value,
@@ -77,13 +77,13 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, blocks: AttentionBlocks, c
         False,
         scale=scale,
     )[0]
-    return found
+    return output
 
 
 def _efficient(
     query: Tensor, key: Tensor, value: Tensor, blocks: AttentionBlocks, causal: bool, scale: float
 ) -> Tensor:
-    found: Tensor = torch.ops.aten._efficient_attention_forward(
+    output: Tensor = torch.ops.aten._efficient_attention_forward(
         query.unsqueeze(0),
         key.unsqueeze(0),
         value.unsqueeze(0),
@@ -97,19 +97,20 @@ def _efficient(
         False,
         scale=scale,
     )[0]
-    return found.squeeze(0)
+    return output.squeeze(0)
 
 
-def _agrees(way: Attention, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether an operator that torch does not promise to keep is there and means what we think."""
-    draw = torch.Generator().manual_seed(7)
+def _agrees(attention: Attention, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a private operator of torch exists and computes what we expect."""
+    generator = torch.Generator().manual_seed(7)
     lengths, others = [5, 3, 40], [7, 64, 2]
     try:
         for queries, keys, causal in ((lengths, lengths, True), (lengths, lengths, False), (lengths, others, False)):
-            q, k, v = (torch.randn(sum(n), 4, 64, generator=draw).to(device, dtype) for n in (queries, keys, keys))
+            q, k, v = (torch.randn(sum(n), 4, 64, generator=generator).to(device, dtype) for n in (queries, keys, keys))
             blocks = AttentionBlocks(queries, keys, device)
-            apart = (way(q, k, v, blocks, causal, 0.125) - loop_attention(q, k, v, blocks, causal, 0.125)).abs().max()
-            if not apart < (1e-5 if dtype == torch.float32 else 0.05):
+            expected = loop_attention(q, k, v, blocks, causal, 0.125)
+            difference = (attention(q, k, v, blocks, causal, 0.125) - expected).abs().max()
+            if not difference < (1e-5 if dtype == torch.float32 else 0.05):
                 return False
     except (RuntimeError, TypeError, AttributeError, IndexError):
         return False
@@ -120,11 +121,11 @@ def _starts(lengths: Sequence[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int64)
 
 
-# Transformers of BART's build run over packed tokens: every matrix product sees real tokens only.
+# ---- BART-like encoders and decoders over packed tokens
 #
-# BART, mBART, Marian, PEGASUS and LED's decoder have the same parts under the same names, with the norms after each
-# part (post) or before it (pre). What else a model may do is not known here, so the engine takes this path only after
-# its values have been compared with the model's own.
+# BART, mBART, Marian, PEGASUS and LED's decoder have the same parts under the same names, with norms after each part
+# (post) or before it (pre). A model may still differ elsewhere, so `metrist.models.dispatch` uses this path only after
+# comparing its values with the model's own.
 
 
 _ENCODER_LAYER = {"self_attn", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm", "activation_fn"}
@@ -135,51 +136,53 @@ _STACK = {"embed_tokens", "embed_positions", "layers", "layernorm_embedding", "l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """Conditions after the encoder, packed: condition c has `lengths[c]` rows of `states`."""
+    """Encoded conditions, packed: condition c has `lengths[c]` rows of `states`."""
 
     states: Tensor
     lengths: list[int]
 
 
 class VarlenEncoder:
-    """The encoder, over packed conditions."""
+    """The encoder over packed conditions."""
 
     padded = False
 
-    def __init__(self, stack: Any, way: Attention) -> None:
-        self._stack, self._way = stack, way
-        self._inputs = [_fused([a.q_proj, a.k_proj, a.v_proj]) for a in (layer.self_attn for layer in stack.layers)]
+    def __init__(self, stack: Any, attention: Attention) -> None:
+        self._stack, self._attention = stack, attention
+        self._inputs = [
+            _join_linear([a.q_proj, a.k_proj, a.v_proj]) for a in (layer.self_attn for layer in stack.layers)
+        ]
 
     @staticmethod
     def fits(stack: Any) -> bool:
-        """Whether the encoder has just the parts that are known here."""
-        return _known(stack, _ENCODER_LAYER)
+        """Whether the encoder has exactly the supported parts."""
+        return _has_parts(stack, _ENCODER_LAYER)
 
     def encode(self, conditions: Sequence[Ids]) -> Encoded:
-        """The conditions' states."""
+        """Return the conditions' states."""
         lengths = [len(ids) for ids in conditions]
-        states = _embedded(self._stack, conditions)
+        states = _embed(self._stack, conditions)
         blocks = AttentionBlocks(lengths, lengths, states.device)
         for layer, joined in zip(self._stack.layers, self._inputs, strict=True):
-            states = self._layer(layer, joined, states, blocks)
-        return Encoded(states=_last(self._stack, states), lengths=lengths)
+            states = self._run_layer(layer, joined, states, blocks)
+        return Encoded(states=_apply_final_norm(self._stack, states), lengths=lengths)
 
-    def _layer(self, layer: Any, joined: _Joined, states: Tensor, blocks: AttentionBlocks) -> Tensor:
-        pre = _pre(self._stack)
+    def _run_layer(self, layer: Any, joined: _Joined, states: Tensor, blocks: AttentionBlocks) -> Tensor:
+        pre = _is_pre_norm(self._stack)
         inner = layer.self_attn_layer_norm(states) if pre else states
-        states = states + _attended(self._way, layer.self_attn, joined, inner, blocks, causal=False)
+        states = states + _self_attention(self._attention, layer.self_attn, joined, inner, blocks, causal=False)
         states = states if pre else layer.self_attn_layer_norm(states)
-        states = _fed_forward(layer, states, pre)
+        states = _feed_forward(layer, states, pre)
         if states.dtype == torch.float16:
-            # As the models do when a sum leaves the format's range.
-            most = torch.finfo(torch.float16).max - 1000
-            states = states.clamp(-most, most)
+            # As transformers does against overflow.
+            limit = torch.finfo(torch.float16).max - 1000
+            states = states.clamp(-limit, limit)
         return states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VarlenMemory:
-    """Cross-attention keys and values of all layers: (tokens, layers, 2, heads, size of a head)."""
+    """Cross-attention keys and values of all layers: (tokens, layers, 2, heads, head size)."""
 
     pairs: Tensor
     lengths: list[int]
@@ -187,23 +190,25 @@ class VarlenMemory:
 
 
 class VarlenDecoder:
-    """The decoder, over packed targets. All targets of a condition are one run of queries over its keys."""
+    """The decoder over packed targets. All targets of a condition form one run of queries over its keys."""
 
     padded = False
 
-    def __init__(self, stack: Any, way: Attention) -> None:
-        self._stack, self._way = stack, way
-        self._inputs = [_fused([a.q_proj, a.k_proj, a.v_proj]) for a in (layer.self_attn for layer in stack.layers)]
-        crossing = [layer.encoder_attn for layer in stack.layers]
-        self._memory = _fused([part for a in crossing for part in (a.k_proj, a.v_proj)])
+    def __init__(self, stack: Any, attention: Attention) -> None:
+        self._stack, self._attention = stack, attention
+        self._inputs = [
+            _join_linear([a.q_proj, a.k_proj, a.v_proj]) for a in (layer.self_attn for layer in stack.layers)
+        ]
+        cross_attentions = [layer.encoder_attn for layer in stack.layers]
+        self._memory = _join_linear([part for a in cross_attentions for part in (a.k_proj, a.v_proj)])
 
     @staticmethod
     def fits(stack: Any) -> bool:
-        """Whether the decoder has just the parts that are known here."""
-        return _known(stack, _DECODER_LAYER) and all(_plain(layer.encoder_attn) for layer in stack.layers)
+        """Whether the decoder has exactly the supported parts."""
+        return _has_parts(stack, _DECODER_LAYER) and all(_is_plain(layer.encoder_attn) for layer in stack.layers)
 
-    def remember(self, encoded: Encoded) -> VarlenMemory:
-        """Keys and values of every layer, by one matrix product."""
+    def make_memory(self, encoded: Encoded) -> VarlenMemory:
+        """Compute the keys and values of every layer by one matrix product."""
         first = self._stack.layers[0].encoder_attn
         pairs = linear(encoded.states, *self._memory)
         shape = (len(pairs), len(self._stack.layers), 2, first.num_heads, first.head_dim)
@@ -211,22 +216,22 @@ class VarlenDecoder:
         return VarlenMemory(pairs=pairs.view(shape), lengths=encoded.lengths, starts=starts)
 
     def states(self, memory: VarlenMemory, owners: Sequence[int], inputs: Sequence[Ids]) -> Tensor:
-        """The last layer's states for all tokens of the inputs; input i belongs to condition `owners[i]`, which rises
-        from input to input."""
+        """Return the last layer's states of all input tokens; input i belongs to condition `owners[i]`, in ascending
+        order."""
         first, last = owners[0], owners[-1] + 1
         queries = [0] * (last - first)
         for owner, ids in zip(owners, inputs, strict=True):
             queries[owner - first] += len(ids)
-        states = _embedded(self._stack, inputs)
-        own = [len(ids) for ids in inputs]
-        within = AttentionBlocks(own, own, states.device)
+        states = _embed(self._stack, inputs)
+        lengths = [len(ids) for ids in inputs]
+        within = AttentionBlocks(lengths, lengths, states.device)
         across = AttentionBlocks(queries, memory.lengths[first:last], states.device)
         pairs = memory.pairs[memory.starts[first] : memory.starts[last]]
         for at, layer in enumerate(self._stack.layers):
-            states = self._layer(layer, self._inputs[at], states, pairs[:, at], within, across)
-        return _last(self._stack, states)
+            states = self._run_layer(layer, self._inputs[at], states, pairs[:, at], within, across)
+        return _apply_final_norm(self._stack, states)
 
-    def _layer(
+    def _run_layer(
         self,
         layer: Any,
         joined: _Joined,
@@ -235,27 +240,31 @@ class VarlenDecoder:
         within: AttentionBlocks,
         across: AttentionBlocks,
     ) -> Tensor:
-        pre = _pre(self._stack)
+        pre = _is_pre_norm(self._stack)
         inner = layer.self_attn_layer_norm(states) if pre else states
-        states = states + _attended(self._way, layer.self_attn, joined, inner, within, causal=True)
+        states = states + _self_attention(self._attention, layer.self_attn, joined, inner, within, causal=True)
         states = states if pre else layer.self_attn_layer_norm(states)
         inner = layer.encoder_attn_layer_norm(states) if pre else states
-        states = states + self._crossed(layer.encoder_attn, inner, pairs, across)
+        states = states + self._cross_attention(layer.encoder_attn, inner, pairs, across)
         states = states if pre else layer.encoder_attn_layer_norm(states)
-        return _fed_forward(layer, states, pre)
+        return _feed_forward(layer, states, pre)
 
-    def _crossed(self, part: Any, states: Tensor, pairs: Tensor, blocks: AttentionBlocks) -> Tensor:
+    def _cross_attention(self, part: Any, states: Tensor, pairs: Tensor, blocks: AttentionBlocks) -> Tensor:
         query = part.q_proj(states).view(len(states), part.num_heads, part.head_dim)
-        found = self._way(query, pairs[:, 0], pairs[:, 1], blocks, False, part.scaling)
-        crossed: Tensor = part.out_proj(found.reshape(len(states), -1))
-        return crossed
+        mixed = self._attention(query, pairs[:, 0], pairs[:, 1], blocks, False, part.scaling)
+        output: Tensor = part.out_proj(mixed.reshape(len(states), -1))
+        return output
 
 
 _Joined = tuple[Tensor, Tensor | None]
 
 
-def _fused(parts: list[Any]) -> _Joined:
-    """Weights of several maps of one input as one matrix. The parts keep views of it, so that memory does not grow."""
+def _join_projections(attention: Any) -> _Joined:
+    return _join_linear([attention.q_proj, attention.k_proj, attention.v_proj])
+
+
+def _join_linear(parts: list[Any]) -> _Joined:
+    """Join linear layers with the same input into one matrix. The layers keep views of it, to save memory."""
     weight = torch.cat([part.weight for part in parts])
     bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
     rows = [len(part.weight) for part in parts]
@@ -264,53 +273,53 @@ def _fused(parts: list[Any]) -> _Joined:
     return weight, bias
 
 
-def _attended(
-    way: Attention, part: Any, joined: _Joined, states: Tensor, blocks: AttentionBlocks, *, causal: bool
+def _self_attention(
+    attention: Attention, part: Any, joined: _Joined, states: Tensor, blocks: AttentionBlocks, *, causal: bool
 ) -> Tensor:
-    joint = linear(states, *joined).view(len(states), 3, part.num_heads, part.head_dim)
-    found = way(joint[:, 0], joint[:, 1], joint[:, 2], blocks, causal, part.scaling)
-    attended: Tensor = part.out_proj(found.reshape(len(states), -1))
-    return attended
+    projected = linear(states, *joined).view(len(states), 3, part.num_heads, part.head_dim)
+    mixed = attention(projected[:, 0], projected[:, 1], projected[:, 2], blocks, causal, part.scaling)
+    output: Tensor = part.out_proj(mixed.reshape(len(states), -1))
+    return output
 
 
-def _fed_forward(layer: Any, states: Tensor, pre: bool) -> Tensor:
+def _feed_forward(layer: Any, states: Tensor, pre: bool) -> Tensor:
     inner = layer.final_layer_norm(states) if pre else states
     states = states + layer.fc2(layer.activation_fn(layer.fc1(inner)))
     return states if pre else layer.final_layer_norm(states)
 
 
-def _embedded(stack: Any, texts: Sequence[Ids]) -> Tensor:
+def _embed(stack: Any, texts: Sequence[Ids]) -> Tensor:
     device = stack.embed_tokens.weight.device
     ids = to_device(np.concatenate(texts), device)
-    places = to_device(np.concatenate([np.arange(len(ids)) for ids in texts]), device)
+    positions = to_device(np.concatenate([np.arange(len(ids)) for ids in texts]), device)
     table = stack.embed_positions.weight[getattr(stack.embed_positions, "offset", 0) :]
-    # Some stacks scale the embeddings in a module of their own and have no scale themselves.
-    states: Tensor = stack.embed_tokens(ids) * getattr(stack, "embed_scale", 1.0) + table[places]
+    # Some stacks scale the embeddings in a separate module and have no scale themselves.
+    states: Tensor = stack.embed_tokens(ids) * getattr(stack, "embed_scale", 1.0) + table[positions]
     norm = getattr(stack, "layernorm_embedding", None)
     return states if norm is None else norm(states)
 
 
-def _last(stack: Any, states: Tensor) -> Tensor:
-    return stack.layer_norm(states) if _pre(stack) else states
+def _apply_final_norm(stack: Any, states: Tensor) -> Tensor:
+    return stack.layer_norm(states) if _is_pre_norm(stack) else states
 
 
-def _pre(stack: Any) -> bool:
-    """Only stacks that norm before each part need a norm after the last."""
+def _is_pre_norm(stack: Any) -> bool:
+    """Only pre-norm stacks have a norm after the last layer."""
     return getattr(stack, "layer_norm", None) is not None
 
 
-def _known(stack: Any, parts: set[str]) -> bool:
+def _has_parts(stack: Any, parts: set[str]) -> bool:
     if not {name for name, _ in stack.named_children()} <= _STACK or not hasattr(stack, "embed_positions"):
         return False
     if not isinstance(getattr(stack.embed_positions, "weight", None), Tensor):
         return False
     layers = list(getattr(stack, "layers", ()))
     return bool(layers) and all(
-        {name for name, _ in layer.named_children()} | {"activation_fn"} == parts and _plain(layer.self_attn)
+        {name for name, _ in layer.named_children()} | {"activation_fn"} == parts and _is_plain(layer.self_attn)
         for layer in layers
     )
 
 
-def _plain(part: Any) -> bool:
+def _is_plain(part: Any) -> bool:
     children = {name for name, _ in part.named_children()}
     return children == _ATTENTION and all(hasattr(part, name) for name in ("num_heads", "head_dim", "scaling"))
