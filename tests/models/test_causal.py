@@ -457,7 +457,7 @@ def test_cached_texts_are_not_computed_again_but_other_window_sizes_are(folder, 
     assert counted == []
     for computed, first, result in zip(plain, stored, again, strict=True):
         assert (
-            cached.logprobs.tolist() == result.logprobs.tolist() == pytest.approx(computed.logprobs.tolist(), abs=1e-5)
+            first.logprobs.tolist() == result.logprobs.tolist() == pytest.approx(computed.logprobs.tolist(), abs=1e-5)
         )
         assert result.starts.tolist() == computed.starts.tolist()
     assert not np.array_equal(again[0].logprobs, again[1].logprobs)
