@@ -50,7 +50,7 @@ class Scripted(LLM):
 
     mood: str = "good"
     llm_name: ClassVar[str] = "scripted"
-    kept: ClassVar[bool] = False
+    cacheable: ClassVar[bool] = False
     free: ClassVar[bool] = True
 
     def complete_batch(self, conversations: Sequence[Conversation], _: Sampling, call: Call) -> list[Completion]:

@@ -411,7 +411,7 @@ def test_a_judge_that_never_grades_is_a_fault_of_the_audit():
         ({"rows": [{"item": "1", "systems": ["a", "b"], "ratings": {"x": 1}}]}, "has an output"),
     ],
 )
-def test_what_the_data_do_not_have_is_refused(settings, message):
+def test_unknown_systems_and_aspects_are_refused(settings, message):
     with pytest.raises(RunError, match=message):
         run_audit(Habits(), **settings)
 
@@ -430,7 +430,7 @@ def test_an_unreachable_server_stops_the_audit():
         audit(make_rows(3), FakeLLM(broken), rubric=RUBRIC)
 
 
-def test_every_probe_holds_the_output_and_leaves_no_slot_open():
+def test_every_probe_contains_the_output_and_fills_all_slots():
     record = metrist.Record(item="1", system="s", output="the {{top}} output")
     from metrist.metrics.judge.rubrics import load_rubric
 
@@ -454,7 +454,7 @@ def test_the_intervals_of_shares_are_those_of_scipy(hits, n):
     assert all(map(math.isnan, wilson_interval(0, 0)))
 
 
-def test_correlations_within_items_are_those_of_numpy_on_what_is_left():
+def test_correlations_within_items_equal_numpys_on_centred_values():
     import numpy as np
 
     rng = np.random.default_rng(2)

@@ -133,7 +133,7 @@ def test_a_system_that_cannot_be_tested_does_not_pass() -> None:
     assert verdict.why == "cannot be tested on 0 shared items (4 left out)"
 
 
-def test_what_the_baseline_lacks_is_noted() -> None:
+def test_systems_and_metrics_missing_from_the_baseline_are_noted() -> None:
     before = make_run(quality={"a": GOOD})
     now = make_run(quality={"a": GOOD, "c": GOOD}, errors={"a": GOOD, "c": GOOD}, size={"a": GOOD, "c": GOOD})
     report = check(now, against=before, draws=50)

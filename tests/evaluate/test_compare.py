@@ -34,7 +34,7 @@ def test_the_better_system_is_named_and_equals_are_not_separated() -> None:
     assert (contest.items, contest.left_out) == (80, 0)
 
 
-def test_numbers_are_those_of_the_tests_on_the_systems_own_rows() -> None:
+def test_numbers_equal_those_of_the_tests_on_each_pair() -> None:
     comparison = compare(make_run(quality=THREE), draws=500, seed=9)
     rows = {name: np.stack([values, np.ones(80)], axis=1) for name, values in THREE.items()}
     pool = METRICS["quality"].pool
@@ -79,7 +79,7 @@ def test_a_pair_does_not_depend_on_other_systems() -> None:
     assert among_all.test == alone.test
 
 
-def test_a_baseline_meets_every_other_system() -> None:
+def test_a_baseline_is_compared_with_every_other_system() -> None:
     run = make_run(quality=THREE)
     pairs = [(c.first, c.second) for c in compare(run, baseline="b", draws=100).contests]
     assert pairs == [("a", "b"), ("c", "b")]
@@ -131,7 +131,7 @@ def test_problems_of_the_runs_are_noted() -> None:
     assert both.notes == (JOINED, "run 1: ter is left out")
 
 
-def test_metrics_that_not_every_run_has_are_noted_unless_some_were_chosen() -> None:
+def test_metrics_missing_from_a_run_are_noted_unless_some_were_chosen() -> None:
     runs = [
         make_run(quality={"a": THREE["a"]}, errors={"a": THREE["a"]}),
         make_run(quality={"b": THREE["b"]}, size={"b": THREE["b"]}),
@@ -214,7 +214,7 @@ def test_compare_reads_a_run_from_its_path(tmp_path) -> None:
     assert compare(str(path), draws=50).to_dict() == compare(run, draws=50).to_dict()
 
 
-def test_a_whole_comparison_agrees_with_sacrebleu() -> None:
+def test_a_comparison_agrees_with_sacrebleu() -> None:
     rng = np.random.default_rng(4)
     words = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "log", "and", "then", "home", "away"]
     references = [" ".join(rng.choice(words, size=rng.integers(6, 14))) for _ in range(60)]

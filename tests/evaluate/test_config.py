@@ -104,7 +104,7 @@ def test_a_file_without_a_check_passes(folder: Path) -> None:
     assert len(outcome.tables()) == 1
 
 
-def test_bad_rows_are_skipped_and_counted_when_asked(folder: Path) -> None:
+def test_bad_rows_are_skipped_and_counted_with_skip_bad(folder: Path) -> None:
     with (folder / "outputs.jsonl").open("a") as file:
         file.write('\n{"id": 7}\n')
     text = SETTINGS.replace("[read]", "[read]\nskip_bad = true")
@@ -236,7 +236,7 @@ def capture_runtime(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) ->
     return seen[0]
 
 
-def test_a_file_says_where_models_run_and_what_llms_may_cost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_sets_the_runtime(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("METRIST_MAX_COST", raising=False)
     runtime = capture_runtime(folder, monkeypatch, SCORE_OPTIONS + SETTINGS)
     assert read_config(write_config(folder, SCORE_OPTIONS + SETTINGS)).score_options["tokens"] is True

@@ -70,7 +70,7 @@ def run_search(rows: list[dict[str, Any]], **settings: Any) -> PromptStudy:
 
 
 @pytest.mark.usefixtures("model")
-def test_every_prompt_is_judged_as_if_it_were_the_only_one(rows):
+def test_every_prompt_is_evaluated_alone(rows):
     study = run_search(rows)
     for aspect in ("fluency", "Relevance"):
         for phrase in ("", *PHRASES):
@@ -89,7 +89,7 @@ def test_all_prompts_are_scored_in_one_pass(model, rows):
 
 
 @pytest.mark.usefixtures("model")
-def test_the_mean_of_all_prompts_is_what_the_metric_gives_with_them(rows):
+def test_the_mean_of_all_prompts_equals_the_metric_with_all_prompts(rows):
     from metrist import meta_evaluate, score
 
     results = score(rows, Likelihood(prompts=PHRASES), executor="serial")
@@ -145,7 +145,7 @@ def test_the_table_shows_the_best_first_and_says_so_where_no_prompt_is_best():
     assert repr(study) == "PromptStudy(2 prompts on relevance, fluency; best 'good')"
 
 
-def test_a_user_maps_aspects_of_their_own():
+def test_users_add_aspects_to_groups():
     groups = aspect_groups({"Politeness": "manners", "fluency": "form"})
     assert groups["politeness"] == "manners"
     assert groups["fluency"] == "form"
@@ -169,7 +169,7 @@ def test_the_reader_is_warned_that_the_best_was_chosen_here(rows):
 
 
 @pytest.mark.usefixtures("model")
-def test_what_cannot_be_searched_is_refused(rows):
+def test_invalid_searches_are_refused(rows):
     with pytest.raises(SpecError, match="rougeL takes no prompts"):
         search_prompts(rows, "rougeL")
     with pytest.raises(SpecError, match="no prompt to try: name a set"):

@@ -62,7 +62,7 @@ def test_an_output_without_errors_says_so() -> None:
     assert "no errors" in Explanations(outputs=[make_output()]).text()
 
 
-def test_a_failed_output_says_why_and_claims_nothing() -> None:
+def test_a_failed_output_gives_the_reason_and_no_verdict() -> None:
     shown = Explanations(outputs=[make_output(by="tigerscore", value=float("nan"), failure="busy", note="odd")]).text()
     assert "tigerscore: no score\nfailed: busy\nnote: odd" in shown
     assert "no errors" not in shown
@@ -94,7 +94,7 @@ def test_lines_of_the_text_stay_and_control_characters_are_shown() -> None:
     assert list(mark_lines("a\tb\nc\x1b[31md", [(4, 5, "1", "=")], 40)) == ["a b", "c\\x1b[31md", "1"]
 
 
-def test_an_error_that_covers_nothing_is_marked_where_it_stands() -> None:
+def test_an_empty_span_is_marked_at_its_position() -> None:
     assert list(mark_lines("abc", [(3, 3, "1", "=")], 40)) == ["abc", "   1"]
     assert list(mark_lines("abc", [(1, 1, "1", "=")], 40)) == ["abc", " 1"]
     assert list(mark_lines("", [(0, 0, "1", "=")], 40)) == [""]

@@ -78,7 +78,7 @@ def test_plain_text_marks_tokens_that_were_not_expected() -> None:
     ]
 
 
-def test_a_terminal_shows_colours_and_obeys_no_token() -> None:
+def test_a_terminal_shows_colours_and_escapes_tokens() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, color_system="truecolor", width=200, legacy_windows=False)
     console.print(make_heat("calm", ATTACK, logprobs=(-0.1, -9.0)))
@@ -107,7 +107,7 @@ def test_a_page_shows_any_text_and_loads_and_runs_nothing(full_page: bool) -> No
     assert page.startswith("<!doctype html>") == full_page
 
 
-def test_a_page_says_what_colours_mean_and_gives_each_token_s_numbers() -> None:
+def test_a_page_has_a_legend_and_the_numbers_of_each_token() -> None:
     parsed = Texts(make_heat("The", " cat", logprobs=(-0.25, -7.25)).page())
     spans = [attributes for tag, attributes in parsed.tags if tag == "span" and "title" in attributes]
     assert spans == [

@@ -43,7 +43,7 @@ def test_wide_characters_take_their_two_places() -> None:
     assert {cell_len(line) for line in lines} == {cell_len(lines[0])}
 
 
-def test_a_very_long_name_is_shortened_in_text_and_whole_elsewhere() -> None:
+def test_a_very_long_name_is_shortened_in_text_only() -> None:
     name = "start-" + "x" * 5000 + "-end"
     text = table(name).text()
     assert max(map(len, text.splitlines())) < 120
@@ -88,11 +88,11 @@ def test_latex_is_escaped_and_uses_booktabs() -> None:
     assert lines[-2] == r"\par\footnotesize 95 \% intervals."
 
 
-def test_a_latex_row_that_starts_with_a_bracket_is_no_argument_of_the_row_before() -> None:
+def test_a_latex_row_that_starts_with_a_bracket_is_escaped() -> None:
     assert "{[}x]" in table("[x]").render("latex")
 
 
-def test_html_shows_the_very_name() -> None:
+def test_html_escapes_names() -> None:
     seen: list[str] = []
 
     class Reader(HTMLParser):
@@ -124,12 +124,12 @@ def on_terminal(drawn: Table, width: int) -> str:
     return screen.getvalue()
 
 
-def test_a_terminal_gets_a_drawing_in_which_names_are_no_markup() -> None:
+def test_a_terminal_does_not_interpret_markup_in_names() -> None:
     assert "[red]a\\x1b[2J" in on_terminal(table("[red]a\x1b[2J"), 120)
 
 
 @pytest.mark.parametrize("width", [20, 30, 40, 50, 60, 120])
-def test_no_terminal_is_too_narrow_for_whole_numbers(width: int) -> None:
+def test_numbers_are_not_cut_on_a_narrow_terminal(width: int) -> None:
     shown = on_terminal(table("name-one", "name-two"), width)
     assert max(map(len, shown.splitlines())) <= width
     for piece in ("name-one", "name-two", "0.300", "[0.200,", "0.400]", "98.7", "<.001", "intervals."):
@@ -192,7 +192,7 @@ def test_a_screen_too_narrow_for_columns_gets_one_cell_a_line() -> None:
     st.lists(st.tuples(*[st.text("ab 日", max_size=12)] * 3), max_size=4),
     st.integers(1, 60),
 )
-def test_every_word_is_shown_whole_on_any_screen(body: list[tuple[str, ...]], screen: int) -> None:
+def test_words_are_not_cut_on_any_screen(body: list[tuple[str, ...]], screen: int) -> None:
     rows = [["x", "y", "z"], *map(list, body)]
     lines = align_columns(rows, ["left", "right", "center"], screen)
     words = sorted(word for row in rows[1:] for cell in row for word in cell.split())
