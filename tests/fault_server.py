@@ -28,7 +28,7 @@ class Request:
     fields: dict[str, Any]
 
     @property
-    def said(self) -> str:
+    def prompt(self) -> str:
         """The last message, or the prompt where there are no turns."""
         return str(self.fields["prompt"] if "prompt" in self.fields else self.fields["messages"][-1]["content"])
 
@@ -37,7 +37,7 @@ class Request:
 class Act:
     """Bytes to send after a while; then the connection is closed or kept. No bytes and no closing: silence."""
 
-    sent: bytes = b""
+    data: bytes = b""
     after: float = 0.0
     closes: bool = False
     name: str = ""
@@ -48,7 +48,7 @@ def status(code: int, body: object = None, *, headers: dict[str, str] | None = N
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(headers or {})}
     head = "".join(f"{key}: {value}\r\n" for key, value in lines.items())
-    return Act(f"HTTP/1.1 {code} Told\r\n{head}\r\n".encode() + data, name=name or str(code))
+    return Act(f"HTTP/1.1 {code} Status\r\n{head}\r\n".encode() + data, name=name or str(code))
 
 
 def answer(text: str | None, *, finish: str | None = "stop", usage: object = None, **more: object) -> Act:
@@ -72,7 +72,7 @@ def error(number: int, message: str, **more: object) -> Act:
 
 def cut_off(act: Act) -> Act:
     """The reply without its last bytes."""
-    return Act(act.sent[:-20], closes=True, name="cut off")
+    return Act(act.data[:-20], closes=True, name="cut off")
 
 
 CLOSED = Act(closes=True, name="closed")
@@ -148,8 +148,8 @@ class _Speaker(asyncio.Protocol):
             self._do(act)
 
     def _do(self, act: Act) -> None:
-        if act.sent:
-            self.transport.write(act.sent)
+        if act.data:
+            self.transport.write(act.data)
         if act.closes:
             self.transport.close()
 
@@ -167,9 +167,9 @@ class Mixed:
         self._rng = random.Random(self.seed)
 
     def __call__(self, request: Request) -> Act:
-        said = f"answer to {request.said}"
+        said = f"answer to {request.prompt}"
         act = self._chosen(text_answer(said) if "prompt" in request.fields else answer(said))
-        self.acts[request.said].append(act.name)
+        self.acts[request.prompt].append(act.name)
         self.dealt[act.name] += 1
         return act
 
@@ -182,7 +182,7 @@ class Mixed:
             (0.20, lambda: status(429, b"busy", headers={"retry-after-ms": "20"})),
             (0.30, lambda: status(500, b"<html>oh no</html>")),
             (0.40, lambda: cut_off(good)),
-            (0.43, lambda: Act(good.sent, after=0.2, name="answered")),
+            (0.43, lambda: Act(good.data, after=0.2, name="answered")),
             (0.46, lambda: CLOSED),
             (0.48, lambda: status(200, b'{"choices": [', name="wrong")),
             (0.49, lambda: status(200, {"choices": []}, name="wrong")),

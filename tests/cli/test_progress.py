@@ -96,13 +96,13 @@ def test_a_run_that_is_interrupted_says_how_many_answers_are_kept(
 
     def respond(request: Request) -> Act:
         # Whoever asks about the last outputs waits.
-        return answer("{}") if re.search(r"out [0-5]\b", request.said) or "mark" not in request.said else SILENT
+        return answer("{}") if re.search(r"out [0-5]\b", request.prompt) or "mark" not in request.prompt else SILENT
 
     with FaultServer(respond) as server:
         spec = f"judge(llm=openai(model='m', url='{server.url}'))"
         command = [sys.executable, "-m", "metrist", "score", str(tmp_path / "in.jsonl"), "-m", spec]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
-            while sum("out " in request.said for request in server.requests) < 9:
+            while sum("out " in request.prompt for request in server.requests) < 9:
                 assert run.poll() is None
                 time.sleep(0.05)
             run.send_signal(signal.SIGINT)

@@ -27,7 +27,7 @@ def original(folder: Path, sources: Sequence[str], targets: Sequence[str], max_l
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    found: list[float] = []
+    scores: list[float] = []
     for i in range(0, len(sources), 4):
         given, wanted = (
             tokenizer(list(texts[i : i + 4]), max_length=max_length, truncation=True, padding=True, return_tensors="pt")
@@ -40,8 +40,8 @@ def original(folder: Path, sources: Sequence[str], targets: Sequence[str], max_l
         loss = torch.nn.NLLLoss(reduction="none", ignore_index=tokenizer.pad_token_id)(
             logits.log_softmax(-1).flatten(0, 1), wanted.input_ids.flatten()
         ).view(len(wanted.input_ids), -1)
-        found += (-loss.sum(1) / wanted.attention_mask.sum(1)).tolist()
-    return found
+        scores += (-loss.sum(1) / wanted.attention_mask.sum(1)).tolist()
+    return scores
 
 
 @pytest.fixture

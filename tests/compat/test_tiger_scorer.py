@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from fake_llm import FakeLLM
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError, RunError
 from metrist.llm.generation import stream_results
 from metrist.llm.local import VLLM, Transformers
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, encode_prompt
+from metrist.llm.replay import FakeLLM
 from metrist.metrics.errors.tigerscore import build_prompt
 from metrist.models import devices
 
@@ -62,7 +62,7 @@ def test_results_have_the_originals_shape() -> None:
             "raw_output": ANSWER,
         }
     ]
-    ((message,),) = llm.asked
+    ((message,),) = llm.requests
     assert message.text == build_prompt("Write a letter.", "Reason: illness", "I took a vacation.")
 
 
@@ -70,14 +70,14 @@ def test_contexts_may_be_left_out() -> None:
     made, llm = scorer("The model-generated output contains no errors.")
     (result,) = made.score(["Write."], ["Fine."])
     assert (result["num_errors"], result["score"], result["errors"]) == (0, 0.0, {})
-    assert "Instruction: \nWrite.\n\n\nModel-generated Output: \nFine." in llm.asked[0][0].text
+    assert "Instruction: \nWrite.\n\n\nModel-generated Output: \nFine." in llm.requests[0][0].text
 
 
 def test_none_is_an_empty_context_or_instruction() -> None:
     made, llm = scorer("The model-generated output contains no errors.")
     assert [one["score"] for one in made.score(["Write.", None], ["Fine.", "Good."], [None, "c"])] == [0.0, 0.0]
-    assert llm.asked[0][0].text == build_prompt("Write.", "", "Fine.")
-    assert llm.asked[1][0].text == build_prompt("", "c", "Good.")
+    assert llm.requests[0][0].text == build_prompt("Write.", "", "Fine.")
+    assert llm.requests[1][0].text == build_prompt("", "c", "Good.")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_no_list_of_texts_is_refused(given: Any, why: str) -> None:
     made, llm = scorer(ANSWER)
     with pytest.raises(TypeError, match=f"TIGERScorer.score: {why}"):
         made.score(*given)
-    assert not llm.asked
+    assert not llm.requests
 
 
 def test_an_answer_that_cannot_be_read_is_none_and_says_why() -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import metrist
-from fake_llm import FakeLLM
 from metrist.errors import ModelError, RunError
 from metrist.evaluate.audit import Plan, audit, estimate_audit
 from metrist.evaluate.audit.card import correlation_by_item, partial_correlation_by_item, wilson_interval
 from metrist.evaluate.audit.sample import load_probes
 from metrist.llm.messages import Completion, Usage
+from metrist.llm.replay import FakeLLM
 
 RUBRIC = "single_answer"
 WORDS = [
@@ -381,7 +381,7 @@ def test_the_card_says_which_grade_is_compared_with_the_ratings(settings, grade)
 def test_a_dry_run_counts_the_questions_and_asks_none():
     llm = FakeLLM(Habits())
     estimate = estimate_audit(make_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
-    assert llm.asked == []
+    assert llm.requests == []
     (calls,) = estimate.by_llm.values()
     assert calls.calls == 40 + 40 + 20 + 20 + 100
 
@@ -389,7 +389,7 @@ def test_a_dry_run_counts_the_questions_and_asks_none():
 def test_a_dry_run_counts_the_checks_of_the_second_llm_with_the_reasons_that_they_will_hold():
     llm, second = FakeLLM(Habits()), FakeLLM(checker)
     estimate = estimate_audit(make_rows(20), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=20), max_tokens=500)
-    assert (llm.asked, second.asked) == ([], [])
+    assert (llm.requests, second.requests) == ([], [])
     _, checks = estimate.by_llm.values()
     assert checks.calls == 40  # Of eighty outputs with a reason each, the first 40 are checked.
     # Each question quotes an answer of the judge, which may have as many tokens as it is allowed.

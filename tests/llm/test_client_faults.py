@@ -196,7 +196,7 @@ def test_being_told_to_slow_down_is_no_fault_however_often(monkeypatch: pytest.M
     ],
 )
 def test_what_is_wrong_with_one_record_is_its_failure_and_not_asked_again(act: Act, reason: str, finish: str) -> None:
-    with FaultServer(lambda request: act if request.said == "bad" else answer("hello")) as server:
+    with FaultServer(lambda request: act if request.prompt == "bad" else answer("hello")) as server:
         found = ask(server.url, "good", "bad", "fine")
     assert [completion.text for completion in found] == ["hello", "", "hello"]
     assert reason in str(found[1].failure)
@@ -280,7 +280,7 @@ def test_what_is_refused_from_the_first_on_ends_the_run_unless_there_were_answer
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
 
     def respond(request: Request) -> Act:
-        return error(400, "cannot read this") if request.said.startswith("odd") else answer("hello")
+        return error(400, "cannot read this") if request.prompt.startswith("odd") else answer("hello")
 
     odd = [[Message("user", f"odd {number}")] for number in range(30)]
     with FaultServer(respond) as server:
@@ -308,15 +308,15 @@ def test_failures_in_flight_when_a_batch_ends_do_not_count_for_the_next(monkeypa
 def test_records_that_are_all_too_long_do_not_end_a_run_that_had_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
     long = error(400, "beyond the context length")
-    with FaultServer(lambda request: long if request.said == "long" else answer("hello")) as server:
+    with FaultServer(lambda request: long if request.prompt == "long" else answer("hello")) as server:
         found = ask(server.url, "short", *["long"] * 30)
     assert sum(completion.failure is None for completion in found) == 1
 
 
 def test_answers_on_their_way_are_taken_in_before_a_fault_is_raised() -> None:
     def respond(request: Request) -> Act:
-        act = error(401, "no") if request.said == "bad" else answer("hello")
-        return Act(act.sent, after=0.1 if request.said == "bad" else 0.3)
+        act = error(401, "no") if request.prompt == "bad" else answer("hello")
+        return Act(act.data, after=0.1 if request.prompt == "bad" else 0.3)
 
     arrived: list[int] = []
     with FaultServer(respond) as server, pytest.raises(ModelError, match="answered 401"):
@@ -328,7 +328,7 @@ def test_answers_on_their_way_are_taken_in_before_a_fault_is_raised() -> None:
 def test_an_answer_that_never_comes_does_not_hold_up_a_fault_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limit, "GRACE", 0.1)
     started = time.monotonic()
-    with FaultServer(lambda request: error(401, "no") if request.said == "bad" else SILENT) as server:
+    with FaultServer(lambda request: error(401, "no") if request.prompt == "bad" else SILENT) as server:
         with pytest.raises(ModelError, match="answered 401"):
             ask(server.url, "good", "bad")
         assert time.monotonic() - started < 25  # By default 30 seconds are given.

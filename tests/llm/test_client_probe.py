@@ -50,7 +50,7 @@ def enforcing(request: Request) -> Act:
 
 
 def probes(server: FaultServer) -> int:
-    return sum(request.said == client.PROBE[0].text for request in server.requests)
+    return sum(request.prompt == client.PROBE[0].text for request in server.requests)
 
 
 def test_a_server_that_holds_to_a_schema_is_asked_to_and_probed_once() -> None:
@@ -79,7 +79,7 @@ def test_a_server_that_ignores_a_schema_is_found_out(chatter: str) -> None:
         found = ask(server.url, Sampling(schema=SCHEMA), 5)
     assert [completion.structured for completion in found] == [False] * 5
     assert probes(server) == 1
-    asked = [request for request in server.requests if request.said != client.PROBE[0].text]
+    asked = [request for request in server.requests if request.prompt != client.PROBE[0].text]
     assert not any("response_format" in request.fields for request in asked)
 
 
@@ -209,7 +209,7 @@ def test_a_name_of_max_tokens_that_is_set_is_kept_to() -> None:
 def test_a_refusal_after_answers_is_one_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
     refusal = error(400, "no", param="temperature")
-    with FaultServer(lambda request: refusal if request.said == "question 1" else answer("4")) as server:
+    with FaultServer(lambda request: refusal if request.prompt == "question 1" else answer("4")) as server:
         found = ask(server.url, Sampling(), 3)
     assert [completion.failure for completion in found] == [None, "the server answered 400: no", None]
 
@@ -292,7 +292,7 @@ def test_the_upper_bound_of_a_dry_run_covers_the_probe(tmp_path: Path) -> None:
 
 def test_a_judged_record_reports_every_request() -> None:
     def respond(request: Request) -> Act:
-        return enforcing(request) if request.said == client.PROBE[0].text else answer('{"reason": "r", "grade": 4}')
+        return enforcing(request) if request.prompt == client.PROBE[0].text else answer('{"reason": "r", "grade": 4}')
 
     with FaultServer(respond) as server:
         record = {"item": "1", "output": "an output", "instruction": "do it"}

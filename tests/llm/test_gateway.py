@@ -106,21 +106,21 @@ class Silent(LLM):
     llm_name: ClassVar[str] = "silent"
     first: ClassVar[Completion]
     later: ClassVar[Completion]
-    asked: ClassVar[list[str]]
+    requests: ClassVar[list[str]]
 
     def complete_batch(
         self, conversations: Sequence[Conversation], _sampling: Sampling, _call: Call
     ) -> list[Completion]:
-        self.asked.extend(one[0].text for one in conversations)
-        return [self.first if len(self.asked) == 1 else self.later for _ in conversations]
+        self.requests.extend(one[0].text for one in conversations)
+        return [self.first if len(self.requests) == 1 else self.later for _ in conversations]
 
 
 def asked_twice(first: Completion, sampling: Sampling) -> tuple[Completion, int]:
     """What a second run is answered, and how many questions were sent in both."""
-    Silent.first, Silent.later, Silent.asked = first, Completion(text="4", tokens=(TokenChoice("4", -0.5),)), []
+    Silent.first, Silent.later, Silent.requests = first, Completion(text="4", tokens=(TokenChoice("4", -0.5),)), []
     gateway.complete(Silent(), say("a"), sampling)
     (again,) = gateway.complete(Silent(), say("a"), sampling)
-    return again, len(Silent.asked)
+    return again, len(Silent.requests)
 
 
 @pytest.mark.parametrize(
@@ -346,11 +346,11 @@ def test_where_another_process_was_first_its_answer_stands_and_what_was_paid_is_
 
 
 def test_an_llm_whose_answers_are_not_kept_leaves_no_file():
-    from fake_llm import FakeLLM
+    from metrist.llm.replay import FakeLLM
 
     llm = FakeLLM(lambda conversation, _: conversation[0].text * 2)
     assert texts(gateway.complete(llm, say("a", "a"), GREEDY)) == ["aa", "aa"]
-    assert len(llm.asked) == 1
+    assert len(llm.requests) == 1
     assert not (open_cache().path.parent / FILE_NAME).exists()
 
 

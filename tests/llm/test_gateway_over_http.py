@@ -61,7 +61,7 @@ def test_a_killed_run_sends_only_what_was_not_stored(
             sent = len(server.requests)
         answers = 100 * COUNT
         out, _ = client().communicate(timeout=600)
-        again = [request.said for request in server.requests[sent:]]
+        again = [request.prompt for request in server.requests[sent:]]
     assert not kept & set(again)
     assert set(again) == {f"question {n}" for n in range(COUNT)} - kept
     lines = out.splitlines()

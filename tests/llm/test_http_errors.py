@@ -26,7 +26,7 @@ def unknown() -> None:
 
 
 def ask(act: Act) -> Completion:
-    with FaultServer(lambda request: answer("hello") if request.said == "good" else act) as server:
+    with FaultServer(lambda request: answer("hello") if request.prompt == "good" else act) as server:
         conversations = [(Message("user", text),) for text in ("good", "bad")]
         llm = OpenAI(model="m", url=server.url)
         llm.complete(conversations[:1], Sampling())
@@ -161,7 +161,7 @@ def test_a_refused_field_is_named_with_what_to_write(act: Act, field: str) -> No
 )
 def test_every_failure_has_its_kind(act: Act, kind: FailureKind) -> None:
     runtime = Runtime(attempts=1, max_wait=0.001)
-    with FaultServer(lambda request: answer("fine") if request.said == "good" else act) as server:
+    with FaultServer(lambda request: answer("fine") if request.prompt == "good" else act) as server:
         llm = OpenAI(model="m", url=server.url)
         good, bad = (gateway.complete(llm, [text], runtime=runtime)[0] for text in ("good", "bad"))
     assert good.failure is None

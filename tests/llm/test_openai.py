@@ -23,7 +23,7 @@ def ask(llm: OpenAI, *conversations: Conversation, sampling: Sampling | None = N
     return llm.complete(conversations or [HELLO], sampling or Sampling())
 
 
-def sent(sampling: Sampling | None = None, conversation: Conversation = HELLO, **settings: Any) -> Request:
+def capture_request(sampling: Sampling | None = None, conversation: Conversation = HELLO, **settings: Any) -> Request:
     """The one request that such settings make."""
     with FaultServer(lambda _: answer("hello")) as server:
         ask(OpenAI(model="m", url=server.url, **settings), conversation, sampling=sampling)
@@ -197,7 +197,7 @@ def test_fields_that_only_sound_like_secrets_are_taken() -> None:
 
 
 def test_a_request_has_the_documented_form() -> None:
-    request = sent(Sampling(temperature=0.7, max_tokens=9, seed=5, sample=2, stop=("END",)))
+    request = capture_request(Sampling(temperature=0.7, max_tokens=9, seed=5, sample=2, stop=("END",)))
     assert request.path == "/v1/chat/completions"
     assert request.headers["content-type"] == "application/json"
     assert "authorization" not in request.headers
@@ -213,13 +213,13 @@ def test_a_request_has_the_documented_form() -> None:
 
 
 def test_a_greedy_request_says_nothing_that_reasoning_models_refuse_needlessly() -> None:
-    fields = sent(Sampling(seed=None)).fields
+    fields = capture_request(Sampling(seed=None)).fields
     assert set(fields) == {"model", "messages", "temperature", "max_tokens"}
     assert fields["temperature"] == 0.0
 
 
 def test_settings_shape_the_request() -> None:
-    request = sent(
+    request = capture_request(
         omit=["temperature", "seed"],
         max_tokens_field="max_completion_tokens",
         body='{"reasoning_effort": "low"}',
@@ -247,17 +247,17 @@ def test_settings_shape_the_request() -> None:
 def test_without_a_system_role_its_words_head_the_users(
     conversation: Conversation, messages: Sequence[tuple[str, str]]
 ) -> None:
-    fields = sent(system="user", conversation=conversation).fields
+    fields = capture_request(system="user", conversation=conversation).fields
     assert [(one["role"], one["content"]) for one in fields["messages"]] == messages
 
 
 def test_a_key_goes_out_as_a_bearer_and_on_azure_in_its_own_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", " abc-123\n")
     monkeypatch.setenv("GATE_KEY", "open sesame")
-    request = sent(key="SOME_KEY", headers=["X-Gate: $GATE_KEY"])
+    request = capture_request(key="SOME_KEY", headers=["X-Gate: $GATE_KEY"])
     assert request.headers["authorization"] == "Bearer abc-123"
     assert request.headers["x-gate"] == "open sesame"
-    request = sent(key="SOME_KEY", api_version="2024-10-21")
+    request = capture_request(key="SOME_KEY", api_version="2024-10-21")
     assert request.path == "/v1/chat/completions?api-version=2024-10-21"
     assert request.headers["api-key"] == "abc-123"
     assert "authorization" not in request.headers
@@ -265,7 +265,7 @@ def test_a_key_goes_out_as_a_bearer_and_on_azure_in_its_own_header(monkeypatch: 
 
 def test_openais_own_key_is_sent_to_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-precious")
-    assert "authorization" not in sent().headers
+    assert "authorization" not in capture_request().headers
 
 
 def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

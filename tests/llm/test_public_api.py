@@ -27,7 +27,7 @@ class Shout(metrist.LLM):
 
 def test_complete_takes_a_spec_and_plain_texts() -> None:
     client.reset_server_states()
-    with FaultServer(lambda request: answer(f"to {request.said}")) as server:
+    with FaultServer(lambda request: answer(f"to {request.prompt}")) as server:
         spec = f"openai(model='m', url='{server.url}')"
         answers = metrist.complete(spec, ["a", "b", "a"], max_tokens=7)
     assert [completion.text for completion in answers] == ["to a", "to b", "to a"]

@@ -185,7 +185,7 @@ def test_a_judge_in_several_processes_has_no_more_requests_in_flight_than_allowe
 
     def slow(_request):
         arrivals.append(time.monotonic())
-        return Act(answer("no grade").sent, after=0.1)
+        return Act(answer("no grade").data, after=0.1)
 
     rows = [{"item": str(n), "output": f"output {n}", "source": "a text"} for n in range(36)]
     with FaultServer(slow) as server:

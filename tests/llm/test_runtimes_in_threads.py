@@ -46,7 +46,7 @@ def test_each_thread_keeps_to_its_own_budget_and_cache(tmp_path: Path) -> None:
             run("b", max_cost=0.0)
         return str(caught.value)
 
-    with FaultServer(lambda request: answer(request.said.upper())) as server:
+    with FaultServer(lambda request: answer(request.prompt.upper())) as server:
         answers, message = in_threads(lambda: run("a"), run_without_money)
     assert [completion.text for completion in answers] == [text.upper() for text in TEXTS]
     assert "$0" in message

@@ -206,7 +206,7 @@ def test_tigerscore_gives_a_server_its_prompt_bare() -> None:
         assert metric.score(Shard([record])).values.tolist() == [0.0]
         (result,) = TIGERScorer("any", llm=metric.llm).score(["Write."], ["Fine."], ["A text."])
     assert result["score"] == 0.0
-    assert [request.said for request in server.requests] == [
+    assert [request.prompt for request in server.requests] == [
         build_prompt("Write it.", "A text.", "Fine."),
         build_prompt("Write.", "A text.", "Fine."),
     ]

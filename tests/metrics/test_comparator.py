@@ -10,8 +10,8 @@ import re
 import numpy as np
 import pytest
 
-from fake_llm import FakeLLM
 from metrist.errors import RunError, SpecError
+from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.comparator import ByScore, Comparator, Judgment, build_comparator
 from metrist.metrics.judge.judge import Judge
@@ -22,7 +22,7 @@ from metrist.scores import Score, Scores
 
 
 @dataclasses.dataclass(frozen=True)
-class Told(Metric):
+class NumberOfOutput(Metric):
     """The number that the output is; an output that is none fails."""
 
     higher_is_better = True
@@ -31,15 +31,15 @@ class Told(Metric):
         def one(text):
             return float(text) if text else Score(value=float("nan"), failure="the output is empty")
 
-        TOLD.append(len(shard))
+        SHARD_SIZES.append(len(shard))
         return Scores.of(one(record.output) for record in shard.records)
 
 
-class Loss(Told):
+class Loss(NumberOfOutput):
     higher_is_better = False
 
 
-TOLD: list[int] = []
+SHARD_SIZES: list[int] = []
 
 
 def record(system: str, output: str, references: tuple[str, ...] = ()) -> Record:
@@ -53,10 +53,10 @@ def pair(first: str, second: str) -> Pair:
 @pytest.mark.parametrize(
     ("metric", "settings", "pairs", "choices"),
     [
-        (Told(), {}, [("2", "1"), ("1", "2"), ("1", "1")], ["first", "second", "tie"]),
+        (NumberOfOutput(), {}, [("2", "1"), ("1", "2"), ("1", "1")], ["first", "second", "tie"]),
         (Loss(), {}, [("2", "1"), ("1", "2"), ("1", "1")], ["second", "first", "tie"]),
-        (Told(), {"tie": 0.5}, [("1", "1.5"), ("1", "1.6"), ("1.5", "1")], ["tie", "second", "tie"]),
-        (Told(), {"better": "lower"}, [("2", "1")], ["second"]),
+        (NumberOfOutput(), {"tie": 0.5}, [("1", "1.5"), ("1", "1.6"), ("1.5", "1")], ["tie", "second", "tie"]),
+        (NumberOfOutput(), {"better": "lower"}, [("2", "1")], ["second"]),
         (Loss(), {"better": "higher"}, [("2", "1")], ["first"]),
     ],
 )
@@ -67,7 +67,7 @@ def test_the_better_score_wins_unless_the_difference_is_within_the_tie(metric, s
 
 
 def test_an_output_without_a_score_fails_the_pair_and_says_which():
-    judged = ByScore(metric=Told()).prefer([pair("1", ""), pair("", "1"), pair("1", "0")])
+    judged = ByScore(metric=NumberOfOutput()).prefer([pair("1", ""), pair("", "1"), pair("1", "0")])
     assert judged[0].failure == "the second output has no score: the output is empty"
     assert judged[1].failure == "the first output has no score: the output is empty"
     assert judged[2].preference == "first"
@@ -82,11 +82,11 @@ def test_an_output_that_lacks_what_the_metric_needs_fails_the_pair():
 
 
 def test_each_output_is_scored_once_however_many_pairs_it_is_in():
-    TOLD.clear()
+    SHARD_SIZES.clear()
     three = [record(system, output) for system, output in (("a", "1"), ("b", "2"), ("c", "3"))]
-    ByScore(metric=Told()).prefer([Pair(first=x, second=y) for x in three for y in three if x is not y])
-    assert TOLD == [3]
-    assert ByScore(metric=Told()).prefer([]) == []
+    ByScore(metric=NumberOfOutput()).prefer([Pair(first=x, second=y) for x in three for y in three if x is not y])
+    assert SHARD_SIZES == [3]
+    assert ByScore(metric=NumberOfOutput()).prefer([]) == []
 
 
 def test_a_bare_metric_becomes_a_comparator_whose_text_reads_back():
@@ -131,7 +131,7 @@ def test_a_judgment_has_either_a_preference_or_a_failure(said):
 
 
 @dataclasses.dataclass(frozen=True)
-class Paid(Told):
+class Paid(NumberOfOutput):
     def score(self, shard):
         return Scores.of(Score(value=float(r.output), usage={"calls": 1, "cost": 0.5}) for r in shard.records)
 
@@ -143,7 +143,7 @@ def test_what_scores_cost_is_counted_once_however_many_pairs_they_are_in():
 
 
 @dataclasses.dataclass(frozen=True)
-class Remarking(Told):
+class Remarking(NumberOfOutput):
     def remarks(self, scores):
         return [f"{len(scores)} outputs, {len(scores.failures)} failed, worth {np.nansum(scores.values):g}"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fake_llm import FakeLLM
 from metrist.llm.messages import Completion, Message, Sampling, Usage
+from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Shard
 from metrist.metrics.llm_metric import (
     NOT_ASKED,
@@ -71,7 +71,11 @@ def test_a_protocol_of_two_rounds_keeps_order_failures_and_raw_answers():
     assert scores.failures == {1: NOT_ASKED, 2: "no number: 'so so'"}
     assert scores.raws == {2: "so so"}
     assert scores.explanations == {0: "I like good."}
-    assert [message.text for message in llm.asked[-1]] == ["What do you think of bad?", "I like bad.", "As a number?"]
+    assert [message.text for message in llm.requests[-1]] == [
+        "What do you think of bad?",
+        "I like bad.",
+        "As a number?",
+    ]
     assert (scores.usages[0]["calls"], scores.usages[1]["calls"]) == (2, 0)
 
 
@@ -79,7 +83,7 @@ def test_nothing_is_asked_where_there_is_nothing_to_ask():
     llm = FakeLLM(two_steps)
     assert ask_llm(llm, [], Sampling()) == []
     assert ask_llm(llm, [None], Sampling()) == [Completion(failure=NOT_ASKED)]
-    assert llm.asked == []
+    assert llm.requests == []
     assert len(TwoSteps(llm=llm).score(Shard([]))) == 0
 
 

@@ -28,11 +28,11 @@ class Server:
         self.fails = self.babbles = "nothing"
 
     def __call__(self, request: Request) -> Act:
-        if re.search(rf"fine {self.fails}\b", request.said):
+        if re.search(rf"fine {self.fails}\b", request.prompt):
             return error(500, "overloaded")
-        if re.search(rf"fine {self.babbles}\b", request.said):
+        if re.search(rf"fine {self.babbles}\b", request.prompt):
             return answer("I like it very much.")
-        mark = re.search(r"carry the mark (\w+)", request.said)
+        mark = re.search(r"carry the mark (\w+)", request.prompt)
         grades = {"naturalness": 3, "relatedness": 3, "correctness": 3}
         return answer(json.dumps({**grades, "id": mark[1]}) if mark else "hello")
 
@@ -78,7 +78,7 @@ class Flaky:
         self.fails: Callable[[str, str], bool] = lambda _said, _model: False
 
     def __call__(self, request: Request) -> Act:
-        said, model = request.said, request.fields["model"]
+        said, model = request.prompt, request.fields["model"]
         if self.fails(said, model):
             return error(500, "overloaded")
         marks = re.findall(r'"mark": "(\w+)"', said)

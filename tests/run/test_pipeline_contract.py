@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import metrist
-from fake_llm import FakeLLM
 from metrist.llm.messages import Completion
+from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Metric
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.metrics.errors.error_analysis import ErrorAnalysis

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from fake_llm import FakeLLM
 from injections import attacks
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Sampling
+from metrist.llm.replay import FakeLLM
 from metrist.metrics import registry
 from metrist.metrics.base import Shard
 from metrist.metrics.errors.aspect_tables import (
@@ -56,12 +56,12 @@ def judge(errors: Sequence[Mapping[str, Any]] | Found, *, refused: str = "", ana
     """An LLM that analyses, gives these errors (for each sample its own), and at a second look refuses some of them."""
 
     def answer(conversation: Conversation, sampling: Sampling) -> str:
-        asked = conversation[-1].text
-        if asked.startswith("Now give the errors"):
+        question = conversation[-1].text
+        if question.startswith("Now give the errors"):
             found = errors(sampling.sample) if callable(errors) else errors
             return json.dumps({"mark": mark_in(conversation), "errors": list(found)})
-        if asked.startswith("Somebody looked"):
-            verdict = "no" if refused and f"the words: {json.dumps(refused)}" in asked else "yes"
+        if question.startswith("Somebody looked"):
+            verdict = "no" if refused and f"the words: {json.dumps(refused)}" in question else "yes"
             return f"Perhaps.\n{json.dumps({'mark': mark_in(conversation), 'real': verdict})}"
         return analysis
 
@@ -76,7 +76,7 @@ def scored(llm: FakeLLM, record: Record = RECORD, **settings: Any) -> Score:
 def test_the_output_is_analysed_freely_and_then_formatted_as_json() -> None:
     llm = judge([SLOW, INVENTED])
     score = scored(llm)
-    first, second = llm.asked
+    first, second = llm.requests
     assert [message.role for message in first] == ["user"]
     assert [message.role for message in second] == ["user", "assistant", "user"]
     assert second[1].text == "My analysis."
@@ -110,16 +110,16 @@ def test_the_output_is_analysed_freely_and_then_formatted_as_json() -> None:
 def test_the_question_has_task_aspects_severities_and_fenced_texts() -> None:
     llm = judge([])
     score = scored(llm)
-    asked = llm.asked[0][0].text
-    assert "The task: translation" in asked
+    question = llm.requests[0][0].text
+    assert "The task: translation" in question
     for aspect in shipped_tables()["translation"].aspects:
-        assert f"- {aspect.name}: {aspect.definition}" in asked
-    assert "Major:" in asked
-    assert "Minor:" in asked
-    mark = mark_in(llm.asked[1])
-    assert f"[source {mark} begins]\nDer langsame Hund\n[source {mark} ends]" in asked
-    assert f"[translation {mark} begins]\nThe quick fox jumps over the fence.\n[translation {mark} ends]" in asked
-    assert "one of Accuracy, Fluency, Terminology, Style Matching" in llm.asked[1][-1].text
+        assert f"- {aspect.name}: {aspect.definition}" in question
+    assert "Major:" in question
+    assert "Minor:" in question
+    mark = mark_in(llm.requests[1])
+    assert f"[source {mark} begins]\nDer langsame Hund\n[source {mark} ends]" in question
+    assert f"[translation {mark} begins]\nThe quick fox jumps over the fence.\n[translation {mark} ends]" in question
+    assert "one of Accuracy, Fluency, Terminology, Style Matching" in llm.requests[1][-1].text
     assert score.value == 0
     assert not score.errors
 
@@ -127,22 +127,22 @@ def test_the_question_has_task_aspects_severities_and_fenced_texts() -> None:
 def test_the_task_can_be_said_for_all_records() -> None:
     llm = judge([])
     scored(llm, task="story")
-    assert "The task: story" in llm.asked[0][0].text
-    assert "- Plot: " in llm.asked[0][0].text
+    assert "The task: story" in llm.requests[0][0].text
+    assert "- Plot: " in llm.requests[0][0].text
 
 
 def test_a_task_without_a_table_has_the_general_one() -> None:
     llm = judge([])
     scored(llm, replace(RECORD, task="poetry"))
-    assert "- Comprehension: " in llm.asked[0][0].text
+    assert "- Comprehension: " in llm.requests[0][0].text
 
 
 def test_without_aspects_the_llm_chooses() -> None:
     llm = judge([])
     scored(llm, aspects="none", task="data_to_text")
-    assert "Logical Coherence" not in llm.asked[0][0].text
-    assert "Look at everything that matters for the task." in llm.asked[0][0].text
-    assert "what kind of error it is" in llm.asked[1][-1].text
+    assert "Logical Coherence" not in llm.requests[0][0].text
+    assert "Look at everything that matters for the task." in llm.requests[0][0].text
+    assert "what kind of error it is" in llm.requests[1][-1].text
 
 
 def test_aspects_come_from_a_file_of_ones_own(tmp_path: Path) -> None:
@@ -150,10 +150,10 @@ def test_aspects_come_from_a_file_of_ones_own(tmp_path: Path) -> None:
     file.write_text('output = "haiku"\n[[aspects]]\nname = "Metre"\ndefinition = "Five, seven, five."\n')
     llm = judge([])
     scored(llm, aspects=str(file), task="Write a haiku")
-    asked = llm.asked[0][0].text
-    assert "The task: Write a haiku" in asked
-    assert "Look for errors in the haiku." in asked
-    assert "- Metre: Five, seven, five." in asked
+    question = llm.requests[0][0].text
+    assert "The task: Write a haiku" in question
+    assert "Look for errors in the haiku." in question
+    assert "- Metre: Five, seven, five." in question
     before = ErrorAnalysis(llm=llm, aspects=str(file)).facts()["prompt"]
     file.write_text(file.read_text().replace("Five, seven", "Seven, five"))
     assert ErrorAnalysis(llm=llm, aspects=str(file)).facts()["prompt"] != before
@@ -163,10 +163,10 @@ def test_references_are_shown_only_on_demand() -> None:
     record = replace(RECORD, references=("The slow dog",))
     hidden, shown = judge([]), judge([])
     scored(hidden, record)
-    assert "slow dog" not in hidden.asked[0][0].text
+    assert "slow dog" not in hidden.requests[0][0].text
     scored(shown, record, reference="shown")
-    assert re.search(r"\[reference \w+ begins\]\nThe slow dog\n", shown.asked[0][0].text)
-    assert "your reasons do not mention it" in shown.asked[0][0].text
+    assert re.search(r"\[reference \w+ begins\]\nThe slow dog\n", shown.requests[0][0].text)
+    assert "your reasons do not mention it" in shown.requests[0][0].text
     assert ErrorAnalysis(llm=shown, reference="shown").needs == ("references",)
     assert ErrorAnalysis(llm=shown).needs == ()
 
@@ -185,7 +185,7 @@ def test_examples_are_turns_before_the_question(tmp_path: Path) -> None:
     file.write_text(f"{json.dumps(EXAMPLE)}\n\n{json.dumps(perfect)}\n")
     llm = judge([SLOW])
     assert scored(llm, examples=str(file)).value == -4
-    turns = llm.asked[0]
+    turns = llm.requests[0]
     assert [turn.role for turn in turns] == ["user", "assistant"] * 4 + ["user"]
     assert "The dog sleeps" in turns[0].text
     assert turns[1].text == '1. "dog" (Accuracy, Major): It is a cat. It takes off 5.'
@@ -243,14 +243,14 @@ def test_several_samples_are_merged_by_place_and_averaged() -> None:
 
 
 def test_samples_are_drawn_apart_and_the_json_is_greedy() -> None:
-    asked: list[tuple[float, int | None, int]] = []
+    samplings: list[tuple[float, int | None, int]] = []
 
     def answer(conversation: Conversation, sampling: Sampling) -> str:
-        asked.append((sampling.temperature, sampling.seed, sampling.sample))
+        samplings.append((sampling.temperature, sampling.seed, sampling.sample))
         return json.dumps({"mark": mark_in(conversation), "errors": []}) if len(conversation) > 1 else "fine"
 
     scored(FakeLLM(answer), samples=2, temperature=0.7)
-    assert asked == [(0.7, 0, 0), (0.0, 0, 0), (0.7, 0, 1), (0.0, 0, 1)]
+    assert samplings == [(0.7, 0, 0), (0.0, 0, 0), (0.7, 0, 1), (0.0, 0, 1)]
 
 
 def test_a_sample_that_cannot_be_read_is_left_out_and_noted() -> None:

@@ -26,7 +26,7 @@ from metrist.metrics.errors.span_alignment import MIN_LETTERS, SpanMatch, align_
 TEXT = "The quick  brown fox said: “Don’t jump!” — and the lazy dog, in finding it, slept."
 
 
-def found(quote: str, text: str = TEXT) -> tuple[str, str, bool] | None:
+def match_quote(quote: str, text: str = TEXT) -> tuple[str, str, bool] | None:
     place = next(iter(find_matches(quote, text)), None)
     return (text[place.start : place.end], place.how, place.unique) if place else None
 
@@ -48,8 +48,8 @@ def found(quote: str, text: str = TEXT) -> tuple[str, str, bool] | None:
     ],
 )
 def test_a_quote_is_found_exactly_then_alike_then_nearly(quote: str, words: str, how: str) -> None:
-    assert found(quote) is not None
-    assert found(quote)[:2] == (words, how)  # type: ignore[index]
+    assert match_quote(quote) is not None
+    assert match_quote(quote)[:2] == (words, how)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("quote", ["", "  ", "the cat sat on the mat", "xyzzy", "...", "elephants and giraffes"])
@@ -145,7 +145,7 @@ def test_words_quoted_again_in_another_case_are_the_same_words() -> None:
 
 
 def test_a_quote_is_unique_only_where_nothing_else_could_be_meant() -> None:
-    assert found("lazy dog") == ("lazy dog", "exact", True)
+    assert match_quote("lazy dog") == ("lazy dog", "exact", True)
     assert find_matches("The cat", "The cat and the cat")[0].unique is False
     assert find_matches("cate", "concatenate")[0].unique is False
     assert find_matches("one two three four fiv", "one two three four five, one two three four six")[0].unique is False
@@ -159,19 +159,19 @@ def test_words_that_recur_within_what_is_quoted_make_no_fuzzy_place_unique() -> 
 
 def test_a_changed_word_at_the_end_is_taken_whole_and_leaves_doubt() -> None:
     text = "He bought Bewertungen -- suchende Leute"
-    assert found("indeed -- suchende", text) == ("Bewertungen -- suchende", "fuzzy", False)
+    assert match_quote("indeed -- suchende", text) == ("Bewertungen -- suchende", "fuzzy", False)
 
 
 def test_scripts_without_spaces_are_placed_by_characters() -> None:
     text = "我今天很高兴见到你们大家，谢谢。"
-    assert found("很高兴见到你们", text) == ("很高兴见到你们", "exact", False)
-    assert found("我今天很高兴看到你们大家", text)[:2] == ("我今天很高兴见到你们大家", "fuzzy")  # type: ignore[index]
+    assert match_quote("很高兴见到你们", text) == ("很高兴见到你们", "exact", False)
+    assert match_quote("我今天很高兴看到你们大家", text)[:2] == ("我今天很高兴见到你们大家", "fuzzy")  # type: ignore[index]
 
 
 def test_invisible_characters_and_compatible_forms_are_put_aside() -> None:
-    assert found("zero width", "a zero\u200b width space")[0] == "zero\u200b width"  # type: ignore[index]
-    assert found("ﬁne ﬂour", "some fine flour")[0] == "fine flour"  # type: ignore[index]
-    assert found("STRASSE", "die Straße")[0] == "Straße"  # type: ignore[index]
+    assert match_quote("zero width", "a zero\u200b width space")[0] == "zero\u200b width"  # type: ignore[index]
+    assert match_quote("ﬁne ﬂour", "some fine flour")[0] == "fine flour"  # type: ignore[index]
+    assert match_quote("STRASSE", "die Straße")[0] == "Straße"  # type: ignore[index]
 
 
 @given(st.text(max_size=60))

@@ -10,10 +10,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fake_llm import FakeLLM
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Sampling, Usage
-from metrist.llm.replay import Replay
+from metrist.llm.replay import FakeLLM, Replay
 from metrist.metrics import registry
 from metrist.metrics.base import Shard
 from metrist.metrics.errors import tigerscore
@@ -68,7 +67,7 @@ def test_the_question_is_the_prompt_alone_and_greedy() -> None:
     record = Record(item="1", system="a", output="The cat", instruction="Translate.", source="Der Hund")
     (score,) = TigerScore(llm=llm).score(Shard([record]))
     assert score.value == 0
-    ((message,),) = llm.asked
+    ((message,),) = llm.requests
     assert (message.role, message.text) == ("user", PROMPT)
 
 
@@ -175,7 +174,7 @@ def test_a_record_without_instruction_is_judged_under_the_usual_one(task: str | 
     llm = FakeLLM(lambda *_: "The model-generated output contains no errors.")
     metric = TigerScore(llm=llm)
     scores = metric.score(Shard([Record(item="1", system="a", output="x", source="s", task=task)]))
-    assert f"Instruction: \n{instruction}\ns\n" in llm.asked[0][0].text
+    assert f"Instruction: \n{instruction}\ns\n" in llm.requests[0][0].text
     assert scores.parts["default_instruction"][0] == 1.0
     assert "1 records have no instruction; the default one of their task was used" in metric.remarks(scores)[-1]
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_llm import FakeLLM
 from injections import ECHOES, Attack, Echo, attacks, repeats
 from metrist.llm.messages import Completion, Conversation
+from metrist.llm.replay import FakeLLM
 from metrist.metrics import prompt_layout
 from metrist.metrics.base import Shard
 from metrist.metrics.judge.grades import parse_grades
@@ -59,7 +59,7 @@ def prompts(text: str) -> list[Conversation]:
     """What is asked of them."""
     llm = FakeLLM(lambda *_: "")
     Judge(llm=llm, reference="shown").score(Shard([place(text) for place in PLACES.values()]))
-    return llm.asked
+    return llm.requests
 
 
 def test_there_are_enough_attacks_of_different_kinds():

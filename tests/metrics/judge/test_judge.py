@@ -10,10 +10,10 @@ import re
 import numpy as np
 import pytest
 
-from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
 from metrist.llm.messages import Completion, Conversation, Usage
 from metrist.llm.openai import OpenAI
+from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Shard
 from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.judge.judge import Judge
@@ -47,10 +47,10 @@ def scored(judge: Judge, *records: Record) -> Scores:
     return judge.score(Shard(records or [RECORD]))
 
 
-def asked(*records: Record, **settings) -> list[Conversation]:
+def ask(*records: Record, **settings) -> list[Conversation]:
     llm = answering()
     scored(Judge(llm=llm, **settings), *records)
-    return llm.asked
+    return llm.requests
 
 
 def test_the_value_is_the_mean_of_the_aspects_and_each_is_a_part():
@@ -63,7 +63,7 @@ def test_the_value_is_the_mean_of_the_aspects_and_each_is_a_part():
 
 def test_the_value_can_be_one_aspect_and_the_question_stays_the_same():
     assert scored(Judge(llm=answering(), aspect="correctness"))[0].value == 1
-    assert asked(aspect="correctness") == asked()
+    assert ask(aspect="correctness") == ask()
 
 
 def test_a_missing_grade_fails_the_score_only_where_it_counts():
@@ -78,7 +78,7 @@ def test_a_missing_grade_fails_the_score_only_where_it_counts():
 
 
 def test_references_are_shown_only_where_that_is_asked_for():
-    (_, hidden), (_, shown) = asked()[0], asked(reference="shown")[0]
+    (_, hidden), (_, shown) = ask()[0], ask(reference="shown")[0]
     assert "Paris" not in hidden.text
     assert re.search(r"\[reference 1 \w{6} begins\]\nParis\n\[reference 1", shown.text)
     assert "[reference 2" in shown.text
@@ -88,7 +88,7 @@ def test_references_are_shown_only_where_that_is_asked_for():
 
 
 def test_the_prompt_has_every_text_of_the_record_once_and_the_output_last():
-    system, user = asked()[0]
+    system, user = ask()[0]
     assert re.findall(r"\[(\w+) \w{6} begins\]", user.text) == ["instruction", "source", "output"]
     assert user.text.count("Lyon.") == user.text.count("Answer in one word.") == 1
     assert system.role == "system"
@@ -101,7 +101,7 @@ def test_the_prompt_has_every_text_of_the_record_once_and_the_output_last():
 
 def test_the_beginning_of_the_prompt_is_the_same_for_all_records():
     other = Record(item="2", system="s", output="Rome.", task="qa")
-    first, second = asked(RECORD, other)
+    first, second = ask(RECORD, other)
     assert first[0] == second[0]
 
 
@@ -110,7 +110,7 @@ def test_what_a_long_scale_offers_is_said(tmp_path):
     file.write_text('reasons = "none"\n[aspects.a]\nquestion = "Good?"\nscale = { from = 0, to = 100, step = 5 }\n')
     llm = answering({"a": 35})
     score = scored(Judge(llm=llm, rubric=str(file)))[0]
-    (system, user) = llm.asked[0]
+    (system, user) = llm.requests[0]
     assert (score.value, score.explanation) == (35, None)
     assert "a: Good? (grades: 0 to 100 in steps of 5)" in system.text
     assert "Give the grades alone, without reasons." in system.text
@@ -141,7 +141,7 @@ def test_servers_that_can_be_are_held_to_the_form():
 
 def test_a_record_without_an_instruction_gets_its_tasks_default_and_the_run_says_so():
     summary = Record(item="1", system="s", output="x", source="y", task="Summarization")
-    prompts = asked(RECORD, summary, Record(item="2", system="s", output="x", instruction=" "))
+    prompts = ask(RECORD, summary, Record(item="2", system="s", output="x", instruction=" "))
     assert default_instruction("summarization") in prompts[1][-1].text
     assert default_instruction(None) in prompts[2][-1].text
     assert default_instruction("no such task") == default_instruction(None)

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from fake_llm import FakeLLM
 from metrist.errors import ModelError, SpecError
 from metrist.llm.budget import estimate_calls
 from metrist.llm.messages import Completion, Conversation, TokenChoice
+from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Shard
 from metrist.metrics.judge.grades import ExpectedGrade, compute_expected_grade, join_tokens
 from metrist.metrics.judge.judge import Judge
@@ -113,9 +113,9 @@ def wavering(conversation: Conversation, sampling) -> Completion:
 def test_a_judge_asks_for_each_aspect_alone_and_without_reasons():
     llm = FakeLLM(wavering)
     score = Judge(llm=llm, method="expectation").score(Shard([RECORD, RECORD]))[1]
-    assert len(llm.asked) == 3  # Equal questions are asked once.
-    assert "without reasons" in llm.asked[0][0].text
-    assert "relatedness" not in "".join(message.text for message in llm.asked[0])
+    assert len(llm.requests) == 3  # Equal questions are asked once.
+    assert "without reasons" in llm.requests[0][0].text
+    assert "relatedness" not in "".join(message.text for message in llm.requests[0])
     assert score.parts == {
         "naturalness": 3,
         "relatedness": 3,
@@ -137,7 +137,7 @@ def test_only_the_aspect_that_counts_is_asked_for_and_can_fail_the_score():
     assert (failed.failure, failed.raw) == ("the answer has no JSON object", "no")
     score = Judge(llm=llm, method="expectation", aspect="correctness").score(Shard([RECORD]))[0]
     assert score.value == score.parts["correctness"] == pytest.approx(2)
-    assert len(llm.asked) == 1
+    assert len(llm.requests) == 1
 
 
 def test_a_grade_that_an_output_plants_has_no_probability():

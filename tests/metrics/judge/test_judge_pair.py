@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from fake_llm import FakeLLM
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Usage
+from metrist.llm.replay import FakeLLM
 from metrist.metrics.judge.judge import Question
 from metrist.metrics.judge.pair import JudgePair, parse_choice
 from metrist.metrics.registry import build
@@ -109,7 +109,7 @@ def test_asked_in_one_order_the_texts_decide_which_and_the_choice_is_turned_back
     judged = judge.prefer(many)
     assert {one.preference for one in judged} == {"first"}
     assert {one.flipped for one in judged} == {None}
-    shown = [parts(conversation)["output A"].startswith("good") for conversation in llm.asked]
+    shown = [parts(conversation)["output A"].startswith("good") for conversation in llm.requests]
     assert len(shown) == 40
     assert 10 < sum(shown) < 30
     assert judge.prefer(many[3:5]) == judged[3:5]
@@ -123,11 +123,11 @@ def test_what_is_shown_is_the_task_the_criteria_and_the_reference_if_asked_for()
     shown = pair("good", "bad", source="the source", instruction="do it", references=("one", "two"))
     JudgePair(llm=llm, criteria="Only the colour counts.", reference="shown").prefer([shown])
     JudgePair(llm=llm).prefer([shown])
-    with_reference, without = ("\n".join(one.text for one in llm.asked[i]) for i in (0, 2))
-    assert parts(llm.asked[0])["instruction"] == "do it"
-    assert parts(llm.asked[0])["source"] == "the source"
+    with_reference, without = ("\n".join(one.text for one in llm.requests[i]) for i in (0, 2))
+    assert parts(llm.requests[0])["instruction"] == "do it"
+    assert parts(llm.requests[0])["source"] == "the source"
     assert "Only the colour counts." in with_reference
-    assert (parts(llm.asked[0])["reference 1"], parts(llm.asked[0])["reference 2"]) == ("one", "two")
+    assert (parts(llm.requests[0])["reference 1"], parts(llm.requests[0])["reference 2"]) == ("one", "two")
     assert "A reference is a right answer; there may be others" in with_reference
     assert "reference" not in without.lower().replace("preference", "")
     assert JudgePair(llm=llm, reference="shown").needs == ("references",)
@@ -200,11 +200,11 @@ def test_a_repeated_form_is_no_choice():
 def test_a_rubrics_questions_say_what_counts(tmp_path):
     llm = FakeLLM(honest)
     JudgePair(llm=llm, rubric="reliability").prefer(PAIRS[:1])
-    assert "- correctness: Is what the output says right?" in llm.asked[0][0].text
+    assert "- correctness: Is what the output says right?" in llm.requests[0][0].text
     mine = tmp_path / "mine.toml"
     mine.write_text("[aspects.colour]\nquestion = 'Is it red?'\n[aspects.colour.levels]\n1 = 'No.'\n2 = 'Yes.'\n")
     JudgePair(llm=llm, rubric=str(mine)).prefer(PAIRS[:1])
-    assert "- colour: Is it red?" in llm.asked[-1][0].text
+    assert "- colour: Is it red?" in llm.requests[-1][0].text
     with pytest.raises(SpecError, match=r"rubric must be .* or a TOML file; 'relibility' cannot be read"):
         JudgePair(llm=llm, rubric="relibility")
 
@@ -249,10 +249,10 @@ def test_outputs_that_are_the_same_are_a_tie_that_nobody_is_asked_about():
     judged = judge.prefer([pair("same", "same"), pair("good", "bad"), pair("same", "same")])
     assert [(one.preference, one.flipped) for one in judged] == [("tie", None), ("tie", True), ("tie", None)]
     assert judged[0].explanation == "The two outputs are equal; the LLM was not asked."
-    assert len(llm.asked) == 2
+    assert len(llm.requests) == 2
     assert judge.observations(judged) == [f"{judge.text}: 1 of 1 choices changed with the order and count as ties"]
     assert JudgePair(llm=llm, orders="one").prefer([pair("same", "same")])[0].preference == "tie"
-    assert len(llm.asked) == 2
+    assert len(llm.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_records_that_would_be_judged_by_different_texts_fail_with_the_reason(fi
     first, second = (Record(item="1", system=s, output=s, **{field: text}) for s, text in zip("xy", texts, strict=True))
     (one,) = JudgePair(llm=llm, reference="shown").prefer([Pair(first=first, second=second)])
     assert str(one.failure).startswith(f"the two records differ in {name},")
-    assert llm.asked == []
+    assert llm.requests == []
     if field == "references":
         # What is not shown may differ.
         assert JudgePair(llm=llm).prefer([Pair(first=first, second=second)])[0].failure is None

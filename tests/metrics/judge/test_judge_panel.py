@@ -7,9 +7,9 @@ import pickle
 import numpy as np
 import pytest
 
-from fake_llm import FakeLLM
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Usage
+from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Shard
 from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.panel import Panel
