@@ -1,1 +1,1 @@
-"""What metrist costs, measured beside its peers in one run. `make bench-lexical` and `make bench-start`."""
+"""Benchmarks of metrist and of comparable packages; `make help` lists them (`bench-…`)."""

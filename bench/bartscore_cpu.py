@@ -1,7 +1,7 @@
-"""BARTScore on one core of a CPU: the original's way beside metrist's engine. `python -m bench.bartscore_cpu [--write]`
+"""BARTScore on one CPU core: the original procedure and metrist's engine. `python -m bench.bartscore_cpu [--write]`
 
-The model has BART-base's shape and random weights: what it says means nothing, how long it takes is the same. Its
-tokenizer is a byte-level BPE trained on the spot on all of SummEval, since BART's own cannot be had without a hub.
+The model has BART-base's shape and random weights, which take as long as trained ones. Its tokenizer is a byte-level
+BPE trained on SummEval, because BART's own cannot be downloaded without a hub.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.document import machine, put
+from bench.document import machine, write_section
 from bench.texts import rows
 
 #: Sources with the outputs of all 16 systems, and sources with one output each.
-SHARED = 3
-UNSHARED = 12
+SHARED_SOURCES = 3
+UNSHARED_SOURCES = 12
 SEED = 7
 #: The original's own defaults.
 BATCH = 4
-LONGEST = 1024
+MAX_LENGTH = 1024
 
 TextPair = tuple[str, str]
 Scorer = Callable[[Sequence[TextPair]], NDArray[np.float64]]
 
 
 class Row(NamedTuple):
-    """One contender: CPU seconds, and its scores."""
+    """CPU seconds and scores of one contender."""
 
     name: str
     seconds: float
@@ -46,32 +46,32 @@ def main() -> None:
     text = report()
     print(text)
     if "--write" in sys.argv[1:]:
-        put("bench-bartscore-cpu", text)
+        write_section("bench-bartscore-cpu", text)
 
 
 def report() -> str:
-    """The tables, with what was measured said above them."""
+    """Measure, and return the tables with a description of the setup."""
     sets = {
-        f"{SHARED} sources, each with the outputs of 16 systems": system_major(SHARED, systems=16),
-        f"{UNSHARED} sources with one output each: nothing shared": system_major(UNSHARED, systems=1),
+        f"{SHARED_SOURCES} sources, each with the outputs of 16 systems": system_major(SHARED_SOURCES, systems=16),
+        f"{UNSHARED_SOURCES} sources with one output each: nothing shared": system_major(UNSHARED_SOURCES, systems=1),
     }
-    with tempfile.TemporaryDirectory() as place, _one_thread():
-        folder = made_model(Path(place) / "bart-base")
+    with tempfile.TemporaryDirectory() as directory, _one_thread():
+        folder = build_model(Path(directory) / "bart-base")
         scorers = {name: start(folder) for name, start in CONTENDERS.items()}
         tables = [_table(name, pairs, folder, scorers) for name, pairs in sets.items()]
-    return "\n\n".join([_about(), *tables])
+    return "\n\n".join([_describe_setup(), *tables])
 
 
 def system_major(sources: int, systems: int) -> list[TextPair]:
-    """Sources and outputs in the order in which the original scores them: all of one system, then the next."""
+    """Return (source, output) pairs in the order in which the original scores them: system by system."""
     items: dict[str, list[TextPair]] = {}
     for row in rows("summeval"):
         items.setdefault(row["item"], []).append((row["source"], row["output"]))
     return [items[item][system] for system in range(systems) for item in islice(items, sources)]
 
 
-def made_model(folder: Path) -> Path:
-    """A folder with a random model of BART-base's shape and a tokenizer that frames texts as BART's does."""
+def build_model(folder: Path) -> Path:
+    """Save a random model of BART-base's shape, with a tokenizer that adds the same special tokens as BART's."""
     import torch
     from transformers import BartConfig, BartForConditionalGeneration
 
@@ -88,11 +88,11 @@ def made_model(folder: Path) -> Path:
         max_position_embeddings=1024,
     )
     BartForConditionalGeneration(config).save_pretrained(folder)
-    _tokenizer().save_pretrained(folder)
+    _train_tokenizer().save_pretrained(folder)
     return folder
 
 
-def _tokenizer() -> Any:
+def _train_tokenizer() -> Any:
     from tokenizers import ByteLevelBPETokenizer
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
@@ -105,11 +105,11 @@ def _tokenizer() -> Any:
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
     names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, model_max_length=LONGEST, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, model_max_length=MAX_LENGTH, **names)
 
 
-def counted(folder: Path, pairs: Sequence[TextPair]) -> tuple[float, float]:
-    """Mean tokens of a source and of an output."""
+def count_tokens(folder: Path, pairs: Sequence[TextPair]) -> tuple[float, float]:
+    """Return the mean number of tokens of sources and outputs."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -117,12 +117,9 @@ def counted(folder: Path, pairs: Sequence[TextPair]) -> tuple[float, float]:
     return float(means[0]), float(means[1])
 
 
-# ---- The contenders ----
-
-
-def original(folder: Path) -> Scorer:
-    """As bart_score.py computes: four pairs at a time as they come, padded; the model is given labels, and then the
-    log-softmax of all its logits is taken."""
+def original_scorer(folder: Path) -> Scorer:
+    """Score as bart_score.py does: four pairs at a time in input order, padded; the model receives labels, and the
+    log-softmax of all logits is computed once more."""
     import torch
     from transformers import AutoTokenizer, BartForConditionalGeneration
 
@@ -133,7 +130,7 @@ def original(folder: Path) -> Scorer:
 
     def batch(pairs: Sequence[TextPair]) -> list[float]:
         sources, outputs = (
-            tokenizer(list(side), max_length=LONGEST, truncation=True, padding=True, return_tensors="pt")
+            tokenizer(list(side), max_length=MAX_LENGTH, truncation=True, padding=True, return_tensors="pt")
             for side in zip(*pairs, strict=True)
         )
         labels = outputs.input_ids
@@ -141,14 +138,14 @@ def original(folder: Path) -> Scorer:
             logits = model(input_ids=sources.input_ids, attention_mask=sources.attention_mask, labels=labels).logits
             flat = loss(log_softmax(logits.view(-1, model.config.vocab_size)), labels.view(-1))
         lengths = outputs.attention_mask.sum(dim=1)
-        found: list[float] = (-flat.view(len(pairs), -1).sum(dim=1) / lengths).tolist()
-        return found
+        values: list[float] = (-flat.view(len(pairs), -1).sum(dim=1) / lengths).tolist()
+        return values
 
     return lambda pairs: np.array([s for at in range(0, len(pairs), BATCH) for s in batch(pairs[at : at + BATCH])])
 
 
-def engine(folder: Path) -> Scorer:
-    """metrist's engine, all pairs in one call as a run gives them."""
+def metrist_scorer(folder: Path) -> Scorer:
+    """Score with metrist's engine, all pairs in one call, as in a run."""
     from metrist.models.devices import Options
     from metrist.models.loading import load_seq2seq
 
@@ -156,19 +153,19 @@ def engine(folder: Path) -> Scorer:
     model.log_probs([("one", "two")])
 
     def scores(pairs: Sequence[TextPair]) -> NDArray[np.float64]:
-        found = model.log_probs(pairs)
-        return np.array([found.of(pair).astype(np.float64).mean() for pair in range(len(found))])
+        values = model.log_probs(pairs)
+        return np.array([values.of(pair).astype(np.float64).mean() for pair in range(len(values))])
 
     return scores
 
 
 CONTENDERS: dict[str, Callable[[Path], Scorer]] = {
-    "the original's way, batches of 4": original,
-    "metrist, float32": engine,
+    "the original's procedure, batches of 4": original_scorer,
+    "metrist, float32": metrist_scorer,
 }
 
 
-def timed(name: str, scorer: Scorer, pairs: Sequence[TextPair]) -> Row:
+def time_scorer(name: str, scorer: Scorer, pairs: Sequence[TextPair]) -> Row:
     before = time.process_time()
     scores = scorer(pairs)
     return Row(name, time.process_time() - before, scores)
@@ -176,11 +173,11 @@ def timed(name: str, scorer: Scorer, pairs: Sequence[TextPair]) -> Row:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread for all."""
+    """Limit both contenders to one thread."""
     import torch
 
     changed = {"OMP_NUM_THREADS": "1", "METRIST_DEVICE": "cpu"}
-    kept = {name: os.environ.get(name) for name in changed}
+    saved = {name: os.environ.get(name) for name in changed}
     threads = torch.get_num_threads()
     os.environ.update(changed)
     torch.set_num_threads(1)
@@ -188,18 +185,15 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-        for name, value in kept.items():
+        for name, value in saved.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
 
 
-# ---- Telling ----
-
-
 def _table(name: str, pairs: Sequence[TextPair], folder: Path, scorers: dict[str, Scorer]) -> str:
-    timings = [timed(tool, scorer, pairs) for tool, scorer in scorers.items()]
-    source, output = counted(folder, pairs)
+    timings = [time_scorer(tool, scorer, pairs) for tool, scorer in scorers.items()]
+    source, output = count_tokens(folder, pairs)
     lines = [
         f"{len(pairs)} pairs of {name} ({source:.0f} and {output:.0f} tokens on average):",
         "",
@@ -209,12 +203,12 @@ def _table(name: str, pairs: Sequence[TextPair], folder: Path, scorers: dict[str
     return "\n".join([*lines, *(_line(row, timings[0], len(pairs)) for row in timings)])
 
 
-def _about() -> str:
+def _describe_setup() -> str:
     return (
         f"BARTScore of SummEval, source to output, measured by `python -m bench.bartscore_cpu` on one core of "
-        f"{machine()}: CPU time of one run each, in one process, models loaded before. BART-base's shape "
-        "with random weights. BART's tokenizer cannot be had without a hub: a byte-level BPE trained on SummEval "
-        "stands in. metrist reads a source once for all of its outputs."
+        f"{machine()}: CPU time of one run each, in one process, after loading. BART-base's shape "
+        "with random weights, and a byte-level BPE trained on SummEval instead of BART's tokenizer. metrist encodes a "
+        "source once for all of its outputs."
     )
 
 

@@ -1,9 +1,8 @@
-"""What a request to an LLM costs on our side: metrist's client beside the openai SDK, against a server on this machine
-that answers at once, in a process of its own. `python -m bench.judge [--write]`
+"""Cost of an LLM request on the client's side: metrist's client and the openai SDK, with a local server that answers
+immediately, in its own process. `python -m bench.judge [--write]`
 
-Each contender runs in a fresh process, all of them in turn, several times over: other work on the machine comes and
-goes, and must not fall on one of them alone. CPU time of the asking process is what counts: a judge is
-slow because of its server, and the client must not be what is in the way.
+Each client runs in a fresh process, all in turn, several times, so that other work on the machine affects all of them.
+The CPU time of the client's process is what counts: a judge is slow because of its server, not because of its client.
 """
 
 from __future__ import annotations
@@ -22,54 +21,54 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.document import machine, put
+from bench.document import machine, write_section
 
 REQUESTS = 2000
-AT_ONCE = 16
+CONCURRENCY = 16
 WARM_UP = 100
 ROUNDS = 7
-#: Requests per second of CPU time that the client must reach.
-BAR = 100
+#: Requests per second of CPU time that metrist's client must reach.
+LEAST_RATE = 100
 PROMPT = "Grade how natural this answer is, from 1 to 5, and give a reason first. " + "The cat sat on the mat. " * 80
 _SERVER = Path(__file__).resolve().parents[1] / "tests" / "fault_server.py"
 
-#: Asks so many times; gives what was answered.
+#: Sends a number of requests and returns the answers.
 Client = Callable[[int], list[str]]
 
 
 def main() -> None:
     if "--measure" in sys.argv[1:]:
-        print(json.dumps(_measured(*sys.argv[2:])))
+        print(json.dumps(measure_client(*sys.argv[2:])))
         return
     text = report()
     print(text)
     if "--write" in sys.argv[1:]:
-        put("bench-judge", text)
+        write_section("bench-judge", text)
 
 
 def report() -> str:
-    """The table, with what was measured said above it."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in CLIENTS}
-    with _server() as url:
+    """Measure, and return the table with a description of the setup."""
+    timings: dict[str, list[tuple[float, float]]] = {name: [] for name in CLIENTS}
+    with start_server() as url:
         for _ in range(ROUNDS):
-            for name, seconds in found.items():
-                seconds.append(_in_a_process(name, url))
-    ours = _per_core(found["metrist"])
-    if statistics.median(ours) < BAR:
-        sys.exit(f"metrist sends {statistics.median(ours):.0f} requests a second of CPU time; {BAR} are wanted")
-    rows = [_row(name, seconds, ours) for name, seconds in found.items()]
-    head = "| client | requests/s of one core | least to most | requests/s by the clock | metrist is |"
-    return "\n".join([_about(), "", head, "|---|--:|--:|--:|--:|", *rows])
+            for name, seconds in timings.items():
+                seconds.append(measure_in_process(name, url))
+    ours = _per_core(timings["metrist"])
+    if (rate := statistics.median(ours)) < LEAST_RATE:
+        sys.exit(f"metrist sends {rate:.0f} requests per second of CPU time; the limit is {LEAST_RATE}")
+    rows = [_row(name, seconds, ours) for name, seconds in timings.items()]
+    head = "| client | requests/s of one core | range | requests/s, wall clock | metrist is |"
+    return "\n".join([_describe_setup(), "", head, "|---|--:|--:|--:|--:|", *rows])
 
 
-def _about() -> str:
+def _describe_setup() -> str:
     return (
-        f"Measured by `make bench-judge` on {machine()}, load average {os.getloadavg()[0]:.1f} at its end: "
-        f"{REQUESTS:,} chat requests of {len(PROMPT):,} characters, {AT_ONCE} at once, to a server on the same "
-        f"machine that answers at once; medians of {ROUNDS} rounds, in each of which every client runs once in a "
-        f"fresh process, after {WARM_UP} requests that are not counted. CPU time is the asking process's alone; by "
-        "the clock, the server's work on the shared cores counts too. The last column is the median of the rounds' "
-        f"ratios of CPU time, with the least and the most. The bar is {BAR} requests a second of one core."
+        f"Measured by `make bench-judge` on {machine()}, load average {os.getloadavg()[0]:.1f} at the end: "
+        f"{REQUESTS:,} chat requests of {len(PROMPT):,} characters, {CONCURRENCY} at once, to a server on the same "
+        f"machine that answers immediately; medians of {ROUNDS} rounds, in each of which every client runs once in a "
+        f"fresh process, after {WARM_UP} requests that are not counted. CPU time is that of the client's process; the "
+        "wall clock includes the server's work on the shared cores. The last column is the median ratio of CPU times, "
+        f"with its range over the rounds. The required rate is {LEAST_RATE} requests per second of one core."
     )
 
 
@@ -88,7 +87,7 @@ def _row(name: str, seconds: list[tuple[float, float]], ours: list[float]) -> st
 
 
 @contextmanager
-def _server() -> Iterator[str]:
+def start_server() -> Iterator[str]:
     command = [sys.executable, str(_SERVER)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin
@@ -97,96 +96,96 @@ def _server() -> Iterator[str]:
         process.stdin.close()
 
 
-def _in_a_process(name: str, url: str) -> tuple[float, float]:
+def measure_in_process(name: str, url: str) -> tuple[float, float]:
     command = [sys.executable, "-m", "bench.judge", "--measure", name, url]
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "METRIST_LLM_CONCURRENCY": str(AT_ONCE), "METRIST_LLM_CACHE": folder}
-        said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    cpu, wall = json.loads(said.splitlines()[-1])
+        environment = {**os.environ, "METRIST_LLM_CONCURRENCY": str(CONCURRENCY), "METRIST_LLM_CACHE": folder}
+        output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    cpu, wall = json.loads(output.splitlines()[-1])
     return cpu, wall
 
 
-def _measured(name: str, url: str) -> tuple[float, float]:
-    """Seconds of CPU time and by the clock."""
-    ask = CLIENTS[name](url)
-    ask(WARM_UP)
+def measure_client(name: str, url: str) -> tuple[float, float]:
+    """Return seconds of CPU time and of the wall clock."""
+    request = CLIENTS[name](url)
+    request(WARM_UP)
     cpu, wall = time.process_time(), time.perf_counter()
-    answers = ask(REQUESTS)
+    answers = request(REQUESTS)
     seconds = time.process_time() - cpu, time.perf_counter() - wall
     assert len(answers) == REQUESTS
-    assert all("grade" in one for one in answers)
+    assert all("grade" in answer for answer in answers)
     return seconds
 
 
-def metrist(url: str) -> Client:
+def metrist_client(url: str) -> Client:
     from metrist.llm.messages import Message, Sampling
     from metrist.llm.openai import OpenAI
 
     llm = OpenAI(model="m", url=url)
 
-    def ask(count: int) -> list[str]:
+    def request(count: int) -> list[str]:
         conversations = [(Message("user", f"{PROMPT} {number}"),) for number in range(count)]
-        return [one.text for one in llm.complete(conversations, Sampling())]
+        return [completion.text for completion in llm.complete(conversations, Sampling())]
 
-    return ask
+    return request
 
 
-def metrist_kept(url: str) -> Client:
+def cached_metrist_client(url: str) -> Client:
     from metrist.llm import gateway
     from metrist.llm.messages import Message, Sampling
     from metrist.llm.openai import OpenAI
 
     llm = OpenAI(model="m", url=url)
 
-    def ask(count: int) -> list[str]:
+    def request(count: int) -> list[str]:
         conversations = [(Message("user", f"{PROMPT} {number} of {count}"),) for number in range(count)]
-        return [one.text for one in gateway.complete(llm, conversations, Sampling())]
+        return [completion.text for completion in gateway.complete(llm, conversations, Sampling())]
 
-    return ask
+    return request
 
 
-def sdk_threads(url: str) -> Client:
+def sdk_thread_client(url: str) -> Client:
     import openai
 
     client = openai.OpenAI(api_key="none", base_url=url)
 
-    def one(number: int) -> str:
+    def request_one(number: int) -> str:
         message = {"role": "user", "content": f"{PROMPT} {number}"}
-        found = client.chat.completions.create(model="m", messages=[message], temperature=0.0, max_tokens=1024, seed=0)
-        return found.choices[0].message.content
+        answer = client.chat.completions.create(model="m", messages=[message], temperature=0.0, max_tokens=1024, seed=0)
+        return answer.choices[0].message.content
 
-    def ask(count: int) -> list[str]:
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            return list(threads.map(one, range(count)))
+    def request(count: int) -> list[str]:
+        with ThreadPoolExecutor(CONCURRENCY) as threads:
+            return list(threads.map(request_one, range(count)))
 
-    return ask
+    return request
 
 
-def sdk_asyncio(url: str) -> Client:
+def sdk_asyncio_client(url: str) -> Client:
     import openai
 
-    async def some(count: int) -> list[str]:
-        room = asyncio.Semaphore(AT_ONCE)
+    async def request_all(count: int) -> list[str]:
+        limit = asyncio.Semaphore(CONCURRENCY)
         async with openai.AsyncOpenAI(api_key="none", base_url=url) as client:
 
-            async def one(number: int) -> str:
+            async def request_one(number: int) -> str:
                 message = {"role": "user", "content": f"{PROMPT} {number}"}
-                async with room:
-                    found = await client.chat.completions.create(
+                async with limit:
+                    answer = await client.chat.completions.create(
                         model="m", messages=[message], temperature=0.0, max_tokens=1024, seed=0
                     )
-                return found.choices[0].message.content
+                return answer.choices[0].message.content
 
-            return list(await asyncio.gather(*map(one, range(count))))
+            return list(await asyncio.gather(*map(request_one, range(count))))
 
-    return lambda count: asyncio.run(some(count))
+    return lambda count: asyncio.run(request_all(count))
 
 
 CLIENTS: dict[str, Callable[[str], Client]] = {
-    "metrist": metrist,
-    "metrist, each answer kept in the cache": metrist_kept,
-    "openai SDK, threads": sdk_threads,
-    "openai SDK, asyncio": sdk_asyncio,
+    "metrist": metrist_client,
+    "metrist, each answer stored in the cache": cached_metrist_client,
+    "openai SDK, threads": sdk_thread_client,
+    "openai SDK, asyncio": sdk_asyncio_client,
 }
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any
 
 from bench.contenders import Contender, Prepare, Run, contenders
-from bench.document import DOCUMENT, machine, put
+from bench.document import DOCUMENT, machine, write_section
 from bench.texts import SETS, TextPair
 
 ROUNDS = 5
@@ -34,11 +34,11 @@ def main() -> None:
     if arguments.cores:
         _measure(arguments.cores, arguments.only)
         return
-    one, every = (_in_child(cores, arguments.only) for cores in ("one", "all"))
-    report = "\n\n".join([_machine(), *(_table(name, one, every) for name in SETS)])
+    single, multi = (_in_child(cores, arguments.only) for cores in ("one", "all"))
+    report = "\n\n".join([_describe_setup(), *(_table(name, single, multi) for name in SETS)])
     print(report)
     if arguments.write:
-        put("bench-lexical", report)
+        write_section("bench-lexical", report)
 
 
 def _arguments() -> argparse.Namespace:
@@ -147,19 +147,19 @@ def _work(number: int, pairs: Sequence[TextPair]) -> None:
 Rows = dict[tuple[str, str, str], dict[str, Any]]
 
 
-def _table(name: str, one: Rows, every: Rows) -> str:
+def _table(name: str, single: Rows, multi: Rows) -> str:
     lines = [
         f"### {name}",
         "",
         "| metric | tool | pairs timed | one core, pairs/s | kernels are | metrist.score is | all cores, pairs/s |",
         "|---|---|--:|--:|--:|--:|--:|",
-        *_lines(name, one, every),
+        *_lines(name, single, multi),
     ]
     return "\n".join(lines)
 
 
-def _lines(name: str, one: Rows, every: Rows) -> Iterator[str]:
-    for (where, metric, tool), row in one.items():
+def _lines(name: str, single: Rows, multi: Rows) -> Iterator[str]:
+    for (where, metric, tool), row in single.items():
         if where != name:
             continue
         if row["rate"] is None:
@@ -167,8 +167,10 @@ def _lines(name: str, one: Rows, every: Rows) -> Iterator[str]:
             continue
         ratios = ["", ""]
         if not tool.startswith("metrist"):
-            ratios = [f"{one[name, metric, ours]['rate'] / row['rate']:.1f}×" for ours in ("metrist", "metrist.score")]
-        rate_all = every[name, metric, tool]["rate"]
+            ratios = [
+                f"{single[name, metric, ours]['rate'] / row['rate']:.1f}×" for ours in ("metrist", "metrist.score")
+            ]
+        rate_all = multi[name, metric, tool]["rate"]
         cells = [metric, _versioned(tool), f"{row['pairs']:,}", _round(row["rate"]), *ratios]
         yield f"| {' | '.join(cells)} | {_round(rate_all) if rate_all else ''} |"
 
@@ -185,7 +187,7 @@ def _versioned(tool: str) -> str:
         return tool
 
 
-def _machine() -> str:
+def _describe_setup() -> str:
     return (
         f"Measured by `make bench-lexical` on {os.cpu_count()} cores of {machine()}. One core: CPU time; all cores: "
         f"wall-clock time. Best of {ROUNDS} rounds, fewer where one takes seconds. Each record has one output and one "

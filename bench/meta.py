@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.document import DOCUMENT, machine, put
+from bench.document import DOCUMENT, machine, write_section
 from bench.meta_peers import calibrated_pair_by_pair, exchanged_one_by_one, kendall, kendall_peer
 from metrist.stats.bootstrap import bootstrap
 from metrist.stats.measures import measure
@@ -151,12 +151,12 @@ def _permutations() -> list[Task]:
 def main() -> None:
     arguments = _arguments()
     if arguments.task is not None:
-        print(json.dumps(_measured(tasks()[arguments.task])))
+        print(json.dumps(measure_task(tasks()[arguments.task])))
         return
-    report = "\n\n".join([_machine(), _table([_in_child(number) for number in range(len(tasks()))])])
+    report = "\n\n".join([_describe_setup(), _table([_in_child(number) for number in range(len(tasks()))])])
     print(report)
     if arguments.write:
-        put("bench-meta", report)
+        write_section("bench-meta", report)
 
 
 def _arguments() -> argparse.Namespace:
@@ -175,7 +175,7 @@ def _in_child(number: int) -> dict[str, Any]:
     return row
 
 
-def _measured(task: Task) -> dict[str, Any]:
+def measure_task(task: Task) -> dict[str, Any]:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     seconds = []
@@ -213,7 +213,7 @@ def _round(seconds: float) -> str:
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.2g}"
 
 
-def _machine() -> str:
+def _describe_setup() -> str:
     return (
         f"Measured by `make bench-meta` on one core of {machine()}, numpy {np.__version__}: CPU time, best of "
         f"{ROUNDS}. Peers that are "

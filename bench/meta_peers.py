@@ -85,9 +85,9 @@ def exchanged_one_by_one(human: Floats, first: Floats, second: Floats, draws: in
     observed = abs(_pearson(human, first) - _pearson(human, second))
     reached = 0
     for _ in range(draws):
-        kept = rng.random(len(human)) < 0.5
-        one, other = np.where(kept, first, second), np.where(kept, second, first)
-        reached += abs(_pearson(human, one) - _pearson(human, other)) >= observed
+        keep = rng.random(len(human)) < 0.5
+        new_first, new_second = np.where(keep, first, second), np.where(keep, second, first)
+        reached += abs(_pearson(human, new_first) - _pearson(human, new_second)) >= observed
     return reached
 
 

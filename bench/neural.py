@@ -1,6 +1,6 @@
-"""Metrics with models beside the originals, in one run: `python -m bench.neural [--write]`.
+"""Metrics with models and their originals: `python -m bench.neural [--write]`.
 
-On the CPU always; on a CUDA card, where there is one, BARTScore's work at BART-large's size too.
+On the CPU, and BARTScore with BART-large's size on a CUDA GPU if there is one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bench.texts import DATA
 def main() -> None:
     bertscore_cpu.main()
     bartscore_cpu.main()
-    if _has_card():
-        # In a process of its own, which takes the card's memory and gives it back.
+    if _has_gpu():
+        # In its own process, so that the GPU's memory is freed afterwards.
         subprocess.run([sys.executable, "bench/seq2seq_gpu.py", "--data", str(DATA)], check=True)
 
 
-def _has_card() -> bool:
+def _has_gpu() -> bool:
     if importlib.util.find_spec("torch") is None:
         return False
     import torch

@@ -1,9 +1,8 @@
-"""A preference model on a CPU: metrist's own form beside torch. `python -m bench.preference_cpu [FOLDER] [--write]`
+"""A preference model on a CPU: metrist's own format and torch. `python -m bench.preference_cpu [FOLDER] [--write]`
 
-FOLDER holds a model as `metrist train preference` writes it; without one it is all-MiniLM-L6-v2 with a random head:
-no other work, and as large as the model that ships, which has a row of its own. All judge the same outputs, of 128
-tokens with their instruction and context, on all cores, each in a process of its own, in turn. The wall clock counts:
-give the machine nothing else to do.
+FOLDER is a model that `metrist train preference` wrote; the default is all-MiniLM-L6-v2 with a random head, which is as
+large as the model that ships. That model has its own row. All score the same outputs, of 128 tokens with instruction
+and context, on all cores, each in its own process, in turn. Wall-clock time is measured, so run nothing else.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.bertscore_cpu import _model
-from bench.document import machine, put
+from bench.bertscore_cpu import find_model
+from bench.document import machine, write_section
 
 SHIPPED = "preference-small"
 OUTPUTS = 128
@@ -32,84 +31,87 @@ ROUNDS = 3
 BATCH = 16
 INSTRUCTION = "Judge how good the output is on the whole."
 
-#: Outputs in, rewards out.
+#: From outputs to rewards.
 Scorer = Callable[[Sequence[str]], Any]
 
 
 def main() -> None:
-    given = [one for one in sys.argv[1:] if not one.startswith("--")]
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     if "--measure" in sys.argv[1:]:
-        print(json.dumps(_measured(given[0], Path(given[1]))))
+        print(json.dumps(measure_scorer(arguments[0], Path(arguments[1]))))
         return
-    with tempfile.TemporaryDirectory() as place:
-        trained = Path(given[0]) if given else _with_a_random_head(Path(place) / "trained")
-        what = given[0] if given else "all-MiniLM-L6-v2 with a random head"
-        text = report(what, trained, Path(place) / "plain")
+    with tempfile.TemporaryDirectory() as directory:
+        trained = Path(arguments[0]) if arguments else build_random_model(Path(directory) / "trained")
+        name = arguments[0] if arguments else "all-MiniLM-L6-v2 with a random head"
+        text = report(name, trained, Path(directory) / "exported")
     print(text)
     if "--write" in sys.argv[1:]:
-        put("bench-preference-cpu", text)
+        write_section("bench-preference-cpu", text)
 
 
-def report(what: str, trained: Path, plain: Path) -> str:
-    """The table, with what was measured said above it."""
+def report(model: str, trained: Path, exported: Path) -> str:
+    """Measure, and return the table with a description of the setup."""
     from metrist.models.numpy_inference.export import export_reward
 
-    export_reward(trained, plain)
-    asked = {"torch": trained, "metrist": plain, "shipped": Path(str(files("metrist_models"))) / SHIPPED}
-    runs = [(name, _in_a_process(name, folder)) for _ in range(ROUNDS) for name, folder in asked.items()]
-    best = {name: {key: min(run[key] for one, run in runs if one == name) for key in runs[0][1]} for name in asked}
+    export_reward(trained, exported)
+    folders = {"torch": trained, "metrist": exported, "shipped": Path(str(files("metrist_models"))) / SHIPPED}
+    runs = [(name, measure_in_process(name, folder)) for _ in range(ROUNDS) for name, folder in folders.items()]
+    best = {
+        name: {key: min(run[key] for run_name, run in runs if run_name == name) for key in runs[0][1]}
+        for name in folders
+    }
     names = {
         "torch": f"torch {version('torch')}, transformers {version('transformers')}",
-        "metrist": "metrist, the same model in 8 bits",
+        "metrist": "metrist, the same model with 8 bits",
         "shipped": f"metrist, {SHIPPED} as it ships",
     }
     lines = [
         f"A preference model, measured by `python -m bench.preference_cpu` on {os.cpu_count()} cores of {machine()}: "
-        f"the best of {ROUNDS} processes each, in turn. {what}, and {SHIPPED}; {OUTPUTS} outputs of {TOKENS} tokens, "
-        "float32; loading is what a new process takes from its first import of either to the first reward.",
+        f"the best of {ROUNDS} processes each, in turn. {model}, and {SHIPPED}; {OUTPUTS} outputs of {TOKENS} tokens, "
+        "float32. Loading time is that of a new process from the first import to the first reward.",
         "",
         "| | loads in | outputs/s | CPU seconds for all |",
         "|---|--:|--:|--:|",
     ]
-    for name, one in best.items():
-        rate = OUTPUTS / one["seconds"]
-        lines.append(f"| {names[name]} | {one['load']:.2f} s | {rate:.0f} | {one['cpu']:.1f} |")
+    for name, run in best.items():
+        rate = OUTPUTS / run["seconds"]
+        lines.append(f"| {names[name]} | {run['load']:.2f} s | {rate:.0f} | {run['cpu']:.1f} |")
     return "\n".join(lines)
 
 
-def _in_a_process(name: str, folder: Path) -> dict[str, float]:
+def measure_in_process(name: str, folder: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "bench.preference_cpu", "--measure", name, str(folder)]
     environment = {**os.environ, "METRIST_DEVICE": "cpu", "TRANSFORMERS_VERBOSITY": "error"}
-    said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    found: dict[str, float] = json.loads(said.splitlines()[-1])
-    return found
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    measured: dict[str, float] = json.loads(output.splitlines()[-1])
+    return measured
 
 
-def _measured(name: str, folder: Path) -> dict[str, float]:
-    """Seconds until the model is there, and those that the outputs take, on the clock and on all cores."""
+def measure_scorer(name: str, folder: Path) -> dict[str, float]:
+    """Return the loading time, and the wall-clock and CPU time of scoring all outputs."""
     before = time.perf_counter()
-    score = (_torch if name == "torch" else _metrist)(folder)
+    score = (torch_scorer if name == "torch" else metrist_scorer)(folder)
     score(["one"])
     load = time.perf_counter() - before
     outputs = _outputs(folder)
     score(outputs[:BATCH])
-    clock, spent = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), time.process_time()
     values = score(outputs)
     assert len(set(np.asarray(values).tolist())) == len(outputs)
-    return {"load": load, "seconds": time.perf_counter() - clock, "cpu": time.process_time() - spent}
+    return {"load": load, "seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
-def _metrist(folder: Path) -> Scorer:
+def metrist_scorer(folder: Path) -> Scorer:
     from metrist.models import loading
     from metrist.models.devices import Options
     from metrist.models.reward_layout import RewardInput
 
     model = loading.load_reward(Options(model=str(folder)))
-    return lambda outputs: model.rewards([RewardInput(INSTRUCTION, (("output", one),)) for one in outputs]).values
+    return lambda outputs: model.rewards([RewardInput(INSTRUCTION, (("output", text),)) for text in outputs]).values
 
 
-def _torch(folder: Path) -> Scorer:
-    """As one would write it oneself."""
+def torch_scorer(folder: Path) -> Scorer:
+    """Score with a plain torch loop, as a user would write it."""
     import torch
     from safetensors.torch import load_file
     from transformers import AutoModel, AutoTokenizer
@@ -121,20 +123,20 @@ def _torch(folder: Path) -> Scorer:
     head = load_file(folder / "reward_head.safetensors")["weight"][0]
 
     @torch.inference_mode()
-    def scored(outputs: Sequence[str]) -> Any:
-        found = []
+    def score(outputs: Sequence[str]) -> Any:
+        rewards = []
         for start in range(0, len(outputs), BATCH):
             part = list(outputs[start : start + BATCH])
             rows = tokenizer([INSTRUCTION] * len(part), part, padding=True, return_tensors="pt")
             mask = rows["attention_mask"][..., None]
-            found.append((model(**rows).last_hidden_state * mask).sum(1) / mask.sum(1) @ head)
-        return torch.cat(found).numpy()
+            rewards.append((model(**rows).last_hidden_state * mask).sum(1) / mask.sum(1) @ head)
+        return torch.cat(rewards).numpy()
 
-    return scored
+    return score
 
 
 def _outputs(folder: Path) -> list[str]:
-    """Random words of one token each, as many as make a row of so many tokens."""
+    """Return texts of random one-token words that fill a row of `TOKENS` tokens."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -146,16 +148,16 @@ def _outputs(folder: Path) -> list[str]:
     return [" ".join(rng.choice(words, room)) for _ in range(OUTPUTS)]
 
 
-def _with_a_random_head(folder: Path) -> Path:
+def build_random_model(folder: Path) -> Path:
     from transformers import AutoTokenizer
 
     from metrist.models.devices import Options
     from metrist.models.reward_layout import Layout
     from metrist.models.reward_model import TorchReward
 
-    made = TorchReward.untrained(Options(model=_model()), Layout(), pooling="mean")
+    reward = TorchReward.untrained(Options(model=find_model()), Layout(), pooling="mean")
     folder.mkdir()
-    made.model.save(folder, AutoTokenizer.from_pretrained(_model()), made.settings)
+    reward.model.save(folder, AutoTokenizer.from_pretrained(find_model()), reward.settings)
     return folder
 
 

@@ -1,5 +1,5 @@
-"""What starting costs: CPU seconds of `import metrist` and of `metrist --help` in fresh processes, and which heavy
-modules they load. `python -m bench.start [--write]`"""
+"""CPU seconds of `import metrist` and `metrist --help` in fresh processes, and the heavy modules that they load:
+`python -m bench.start [--write]`"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from bench.document import machine, put
+from bench.document import machine, write_section
 
 RUNS = 9
 HEAVY = ("numpy", "pandas", "polars", "pyarrow", "rich", "sacrebleu", "scipy", "torch", "typer")
@@ -24,38 +24,36 @@ atexit.register(lambda: print('LOADED', *(name for name in {HEAVY!r} if name in 
 def main() -> None:
     rows = "\n".join(_row(name, program) for name, program in PROGRAMS.items())
     report = "\n".join(
-        [_about(), "", "| | CPU seconds, median | least | heavy modules loaded |", "|---|--:|--:|---|", rows]
+        [_describe_setup(), "", "| | CPU seconds, median | minimum | heavy modules loaded |", "|---|--:|--:|---|", rows]
     )
     print(report)
     if "--write" in sys.argv[1:]:
-        put("bench-start", report)
+        write_section("bench-start", report)
 
 
-def _about() -> str:
-    return (
-        f"Measured by `make bench-start` on {machine()}; {RUNS} fresh processes each, the interpreter's start included."
-    )
+def _describe_setup() -> str:
+    return f"Measured by `make bench-start` on {machine()}; {RUNS} fresh processes each, with the interpreter's start."
 
 
 def _row(name: str, program: str) -> str:
     seconds = [cpu_seconds(program) for _ in range(RUNS)]
-    loaded = ", ".join(loaded_by(program)) or "none"
+    loaded = ", ".join(find_loaded(program)) or "none"
     return f"| {name} | {statistics.median(seconds):.3f} | {min(seconds):.3f} | {loaded} |"
 
 
 def cpu_seconds(program: str) -> float:
-    """User and system time of a process, its interpreter's start included."""
-    before = _children()
+    """Return user and system time of a process, including the start of the interpreter."""
+    before = _children_seconds()
     subprocess.run(_command(program), check=True, stdout=subprocess.DEVNULL)
-    return _children() - before
+    return _children_seconds() - before
 
 
-def loaded_by(program: str) -> Sequence[str]:
-    said = subprocess.run(_command(REPORT + program), check=True, capture_output=True, text=True).stdout
-    return said.rpartition("LOADED")[2].split()
+def find_loaded(program: str) -> Sequence[str]:
+    output = subprocess.run(_command(REPORT + program), check=True, capture_output=True, text=True).stdout
+    return output.rpartition("LOADED")[2].split()
 
 
-def _children() -> float:
+def _children_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

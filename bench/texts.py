@@ -1,4 +1,4 @@
-"""The pairs that are scored: an output and one reference each, from the folder of human judgments."""
+"""The pairs of output and reference that are scored, from the folder of human judgments."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class TextPair(NamedTuple):
 
 
 def summeval() -> list[TextPair]:
-    """Summaries of 16 systems beside 11 references each: every text is in many pairs."""
+    """Return summaries of 16 systems with 11 references each: every text is in many pairs."""
     return [TextPair(row["output"], reference) for row in rows("summeval") for reference in row["references"]]
 
 
 def unshared() -> list[TextPair]:
-    """Short translations, two of one sentence beside each other: no text is in two pairs."""
+    """Return pairs of short translations of the same sentence: no text is in two pairs."""
     by_sentence: dict[str, list[str]] = {}
     seen: set[str] = set()
     for language in ("gu-en", "kk-en", "lt-en"):
@@ -33,7 +33,7 @@ def unshared() -> list[TextPair]:
                 if output not in seen:
                     by_sentence.setdefault(row["references"][0], []).append(output)
                 seen.add(output)
-    return [TextPair(*two) for some in by_sentence.values() for two in zip(some[::2], some[1::2], strict=False)]
+    return [TextPair(*pair) for texts in by_sentence.values() for pair in zip(texts[::2], texts[1::2], strict=False)]
 
 
 def unshared_few() -> list[TextPair]:

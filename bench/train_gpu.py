@@ -1,11 +1,11 @@
-"""Preference models trained as the HEAP study does it: wall time, tokens a second, the share of the card's peak.
+"""Train preference models as the HEAP study does: wall time, tokens per second, share of the GPU's peak.
 
     PYTHONPATH=src python bench/train_gpu.py --pairs heap-pairs.jsonl.xz --base DIR --setup multi --seeds 5 -o OUT
-    python -m bench.train_gpu              # a tiny model and invented pairs: that it runs, and how it reports
+    python -m bench.train_gpu              # a tiny model and invented pairs, to see that it runs
 
-Everything of a study can be had: several setups, both splits, several trainings at once, settings chosen on development
-pairs. The same command goes on with a study that was stopped. Only the programming interface is used, so that a machine
-without the command line's packages will do.
+All options of a study are available: several setups, both splits, parallel trainings, settings tuned on development
+pairs. The same command resumes a study that was stopped. Only the Python API is used, so that the packages of the
+command line are not needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from metrist.studies.heap.worker_pool import NoStudyCallback
 from metrist.train.recipe import Recipe
 from metrist.train.task import Evaluation, TrainingProgress
 
-#: Dense bfloat16 peak of an H200 in FLOP a second; other cards will print a share of this one's.
+#: Dense bfloat16 peak of an H200 in FLOP per second; other GPUs print a share of this one's.
 PEAK = 989e12
 _TEXT = """
 the a cat dog sat ran on over mat river story is was not very good bad people city day time . , ?
@@ -39,8 +39,8 @@ the a cat dog sat ran on over mat river story is was not very good bad people ci
 _WORDS = _TEXT.split()
 
 
-class Lines(NoStudyCallback):
-    """What happens, a line each."""
+class LineCallback(NoStudyCallback):
+    """Print a line for each event."""
 
     def __init__(self, every: float) -> None:
         self._every, self._began, self._last = every, time.monotonic(), {"": 0.0}
@@ -72,118 +72,119 @@ class Lines(NoStudyCallback):
 
 
 def main() -> None:
-    asked = _arguments()
-    if asked.tiny:
+    arguments = _arguments()
+    if arguments.tiny:
         with tempfile.TemporaryDirectory() as folder:
-            _tiny(asked, Path(folder))
-            _run(asked)
+            use_tiny_model(arguments, Path(folder))
+            _run(arguments)
     else:
-        _run(asked)
+        _run(arguments)
 
 
-def _run(asked: argparse.Namespace) -> None:
-    study = _study(asked)
-    _describe(asked)
+def _run(arguments: argparse.Namespace) -> None:
+    study = _study(arguments)
+    _describe(arguments)
     before = {path.parent.name for path in (study.out / "trainings").glob("*/results.json")}
     began = time.monotonic()
-    outcome = run(study, Lines(asked.every))
+    outcome = run(study, LineCallback(arguments.every))
     wall = time.monotonic() - began
-    # Plain text is laid out with rich, which such a machine may lack.
+    # Plain text tables need rich, which may not be installed.
     form = "text" if importlib.util.find_spec("rich") else "markdown"
     for table in outcome.tables:
         print("\n" + table.render(form))
-    results = [one for one in read_results(study.out).results if one.job.name not in before]
-    print("\n" + json.dumps(_speed(results, wall, asked)))
+    results = [result for result in read_results(study.out).results if result.job.name not in before]
+    print("\n" + json.dumps(measure_speed(results, wall, arguments)))
 
 
-def _study(asked: argparse.Namespace) -> Study:
-    setups = SETUPS if asked.setup == "all" else tuple(asked.setup.split(","))
+def _study(arguments: argparse.Namespace) -> Study:
+    setups = SETUPS if arguments.setup == "all" else tuple(arguments.setup.split(","))
     if unknown := [setup for setup in setups if setup not in SETUPS]:
         sys.exit(f"no setup {unknown[0]!r}; there are {', '.join(SETUPS)} and all")
     recipe_names = ("epochs", "batch", "lr", "schedule", "warmup", "weight_decay", "dtype", "max_tokens", "bucket")
     recipe = Recipe(
-        **{name: getattr(asked, name) for name in (*recipe_names, "eval_every", "patience")}, clip=asked.clip or None
+        **{name: getattr(arguments, name) for name in (*recipe_names, "eval_every", "patience")},
+        clip=arguments.clip or None,
     )
     settings = Settings(
-        base=Options(model=str(asked.base)),
-        layout=Layout(labelled=asked.labelled, max_length=asked.max_length, keep=asked.keep),
-        pooling=asked.pooling,
+        base=Options(model=str(arguments.base)),
+        layout=Layout(labelled=arguments.labelled, max_length=arguments.max_length, keep=arguments.keep),
+        pooling=arguments.pooling,
         recipe=recipe,
-        balance=asked.balance,
-        ties=asked.ties,
-        regression=asked.regression,
-        head_lr=asked.head_lr,
-        dev_most=asked.dev_most or None,
+        balance=arguments.balance,
+        ties=arguments.ties,
+        regression=arguments.regression,
+        head_lr=arguments.head_lr,
+        dev_most=arguments.dev_most or None,
     )
     return Study(
-        pairs=asked.pairs,
-        out=asked.out,
+        pairs=arguments.pairs,
+        out=arguments.out,
         settings=settings,
         setups=setups,
-        splits=SPLITS if asked.split == "both" else (asked.split,),
-        seeds=asked.seeds,
-        criteria=tuple(filter(None, asked.criteria.split(","))),
-        at_once=asked.jobs,
-        choose=tuple(filter(None, asked.choose.split(","))),
-        budget=asked.budget,
-        paper_settings=asked.paper_settings,
-        keep_models=not asked.no_models,
-        checkpoint_every=asked.checkpoint_every,
+        splits=SPLITS if arguments.split == "both" else (arguments.split,),
+        seeds=arguments.seeds,
+        criteria=tuple(filter(None, arguments.criteria.split(","))),
+        at_once=arguments.jobs,
+        choose=tuple(filter(None, arguments.choose.split(","))),
+        budget=arguments.budget,
+        paper_settings=arguments.paper_settings,
+        keep_models=not arguments.no_models,
+        checkpoint_every=arguments.checkpoint_every,
     )
 
 
-def _speed(results: Sequence[Result], wall: float, asked: argparse.Namespace) -> dict[str, Any]:
-    """6 · weights · tokens is what learning computes; the table of the vocabulary is looked up, not multiplied."""
-    trained = [one.training["training"] for one in results if one.training["training"]]
-    tokens, seconds = (sum(one[name] for one in trained) for name in ("tokens", "seconds"))
-    every, looked_up = _weights(asked.base)
-    found = {
+def measure_speed(results: Sequence[Result], wall: float, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the speed. Training computes 6 · weights · tokens operations; embeddings are looked up, not multiplied."""
+    cards = [result.training["training"] for result in results if result.training["training"]]
+    tokens, seconds = (sum(card[name] for card in cards) for name in ("tokens", "seconds"))
+    weights, embeddings = _count_weights(arguments.base)
+    report = {
         "trainings": len(results),
         "wall_seconds": round(wall, 1),
         "training_seconds": round(seconds, 1),
-        "longest_training_seconds": max((one["seconds"] for one in trained), default=0.0),
-        "at_once": asked.jobs,
+        "longest_training_seconds": max((card["seconds"] for card in cards), default=0.0),
+        "at_once": arguments.jobs,
         "tokens": tokens,
         "tokens_per_second": round(tokens / wall),
         "tokens_per_training_second": round(tokens / seconds) if seconds else 0,
-        "weights": every,
-        "share_of_h200_bf16_peak": round(6 * every * tokens / wall / PEAK, 4),
-        "share_without_embeddings": round(6 * (every - looked_up) * tokens / wall / PEAK, 4),
+        "weights": weights,
+        "share_of_h200_bf16_peak": round(6 * weights * tokens / wall / PEAK, 4),
+        "share_without_embeddings": round(6 * (weights - embeddings) * tokens / wall / PEAK, 4),
     }
-    if _card():
+    if has_gpu():
         import torch
 
-        found["card"] = torch.cuda.get_device_name()
-    return found
+        report["card"] = torch.cuda.get_device_name()
+    return report
 
 
-def _weights(base: Path) -> tuple[int, int]:
-    """All weights of the base model, and those of its vocabulary."""
+def _count_weights(base: Path) -> tuple[int, int]:
+    """Count all weights of the base model, and those of its embeddings."""
     import transformers
 
     model = transformers.AutoModel.from_pretrained(base, local_files_only=True)
-    return sum(one.numel() for one in model.parameters()), model.get_input_embeddings().weight.numel()
+    return sum(weight.numel() for weight in model.parameters()), model.get_input_embeddings().weight.numel()
 
 
-def _describe(asked: argparse.Namespace) -> None:
+def _describe(arguments: argparse.Namespace) -> None:
     import torch
     import transformers
 
-    where = torch.cuda.get_device_name() if _card() else f"a CPU ({torch.get_num_threads()} threads)"
+    where = torch.cuda.get_device_name() if has_gpu() else f"a CPU ({torch.get_num_threads()} threads)"
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, on {where}")
-    if asked.tiny:
-        print("A tiny random model learns invented pairs: this shows that a study runs, and none of its figures mean")
-        print("anything. Give --pairs, --base and -o, on a machine with a card, for figures that do.")
+    if arguments.tiny:
+        print("A tiny random model learns invented pairs. This only shows that a study runs; the figures mean nothing.")
+        print("For real figures, use --pairs, --base and -o on a machine with a GPU.")
 
 
-def _card() -> bool:
+def has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
 
 
-def _tiny(asked: argparse.Namespace, folder: Path) -> None:
-    """A tiny BERT and pairs whose good answer has a cat in it, in place of real ones."""
+def use_tiny_model(arguments: argparse.Namespace, folder: Path) -> None:
+    """Use a tiny BERT, and pairs whose good answer contains "cat"."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -196,19 +197,23 @@ def _tiny(asked: argparse.Namespace, folder: Path) -> None:
     BertModel(BertConfig(vocab_size=words.get_vocab_size(), max_position_embeddings=64, **shape)).save_pretrained(
         folder / "base"
     )
-    dice = random.Random(0)
+    rng = random.Random(0)
     with (folder / "pairs.jsonl").open("w", encoding="utf-8") as file:
         for code in ("AG", "AV"):
             for number in range(80):
-                story = " ".join(dice.choices(_WORDS, k=8))
+                story = " ".join(rng.choices(_WORDS, k=8))
                 sides = {
-                    side: [["narrative", story], ["question", "why"], ["answer", f"{dice.choice(_WORDS[4:])} {word} ."]]
+                    side: [["narrative", story], ["question", "why"], ["answer", f"{rng.choice(_WORDS[4:])} {word} ."]]
                     for side, word in (("good", "cat"), ("bad", "dog"))
                 }
                 split = "train" if number < 50 else "dev" if number < 60 else "test"
                 file.write(json.dumps({"task": code, "pair": number, "split": split, **sides}) + "\n")
-    asked.base, asked.pairs, asked.out = folder / "base", folder / "pairs.jsonl", asked.out or folder / "study"
-    asked.epochs, asked.lr, asked.batch, asked.seeds = 3, 3e-3, 8, min(asked.seeds, 2)
+    arguments.base, arguments.pairs, arguments.out = (
+        folder / "base",
+        folder / "pairs.jsonl",
+        arguments.out or folder / "study",
+    )
+    arguments.epochs, arguments.lr, arguments.batch, arguments.seeds = 3, 3e-3, 8, min(arguments.seeds, 2)
 
 
 def _arguments() -> argparse.Namespace:
@@ -216,21 +221,21 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=Path, help="the suite's pairs, such as heap-pairs.jsonl.xz")
     parser.add_argument("--base", type=Path, help="the folder of the pre-trained model")
     parser.add_argument("-o", "--out", type=Path, help="the study's folder")
-    parser.add_argument("--setup", default="multi", help=f"some of {', '.join(SETUPS)}, with commas between; or all")
+    parser.add_argument("--setup", default="multi", help=f"some of {', '.join(SETUPS)}, separated by commas; or all")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--split", choices=[*SPLITS, "both"], default="both")
-    parser.add_argument("--criteria", default="", help="codes with commas between; all by default")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at once")
-    parser.add_argument("--choose", default="", help="settings to choose on development pairs, with commas between")
-    parser.add_argument("--budget", type=int, default=12, help="trial trainings for each choice")
-    parser.add_argument("--paper-settings", action="store_true", help="begin with the paper's Table 4")
+    parser.add_argument("--criteria", default="", help="codes separated by commas; all by default")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel trainings")
+    parser.add_argument("--choose", default="", help="settings to tune on development pairs, separated by commas")
+    parser.add_argument("--budget", type=int, default=12, help="trial trainings per tuned choice")
+    parser.add_argument("--paper-settings", action="store_true", help="start from the paper's Table 4")
     parser.add_argument("--no-models", action="store_true", help="keep results only")
     _add_recipe(parser)
-    asked = parser.parse_args()
-    asked.tiny = asked.pairs is None and asked.base is None
-    if not asked.tiny and None in (asked.pairs, asked.base, asked.out):
-        parser.error("--pairs, --base and -o go together; without any of them a tiny model is trained")
-    return asked
+    arguments = parser.parse_args()
+    arguments.tiny = arguments.pairs is None and arguments.base is None
+    if not arguments.tiny and None in (arguments.pairs, arguments.base, arguments.out):
+        parser.error("--pairs, --base and -o are required together; without them a tiny model is trained")
+    return arguments
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
@@ -245,7 +250,7 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedule", choices=["linear", "cosine", "constant"], default="linear")
     parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
     parser.add_argument("--pooling", choices=["auto", *get_args(Pooling)], default="auto", help="what is scored")
-    parser.add_argument("--keep", choices=get_args(Keep), default="end", help="the side of a long context that stays")
+    parser.add_argument("--keep", choices=get_args(Keep), default="end", help="the side of a long context that is kept")
     parser.add_argument("--ties", choices=["drop", "soft"], default="drop")
     parser.add_argument("--labelled", action="store_true", help="name each field before its text")
 
