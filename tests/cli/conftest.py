@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 Command = Callable[..., Answer]
 
 
-#: All verbs with their options: made for each call by a program that lives for one, and kept by one for many.
+#: All commands with their options. A program builds them once per call; tests build them once for all calls.
 _built = cache(typer.main.get_command)
 
 

@@ -35,8 +35,8 @@ def test_every_metric_can_be_explained(metrist) -> None:
         assert "What it measures" in answer.out
         assert "When not to trust it" in answer.out
         # Weights that are not on this machine cannot be named by their hash, and are not fetched for a description.
-        said = " ".join(answer.out.split())
-        assert f"metrist {__version__}" in said or "Signature not known here: " in said
+        text = " ".join(answer.out.split())
+        assert f"metrist {__version__}" in text or "Signature not known here: " in text
 
 
 def test_line_files_become_records_that_score_reads(metrist, tmp_path: Path) -> None:
@@ -76,9 +76,7 @@ def test_neither_the_import_nor_the_help_loads_numpy_or_anything_heavier() -> No
         assert done.stdout == "set()\n"
 
 
-def test_a_metric_whose_weights_are_not_at_hand_is_explained_all_the_same(
-    metrist, module: Callable[[str], ModuleType]
-) -> None:
+def test_a_metric_without_local_weights_can_be_explained(metrist, module: Callable[[str], ModuleType]) -> None:
     module("""
 from metrist.errors import ModelError
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def test_a_dry_run_prints_what_would_be_asked_and_leaves_no_files(metrist, outpu
     assert row.split()[4:] == ["8,000", f"${sum(-(-len(t) // 4) + 4 for t in texts) / 100:,.2f}", f"${most:,.2f}"]
     assert "list price of 2026-02-03" in done.out
     assert asked(tmp_path / "asked.txt") == []
-    assert [one for one in sorted(tmp_path.iterdir()) if one.name != "__pycache__"] == before
+    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "__pycache__"] == before
     assert not open_cache().path.parent.exists()
 
 
@@ -73,22 +73,25 @@ def test_a_dry_run_as_json_has_plain_numbers_and_says_where_a_price_is_unknown(m
     assert any("METRIST_PRICES" in note for note in table["notes"])
 
 
-def test_a_dry_run_without_a_metric_that_asks_says_so(metrist, outputs):
+def test_a_dry_run_without_llm_metrics_prints_a_note(metrist, outputs):
     done = metrist("score", outputs, "-m", "chrf", "--dry-run")
     assert (done.code, "no metric asks an LLM" in done.out) == (0, True)
 
 
 @pytest.mark.usefixtures("prices")
-def test_a_run_that_reaches_its_limit_ends_with_one_line_and_a_second_one_goes_on(metrist, outputs, asking, tmp_path):
+def test_a_run_stops_at_its_cost_limit_and_a_second_run_continues(metrist, outputs, asking, tmp_path):
     log = tmp_path / "asked.txt"
     stopped = metrist("score", outputs, "-m", asking, "--max-cost", "10", "--workers", "1")
     assert stopped.code == 2
     assert "the limit of $10 " in stopped.err
-    sent = len(asked(log))
-    assert 0 < sent * 0.3 <= 10
+    requests = len(asked(log))
+    assert 0 < requests * 0.3 <= 10
     assert "METRIST_MAX_COST" not in os.environ
-    told = metrist("score", outputs, "-m", asking, "--dry-run")
-    assert next(line for line in told.out.splitlines() if line.startswith("scripted")).split()[1:3] == ["80", str(sent)]
+    dry_run = metrist("score", outputs, "-m", asking, "--dry-run")
+    assert next(line for line in dry_run.out.splitlines() if line.startswith("scripted")).split()[1:3] == [
+        "80",
+        str(requests),
+    ]
     done = metrist("score", outputs, "-m", asking, "--max-cost", "200", "--workers", "1")
     assert done.code == 0
     assert len(asked(log)) == 80
@@ -146,7 +149,7 @@ def test_a_folder_without_answers_is_an_error(metrist, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst", ".GZ"])
-def test_answers_travel_compressed_as_other_files_do(metrist, tmp_path, suffix):
+def test_answers_can_be_exported_and_imported_compressed(metrist, tmp_path, suffix):
     gateway.complete(Scripted(), say("a", "b"), Sampling())
     file, other = tmp_path / f"answers.jsonl{suffix}", tmp_path / "other"
     assert metrist("answers", "export", file).code == 0
@@ -168,7 +171,7 @@ def test_answers_travel_compressed_as_other_files_do(metrist, tmp_path, suffix):
         ("none/answers.jsonl", "there is no folder"),
     ],
 )
-def test_answers_are_exported_as_lines_of_json_and_nothing_else(metrist, tmp_path, name, why):
+def test_answers_are_exported_only_as_json_lines(metrist, tmp_path, name, why):
     gateway.complete(Scripted(), say("a"), Sampling())
     done = metrist("answers", "export", tmp_path / name)
     assert (done.code, why in done.err) == (2, True)

@@ -72,13 +72,13 @@ def test_a_leaking_split_can_fail(metrist: Callable[..., Any], rated: Path, tmp_
             *("--split", "0.71,0.15,0.14", "--split-by", way),
         )
         assert built.code == 0, built.err
-        found = metrist("build", "leaks", out, "--fail-on-leak")
-        assert found.code == code, found.out
-        assert "any criterion" in found.out
+        answer = metrist("build", "leaks", out, "--fail-on-leak")
+        assert answer.code == code, answer.out
+        assert "any criterion" in answer.out
     assert metrist("build", "leaks", out).code == 0
 
 
-def test_pairs_are_split_anew(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+def test_pairs_can_be_split_again(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     assert metrist("build", "pairs", rated, "-o", first, "--aspect", "mistakes").code == 0
     assert {pair.split for pair in read_good_bad(first)} == {None}
@@ -96,7 +96,7 @@ def test_pairs_are_split_anew(metrist: Callable[..., Any], rated: Path, tmp_path
     assert "1 of 121 pairs is on no side" in metrist("build", "leaks", second).err
 
 
-def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+def test_an_aspect_without_instruction_prints_a_note(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
     answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "mistakes", "--context", "")
     assert answer.code == 0
     assert "no instruction for 'mistakes'" in answer.err
@@ -141,7 +141,7 @@ def test_an_aspect_without_instruction_is_told(metrist: Callable[..., Any], rate
         (("--split", "0.8,0.1,0.1", "--inside", "2"), "must be from 0 (off) to 1"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_errors_are_one_line(
     metrist: Callable[..., Any], rated: Path, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", *options)
@@ -150,7 +150,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert not (tmp_path / "p.jsonl").exists()
 
 
-def test_odd_files_are_refused(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+def test_files_with_other_suffixes_are_rejected(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
     empty = write(tmp_path / "empty.jsonl", [])
     answer = metrist("build", "pairs", empty, "-o", tmp_path / "p.jsonl")
     assert (answer.code, "no rows" in answer.err) == (2, True)

@@ -46,7 +46,7 @@ TABLE = {
 
 @dataclass(frozen=True)
 class Scripted(LLM):
-    """Answers as its mood says, by what it is asked."""
+    """Answers by mood and question."""
 
     mood: str = "good"
     llm_name: ClassVar[str] = "scripted"
@@ -55,23 +55,23 @@ class Scripted(LLM):
 
     def complete_batch(self, conversations: Sequence[Conversation], _: Sampling, call: Call) -> list[Completion]:
         done = [self._answer(conversation[-1].text) for conversation in conversations]
-        for number, one in enumerate(done):
-            call.deliver(number, one)
+        for number, completion in enumerate(done):
+            call.deliver(number, completion)
         return done
 
-    def _answer(self, asked: str) -> Completion:
+    def _answer(self, question: str) -> Completion:
         if self.mood == "silent":
             return Completion(failure="the server is asleep")
         if self.mood == "dull":
             return Completion(text="I do not know.")
-        if mark := re.search(r'"mark": "(\w+)", "errors"', asked):
+        if mark := re.search(r'"mark": "(\w+)", "errors"', question):
             error = {"error_location": "a short", "error_aspect": "Clarity", "explanation": "Too short."}
             return _json({"mark": mark[1], "errors": [{**error, "severity": "Minor", "score_reduction": 1}]})
-        if "You are evaluating errors" in asked:
+        if "You are evaluating errors" in question:
             return Completion(text=TIGER)
-        if "aspects under which errors" in asked:
+        if "aspects under which errors" in question:
             return _json({"aspects": [f"candidate {n}" for n in range(20)]})
-        if "broader aspects" in asked:
+        if "broader aspects" in question:
             return _json({"aspects": ["Dishes", "Prices", "Language"]})
         return _json(TABLE)
 
@@ -98,8 +98,8 @@ def test_an_llms_errors_are_shown_and_written(metrist: Command, outputs: Path, t
     assert "1 of 4 errors (25.0%) were located in the output" in answer.out
     assert f"wrote 2 outputs to {out}" in answer.err
     first = json.loads(out.read_text().splitlines()[0])
-    placed = first["errors"][0]
-    assert first["output"][placed["start"] : placed["end"]] == placed["text"] == "number 7"
+    error = first["errors"][0]
+    assert first["output"][error["start"] : error["end"]] == error["text"] == "number 7"
     assert first["errors"][1]["start"] is None
 
 
@@ -111,14 +111,14 @@ def test_what_was_written_can_be_shown_again_without_an_llm(metrist: Command, ou
     assert "minor -0.5 Style “purple elephants”: None are there." in again.out
 
 
-def test_error_analysis_is_what_an_llm_is_asked_for_unless_told_otherwise(metrist: Command, outputs: Path) -> None:
+def test_error_analysis_is_the_default_metric(metrist: Command, outputs: Path) -> None:
     answer = metrist("explain", outputs, "--llm", "scripted", "--system", "good", "--limit", "3")
     assert answer.code == 0, answer.err
     assert answer.out.count("error_analysis(llm=scripted): -1.00") == 3
     assert "the first 3 outputs (--limit)" in answer.out
 
 
-def test_a_failed_judgment_is_told(metrist: Command, outputs: Path) -> None:
+def test_a_failed_judgment_is_reported(metrist: Command, outputs: Path) -> None:
     answer = metrist("explain", outputs, "-m", "tigerscore(llm=scripted(mood='dull'))", "--limit", "2")
     assert answer.code == 2
     assert "none of 2 outputs could be judged: " in answer.err
@@ -183,17 +183,19 @@ def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp
         (["--llm", "scripted", "-o", "errors.csv"], "must end in .jsonl"),
     ],
 )
-def test_what_cannot_be_explained_says_why(metrist: Command, outputs: Path, arguments: list[str], message: str) -> None:
+def test_errors_say_why_nothing_can_be_explained(
+    metrist: Command, outputs: Path, arguments: list[str], message: str
+) -> None:
     answer = metrist("explain", outputs, *arguments)
     assert answer.code == 2
     assert message in answer.err
 
 
 def test_explaining_from_python_takes_rows() -> None:
-    found = explain(
+    explanations = explain(
         [{"item": "1", "system": "a", "output": "a short answer of number 7"}], "tigerscore", llm="scripted"
     )
-    assert found.outputs[0].value == -4.5
+    assert explanations.outputs[0].value == -4.5
 
 
 def test_aspects_are_drafted_for_a_person_to_edit(metrist: Command, tmp_path: Path) -> None:
@@ -227,7 +229,7 @@ def test_a_draft_without_a_file_is_printed(metrist: Command) -> None:
         (["--task", "x", "--llm", "scripted(mood='silent')"], "the server is asleep"),
     ],
 )
-def test_a_draft_that_cannot_be_made_says_why(metrist: Command, arguments: list[str], message: str) -> None:
+def test_errors_say_why_nothing_can_be_drafted(metrist: Command, arguments: list[str], message: str) -> None:
     answer = metrist("aspects", *arguments)
     assert answer.code == 2
     assert message in answer.err
@@ -245,7 +247,7 @@ def test_a_dry_run_counts_the_questions_of_the_chosen_outputs_and_sends_none(
     assert "no metric asks an LLM" in known.out
 
 
-def test_what_may_be_spent_holds_for_explanations_and_drafts(
+def test_the_cost_limit_applies_to_explanations_and_drafts(
     metrist: Command, outputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Scripted, "free", False)
@@ -259,7 +261,7 @@ def test_what_may_be_spent_holds_for_explanations_and_drafts(
 
 
 @pytest.mark.parametrize("how", ["as the source", "as the texts"])
-def test_what_is_explained_is_not_written_over(metrist: Command, outputs: Path, tmp_path: Path, how: str) -> None:
+def test_the_input_is_not_overwritten(metrist: Command, outputs: Path, tmp_path: Path, how: str) -> None:
     before = outputs.read_text()
     (tmp_path / "link.jsonl").symlink_to(outputs)
     named = [outputs] if how == "as the source" else [tmp_path, "--texts", outputs]
@@ -269,7 +271,7 @@ def test_what_is_explained_is_not_written_over(metrist: Command, outputs: Path, 
     assert outputs.read_text() == before
 
 
-def test_a_table_that_a_person_may_have_edited_is_not_written_over_unasked(metrist: Command, tmp_path: Path) -> None:
+def test_an_existing_table_is_only_overwritten_on_request(metrist: Command, tmp_path: Path) -> None:
     out = tmp_path / "menu.toml"
     out.write_text("# edited by hand\n")
     again = metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out)
@@ -289,15 +291,13 @@ def test_a_dry_run_of_a_draft_counts_its_three_questions_and_sends_none(
     assert re.search(r"scripted +3 +0 ", answer.out), answer.out
 
 
-def test_what_was_answered_in_vain_is_written(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+def test_failed_answers_are_written(metrist: Command, outputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "errors.jsonl"
     metrist("explain", outputs, "-m", "tigerscore(llm=scripted(mood='dull'))", "--limit", "2", "-o", out)
     assert [json.loads(line)["raw"] for line in out.read_text().splitlines()] == ["I do not know."] * 2
 
 
-def test_a_metric_that_gives_a_number_alone_is_refused_before_anything_is_asked(
-    metrist: Command, outputs: Path
-) -> None:
+def test_a_metric_without_errors_is_rejected_before_any_request(metrist: Command, outputs: Path) -> None:
     for dry in ((), ("--dry-run",)):
         answer = metrist("explain", outputs, "-m", "judge(llm=scripted)", *dry)
         assert (answer.code, answer.out) == (2, "")
@@ -319,7 +319,7 @@ class Finding(Metric):
 
 
 @pytest.mark.parametrize("verb", ["explain", "aspects"])
-def test_a_file_in_no_folder_is_refused_before_anything_is_asked(
+def test_a_missing_output_folder_is_rejected_before_any_request(
     metrist: Command, outputs: Path, tmp_path: Path, verb: str
 ) -> None:
     out = tmp_path / "none" / ("e.jsonl" if verb == "explain" else "t.toml")
@@ -330,7 +330,7 @@ def test_a_file_in_no_folder_is_refused_before_anything_is_asked(
     assert (answer.code, answer.err) == (2, f"metrist: cannot write {out}: there is no folder {out.parent}\n")
 
 
-def test_bad_rows_can_be_left_out(metrist: Command, tmp_path: Path) -> None:
+def test_bad_rows_can_be_skipped(metrist: Command, tmp_path: Path) -> None:
     rows = [{"item": "1", "system": "a", "output": "a short text"}, {"item": "2", "system": "a", "output": None}]
     path = tmp_path / "in.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -351,12 +351,12 @@ def test_written_rows_keep_task_language_and_all_letters(metrist: Command, tmp_p
     assert {name: written[name] for name in row} == row
 
 
-def test_what_explaining_may_cost_can_be_said_in_python() -> None:
+def test_the_cost_limit_can_be_set_in_python() -> None:
     row = {"item": "1", "system": "a", "output": "a short text"}
     assert explain([row], llm="scripted", max_cost=1.0).outputs[0].value == -1.0
 
 
-def test_a_models_name_alone_is_met_with_the_text_that_names_it(metrist: Command, outputs: Path) -> None:
+def test_a_bare_model_name_is_an_error_that_shows_the_spec(metrist: Command, outputs: Path) -> None:
     answer = metrist("explain", outputs, "--llm", "gpt-4o")
     assert "no LLM named 'gpt-4o'" in answer.err
     assert "openai(model='gpt-4o')" in answer.err

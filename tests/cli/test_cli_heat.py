@@ -47,7 +47,7 @@ def test_options_reach_the_metric_and_tokens_are_kept(metrist, run: Path, tmp_pa
     assert "2 of 40 outputs, the worst first" in answer.out
 
 
-def test_a_page_is_written_whole(metrist, run: Path, tmp_path: Path) -> None:
+def test_a_page_is_self_contained(metrist, run: Path, tmp_path: Path) -> None:
     answer = metrist("heat", run, "-m", "own_metrics.Telling", "--item", "7", "-o", tmp_path / "page.html")
     assert (answer.code, answer.out, answer.err) == (0, "", f"metrist: wrote 2 outputs to {tmp_path / 'page.html'}\n")
     assert (tmp_path / "page.html").read_text().endswith("</html>\n")
@@ -62,23 +62,23 @@ def test_a_page_of_several_metrics_says_so(metrist, run: Path, outputs: Path, tm
     assert answer.err == f"metrist: wrote 6 outputs of 2 metrics to {tmp_path / 'page.html'}\n"
 
 
-def test_a_run_without_tokens_is_answered_with_what_to_do(metrist, outputs: Path, tmp_path: Path) -> None:
+def test_a_run_without_tokens_is_an_error_that_says_what_to_do(metrist, outputs: Path, tmp_path: Path) -> None:
     metrist("score", outputs, "-m", "chrf", "-o", tmp_path / "run")
     answer = metrist("heat", tmp_path / "run")
     assert answer.code == 2
     assert "score it again with `metrist score --tokens`" in answer.err
 
 
-def test_remarks_stand_under_comparisons_too(metrist, run: Path) -> None:
+def test_comparisons_show_notes(metrist, run: Path) -> None:
     answer = metrist("compare", run, "-m", "own_metrics.Telling", "--draws", 100)
     assert answer.code == 0
     assert "texts were cut" in answer.out
 
 
-def test_a_cache_tells_its_size_and_is_cleared(metrist, tmp_path: Path) -> None:
+def test_a_cache_prints_its_size_and_can_be_cleared(metrist, tmp_path: Path) -> None:
     CacheFile(tmp_path).keep({b"k" * 32: bytes(2_000_000)})
-    told = metrist("cache", tmp_path)
-    assert told.out.startswith(f"{tmp_path}: 1 entries, 2.")
+    answer = metrist("cache", tmp_path)
+    assert answer.out.startswith(f"{tmp_path}: 1 entries, 2.")
     cleared = metrist("cache", tmp_path, "--clear")
     assert cleared.out.startswith(f"{tmp_path}: 0 entries, 0.")
     nowhere = metrist("cache", tmp_path / "none")

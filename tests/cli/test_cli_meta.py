@@ -62,15 +62,15 @@ def test_meta_writes_all_figures_as_json(metrist: Command, rated: Path, tmp_path
     assert answer.code == 0
     assert "| metric |" in answer.out
     written = json.loads(out.read_text())
-    wanted = {"metric", "aspect", "measure", "group", "slice", "value", "low", "high", "n", "coverage", "epsilon"}
-    wanted |= {"chance", "all_ties"}
-    assert wanted <= set(written["rows"][0])
+    columns = {"metric", "aspect", "measure", "group", "slice", "value", "low", "high", "n", "coverage", "epsilon"}
+    columns |= {"chance", "all_ties"}
+    assert columns <= set(written["rows"][0])
     assert written["tables"][0]["title"] == "acc_eq with quality, metric by slice"
     printed = json.loads(metrist("meta", rated, "--draws", 50, "--format", "json").out)
     assert printed["rows"] == written["rows"]
 
 
-def test_meta_shows_what_is_asked_for(metrist: Command, rated: Path) -> None:
+def test_meta_shows_the_requested_analyses(metrist: Command, rated: Path) -> None:
     answer = metrist(
         "meta", rated, "--draws", 50, "--show", "advice", "--agreement", "--show", "bias", "--format", "latex"
     )
@@ -98,7 +98,7 @@ def test_meta_judges_choices_between_outputs(metrist: Command, tmp_path: Path) -
     assert set(figures) == {"accuracy", "f1"}
 
 
-def test_meta_looks_at_raters_where_there_is_no_metric(metrist: Command, rated: Path, tmp_path: Path) -> None:
+def test_meta_analyses_raters_without_a_metric(metrist: Command, rated: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in rated.read_text().splitlines()]
     bare = tmp_path / "bare.jsonl"
     bare.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "scores"}) + "\n" for row in rows))
@@ -139,7 +139,7 @@ def test_meta_widens_intervals_on_request(metrist: Command, rated: Path) -> None
         (["--confidence", "2"], "confidence and alpha between 0 and 1"),
     ],
 )
-def test_meta_says_what_is_wrong_in_one_line(metrist: Command, rated: Path, arguments: list[str], message: str) -> None:
+def test_meta_errors_are_one_line(metrist: Command, rated: Path, arguments: list[str], message: str) -> None:
     answer = metrist("meta", rated, *arguments)
     assert answer.code == 2
     assert message in answer.err

@@ -15,7 +15,7 @@ import pytest
 class Server(ThreadingHTTPServer):
     """Answers chats: the output with more of the word good is better, and a grade is 2 plus how often it says so."""
 
-    asked: list[str]
+    requests: list[str]
     # Clients keep their connections open: closing must not wait for them.
     daemon_threads = True
     block_on_close = False
@@ -30,30 +30,31 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = body["messages"][-1]["content"]
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = request["messages"][-1]["content"]
         # A client may first find out what the server can do.
         if "its fences carry the mark" in text:
-            self.server.asked.append(text)
+            self.server.requests.append(text)
+        message = {"role": "assistant", "content": answer_text(text)}
         answer = {
             "id": "1",
             "object": "chat.completion",
             "model": "m",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said(text)}}],
+            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
             "usage": {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": 60},
         }
-        sent = json.dumps(answer).encode()
+        body = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(sent)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(sent)
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Keeps quiet."""
 
 
-def said(text: str) -> str:
+def answer_text(text: str) -> str:
     if not (marked := re.search(r"its fences carry the mark (\w{6})", text)):
         return "Hello."
     mark = marked[1]
@@ -66,14 +67,14 @@ def said(text: str) -> str:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    made = Server(("127.0.0.1", 0), Handler)
-    made.asked = []
-    thread = threading.Thread(target=made.serve_forever)
+    running = Server(("127.0.0.1", 0), Handler)
+    running.requests = []
+    thread = threading.Thread(target=running.serve_forever)
     thread.start()
-    yield made
-    made.shutdown()
+    yield running
+    running.shutdown()
     thread.join()
-    made.server_close()
+    running.server_close()
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_prefer_with_a_judge_asks_both_orders_and_a_second_run_asks_nothing(metr
     arguments = ("prefer", rated, "-m", f"judge_pair(llm={server.llm})", "-o", out)
     first = metrist(*arguments)
     assert first.code == 0, first.err
-    assert len(server.asked) == 8 * 3 * 2
+    assert len(server.requests) == 8 * 3 * 2
     assert "0 of 24 choices changed with the order" in first.out
     written = out.read_text()
     row = json.loads(written.splitlines()[0])
@@ -114,19 +115,19 @@ def test_prefer_with_a_judge_asks_both_orders_and_a_second_run_asks_nothing(metr
     assert row["explanation"] == "in the given order: I counted.\n\nin reverse order: I counted."
     again = metrist(*arguments)
     assert again.code == 0
-    assert len(server.asked) == 48
+    assert len(server.requests) == 48
     assert out.read_text() == written
 
 
-def test_prefer_tells_before_what_it_would_ask(metrist, server, rated):
+def test_a_dry_run_of_prefer_counts_requests(metrist, server, rated):
     answer = metrist("prefer", rated, "-m", f"judge_pair(llm={server.llm})", "--baseline", "worst", "--dry-run")
     assert answer.code == 0, answer.err
     assert "Dry run: nothing was sent" in answer.out
     assert re.search(r"openai\(model='m'.* 32 +0 ", answer.out)
-    assert server.asked == []
+    assert server.requests == []
 
 
-def test_prefer_refuses_what_it_cannot_do(metrist, outputs, tmp_path):
+def test_prefer_rejects_invalid_requests(metrist, outputs, tmp_path):
     assert "no comparator was requested" in metrist("prefer", outputs).err
     assert (
         "no system named 'god'; did you mean 'good'"
@@ -145,13 +146,13 @@ def test_meta_takes_the_preferences_of_a_file(metrist, tmp_path):
     ]
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made = metrist(
+    preferred = metrist(
         "prefer", pairs, "-m", "by_score(metric=length(unit='characters'), better='higher')", "-o", tmp_path / "p.jsonl"
     )
-    assert "0.667" in made.out
-    told = metrist("meta", pairs, tmp_path / "p.jsonl", "--preferences", "--measure", "accuracy", "--draws", "100")
-    assert told.code == 0, told.err
-    assert re.search(r"by_score\(metric=length.*0\.6667", told.out)
+    assert "0.667" in preferred.out
+    meta = metrist("meta", pairs, tmp_path / "p.jsonl", "--preferences", "--measure", "accuracy", "--draws", "100")
+    assert meta.code == 0, meta.err
+    assert re.search(r"by_score\(metric=length.*0\.6667", meta.out)
 
 
 def test_audit_prints_a_card_and_writes_it(metrist, server, rated, tmp_path):
@@ -166,15 +167,15 @@ def test_audit_prints_a_card_and_writes_it(metrist, server, rated, tmp_path):
     assert re.search(r"people +spearman with q, reference hidden +1\.000", answer.out)
     assert "the data have no references" in answer.out
     assert "| position | flips |" in card.read_text()
-    asked = len(server.asked)
+    requests = len(server.requests)
     again = metrist(*arguments, "--format", "json")
-    assert len(server.asked) == asked
+    assert len(server.requests) == requests
     assert json.loads(again.out)["data"] == {"items": 8, "outputs": 24, "pairs": 8, "aspects": ["q"]}
 
 
-def test_audit_tells_before_what_it_would_ask(metrist, server, rated):
+def test_a_dry_run_of_audit_counts_requests(metrist, server, rated):
     answer = metrist("audit", rated, "--llm", server.llm, "--rubric", "single_answer", "--items", 4, "--dry-run")
     assert answer.code == 0, answer.err
     # Twelve grades, four pairs both ways, two repeats of four, twenty probes on five outputs.
     assert re.search(rf"openai\(model='m'.* {12 + 8 + 8 + 100} +0 ", answer.out)
-    assert server.asked == []
+    assert server.requests == []

@@ -27,7 +27,7 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_dry_run_tells_what_would_be_trained_on(metrist, tiny: Callable[[str], Path], pairs: Path) -> None:
+def test_a_dry_run_describes_the_training(metrist, tiny: Callable[[str], Path], pairs: Path) -> None:
     command = ["train", "likelihood", "--data", pairs, "--base", tiny("bart"), "--out", "x", "--dry-run"]
     answer = metrist(*command, "--dev", 0.1, "--batch", 8, "--epochs", 2, "--pairs", 50)
     assert answer.code == 0
@@ -58,14 +58,14 @@ def test_a_model_is_trained_scored_with_and_not_trained_again(
     assert answer.code == 0
     assert "step 0: mean log-probability of the development pairs -" in answer.err
     assert "step 6: mean log-probability of the development pairs -" in answer.err
-    said = answer.out.splitlines()
+    lines = answer.out.splitlines()
     card = json.loads((tmp_path / "mine" / "card.json").read_text())
-    assert said[0] == (
+    assert lines[0] == (
         f"mean log-probability of the development pairs: {card['figures']['before']:.4f} before, "
         f"{card['figures']['after']:.4f} after"
     )
     assert card["figures"]["after"] > card["figures"]["before"]
-    assert said[2] == f"use it: metrist score … -m \"bartscore(model='{tmp_path / 'mine'}')\""
+    assert lines[2] == f"use it: metrist score … -m \"bartscore(model='{tmp_path / 'mine'}')\""
     again = metrist(*command)
     assert (again.code, again.err) == (0, f"metrist: {tmp_path / 'mine'} is already finished; nothing was trained\n")
     other = metrist(*command, "--seed", "4", "--schedule", "cosine")
@@ -73,7 +73,7 @@ def test_a_model_is_trained_scored_with_and_not_trained_again(
     assert "holds a training with other settings: schedule is linear there, cosine here; seed is 0 there" in other.err
 
 
-def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(
+def test_ctrl_c_writes_a_checkpoint_and_the_same_command_resumes(
     metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from metrist.train.likelihood import TokenLoss
@@ -108,7 +108,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_same_command_goes_on(
         (("--base", "no/such folder"), "'no/such folder' is neither a folder"),
     ],
 )
-def test_what_the_user_can_mend_is_one_line(
+def test_user_errors_are_one_line(
     metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     answer = metrist(
@@ -120,7 +120,7 @@ def test_what_the_user_can_mend_is_one_line(
     assert answer.err.count("\n") == 1
 
 
-def test_without_torch_the_command_that_installs_it_is_said(
+def test_without_torch_the_error_names_the_command_that_installs_it(
     metrist, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
@@ -163,7 +163,7 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "metrist: [bold] is no markup" in drawn
 
 
-def test_without_a_terminal_a_line_comes_each_minute_or_tenth_of_the_steps(
+def test_without_a_terminal_a_line_is_printed_each_minute_or_tenth_of_the_steps(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By hand: 10 steps take 20 s, so a minute is over after 30 of them; 970 steps at 2 s are 1940 s."""

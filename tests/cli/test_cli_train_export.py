@@ -21,9 +21,9 @@ def trained(tiny: Tiny, tmp_path: Path) -> Path:
 
 
 def test_an_exported_model_scores_as_the_trained_one_does(metrist, trained: Path, tmp_path: Path) -> None:
-    whole = metrist("train", "export", trained, "-o", tmp_path / "whole", "--bits", "float32")
-    assert whole.code == 0, whole.err
-    assert f"wrote {tmp_path / 'whole'} (" in whole.out
+    exported = metrist("train", "export", trained, "-o", tmp_path / "whole", "--bits", "float32")
+    assert exported.code == 0, exported.err
+    assert f"wrote {tmp_path / 'whole'} (" in exported.out
     shard = Shard([Record(item="1", system="a", output="the cat sat on the mat")])
     values = [Preference(model=str(folder)).score(shard).values[0] for folder in (trained, tmp_path / "whole")]
     assert values[0] == pytest.approx(values[1], abs=1e-5)
@@ -38,11 +38,11 @@ def test_fewer_bits_make_smaller_files(metrist, trained: Path, tmp_path: Path) -
     assert sizes[0] > sizes[1] > sizes[2]
 
 
-def test_what_cannot_be_exported_is_said(metrist, trained: Path, tmp_path: Path) -> None:
-    said = metrist("train", "export", tmp_path / "none", "-o", tmp_path / "x")
-    assert said.code == 2
-    assert "there is no folder" in said.err
-    said = metrist("train", "export", trained, "-o", tmp_path / "x", "--group", 7)
-    assert said.code == 2
-    assert "a group of 7 columns does not divide" in said.err
+def test_errors_say_why_a_model_cannot_be_exported(metrist, trained: Path, tmp_path: Path) -> None:
+    failed = metrist("train", "export", tmp_path / "none", "-o", tmp_path / "x")
+    assert failed.code == 2
+    assert "there is no folder" in failed.err
+    failed = metrist("train", "export", trained, "-o", tmp_path / "x", "--group", 7)
+    assert failed.code == 2
+    assert "a group of 7 columns does not divide" in failed.err
     assert not (tmp_path / "x").exists()

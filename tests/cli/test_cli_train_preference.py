@@ -12,8 +12,8 @@ import pytest
 def row(number: int, task: str, split: str, ends: tuple[str, str]) -> str:
     source = ["source", f"the cat sat on the mat {number}"]
     good, bad = ([source, ["answer", f"it was {number % 7} {end}"]] for end in ends)
-    asked = {"instruction": "is it good ?"}
-    return json.dumps({"task": task, "pair": number, "split": split, "good": good, "bad": bad, **asked}) + "\n"
+    fields = {"task": task, "pair": number, "split": split, "good": good, "bad": bad, "instruction": "is it good ?"}
+    return json.dumps(fields) + "\n"
 
 
 @pytest.fixture
@@ -25,25 +25,25 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_dry_run_tells_what_would_be_trained_on(metrist, tiny: Callable[[str], Path], pairs: Path) -> None:
+def test_a_dry_run_describes_the_training(metrist, tiny: Callable[[str], Path], pairs: Path) -> None:
     """Rows of 4 + 1, 7 + 1 (two digits are two tokens) and 4 tokens within a frame of 2, two rows a pair."""
     command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", "x", "--dry-run"]
     answer = metrist(*command, "--batch", 8, "--epochs", 2)
     assert answer.code == 0, answer.err
-    said = answer.out.splitlines()
-    assert said[:3] == [
+    lines = answer.out.splitlines()
+    assert lines[:3] == [
         "training pairs     90 of 2 criteria",
         "development pairs  30",
         "steps              24 (2 epochs of 12)",
     ]
-    assert said[3].startswith("tokens             3,")
-    assert said[4].startswith("padding            ")
-    assert said[5] == "an answer's vector mean over its tokens and the closing separator, in rows of 64 tokens at most"
+    assert lines[3].startswith("tokens             3,")
+    assert lines[4].startswith("padding            ")
+    assert lines[5] == "an answer's vector mean over its tokens and the closing separator, in rows of 64 tokens at most"
     assert not Path("x").exists()
 
 
 @pytest.mark.parametrize(
-    ("pooling", "said"),
+    ("pooling", "description"),
     [
         ("answer", "mean over its tokens and the closing separator"),
         ("mean", "mean over all tokens"),
@@ -51,12 +51,12 @@ def test_a_dry_run_tells_what_would_be_trained_on(metrist, tiny: Callable[[str],
         ("last", "that of the last token"),
     ],
 )
-def test_a_dry_run_tells_whose_vector_is_scored(
-    metrist, tiny: Callable[[str], Path], pairs: Path, pooling: str, said: str
+def test_a_dry_run_describes_the_pooling(
+    metrist, tiny: Callable[[str], Path], pairs: Path, pooling: str, description: str
 ) -> None:
     command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", "x", "--dry-run"]
     answer = metrist(*command, "--pooling", pooling, "--max-length", 30)
-    assert answer.out.splitlines()[5] == f"an answer's vector {said}, in rows of 30 tokens at most"
+    assert answer.out.splitlines()[5] == f"an answer's vector {description}, in rows of 30 tokens at most"
 
 
 def test_a_model_is_trained_and_not_trained_again(
@@ -70,11 +70,11 @@ def test_a_model_is_trained_and_not_trained_again(
     assert answer.code == 0, answer.err
     assert "step 0: mean accuracy over 2 criteria of the development pairs 0." in answer.err
     assert "step 9: mean accuracy over 2 criteria of the development pairs " in answer.err
-    said = answer.out.splitlines()
-    assert said[0].startswith("mean accuracy over 2 criteria of the development pairs: 0.")
-    assert said[1].startswith("  A  ")
-    assert said[1].endswith("  20 pairs")
-    assert said[-1] == f"use it: metrist score … -m \"preference(model='{out}', criterion='A')\""
+    lines = answer.out.splitlines()
+    assert lines[0].startswith("mean accuracy over 2 criteria of the development pairs: 0.")
+    assert lines[1].startswith("  A  ")
+    assert lines[1].endswith("  20 pairs")
+    assert lines[-1] == f"use it: metrist score … -m \"preference(model='{out}', criterion='A')\""
     settings = json.loads((out / "reward.json").read_text())
     assert settings["pooling"] == "first"
     assert settings["layout"] == {"labelled": True, "max_length": 40, "keep": "both"}
@@ -96,7 +96,7 @@ def test_a_model_is_trained_and_not_trained_again(
         (None, ["--dev", "0.2"], "already has 30 development pairs; leave out --dev 0.2"),
     ],
 )
-def test_faults_are_told_in_a_line(
+def test_errors_are_one_line(
     metrist, tiny: Callable[[str], Path], pairs: Path, content: str | None, options: list[object], message: str
 ) -> None:
     if content is not None:
@@ -107,7 +107,7 @@ def test_faults_are_told_in_a_line(
     assert "Traceback" not in answer.err
 
 
-def test_a_dry_run_refuses_the_folders_that_the_training_refuses(
+def test_a_dry_run_rejects_the_folders_that_training_rejects(
     metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
 ) -> None:
     command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "--epochs", 1, "-o"]
@@ -115,12 +115,12 @@ def test_a_dry_run_refuses_the_folders_that_the_training_refuses(
     assert metrist(*command, tmp_path / "mine", "--dry-run").code == 0
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.txt").write_text("years of work")
-    for asked, message in (
+    for options, message in (
         ((tmp_path / "mine", "--lr", "1e-4"), "holds a training with other settings: lr is 2e-05 there, 0.0001 here"),
         ((tmp_path / "foreign",), "exists and holds no training; give a new or an empty folder as --out"),
         ((tmp_path / "new", "--resume"), "no training to resume"),
     ):
-        dry, real = metrist(*command, *asked, "--dry-run"), metrist(*command, *asked)
+        dry, real = metrist(*command, *options, "--dry-run"), metrist(*command, *options)
         assert (dry.code, real.code) == (2, 2)
         assert real.err.endswith(dry.err)
         assert message in dry.err

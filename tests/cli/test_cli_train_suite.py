@@ -15,7 +15,7 @@ from metrist.data.pairs import GoodBad, write_good_bad
 def pairs(tmp_path: Path) -> Path:
     path = tmp_path / "pairs.jsonl"
     sides = ["train"] * 6 + ["dev"] * 2 + ["test"] * 2
-    made = [
+    good_bad = [
         GoodBad(
             criterion=code,
             split=side,
@@ -25,14 +25,14 @@ def pairs(tmp_path: Path) -> Path:
         for code in ("AG", "AV")
         for number, side in enumerate(sides)
     ]
-    write_good_bad(path, made)
+    write_good_bad(path, good_bad)
     return path
 
 
 def test_a_suite_is_trained_and_its_tables_are_printed_again(
     metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
 ) -> None:
-    asked = [
+    command = [
         "train",
         "preference",
         "--suite",
@@ -44,12 +44,12 @@ def test_a_suite_is_trained_and_its_tables_are_printed_again(
         "-o",
         tmp_path / "study",
     ]
-    asked += ["--setup", "base", "--setup", "single", "--seeds", 1, "--epochs", 1, "--criteria", "AG", "--no-models"]
-    code, out, err = metrist(*asked)
+    command += ["--setup", "base", "--setup", "single", "--seeds", 1, "--epochs", 1, "--criteria", "AG", "--no-models"]
+    code, out, err = metrist(*command)
     assert code == 0, err
     assert "Table 2: accuracy on the test set, in per cent, on the authors' split" in out
     assert "1 of 2: single-AG-seed0-authors in" in err
-    assert metrist(*asked)[2].splitlines() == ["metrist: 2 of 2 trainings were finished before"]
+    assert metrist(*command)[2].splitlines() == ["metrist: 2 of 2 trainings were finished before"]
     code, again, _ = metrist("train", "tables", tmp_path / "study")
     assert (code, again) == (0, out)
     code, data, _ = metrist("train", "tables", tmp_path / "study", "--format", "json")
@@ -59,9 +59,9 @@ def test_a_suite_is_trained_and_its_tables_are_printed_again(
 def test_a_dry_run_lists_the_trainings(
     metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
 ) -> None:
-    asked = ["train", "preference", "--suite", "heap", "--data", pairs, "-o", tmp_path / "study"]
-    asked += ["--base", tiny("bert")]
-    code, out, _ = metrist(*asked, "--setup", "all", "--seeds", 2, "--choose", "lr,batch", "--budget", 5, "--dry-run")
+    command = ["train", "preference", "--suite", "heap", "--data", pairs, "-o", tmp_path / "study"]
+    command += ["--base", tiny("bert")]
+    code, out, _ = metrist(*command, "--setup", "all", "--seeds", 2, "--choose", "lr,batch", "--budget", 5, "--dry-run")
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == "16 trainings, 1 at once"
@@ -71,28 +71,28 @@ def test_a_dry_run_lists_the_trainings(
     assert not (tmp_path / "study").exists()
 
 
-def test_a_dry_run_finds_out_that_there_is_no_such_base(
+def test_a_dry_run_checks_the_base_model(
     metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path
 ) -> None:
-    asked = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", "./none", "-o", tmp_path / "study"]
-    code, out, err = metrist(*asked, "--dry-run")
+    command = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", "./none", "-o", tmp_path / "study"]
+    code, out, err = metrist(*command, "--dry-run")
     assert (code, out) == (2, "")
     assert "./none" in err
 
 
-def test_a_dry_run_refuses_a_folder_that_the_study_would_refuse(
+def test_a_dry_run_rejects_the_folders_that_a_study_rejects(
     metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "letters").write_text("dear")
     for place in (tmp_path, tmp_path / "letters"):
-        asked = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", tiny("bert"), "-o", place]
-        code, out, err = metrist(*asked, "--dry-run")
+        command = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", tiny("bert"), "-o", place]
+        code, out, err = metrist(*command, "--dry-run")
         assert (code, out) == (2, "")
         assert f"{place} exists and has no study" in err
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--setup", "single"], "--setup is for studies of a suite"),
         (["--seeds", "5"], "--seeds is for studies of a suite"),
@@ -109,9 +109,9 @@ def test_a_dry_run_refuses_a_folder_that_the_study_would_refuse(
         (["--suite", "haep"], "no suite named 'haep'; did you mean 'heap'?"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
-    metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path, options: list[str], said: str
+def test_conflicting_options_are_rejected(
+    metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
     code, _, err = metrist("train", "preference", "--data", pairs, "--base", "none", "-o", tmp_path / "o", *options)
     assert code == 2
-    assert said in err
+    assert message in err

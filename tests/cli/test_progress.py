@@ -1,4 +1,4 @@
-"""What the progress bar says."""
+"""The progress bar."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from scripted_llm import Scripted, say
         (0, 10, 0.0, "0 of 10 records"),
     ],
 )
-def test_rate_and_time_left_are_said_where_they_are_known(done: int, total, seconds: float, words: str) -> None:
+def test_rate_and_time_left_are_shown_if_known(done: int, total, seconds: float, words: str) -> None:
     assert format_progress(done, total, seconds) == words
 
 
-def test_nothing_is_drawn_where_nobody_watches() -> None:
+def test_nothing_is_drawn_without_a_terminal() -> None:
     with progress_bar("scoring") as draw:
         assert draw is None
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
+def read_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().err.splitlines()
 
 
-def test_a_server_that_fails_is_told_of_at_once_and_then_every_ten_seconds(
+def test_a_failing_server_is_reported_at_once_and_then_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     times = [100.0, 100.1, 109.9, 110.0, 111.0, 125.0]
@@ -50,16 +50,16 @@ def test_a_server_that_fails_is_told_of_at_once_and_then_every_ten_seconds(
     with progress_bar("scoring"):
         for _ in times:
             base.Call().report_retry("the server answered 500: overloaded", 0.5)
-    assert told(capsys) == [
+    assert read_lines(capsys) == [
         "metrist: the server answered 500: overloaded; trying again in 0.5 seconds",
         "metrist: the server answered 500: overloaded; trying again in 0.5 seconds (4 attempts have failed so far)",
         "metrist: the server answered 500: overloaded; trying again in 0.5 seconds (6 attempts have failed so far)",
     ]
     base.Call().report_retry("nobody watches any more", 0.5)
-    assert told(capsys) == []
+    assert read_lines(capsys) == []
 
 
-def test_answers_are_counted_where_somebody_watches() -> None:
+def test_answers_are_counted() -> None:
     drawn: list[str] = []
     watch = AnswerWatch(lambda: drawn.append(watch.message))
     assert watch.message == ""
@@ -72,7 +72,7 @@ def test_answers_are_counted_where_somebody_watches() -> None:
     assert "2 of 4 answers" in drawn
 
 
-def test_records_and_answers_stand_side_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_records_and_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     import rich.progress
 
     far: list[str] = []
@@ -86,9 +86,7 @@ def test_records_and_answers_stand_side_by_side_on_a_terminal(monkeypatch: pytes
     assert far == ["0 of 60 answers", "17 of 60 answers", "0 of 20 records; 17 of 60 answers"]
 
 
-def test_a_run_that_is_interrupted_says_how_many_answers_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_prints_how_many_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Three in flight: the ninth question is sent when the answers to six have been taken in.
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "3")
     rows = "".join(json.dumps({"item": str(i), "system": "a", "output": f"out {i}"}) + "\n" for i in range(9))
@@ -106,8 +104,8 @@ def test_a_run_that_is_interrupted_says_how_many_answers_are_kept(
                 assert run.poll() is None
                 time.sleep(0.05)
             run.send_signal(signal.SIGINT)
-            _, said = run.communicate(timeout=60)
-    assert (run.returncode, said) == (
+            _, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (
         130,
         "metrist: interrupted; 6 answers are kept: run the same command again to continue\n",
     )

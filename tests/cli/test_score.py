@@ -49,7 +49,7 @@ def test_fields_under_other_names_and_built_items_are_read(metrist, tmp_path: Pa
     assert "theirs" in answer.out
 
 
-def test_bad_rows_stop_the_run_unless_they_are_to_be_skipped(metrist, outputs: Path) -> None:
+def test_bad_rows_stop_the_run_unless_skipped(metrist, outputs: Path) -> None:
     with outputs.open("a") as file:
         file.write('{"item": "x", "system": "good", "output": ["x"], "references": ["a"]}\n')
     stopped = metrist("score", outputs, "-m", "exact")
@@ -75,7 +75,7 @@ def test_bad_rows_stop_the_run_unless_they_are_to_be_skipped(metrist, outputs: P
         (("-m", "bleu(tokenize='13b')"), "did you mean '13a'?"),
     ],
 )
-def test_what_the_user_can_mend_is_one_line_and_exit_code_2(metrist, outputs: Path, arguments, message: str) -> None:
+def test_user_errors_are_one_line_and_exit_code_2(metrist, outputs: Path, arguments, message: str) -> None:
     answer = metrist("score", outputs, *arguments)
     assert answer.code == 2
     assert answer.err.startswith("metrist: ")
@@ -90,7 +90,7 @@ def test_a_missing_file_is_named(metrist, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_metric_that_scores_nothing_is_shown_and_told_by_the_exit_code(
+def test_a_metric_that_scores_nothing_is_shown_and_sets_the_exit_code(
     metrist, tmp_path: Path, module, count: int
 ) -> None:
     module("""

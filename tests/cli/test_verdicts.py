@@ -22,7 +22,7 @@ def test_the_better_system_is_named_under_metrics_of_either_direction(metrist, r
     assert [(row["metric"], row["better"]) for row in rows] == [("chrf", "good"), ("ter", "good")]
 
 
-def test_an_unknown_system_is_answered_with_the_nearest_name(metrist, run: Path) -> None:
+def test_an_unknown_system_is_an_error_that_suggests_the_nearest(metrist, run: Path) -> None:
     answer = metrist("compare", run, "--systems", "god", "bad")
     assert answer.code == 2
     assert "no system 'god' in the run, which has 'good', 'bad'; did you mean 'good'?" in answer.err
@@ -49,11 +49,11 @@ def test_a_system_that_got_significantly_worse_fails(metrist, run: Path, tmp_pat
     assert metrist("check", run, "--against", run, "--draws", 1000).code == 0
 
 
-def test_a_threshold_given_twice_is_refused(metrist, run: Path) -> None:
+def test_a_repeated_threshold_is_rejected(metrist, run: Path) -> None:
     assert "--min is given twice for 'chrf'" in metrist("check", run, "--min", "chrf=1", "--min", "chrf=2").err
 
 
-def test_a_threshold_that_is_no_number_is_refused(metrist, run: Path) -> None:
+def test_a_threshold_must_be_a_number(metrist, run: Path) -> None:
     answer = metrist("check", run, "--min", "chrf=high")
     assert answer.code == 2
     assert "--min must be METRIC=NUMBER" in answer.err

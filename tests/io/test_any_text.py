@@ -1,4 +1,4 @@
-"""Whatever the text, whatever the bytes: records come back exactly, or an error that metrist itself reports."""
+"""Any text or bytes: records come back exactly, or metrist reports an error."""
 
 from __future__ import annotations
 

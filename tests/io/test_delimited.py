@@ -55,7 +55,7 @@ def test_lists_and_objects_are_read_from_their_json(write: Write) -> None:
     assert [(p.rater, p.choice) for p in entry.preferences] == [("r1", "first"), ("r2", "tie")]
 
 
-def test_columns_without_a_name_are_left_out(write: Write) -> None:
+def test_columns_without_a_name_are_dropped(write: Write) -> None:
     path = write(",item,output,\n0,1,a,\n1,2,b,\n", "pandas.csv")
     assert [dict(record.extra) for record in read_records(path)] == [{}, {}]
 
@@ -90,7 +90,7 @@ def test_bad_rows_of_a_table_can_be_skipped(write: Write) -> None:
     assert reader.skipped.count == 3
 
 
-def test_a_cell_may_be_of_a_megabyte_and_hold_nul(write: Write) -> None:
+def test_a_cell_may_have_a_megabyte_and_nul(write: Write) -> None:
     text = "x\0y" * 400_000
     path = write(f"item,output\n1,{text}\n", "a.csv")
     assert [record.output for record in read_records(path)] == [text]

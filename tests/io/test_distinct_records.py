@@ -1,4 +1,4 @@
-"""Records in memory are checked by columns first: whatever that misses must be left to the check of single rows."""
+"""Records in memory are checked by columns; if that fails, they are checked row by row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORDS = [Record(item=str(i), system=system, output="a", references=("b",)) for
 def test_distinct_records_come_back_as_they_are():
     assert are_distinct_records(RECORDS)
     reader = read_records(RECORDS)
-    assert all(given is read for given, read in zip(RECORDS, reader, strict=True))
+    assert all(record is read for record, read in zip(RECORDS, reader, strict=True))
     assert len(list(reader)) == len(RECORDS)  # A list can be read again.
 
 
@@ -33,20 +33,20 @@ def test_distinct_records_come_back_as_they_are():
     ],
     ids=str,
 )
-def test_a_malformed_record_is_refused(change):
+def test_a_malformed_record_is_rejected(change):
     rows = [*RECORDS, replace(RECORDS[0], **{"item": "9", **change})]
     assert not are_distinct_records(rows)
     with pytest.raises(InputError, match=next(iter(change))):
         list(read_records(rows))
 
 
-def test_a_repeated_record_is_read_once_and_a_changed_one_is_refused():
+def test_a_repeated_record_is_read_once_and_a_changed_one_is_rejected():
     assert list(read_records([*RECORDS, RECORDS[2]])) == RECORDS
     with pytest.raises(InputError, match="output"):
         list(read_records([*RECORDS, replace(RECORDS[2], output="other")]))
 
 
-def test_rows_that_are_no_records_are_left_to_the_parser():
+def test_rows_that_are_not_records_are_parsed():
     row = {"item": "9", "system": "x", "output": "a"}
     assert not are_distinct_records([*RECORDS, row])
     assert len(list(read_records([*RECORDS, row]))) == len(RECORDS) + 1

@@ -37,7 +37,7 @@ def test_a_file_is_opened_by_its_suffix(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-def test_archives_that_were_put_end_to_end_are_read_to_the_end(suffix: str, tmp_path: Path) -> None:
+def test_concatenated_archives_are_read_to_the_end(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"data.txt{suffix}"
     path.write_bytes(PACK[suffix](TEXT) + PACK[suffix](b"tail"))
     with open_bytes(path) as stream:
@@ -48,17 +48,17 @@ def test_archives_that_were_put_end_to_end_are_read_to_the_end(suffix: str, tmp_
 def test_a_truncated_archive_is_named(suffix: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"data.txt{suffix}"
     path.write_bytes(PACK[suffix](os.urandom(100_000))[:-50_000])
-    wanted = re.escape(f"{path}: the {kind} archive is cut short: its end is missing")
-    with open_bytes(path) as stream, pytest.raises(InputError, match=wanted):
+    message = re.escape(f"{path}: the {kind} archive is cut short: its end is missing")
+    with open_bytes(path) as stream, pytest.raises(InputError, match=message):
         stream.read()
 
 
 @pytest.mark.parametrize(("suffix", "kind"), [(".gz", "gzip"), (".xz", "xz"), (".zst", "Zstandard")])
-def test_what_is_no_archive_is_named(suffix: str, kind: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_archive_is_named(suffix: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"data.txt{suffix}"
     path.write_bytes(b'{"item": 1}\n' * 100)
-    wanted = re.escape(f"{path}: not a {kind} archive, or a damaged one: ")
-    with open_bytes(path) as stream, pytest.raises(InputError, match=wanted):
+    message = re.escape(f"{path}: not a {kind} archive, or a damaged one: ")
+    with open_bytes(path) as stream, pytest.raises(InputError, match=message):
         stream.read()
 
 
@@ -79,13 +79,13 @@ def test_standard_input_is_opened_by_its_first_bytes(suffix: str, monkeypatch: p
         assert stream.read() == TEXT
 
 
-def test_a_file_that_may_not_be_opened_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=re.escape(f"{tmp_path}: cannot be read: Is a directory")):
         open_bytes(tmp_path)
     with pytest.raises(InputError, match=r"'a\\x00b': cannot be read: embedded null byte"):
         open_bytes("a\0b")
 
 
-def test_a_name_that_is_no_text_can_still_be_printed() -> None:
+def test_a_file_name_that_is_not_utf8_can_be_printed() -> None:
     assert display_name("caf\udce9.jsonl").encode() == b"caf\\udce9.jsonl"
     assert display_name("-") == "standard input"

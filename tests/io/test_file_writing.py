@@ -1,4 +1,4 @@
-"""A file appears whole or not at all."""
+"""A file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUFFIXES = ["", ".gz", ".xz", ".zst"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_written_is_read_back(suffix: str, tmp_path: Path) -> None:
+def test_written_files_are_read_back(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{suffix}"
     with atomic_write(path) as file:
         file.write("ünïcode\r\nline\n" * 1000)
@@ -81,18 +81,18 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     path = tmp_path / "no" / "a.txt"
-    wanted = re.escape(f"{path}: cannot be written: No such file or directory")
-    with pytest.raises(RunError, match=wanted), atomic_write(path):
+    message = re.escape(f"{path}: cannot be written: No such file or directory")
+    with pytest.raises(RunError, match=message), atomic_write(path):
         pass
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    wanted = re.escape(f"{tmp_path / 'a.txt'}: cannot be written: {os.strerror(errno.ENOSPC)}")
-    with pytest.raises(RunError, match=wanted), atomic_write(tmp_path / "a.txt"):
+    message = re.escape(f"{tmp_path / 'a.txt'}: cannot be written: {os.strerror(errno.ENOSPC)}")
+    with pytest.raises(RunError, match=message), atomic_write(tmp_path / "a.txt"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert os.listdir(tmp_path) == []
 
 
-def test_another_files_fault_in_the_block_is_passed_on(tmp_path: Path) -> None:
+def test_errors_of_other_files_are_passed_on(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError), atomic_write(tmp_path / "a.txt"):
         raise ConnectionError("no line")

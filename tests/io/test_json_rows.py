@@ -19,7 +19,7 @@ from metrist.io.json_rows import json_list_rows
 Write = Callable[..., Path]
 
 
-def test_lines_are_objects_and_blank_ones_are_passed_over(write: Write) -> None:
+def test_lines_are_objects_and_blank_lines_are_skipped(write: Write) -> None:
     path = write('\n{"a": 1}\r\n   \n{"a": "\\ud800"}')
     assert [(str(place), row) for place, row in read_rows(path)] == [
         (f"{path}:2", {"a": 1}),
@@ -27,14 +27,14 @@ def test_lines_are_objects_and_blank_ones_are_passed_over(write: Write) -> None:
     ]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text(write: Write) -> None:
+def test_a_byte_order_mark_is_removed(write: Write) -> None:
     for name in ("a.jsonl", "b.json", "c.csv"):
         content = "a\n1\n" if name.endswith("csv") else '{"a": "1"}'
         path = write(b"\xef\xbb\xbf" + content.encode(), name)
         assert [dict(row) for _, row in read_rows(path)] == [{"a": "1"}]
 
 
-def test_of_a_name_given_twice_the_last_counts(write: Write) -> None:
+def test_the_last_of_repeated_keys_counts(write: Write) -> None:
     assert [row for _, row in read_rows(write('{"a": 1, "a": 2}'))] == [{"a": 2}]
 
 
@@ -56,7 +56,7 @@ def test_of_a_name_given_twice_the_last_counts(write: Write) -> None:
         (b'{"a":' + b"9" * 5000 + b"}", "not readable JSON: Exceeds the limit (4300 digits)"),
     ],
 )
-def test_a_line_that_is_no_object_is_named(line: bytes, message: str, write: Write) -> None:
+def test_a_line_that_is_not_an_object_is_named(line: bytes, message: str, write: Write) -> None:
     path = write(b'{"a": 1}\n' + line)
     with pytest.raises(InputError, match=re.escape(f"{path}:2: ") + ".*" + re.escape(message)):
         list(read_rows(path))
@@ -88,19 +88,19 @@ def test_a_list_reads_as_json_reads_it(rows: list[dict[str, object]]) -> None:
         ('[{"a": 1}, 7]', ":1: must be a JSON object, got 7"),
     ],
 )
-def test_a_list_that_is_no_json_is_named(text: str, message: str, write: Write) -> None:
+def test_an_invalid_list_is_named(text: str, message: str, write: Write) -> None:
     path = write(text, "a.json")
     with pytest.raises(InputError, match=re.escape(f"{path}{message}")):
         list(read_rows(path))
 
 
-def test_a_list_that_is_no_text_is_named(write: Write) -> None:
+def test_a_list_that_is_not_utf8_is_named(write: Write) -> None:
     path = write(b'[{"a": "\xff"}]', "a.json")
     with pytest.raises(InputError, match=re.escape(f"{path}: not UTF-8 text: byte 0xff")):
         list(read_rows(path))
 
 
-def test_a_stray_character_does_not_draw_in_the_rest_of_a_list() -> None:
+def test_a_stray_character_does_not_read_the_rest_of_a_list() -> None:
     stream = io.BytesIO(b'[{"a" 1},' + b'{"a": 1},' * 1_000_000)
     with pytest.raises(InputError, match=r"a\.json:1: not valid JSON"):
         list(json_list_rows(stream, "a.json"))

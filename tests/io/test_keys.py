@@ -1,4 +1,4 @@
-"""Keys are told apart in little memory."""
+"""Keys are distinguished in little memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_numbers_are_given_in_order_of_arrival(digests: list[tuple[int, int]]) -
 
 def test_numbers_stay_when_the_table_grows() -> None:
     numbering = DigestIndex()
-    # Steps of 2**16 put many digests into one slot, the hardest case for laying them out anew.
+    # Steps of 2**16 put many digests into one slot, the hardest case for rehashing.
     digests = [(i << 16, i) for i in range(3000)] + [(-i, i) for i in range(1, 3001)]
     assert [numbering.number(*digest) for digest in digests] == list(range(6000))
     assert [numbering.number(*digest) for digest in digests] == list(range(6000))

@@ -1,4 +1,4 @@
-"""Parquet files and frames; the packages are there in the tests, and need not be elsewhere."""
+"""Parquet files and frames; the optional packages are installed for tests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_frames_and_tables_give_the_same_records(tmp_path: Path) -> None:
         assert [entry.ratings[0].value for entry in reader.entries() if entry.ratings] == [1.5]
 
 
-def test_all_ways_of_saying_nothing_mean_absent() -> None:
+def test_all_missing_markers_mean_absent() -> None:
     frame = pandas.DataFrame({"item": [1, 2, 3], "output": "o", "source": [None, float("nan"), pandas.NA]})
     assert [record.source for record in read_records(frame)] == [None, None, None]
     times = pandas.DataFrame({"item": [1.0], "output": ["o"], "when": [pandas.NaT]})
@@ -70,12 +70,12 @@ def test_numpy_values_in_rows_are_numbers_like_others() -> None:
     assert entry.ratings[0].value == 2.0
 
 
-def test_a_lazy_frame_is_told_to_collect() -> None:
+def test_a_lazy_frame_is_an_error_that_names_collect() -> None:
     with pytest.raises(InputError, match=r"a lazy frame has no rows yet: call \.collect\(\) on it first"):
         read_records(polars.DataFrame(ROWS).lazy())
 
 
-def test_what_is_no_parquet_is_named(write: Write) -> None:
+def test_an_invalid_parquet_file_is_named(write: Write) -> None:
     path = write(b"PAR1 and no more", "a.parquet")
     with pytest.raises(InputError, match=re.escape(f"{path}: not a Parquet file, or a damaged one: ")):
         list(read_records(path))

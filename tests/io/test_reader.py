@@ -63,7 +63,7 @@ def test_the_order_of_other_columns_makes_no_difference() -> None:
     assert len(list(read_records(rows))) == 1
 
 
-def test_of_a_pair_in_conflict_nothing_is_kept() -> None:
+def test_a_conflicting_pair_is_dropped_as_a_whole() -> None:
     def pair(first: str, x: str, second: str, y: str) -> dict[str, Any]:
         return {"item": 1, "systems": [first, second], "outputs": [x, y]}
 
@@ -75,7 +75,7 @@ def test_of_a_pair_in_conflict_nothing_is_kept() -> None:
     )
 
 
-def test_what_a_named_rater_says_twice_counts_once() -> None:
+def test_repeated_judgments_of_a_named_rater_count_once() -> None:
     named = {**ROW, "ratings": {"f": [1, 2]}, "raters": ["r1", "r2"], "scores": {"bleu": 1}}
     unnamed = {**ROW, "ratings": {"f": [1, 2]}, "scores": {"bleu": 1}}
     other = {**ROW, "ratings": {"f": [1, 3]}, "raters": ["r1", "r2"], "scores": {"bleu": 1}}
@@ -122,7 +122,7 @@ def test_rows_without_any_output_cannot_be_scored(write: Write) -> None:
         list(read_records(path))
 
 
-def test_a_missing_file_is_met_with_the_nearest_names(write: Write, tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error_that_suggests_the_nearest_names(write: Write, tmp_path: Path) -> None:
     write([ROW], "outputs.jsonl")
     with pytest.raises(InputError, match=r"output\.jsonl: no such file; did you mean 'outputs\.jsonl'"):
         read_records(tmp_path / "output.jsonl")
@@ -193,12 +193,12 @@ def test_a_reader_may_be_given_for_a_source() -> None:
         (b"path", "not from bytes"),
     ],
 )
-def test_what_is_no_source_is_named(source: object, message: str) -> None:
+def test_an_invalid_source_is_named(source: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_records(source)
 
 
-def test_what_is_no_row_is_named() -> None:
+def test_an_invalid_row_is_named() -> None:
     with pytest.raises(InputError, match="row 2: must be a mapping or a Record, got 7"):
         list(read_records([ROW, 7]))
 
@@ -244,7 +244,7 @@ def test_the_columns_of_a_row_without_text_are_kept() -> None:
     assert entry.columns == {"task": "story", "doc": "d1"}
 
 
-def test_files_that_number_different_inputs_alike_are_remarked_on(tmp_path: Path) -> None:
+def test_files_with_the_same_numbers_for_different_inputs_print_a_note(tmp_path: Path) -> None:
     for name, source in (("de", "Hund"), ("ru", "собака")):
         (tmp_path / f"{name}.jsonl").write_text(f'{{"item": "1", "output": "dog", "source": "{source}"}}\n')
     reader = read_records([tmp_path / "de.jsonl", tmp_path / "ru.jsonl"])

@@ -1,4 +1,4 @@
-"""A file that is larger than what reading it takes."""
+"""Reading takes less memory than the file."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_a_row_without_a_text_still_has_ratings_and_scores() -> None:
         ({"errors": [{"penalty": "much"}]}, "'penalty' of error 1 must be a finite number, got 'much'"),
     ],
 )
-def test_a_judgment_that_is_none_is_named(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_judgment_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"row 1: {message}")):
         only(**fields)
 
@@ -161,23 +161,23 @@ def test_a_judgment_that_is_none_is_named(fields: dict[str, Any], message: str) 
         ({"errors": [{}]}, "'errors' is only allowed in a row of one output"),
     ],
 )
-def test_a_pair_that_is_judged_wrongly_is_named(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_judgment_of_a_pair_is_named(fields: dict[str, Any], message: str) -> None:
     row = {"item": 1, "systems": ["a", "b"], "outputs": ["x", "y"], **fields}
     with pytest.raises(InputError, match=re.escape(f"row 1: {message}")):
         list(read_records([row]).entries())
 
 
-def test_scoring_does_not_ask_whether_the_ratings_are_sound() -> None:
+def test_scoring_does_not_check_ratings() -> None:
     assert len(list(read_records([{"item": 1, "output": "o", "ratings": {"a": "good"}}]))) == 1
 
 
-def test_a_row_of_two_without_outputs_says_what_a_comparator_chose() -> None:
+def test_a_row_of_two_without_outputs_may_have_a_comparators_choice() -> None:
     rows = [
         {"item": 1, "systems": ["a", "b"], "comparator": "judge", "choice": choice, "explanation": "so"}
         for choice in ("first", "second", "tie", None)
     ]
     entries = list(read_records(rows).entries())
-    assert [[one.choice for one in entry.choices] for entry in entries] == [["first"], ["second"], ["tie"], []]
+    assert [[choice.choice for choice in entry.choices] for entry in entries] == [["first"], ["second"], ["tie"], []]
     assert entries[0].keys == (("1", "a"), ("1", "b"))
     assert entries[0].records == ()
     assert entries[0].choices[0].metric == "judge"
@@ -185,9 +185,9 @@ def test_a_row_of_two_without_outputs_says_what_a_comparator_chose() -> None:
 
 def test_a_row_of_two_without_outputs_may_hold_peoples_preferences() -> None:
     (entry,) = read_records([{"item": 1, "systems": ["a", "b"], "ratings": {"good": 2}}]).entries()
-    assert [one.choice for one in entry.preferences] == ["second"]
+    assert [preference.choice for preference in entry.preferences] == ["second"]
 
 
-def test_a_row_of_two_systems_that_says_nothing_is_refused() -> None:
+def test_a_row_of_two_systems_without_judgments_is_rejected() -> None:
     with pytest.raises(InputError, match="row 1: 'outputs' must be a list of strings, got null"):
         list(read_records([{"item": 1, "systems": ["a", "b"]}]).entries())

@@ -1,4 +1,4 @@
-"""A row becomes records; what is wrong with one is told with its place."""
+"""Rows become records; errors name their place."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_single_references_follow_the_list_by_number() -> None:
     assert only({"item": 1, "output": "", "reference": ["a", "b"], "reference_1": None}).references == ("a", "b")
 
 
-@pytest.mark.parametrize(("given", "name"), [(7, "7"), ("7", "7"), (7.0, "7"), (10**30, "1" + "0" * 30), (0.5, "0.5")])
-def test_numbers_are_names_as_they_are_written(given: object, name: str) -> None:
-    record = only({"item": given, "system": given, "output": "o"})
+@pytest.mark.parametrize(("value", "name"), [(7, "7"), ("7", "7"), (7.0, "7"), (10**30, "1" + "0" * 30), (0.5, "0.5")])
+def test_numbers_are_names_as_they_are_written(value: object, name: str) -> None:
+    record = only({"item": value, "system": value, "output": "o"})
     assert (record.item, record.system) == (name, name)
 
 
@@ -94,7 +94,7 @@ def test_without_items_the_position_of_the_row_is_the_item(write: Write) -> None
         ([{"output": "a"}, {"item": 2, "output": "b"}], "'item' must be in all rows or in none, got 2 after rows"),
     ],
 )
-def test_items_stand_in_all_rows_or_in_none(rows: list[dict[str, Any]], message: str, write: Write) -> None:
+def test_items_are_in_all_rows_or_in_none(rows: list[dict[str, Any]], message: str, write: Write) -> None:
     path = write(rows)
     with pytest.raises(InputError, match=re.escape(f"{path}:2: {message}")):
         list(read_records(path))
@@ -151,7 +151,7 @@ def test_a_missing_output_lists_what_there_is() -> None:
         list(read_records([row], fields={"output": "prediction"}))
 
 
-def test_fields_may_be_named_and_left_out() -> None:
+def test_fields_may_be_mapped_and_dropped() -> None:
     row = {"id": 3, "hyp": "o", "ref": "r", "fluency": 4, "time": 12}
     names = {"item": "id", "output": "hyp", "reference": "ref", "rating:fluency": "fluency", "time": ""}
     (entry,) = read_records([row], fields=names).entries()
@@ -160,7 +160,7 @@ def test_fields_may_be_named_and_left_out() -> None:
     assert row == {"id": 3, "hyp": "o", "ref": "r", "fluency": 4, "time": 12}
 
 
-def test_an_unknown_field_is_met_with_the_nearest_names() -> None:
+def test_an_unknown_field_is_an_error_that_suggests_the_nearest() -> None:
     with pytest.raises(InputError, match="metrist has no field named 'outptu'; did you mean 'output'"):
         read_records([], fields={"outptu": "x"})
 
@@ -187,13 +187,13 @@ def test_an_item_key_that_cannot_be_built_is_named() -> None:
         ({"references": "the cat"}, "'references' of a Record must be a tuple of strings, got 'the cat'"),
     ],
 )
-def test_a_record_that_is_none_is_named(change: dict[str, Any], message: str) -> None:
+def test_an_invalid_record_is_named(change: dict[str, Any], message: str) -> None:
     wrong = Record(**{"item": "1", "system": "s", "output": "o", **change})
     with pytest.raises(InputError, match=re.escape(f"row 1: {message}")):
         list(read_records([wrong]))
 
 
-def test_an_output_that_is_null_is_told_as_such() -> None:
+def test_a_null_output_is_an_error() -> None:
     for row in ({"output": None, "text": "t"}, {"output": None, "source": "s"}):
         with pytest.raises(
             InputError, match=r"row 1: 'output' is null: expected a text, \"\" for an empty one \(--skip-bad"

@@ -71,12 +71,12 @@ class DigestIndex:
         self._slots = array("i", [_FREE]) * size
         slots = np.frombuffer(self._slots, dtype=np.int32)
         waiting = np.arange(len(self._low), dtype=np.int32)
-        wanted = np.frombuffer(self._low, dtype=np.int64) & self._mask
+        target = np.frombuffer(self._low, dtype=np.int64) & self._mask
         while len(waiting):
-            free = slots[wanted] == _FREE
-            slots[wanted[free]] = waiting[free]
-            left = slots[wanted] != waiting
-            waiting, wanted = waiting[left], (wanted[left] + 1) & self._mask
+            free = slots[target] == _FREE
+            slots[target[free]] = waiting[free]
+            blocked = slots[target] != waiting
+            waiting, target = waiting[blocked], (target[blocked] + 1) & self._mask
 
 
 def are_distinct_records(rows: Sequence[Any]) -> bool:

@@ -35,11 +35,11 @@ def saved(folder: Path, document: Any, name: str = "list.json") -> Path:
     return path
 
 
-def test_lists_of_several_systems_meet_in_their_instructions(tmp_path: Path) -> None:
-    one = [{"instruction": f"Say {what}.", "output": what, "generator": "echo", "dataset": "d"} for what in "ab"]
+def test_lists_of_several_systems_are_joined_by_instruction(tmp_path: Path) -> None:
+    echo = [{"instruction": f"Say {what}.", "output": what, "generator": "echo", "dataset": "d"} for what in "ab"]
     other = [{"instruction": f"Say {what}.", "output": "no", "generator": "rude", "input": "please"} for what in "b"]
     other.append({"instruction": "Say b.", "output": "never", "generator": "rude", "input": ""})
-    paths = saved(tmp_path, one, "echo.json"), saved(tmp_path, other, "rude.json")
+    paths = saved(tmp_path, echo, "echo.json"), saved(tmp_path, other, "rude.json")
     assert [detect(path) for path in paths] == ["alpaca_eval", "alpaca_eval"]
     assert list(convert(*paths)) == [
         {"dataset": "d", "item": "1", "system": "echo", "task": "instruction", "instruction": "Say a.", "output": "a"},
@@ -123,7 +123,7 @@ def test_judgments_of_several_judges_are_read_as_preferences_of_one_item(tmp_pat
     ]
 
 
-def test_a_judge_s_certainty_reaches_the_reader_beside_its_choice(tmp_path: Path) -> None:
+def test_a_judges_certainty_is_kept_with_its_choice(tmp_path: Path) -> None:
     write_rows(convert(saved(tmp_path, [{**PAIR, "preference": 1.75}])), tmp_path / "rows.jsonl")
     (entry,) = read_records(tmp_path / "rows.jsonl").entries()
     assert [preference.choice for preference in entry.preferences] == ["second"]
@@ -147,14 +147,14 @@ def test_a_wrong_field_is_named_with_its_place(tmp_path: Path, entry: Any, messa
         list(convert(saved(tmp_path, [entry]), kind="alpaca_eval"))
 
 
-def test_outputs_without_a_generator_take_the_name_that_is_given(tmp_path: Path) -> None:
+def test_outputs_without_a_generator_use_the_given_system(tmp_path: Path) -> None:
     path = saved(tmp_path, [{"instruction": "i", "output": "o"}])
     assert [row["system"] for row in convert(path, system="mine")] == ["mine"]
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(instruction=ANY_TEXT, output=ANY_TEXT, generator=ANY_TEXT.filter(bool))
-def test_any_text_survives_the_way_into_records(tmp_path: Path, instruction: str, output: str, generator: str) -> None:
+def test_any_text_survives_conversion(tmp_path: Path, instruction: str, output: str, generator: str) -> None:
     path = saved(tmp_path, [{"instruction": instruction, "output": output, "generator": generator}])
     write_rows(convert(path), tmp_path / "rows.jsonl")
     (record,) = read_records(tmp_path / "rows.jsonl")

@@ -106,19 +106,19 @@ def test_the_reader_joins_a_pair_and_its_scores(tmp_path: Path) -> None:
     assert [(score.system, score.metric, score.value) for score in side.scores] == [("better", "bleu", 59.46)]
 
 
-def test_the_user_says_which_scores_people_gave(tmp_path: Path) -> None:
+def test_the_user_can_name_the_human_ratings(tmp_path: Path) -> None:
     first = next(iter(convert(saved(tmp_path, SUMMARIES), ratings=["rouge1_f"])))
     assert first["ratings"] == {"rouge1_f": [0.5]}
     assert first["scores"] == {"coherence": 4.5}
 
 
-def test_missing_scores_are_left_out(tmp_path: Path) -> None:
+def test_missing_scores_are_dropped(tmp_path: Path) -> None:
     scores = {"a": None, "b": "None", "c": float("nan"), "d": 0}
     path = saved(tmp_path, {"1": {"sys_summs": {"A": {"sys_summ": "x", "scores": scores}}}})
     assert next(iter(convert(path)))["scores"] == {"d": 0.0}
 
 
-def test_fields_that_metrist_has_no_word_for_stay(tmp_path: Path) -> None:
+def test_unknown_fields_are_kept(tmp_path: Path) -> None:
     path = saved(tmp_path, {"1": {"topic": "sport", "item": "?", "sys_summs": {"A": {"sys_summ": "x"}}}})
     assert list(convert(path)) == [
         {"topic": "sport", "item": "1", "task": "summarization", "system": "A", "output": "x"}
@@ -147,19 +147,19 @@ def test_a_wrong_field_is_named_with_its_place(tmp_path: Path, entry: Any, messa
         list(convert(saved(tmp_path, {"1": entry}), kind="bartscore"))
 
 
-def test_a_list_is_no_document(tmp_path: Path) -> None:
+def test_a_list_is_not_a_document(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected an object from document to outputs, got \[1\]"):
         list(convert(saved(tmp_path, [1]), kind="bartscore"))
 
 
-def test_a_key_that_comes_twice_is_refused_not_lost(tmp_path: Path) -> None:
+def test_a_repeated_key_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     path.write_text('{"1": {"sys_summ": "x"}, "1": {"sys_summ": "y"}}', encoding="utf-8")
     with pytest.raises(InputError, match=r"data.json: not readable JSON: the key '1' occurs twice"):
         list(convert(path, kind="bartscore"))
 
 
-def test_a_pickle_is_refused_unopened_and_the_way_out_is_said(tmp_path: Path) -> None:
+def test_a_pickle_is_rejected_without_opening_it(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> tuple[Any, ...]:
             return (tmp_path / "exploded").touch, ()
@@ -174,7 +174,7 @@ def test_a_pickle_is_refused_unopened_and_the_way_out_is_said(tmp_path: Path) ->
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(item=ANY_TEXT.filter(bool), output=ANY_TEXT, source=ANY_TEXT)
-def test_any_text_survives_the_way_into_records(tmp_path: Path, item: str, output: str, source: str) -> None:
+def test_any_text_survives_conversion(tmp_path: Path, item: str, output: str, source: str) -> None:
     path = saved(tmp_path, {item: {"src": source, "sys_summs": {"A": {"sys_summ": output}}}})
     write_rows(convert(path, kind="bartscore"), tmp_path / "rows.jsonl")
     (record,) = read_records(tmp_path / "rows.jsonl")

@@ -1,4 +1,4 @@
-"""Telling the formats apart, and what happens with files that are none of them."""
+"""Detection of formats, and files of unknown formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def saved(path: Path, content: str) -> Path:
     return path
 
 
-def test_a_document_is_told_over_lines_or_in_one_plain_or_compressed(tmp_path: Path) -> None:
+def test_a_document_is_detected_on_one_or_several_lines_plain_or_compressed(tmp_path: Path) -> None:
     document = {"1": {"sys_summs": {"A": {"sys_summ": "x"}}}}
     plain = json.dumps(document)
     for n, text in enumerate((plain, json.dumps(document, indent=2), f"\ufeff\n {plain}")):
@@ -41,18 +41,18 @@ def test_a_document_is_told_over_lines_or_in_one_plain_or_compressed(tmp_path: P
         ("[" * 100_000, r"found: not readable JSON: it is nested too deeply"),
     ],
 )
-def test_what_is_none_of_them_is_described(tmp_path: Path, content: str, message: str) -> None:
+def test_unknown_content_is_described(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         detect(saved(tmp_path / "found", content))
 
 
-def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_bytes(b'{"1": "\xff"}')
     with pytest.raises(InputError, match=r"data\.json: not UTF-8 text: byte 0xff at position 8"):
         detect(tmp_path / "data.json")
 
 
-def test_a_folder_of_something_else_is_described(tmp_path: Path) -> None:
+def test_an_unknown_folder_is_described(tmp_path: Path) -> None:
     for name in "abcdefghij":
         (tmp_path / name).mkdir()
     message = r"expected a folder with sources/ and system-outputs/ \(mt-metrics-eval\), found 'a', .*'h' and 2 more"
@@ -60,20 +60,20 @@ def test_a_folder_of_something_else_is_described(tmp_path: Path) -> None:
         detect(tmp_path)
 
 
-def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_path_is_named(tmp_path: Path) -> None:
     for attempt in (detect, convert):
         with pytest.raises(InputError, match=r"nowhere\.json: no such file or folder"):
             attempt(tmp_path / "nowhere.json")
 
 
 def test_formats_are_not_mixed(tmp_path: Path) -> None:
-    one = saved(tmp_path / "one.json", '{"1": {"sys_summ": "x"}}')
-    two = saved(tmp_path / "two.json", '[{"instruction": "i", "output": "o", "generator": "g"}]')
+    first = saved(tmp_path / "one.json", '{"1": {"sys_summ": "x"}}')
+    second = saved(tmp_path / "two.json", '[{"instruction": "i", "output": "o", "generator": "g"}]')
     with pytest.raises(InputError, match=r"two\.json has the format alpaca_eval, but .*one\.json is bartscore"):
-        convert(one, two)
+        convert(first, second)
 
 
-def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_kind_is_an_error_that_suggests_the_nearest(tmp_path: Path) -> None:
     path = saved(tmp_path / "one.json", "{}")
     with pytest.raises(InputError, match=rf"no format named 'bart'; .*there are {', '.join(KINDS)}|did you mean"):
         convert(path, kind="bart")
@@ -81,6 +81,6 @@ def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
         convert(path, kind="bartscores")
 
 
-def test_nothing_to_convert_is_said() -> None:
+def test_nothing_to_convert_is_an_error() -> None:
     with pytest.raises(InputError, match=r"nothing to convert: name at least one file or folder"):
         convert()

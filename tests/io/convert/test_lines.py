@@ -23,9 +23,9 @@ def lines(path: Path, *texts: str) -> Path:
 def test_line_n_of_every_file_is_one_item(tmp_path: Path) -> None:
     source, reference = lines(tmp_path / "src", "eins", "zwei"), lines(tmp_path / "ref", "one", "two")
     outputs = {"a": lines(tmp_path / "a", "on", "tow"), "b": lines(tmp_path / "b", "1", "2")}
-    found = list(line_files(outputs, source=source, references=[reference], task="translation", language="de-en"))
+    rows = list(line_files(outputs, source=source, references=[reference], task="translation", language="de-en"))
     shared = {"task": "translation", "language": "de-en"}
-    assert found == [
+    assert rows == [
         {"item": "1", "source": "eins", "references": ["one"], **shared, "system": "a", "output": "on"},
         {"item": "1", "source": "eins", "references": ["one"], **shared, "system": "b", "output": "1"},
         {"item": "2", "source": "zwei", "references": ["two"], **shared, "system": "a", "output": "tow"},
@@ -42,8 +42,8 @@ def test_outputs_alone_are_enough(tmp_path: Path) -> None:
 
 def test_an_empty_reference_line_means_no_reference(tmp_path: Path) -> None:
     references = [lines(tmp_path / "r1", "one", "two"), lines(tmp_path / "r2", "", "deux")]
-    found = line_files({"a": lines(tmp_path / "a", "x", "y")}, references=references)
-    assert [row["references"] for row in found] == [["one"], ["two", "deux"]]
+    rows = line_files({"a": lines(tmp_path / "a", "x", "y")}, references=references)
+    assert [row["references"] for row in rows] == [["one"], ["two", "deux"]]
 
 
 def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
@@ -52,13 +52,13 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     assert [row["output"] for row in line_files({"a": path})] == ["a\u2028b\x0bc", "last, without an end"]
 
 
-def test_unequal_files_are_refused_with_both_counts(tmp_path: Path) -> None:
+def test_files_of_different_lengths_are_rejected_with_both_counts(tmp_path: Path) -> None:
     outputs = {"a": lines(tmp_path / "a.txt", "x")}
     with pytest.raises(InputError, match=r"a\.txt: has 1 lines, but .*ref\.txt has 2; line n of every file"):
         line_files(outputs, references=[lines(tmp_path / "ref.txt", "x", "y")])
 
 
-def test_no_outputs_are_refused() -> None:
+def test_outputs_are_required() -> None:
     with pytest.raises(
         InputError, match=r"at least one file of outputs with its system's name, such as nllb=nllb\.txt"
     ):
@@ -70,7 +70,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         line_files({"a": tmp_path / "nowhere.txt"})
 
 
-def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"fine\nno\xff\n")
     with pytest.raises(InputError, match=r"a\.txt:2: not UTF-8 text: byte 0xff at position 3 of the line"):
@@ -79,7 +79,7 @@ def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path: Path) -> Non
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))
-def test_any_text_survives_the_way_into_records(tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
+def test_any_text_survives_conversion(tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
     source = lines(tmp_path / "source", *(source for source, _ in pairs))
     outputs = {"a": lines(tmp_path / "a", *(output for _, output in pairs))}
     write_rows(line_files(outputs, source=source), tmp_path / "rows.jsonl")

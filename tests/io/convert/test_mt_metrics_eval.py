@@ -77,7 +77,7 @@ def test_one_row_per_line_and_system(folder: Path) -> None:
     ]
 
 
-def test_a_named_reference_is_taken_alone(folder: Path) -> None:
+def test_references_can_be_selected(folder: Path) -> None:
     assert [row.get("references") for row in convert(folder, references=["refA"])] == [["one"], None, ["two"], None]
 
 
@@ -107,14 +107,14 @@ def test_several_language_pairs_are_converted_one_at_a_time(folder: Path) -> Non
         list(convert(folder, language="en-fi"))
 
 
-def test_an_unknown_name_is_answered_with_those_there_are(folder: Path) -> None:
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(folder: Path) -> None:
     with pytest.raises(InputError, match=r"no language pair 'de-eng', only 'de-en'; did you mean 'de-en'\?"):
         list(convert(folder, language="de-eng"))
     with pytest.raises(InputError, match=r"no reference 'refC' for de-en, only 'refA', 'refB'"):
         list(convert(folder, references=["refC"]))
 
 
-def test_no_source_at_all_is_said(folder: Path) -> None:
+def test_a_missing_source_is_an_error(folder: Path) -> None:
     (folder / "sources/de-en.txt").unlink()
     with pytest.raises(InputError, match=r"sources: no file SOURCE-TARGET\.txt such as en-de\.txt"):
         list(convert(folder))
@@ -135,13 +135,13 @@ def test_no_source_at_all_is_said(folder: Path) -> None:
         ("metric-scores/de-en/BLEU-refA.seg.score", "nmt high\n", r"score:1: 'score' must be a finite number or None"),
     ],
 )
-def test_a_file_that_does_not_fit_is_named(folder: Path, name: str, content: str, message: str) -> None:
+def test_an_inconsistent_file_is_named(folder: Path, name: str, content: str, message: str) -> None:
     (folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         list(convert(folder))
 
 
-def test_the_reader_takes_rows_ratings_and_scores(folder: Path, tmp_path: Path) -> None:
+def test_the_reader_reads_rows_ratings_and_scores(folder: Path, tmp_path: Path) -> None:
     assert write_rows(convert(folder), tmp_path / "rows.jsonl.gz") == 4
     reader = read_records(tmp_path / "rows.jsonl.gz")
     assert [(record.item, record.references) for record in reader] == [

@@ -4,7 +4,7 @@
     data-to-text  {doc: {"src", "ref_summs", "sys_summ", "scores"}}              one output each, system not named
     translations  {doc: {"src", "ref", "better": {"sys", "scores"}, "worse": {"sys", "scores"}}}
 
-`scores` mixes human ratings with metric scores; they are told apart by name.
+`scores` mixes human ratings with metric scores; the names distinguish them.
 """
 
 from __future__ import annotations
