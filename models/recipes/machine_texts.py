@@ -1,10 +1,10 @@
-"""Texts that a small language model writes: stories, summaries, replies and answers, at two temperatures.
+"""Let a small language model write stories, summaries, replies and answers, at two temperatures.
 
-    python machine_texts.py write PROMPTS.jsonl                          what it is asked, out of the sets' texts
-    python machine_texts.py answer PROMPTS.jsonl MODEL OUT.jsonl.gz      what it answers (a GPU: a minute or two)
+    python machine_texts.py write PROMPTS.jsonl                          write prompts from the data sets' texts
+    python machine_texts.py answer PROMPTS.jsonl MODEL OUT.jsonl.gz      answer them (one or two minutes on a GPU)
 
-Good English at the low temperature, bad at the high one, and to the point either way only beside its own source: that
-is what `preference_pairs.py` makes pairs of. MODEL is SmolLM2-135M-Instruct (Apache-2.0).
+The English is good at the low temperature and bad at the high one, and a text is relevant only to its own source:
+`preference_pairs.py` builds pairs from this. MODEL is SmolLM2-135M-Instruct (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from pathlib import Path
 from typing import Any
 
 SEED = 6
-#: Plain sampling; at the low one from the likeliest words only.
+#: Plain sampling; at the low temperature with nucleus sampling.
 LOW, HIGH = 0.6, 0.95
-_LIKELIEST = 0.9
+_TOP_P = 0.9
 _STORIES = 3_000
 _ARTICLE_WORDS = 330
-_AT_ONCE = 768
+_BATCH = 768
 _LENGTHS = {"story": 90, "summary": 90, "reply": 45, "answer": 110}
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`source` is what a reader of the answer is shown, `asked` what the model is."""
+    """`source` is shown to readers of the answer, `prompt` to the model."""
 
     kind: str
     source: str
-    asked: str
+    prompt: str
 
 
 def prompts(rng: random.Random) -> Iterator[Prompt]:
-    """One for each article and dialogue, some lines as beginnings of stories, and some tasks."""
-    from damage import sentences
+    """Yield one prompt per article and dialogue, some beginnings of stories, and some tasks."""
+    from damage import split_sentences
     from packaged_texts import tasks
     from preference_texts import Known, articles, dialogues, lines, stories
 
@@ -48,18 +48,18 @@ def prompts(rng: random.Random) -> Iterator[Prompt]:
         beginning = " ".join(article.split()[:_ARTICLE_WORDS])
         yield Prompt("summary", article, f"Summarize this article in two or three sentences.\n\n{beginning}")
     for dialogue in dialogues():
-        asked = f"Write only the next turn of this conversation, one sentence.\n\n{dialogue.text}"
-        yield Prompt("reply", dialogue.text, asked)
+        prompt = f"Write only the next turn of this conversation, one sentence.\n\n{dialogue.text}"
+        yield Prompt("reply", dialogue.text, prompt)
     short = [line for line in lines() if len(line.split()) <= 16]
-    beginnings = [sentences(story)[0] for story in stories()]
+    beginnings = [split_sentences(story)[0] for story in stories()]
     for line in (beginnings + rng.sample(short, _STORIES))[:_STORIES]:
         yield Prompt("story", line, f"Continue this story in four short sentences.\n\n{line}")
     for task in tasks(known, random.Random(SEED)):
         yield Prompt("answer", task, task)
 
 
-def answered(asked: Iterable[Prompt], model: str, *, device: str) -> Iterator[dict[str, Any]]:
-    """Each prompt's answers at both temperatures."""
+def answer_prompts(prompts: Iterable[Prompt], model: str, *, device: str) -> Iterator[dict[str, Any]]:
+    """Yield each prompt's answers at both temperatures."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -71,27 +71,27 @@ def answered(asked: Iterable[Prompt], model: str, *, device: str) -> Iterator[di
     network = AutoModelForCausalLM.from_pretrained(home, dtype=torch.bfloat16, **packed).to(device).eval()
     torch.manual_seed(SEED)
 
-    def said(batch: list[Prompt], temperature: float, length: int) -> list[str]:
-        chats = [[{"role": "user", "content": one.asked}] for one in batch]
+    def generate(batch: list[Prompt], temperature: float, length: int) -> list[str]:
+        chats = [[{"role": "user", "content": item.prompt}] for item in batch]
         encoded = tokenizer.apply_chat_template(
             chats, add_generation_prompt=True, return_tensors="pt", padding=True, return_dict=True
         ).to(device)
         with torch.inference_mode():
             ids = network.generate(
                 **encoded, do_sample=True, temperature=temperature, max_new_tokens=length, top_k=0,
-                top_p=_LIKELIEST if temperature == LOW else 1.0, pad_token_id=tokenizer.pad_token_id,
+                top_p=_TOP_P if temperature == LOW else 1.0, pad_token_id=tokenizer.pad_token_id,
             )  # fmt: skip
         return tokenizer.batch_decode(ids[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True)
 
-    everything = sorted(asked, key=lambda one: len(one.asked))
+    ordered = sorted(prompts, key=lambda item: len(item.prompt))
     for kind, length in _LENGTHS.items():
-        mine = [one for one in everything if one.kind == kind]
-        for at in range(0, len(mine), _AT_ONCE):
-            batch = mine[at : at + _AT_ONCE]
+        selected = [item for item in ordered if item.kind == kind]
+        for at in range(0, len(selected), _BATCH):
+            batch = selected[at : at + _BATCH]
             for temperature in (LOW, HIGH):
-                texts = said(batch, temperature, length)
-                for one, text in zip(batch, texts, strict=True):
-                    yield {"kind": kind, "source": one.source, "temperature": temperature, "text": text.strip()}
+                texts = generate(batch, temperature, length)
+                for item, text in zip(batch, texts, strict=True):
+                    yield {"kind": kind, "source": item.source, "temperature": temperature, "text": text.strip()}
         print(kind, "done", file=sys.stderr, flush=True)
 
 
@@ -99,15 +99,15 @@ def main() -> None:
     verb, path, *rest = sys.argv[1:]
     if verb == "write":
         with Path(path).open("w", encoding="utf-8") as out:
-            out.writelines(json.dumps(asdict(one)) + "\n" for one in prompts(random.Random(SEED)))
+            out.writelines(json.dumps(asdict(item)) + "\n" for item in prompts(random.Random(SEED)))
         return
     import torch
 
     model, out_path = rest
-    asked = [Prompt(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    stored = [Prompt(**json.loads(line)) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     with gzip.open(out_path, "wt", encoding="utf-8") as packed:
-        for one in answered(asked, model, device="cuda" if torch.cuda.is_available() else "cpu"):
-            packed.write(json.dumps(one, ensure_ascii=False) + "\n")
+        for item in answer_prompts(stored, model, device="cuda" if torch.cuda.is_available() else "cpu"):
+            packed.write(json.dumps(item, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

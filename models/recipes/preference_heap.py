@@ -1,9 +1,9 @@
-"""How well preference models tell HEAP's pairs apart, in per cent: what a model knows, and what 8 bits cost it.
+"""Measure the accuracy of preference models on HEAP's pairs, in per cent, before and after quantization.
 
     python preference_heap.py PAIRS.jsonl.gz OUT SHIPPED ...
 
-PAIRS is what `preference_pairs.py` wrote, with HEAP on its honest split. A line for each criterion and side, a column
-for each model; the mean is over the 15 criteria that can be compared (without HSO).
+PAIRS is the output of `preference_pairs.py`, with HEAP on its honest split. Prints a line per criterion and side and a
+column per model; the mean is over the 15 comparable criteria (without HSO).
 """
 
 from __future__ import annotations
@@ -30,8 +30,14 @@ def main() -> None:
         known = [pair for pair in heap if pair.split == side]
         figures = [accuracy_by_criterion(known, score_pairs(model, known)) for model in models]
         for criterion in sorted(figures[0]):
-            print(side, criterion, *(f"{100 * told[criterion]:.1f}" for told in figures), sep="\t")
-        print(side, "mean", *(f"{100 * np.mean(list(told.values())):.2f}" for told in figures), sep="\t", flush=True)
+            print(side, criterion, *(f"{100 * accuracy[criterion]:.1f}" for accuracy in figures), sep="\t")
+        print(
+            side,
+            "mean",
+            *(f"{100 * np.mean(list(accuracy.values())):.2f}" for accuracy in figures),
+            sep="\t",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

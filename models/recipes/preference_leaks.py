@@ -1,11 +1,11 @@
-"""How much of what judges the preference model stands in what it learned from.
+"""Measure how much of the preference model's test data occurs in its training data.
 
     python preference_leaks.py PAIRS [SPLIT ...]      PAIRS: a file of pairs; by default its train and dev pairs
 
-For each judged set, its distinct sources and its distinct outputs: how many have a run of eight words that also stands
-in a text of the pairs, how many more than 5 % and more than half of their runs. A text of five to seven words is one
-run, one of fewer is not counted. OpenMEVA's [MALE] and [FEMALE] stand for names: they part a text in two. Prints a
-table for the model's card; the text with the most in common is named on standard error.
+For the distinct sources and outputs of each test set, counts those that share a run of eight words with a text of the
+pairs, those that share more than 5 % of their runs, and more than half. A text of five to seven words is one run;
+shorter ones are not counted. OpenMEVA's [MALE] and [FEMALE] replace names: they split a text in two. Prints a table for
+the model's card, and the text with the largest overlap to standard error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metrist.data.text_overlap import normalise_text
 
 JUDGED = ("summeval", "newsroom", "topical-chat-usr", "openmeva-roc", "pandalm", "llmbar")
 LEARNED = ("train", "dev")
-#: Words of a run, and of the shortest text that is one.
+#: The words of a run, and of the shortest text that counts as one.
 RUN, SHORTEST = 8, 5
 _NAMES = re.compile(r"\[[A-Z]+\]")
 Words = tuple[str, ...]
@@ -30,8 +30,8 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leak:
-    """Texts of a judged set that have runs of words in common with the pairs. `most` is the largest share of a text's
-    runs, and `where` the beginning of that text."""
+    """The overlap of a test set's texts with the pairs. `most` is the largest share of a text's runs, and `where` the
+    beginning of that text."""
 
     data: str
     what: str
@@ -44,29 +44,29 @@ class Leak:
 
 
 def runs(text: str) -> set[Words]:
-    """A text's runs of words, without case and punctuation."""
+    """Return a text's runs of words, without case and punctuation."""
     parts = [tuple(normalise_text(part).split()) for part in _NAMES.split(text)]
-    return {run for words in parts if len(words) >= SHORTEST for run in _of(words, min(RUN, len(words)))}
+    return {run for words in parts if len(words) >= SHORTEST for run in _ngrams(words, min(RUN, len(words)))}
 
 
-def _of(words: Words, length: int) -> Iterator[Words]:
+def _ngrams(words: Words, length: int) -> Iterator[Words]:
     return (words[at : at + length] for at in range(len(words) - length + 1))
 
 
-def learned(pairs: Iterable[GoodBad], wanted: set[Words]) -> set[Words]:
-    """Which of the runs stand in a text of the pairs. Instructions do not count: they are metrist's own."""
+def find_learned_runs(pairs: Iterable[GoodBad], requested: set[Words]) -> set[Words]:
+    """Return the runs that occur in a text of the pairs. Instructions do not count: they are metrist's own."""
     texts = {text for pair in pairs for side in (pair.good, pair.bad) for _, text in side}
-    found: set[Words] = set()
+    result: set[Words] = set()
     for text in texts:
         words = tuple(normalise_text(text).split())
         for length in range(SHORTEST, RUN + 1):
-            found.update(run for run in _of(words, length) if run in wanted)
-    return found
+            result.update(run for run in _ngrams(words, length) if run in requested)
+    return result
 
 
-def leak(data: str, what: str, own: Mapping[str, set[Words]], known: set[Words]) -> Leak:
-    """The texts with their runs, beside the runs that the pairs have."""
-    shares = {text: len(found & known) / len(found) for text, found in own.items()}
+def measure_leak(data: str, what: str, own_runs: Mapping[str, set[Words]], known: set[Words]) -> Leak:
+    """Compare the runs of texts with those of the pairs."""
+    shares = {text: len(result & known) / len(result) for text, result in own_runs.items()}
     where = max(shares, key=shares.__getitem__)
     return Leak(
         data=data,
@@ -81,10 +81,12 @@ def leak(data: str, what: str, own: Mapping[str, set[Words]], known: set[Words])
 
 
 def leaks(pairs: Iterable[GoodBad], sets: Sequence[str] = JUDGED) -> list[Leak]:
-    """The sources and outputs of each judged set."""
+    """Measure the sources and outputs of each test set."""
     judged = {(name, what): texts for name in sets for what, texts in _texts(name)}
-    known = learned(pairs, {run for texts in judged.values() for own in texts.values() for run in own})
-    return [leak(name, what, texts, known) for (name, what), texts in judged.items()]
+    known = find_learned_runs(
+        pairs, {run for texts in judged.values() for own_runs in texts.values() for run in own_runs}
+    )
+    return [measure_leak(name, what, texts, known) for (name, what), texts in judged.items()]
 
 
 def _texts(name: str) -> Iterator[tuple[str, dict[str, set[Words]]]]:
@@ -94,34 +96,34 @@ def _texts(name: str) -> Iterator[tuple[str, dict[str, set[Words]]]]:
 
 
 def _countable(texts: Iterable[object]) -> dict[str, set[Words]]:
-    """The distinct texts that are long enough, with their runs. Some answers of PandaLM are no texts."""
-    return {text: own for text in dict.fromkeys(texts) if isinstance(text, str) and (own := runs(text))}
+    """Return the distinct texts that are long enough, with their runs. Some answers of PandaLM are not texts."""
+    return {text: own_runs for text in dict.fromkeys(texts) if isinstance(text, str) and (own_runs := runs(text))}
 
 
-def as_markdown(found: Iterable[Leak]) -> str:
-    """A table for the card."""
+def as_markdown(result: Iterable[Leak]) -> str:
+    """Format a table for the card."""
     lines = ["| set | texts | n | any run of 8 words | over 5 % of runs | over half |", "|---|---|---|---|---|---|"]
-    for one in found:
-        counts = (one.touched, one.over_a_twentieth, one.over_half)
-        cells = " | ".join(f"{count:,} ({count / one.texts:.1%})" for count in counts)
-        lines.append(f"| {one.data} | {one.what} | {one.texts:,} | {cells} |")
+    for row in result:
+        counts = (row.touched, row.over_a_twentieth, row.over_half)
+        cells = " | ".join(f"{count:,} ({count / row.texts:.1%})" for count in counts)
+        lines.append(f"| {row.data} | {row.what} | {row.texts:,} | {cells} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     if len(sys.argv) < 2:
-        sys.exit("wanted the file of pairs: python preference_leaks.py PAIRS [SPLIT ...]")
+        sys.exit("usage: python preference_leaks.py PAIRS [SPLIT ...]")
     path, *splits = sys.argv[1:]
-    wanted = splits or LEARNED
-    pairs = [pair for pair in read_good_bad(path) if pair.split in wanted]
+    requested = splits or LEARNED
+    pairs = [pair for pair in read_good_bad(path) if pair.split in requested]
     if not pairs:
-        sys.exit(f"{path}: no pair is of the split {' or '.join(wanted)}")
-    print(f"{len(pairs):,} pairs of {' and '.join(wanted)}, judged sets of {DATA}", file=sys.stderr)
-    found = leaks(pairs)
-    for one in found:
-        if one.most:
-            print(f"{one.data} {one.what}: most {one.most:.0%} of a text's runs: {one.where!r} …", file=sys.stderr)
-    print(as_markdown(found))
+        sys.exit(f"{path}: no pair is of the split {' or '.join(requested)}")
+    print(f"{len(pairs):,} pairs of {' and '.join(requested)}, judged sets of {DATA}", file=sys.stderr)
+    result = leaks(pairs)
+    for row in result:
+        if row.most:
+            print(f"{row.data} {row.what}: most {row.most:.0%} of a text's runs: {row.where!r} …", file=sys.stderr)
+    print(as_markdown(result))
 
 
 if __name__ == "__main__":

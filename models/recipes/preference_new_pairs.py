@@ -1,8 +1,7 @@
-"""Pairs that nobody has judged, for teachers to label: what is asked of known answers is new, or which two meet.
+"""Build unlabelled pairs of known answers for teachers to label.
 
-People's pairs know one criterion each, and the answers that somebody once put side by side. Half of the new pairs ask
-for a criterion drawn anew, the other half set two answers to the same context side by side, whoever was compared with
-whom.
+Human pairs cover one criterion each, and only answers that were once compared. Half of the new pairs have another
+criterion; the other half pair two answers to the same context that were not necessarily compared.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from metrist import criteria
 from metrist.data.pairs import Fields, GoodBad
 
-#: What can be asked of a text that stands alone, and what needs its context.
+#: Criteria for a text alone, and criteria that need its context.
 ALONE = ("fluency", "grammaticality", "naturalness", "understandability")
 WITH_CONTEXT = (
     "coherence",
@@ -26,25 +25,25 @@ WITH_CONTEXT = (
     "overall",
     "relevance",
 )
-#: Offensive answers are not asked whether they help.
-_NEVER_ASKED = "HSO"
+#: Offensive answers are not judged by other criteria.
+_EXCLUDED = "HSO"
 #: A context with many answers is drawn more often, up to here.
 _MOST_ANSWERS = 30
 
 
 def new_pairs(pairs: Sequence[GoodBad], count: int, rng: random.Random) -> list[GoodBad]:
-    """So many pairs out of the answers of these; which side is the good one means nothing yet."""
-    known = [pair for pair in pairs if pair.criterion != _NEVER_ASKED]
-    found = []
+    """Build `count` pairs from the answers of these; which side is the good one has no meaning yet."""
+    known = [pair for pair in pairs if pair.criterion != _EXCLUDED]
+    result = []
     for pair in rng.sample(known, min(len(known), count // 2)):
         context = _context(pair.good) if _context(pair.good) == _context(pair.bad) else ()
-        found.append(_asked(context, pair.good[-1], pair.bad[-1], rng))
+        result.append(_make_pair(context, pair.good[-1], pair.bad[-1], rng))
     several = [(context, answers) for context, answers in _answers(known).items() if context and len(answers) >= 3]
     weights = [min(len(answers), _MOST_ANSWERS) for _, answers in several]
     for context, answers in rng.choices(several, weights, k=count // 2):
-        one, other = rng.sample(answers, 2)
-        found.append(_asked(context, one, other, rng))
-    return found
+        first, second = rng.sample(answers, 2)
+        result.append(_make_pair(context, first, second, rng))
+    return result
 
 
 def _context(text: Fields) -> Fields:
@@ -52,16 +51,16 @@ def _context(text: Fields) -> Fields:
 
 
 def _answers(pairs: Sequence[GoodBad]) -> dict[Fields, list[tuple[str, str]]]:
-    """The distinct answers to each context, in the order in which the pairs have them."""
-    found: dict[Fields, dict[tuple[str, str], None]] = {}
+    """Return the distinct answers to each context, in the order of the pairs."""
+    result: dict[Fields, dict[tuple[str, str], None]] = {}
     for pair in pairs:
         for side in (pair.good, pair.bad):
-            found.setdefault(_context(side), {})[side[-1]] = None
-    return {context: list(answers) for context, answers in found.items()}
+            result.setdefault(_context(side), {})[side[-1]] = None
+    return {context: list(answers) for context, answers in result.items()}
 
 
-def _asked(context: Fields, one: tuple[str, str], other: tuple[str, str], rng: random.Random) -> GoodBad:
-    """A criterion that fits: three in ten pairs lose their context and are asked for their wording."""
+def _make_pair(context: Fields, first: tuple[str, str], second: tuple[str, str], rng: random.Random) -> GoodBad:
+    """Draw a suitable criterion: three in ten pairs lose their context and get one about their wording."""
     if not context or rng.random() < 0.3:
         name, context = rng.choice(ALONE), ()
     else:
@@ -69,4 +68,6 @@ def _asked(context: Fields, one: tuple[str, str], other: tuple[str, str], rng: r
     if not context and rng.random() < 0.15:
         name = "overall"
     instruction = rng.choices(criteria.find(name).instructions, (2, 1, 1))[0]
-    return GoodBad(criterion=name, good=(*context, one), bad=(*context, other), split="train", instruction=instruction)
+    return GoodBad(
+        criterion=name, good=(*context, first), bad=(*context, second), split="train", instruction=instruction
+    )
