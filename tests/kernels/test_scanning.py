@@ -129,5 +129,5 @@ def test_a_fault_while_classifying_is_not_swallowed(kernels: ModuleType) -> None
     def classify(character: str) -> int:
         return WORD if character.isascii() else 7
 
-    with pytest.raises(ValueError, match="must give SEPARATOR, WORD or SINGLE, got 7"):
+    with pytest.raises(ValueError, match="must return SEPARATOR, WORD or SINGLE, got 7"):
         kernels.scan(["plain", "中"], CharClasses(classify))

@@ -1,8 +1,8 @@
-"""Fast loops over text: numbers in, numbers out, no policy.
+"""Fast loops over texts and scores: numbers in, numbers out, no policy.
 
-Compiled where the extension was built, plain Python elsewhere (`metrist.kernels.reference`), with equal results.
-METRIST_KERNELS=python chooses the twin. Texts are any `str`; `outputs` and `references` are text numbers, one of each
-per pair.
+The kernels are compiled if the extension was built, and plain Python otherwise (`metrist.kernels.reference`), with
+equal results. METRIST_KERNELS=python selects the Python version. Texts are any `str`; `outputs` and `references` are
+numbers of texts, one of each per pair.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metrist.kernels.columns import Counts, Floats, Ranked, Stretch
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel
 
 
-def _chosen() -> ModuleType:
+def _choose_kernels() -> ModuleType:
     if os.environ.get("METRIST_KERNELS") == "python":
         return importlib.import_module("metrist.kernels.reference")
     try:
@@ -32,7 +32,7 @@ def _chosen() -> ModuleType:
 if TYPE_CHECKING:
     from metrist.kernels import reference as _kernels
 else:
-    _kernels = _chosen()
+    _kernels = _choose_kernels()
 
 have_compiled: bool = _kernels.__name__ == "metrist.kernels.compiled"
 
@@ -67,30 +67,33 @@ __all__ = [
 
 
 def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
-    """Runs of WORD characters, as long as they go; a SINGLE character is a token alone; the rest separates."""
+    """Split texts into runs of WORD characters; a SINGLE character is a token alone, SEPARATOR characters end
+    tokens."""
     return _kernels.scan(texts, classes)
 
 
 def scan_13a(texts: Sequence[str]) -> Tokens:
-    """BLEU's usual words: mteval-v13a as in sacrebleu, trailing whitespace and all."""
+    """Split texts into BLEU's usual words: mteval-v13a as in sacrebleu, including its handling of trailing
+    whitespace."""
     return _kernels.scan_13a(texts)
 
 
 def scan_chrf_words(texts: Sequence[str]) -> Tokens:
-    """The words of chrF++: split at whitespace, one punctuation mark taken off the end or else the beginning."""
+    """Split texts into the words of chrF++: at whitespace, with one punctuation mark split off the end or the
+    beginning."""
     return _kernels.scan_chrf_words(texts)
 
 
 def characters(texts: Sequence[str]) -> Tokens:
-    """The characters that are not whitespace; their ids are code points."""
+    """Split texts into characters without whitespace; their ids are code points."""
     return _kernels.characters(texts)
 
 
 def clipped_matches(
     tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32], max_order: int
 ) -> NDArray[np.int64]:
-    """For each pair, and each order up to `max_order`: how many n-grams of the output are in the reference, each
-    counted at most as often as it occurs there."""
+    """Count, for each pair and each order up to `max_order`, the n-grams of the output that are in the reference, each
+    at most as often as it occurs there."""
     return _kernels.clipped_matches(tokens, outputs, references, max_order)
 
 
@@ -101,23 +104,23 @@ def clipped_matches_grouped(
     starts: NDArray[np.int64],
     max_order: int,
 ) -> NDArray[np.int64]:
-    """The same for outputs with several references: one row per record, whose pairs are `starts[r]:starts[r + 1]`.
-    An n-gram counts at most as often as in that reference where it occurs most."""
+    """Count the same for outputs with several references: one row per record, whose pairs are
+    `starts[r]:starts[r + 1]`. An n-gram counts at most as often as in the reference where it occurs most."""
     return _kernels.clipped_matches_grouped(tokens, outputs, references, starts, max_order)
 
 
 def lcs_lengths(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The length of the longest common subsequence of each pair."""
+    """Return the length of the longest common subsequence of each pair."""
     return _kernels.lcs_lengths(tokens, outputs, references)
 
 
 def union_lcs_hits(
     tokens: Tokens, line_starts: NDArray[np.int64], outputs: NDArray[np.int32], references: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """ROUGE-Lsum's hits per pair, where `tokens` are lines and text t is lines `line_starts[t]:line_starts[t + 1]`.
+    """Count ROUGE-Lsum's hits per pair; `tokens` are lines, and text t is lines `line_starts[t]:line_starts[t + 1]`.
 
-    A token of a reference line is a hit when it is on the longest common subsequence with any of the output's lines,
-    as often at most as the token occurs in either text. Which of several longest ones is taken follows rouge-score.
+    A token of a reference line is a hit if it is on the longest common subsequence with any of the output's lines, at
+    most as often as the token occurs in either text. The choice among several longest ones follows rouge-score.
     """
     return _kernels.union_lcs_hits(tokens, line_starts, outputs, references)
 
@@ -125,9 +128,9 @@ def union_lcs_hits(
 def pair_counts(
     human: NDArray[np.float64], metric: NDArray[np.float64], weights: NDArray[np.float64], epsilon: float = 0.0
 ) -> NDArray[np.int64]:
-    """For each draw, a row of `weights` (draws, outputs) in whole numbers: pairs of outputs that both columns order
-    alike, that they order the other way round, that are tied by humans only, by the metric only, by both. An output
-    of weight w is there w times. The metric ties two outputs whose values differ by at most `epsilon`."""
+    """Count, for each draw, pairs of outputs that are concordant, discordant, tied by humans only, by the metric only,
+    and by both. A draw is a row of `weights` (draws, outputs), which are integers: an output of weight w occurs w
+    times. The metric ties two outputs whose values differ by at most `epsilon`."""
     starts = np.array([0, len(human)], np.int64)
     return _kernels.pair_counts_grouped(human, metric, weights, starts, epsilon)[:, 0]
 
@@ -139,31 +142,31 @@ def pair_counts_grouped(
     starts: NDArray[np.int64],
     epsilon: float = 0.0,
 ) -> NDArray[np.int64]:
-    """The same within groups, where group g is the outputs `starts[g]:starts[g + 1]`: (draws, groups, 5)."""
+    """Count the same within groups, (draws, groups, 5); group g is the outputs `starts[g]:starts[g + 1]`."""
     return _kernels.pair_counts_grouped(human, metric, weights, starts, epsilon)
 
 
 def rank_comoments_grouped(
     human: NDArray[np.float64], metric: NDArray[np.float64], weights: NDArray[np.float64], starts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Within each group and for each draw (draws, groups, 5): the ranks' squares and product about their mean (human
-    squared, metric squared, product; in halves of a rank, so whole numbers, exact up to some 200,000 outputs), and how
-    many levels of either column were drawn."""
+    """Return comoments of ranks within groups for each draw, (draws, groups, 5): sums of squares about the mean of
+    human ranks, of metric ranks, and of their products (in half ranks: integers, exact up to some 200,000 outputs), and
+    the numbers of distinct values drawn of either column."""
     return _kernels.rank_comoments_grouped(human, metric, weights, starts)
 
 
 def ter_edits(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Translation edits (insertions, deletions, substitutions, moves) per pair, as sacrebleu's Tercom search finds."""
+    """Count translation edits (insertions, deletions, substitutions, moves) per pair, by sacrebleu's Tercom search."""
     return _kernels.ter_edits(tokens, outputs, references)
 
 
 def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
-    """Pairs whose gap is above epsilon, per threshold and group: tied by humans, concordant, and all of them."""
+    """Count the pairs whose gap is above epsilon, per threshold and group: tied by humans, concordant, and all."""
     return _kernels.beyond_counts(ranked, epsilons)
 
 
 def gap_histogram(ranked: Ranked, units: Counts, stretch: Stretch, buckets: int) -> Counts:
-    """The pairs of a stretch by bucket, in units of their group times both weights: tied by humans, concordant,
+    """Sum the pairs of a stretch by bucket, in units of their group times both weights: tied by humans, concordant,
     discordant."""
     return _kernels.gap_histogram(ranked, units, stretch, buckets)
 
@@ -171,12 +174,12 @@ def gap_histogram(ranked: Ranked, units: Counts, stretch: Stretch, buckets: int)
 def gaps_kept(
     ranked: Ranked, units: Counts, stretch: Stretch, keep: NDArray[np.bool_], room: int
 ) -> tuple[Floats, Counts] | None:
-    """The gaps, in no order, of pairs in kept buckets that are not discordant, and their units: negative where
-    concordant. Equal gaps may come as one. None if there are more than `room`."""
+    """Return the gaps of pairs in the buckets to keep that are not discordant, in no particular order, and their units,
+    negative if concordant. Equal gaps may be combined. Return None if there are more than `room`."""
     return _kernels.gaps_kept(ranked, units, stretch, keep, room)
 
 
 def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weights: Floats) -> tuple[Floats, Counts]:
-    """For each row of group weights: the greatest weighted sum of gains from the first up to one of `lasts`, and which
-    of `lasts` is the first to reach it; 0 and -1 where none is above 0."""
+    """Return, for each row of group weights, the largest weighted sum of gains from the first up to one of `lasts`, and
+    the first of `lasts` that reaches it; 0 and -1 if none is above 0."""
     return _kernels.best_prefixes(gains, groups, lasts, weights)

@@ -1,6 +1,6 @@
-"""Sorted once, weighed often: what counting pairs and ranks needs to know of two columns before any weights come.
+"""Sorted columns of human and metric values, prepared once for counting pairs and ranks with many weightings.
 
-Outputs lie group after group: group g is `starts[g]:starts[g + 1]`.
+Outputs are ordered by group: group g is `starts[g]:starts[g + 1]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LevelNumbers = NDArray[np.int32]
 
 class Levels(NamedTuple):
     """The distinct values of each group, ascending. Level l is the outputs `order[runs[l]:runs[l + 1]]`; group g has
-    the levels `starts[g]:starts[g + 1]`; output i stands on level `level[i]`."""
+    the levels `starts[g]:starts[g + 1]`; output i has level `level[i]`."""
 
     order: Places
     runs: Places
@@ -27,8 +27,8 @@ class Levels(NamedTuple):
 
 
 class Arranged(NamedTuple):
-    """Outputs in the order (group, metric). `levels` numbers the human values of each group from 0; all that lies in
-    the group before `lows[i]` has a metric value that is lower than i's by more than the tie threshold."""
+    """Outputs in the order (group, metric). `levels` numbers the human values of each group from 0; the outputs of the
+    group before `lows[i]` have a metric value lower than i's by more than the tie threshold."""
 
     order: Places
     levels: NDArray[np.int32]
@@ -41,7 +41,7 @@ class Ranked(NamedTuple):
 
     Outputs come group by group (`starts`: group g is `starts[g]:starts[g + 1]`, none empty), in a group by ascending
     score and, for equal scores, by descending human level (from 0 in each group). Only outputs of one group are paired.
-    An output of weight w stands for w copies, which are not paired with each other.
+    An output of weight w counts as w copies, which are not paired with each other.
     """
 
     scores: Floats
@@ -60,12 +60,12 @@ class Stretch(NamedTuple):
     scale: float
 
     def buckets_of(self, gaps: Floats, buckets: int) -> NDArray[np.intp]:
-        """The bucket of each gap."""
+        """Return the bucket of each gap."""
         return np.minimum((gaps - self.origin) * self.scale, buckets - 1).astype(np.intp)
 
 
 def group_numbers(starts: Places) -> Places:
-    """The group of each output."""
+    """Return the group of each output."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
@@ -88,25 +88,25 @@ def arrange(human: Floats, metric: Floats, starts: Places, epsilon: float) -> Ar
     if not epsilon >= 0:
         raise ValueError(f"the tie threshold must be 0 or more, got {epsilon}")
     order = sort_within_groups(metric, starts)
-    lows = _lows(metric[order], starts, epsilon)
+    lows = _find_lows(metric[order], starts, epsilon)
     return Arranged(order, levels_in_group(human, starts)[order], lows, np.asarray(starts, np.int64))
 
 
 def levels_in_group(values: Floats, starts: Places) -> NDArray[np.int32]:
-    """Each output's level, counted from 0 in its own group."""
+    """Return each output's level, counted from 0 in its group."""
     levels = find_levels(values, starts)
     return (levels.level - levels.starts[group_numbers(starts)]).astype(np.int32)
 
 
 def sort_within_groups(values: Floats, starts: Places) -> Places:
-    """The order that sorts each group by value and leaves the groups where they are."""
+    """Return the order that sorts each group by value and keeps the order of groups."""
     if len(starts) == 2:
         return np.argsort(values, kind="stable")
     return np.lexsort((values, group_numbers(starts)))
 
 
 def segment_sums(values: Floats, starts: Places) -> Floats:
-    """Sums of (..., n) over each group: (..., groups)."""
+    """Sum (..., n) over each group: (..., groups)."""
     filled = np.flatnonzero(np.diff(starts))
     sums = np.zeros((*values.shape[:-1], len(starts) - 1))
     if len(filled):
@@ -114,9 +114,9 @@ def segment_sums(values: Floats, starts: Places) -> Floats:
     return sums
 
 
-def _lows(metric: Floats, starts: Places, epsilon: float) -> Places:
-    """By bisection on the rounded difference itself: it falls as the other value rises, so the answer is the same as
-    if every pair had been looked at, which `metric - epsilon` as a limit could not promise."""
+def _find_lows(metric: Floats, starts: Places, epsilon: float) -> Places:
+    """Bisect on the rounded difference itself: it decreases as the other value increases, so the result equals that of
+    checking every pair. Comparing with `metric - epsilon` would not guarantee that."""
     high = np.arange(len(metric))
     low = np.asarray(starts, np.int64)[group_numbers(starts)]
     with np.errstate(over="ignore"):
@@ -134,7 +134,7 @@ def check_weights(weights: Floats, outputs: int) -> None:
 
 def check_columns(human: Floats, metric: Floats, starts: Places) -> None:
     if human.ndim != 1 or human.shape != metric.shape:
-        raise ValueError(f"one human and one metric value per output, got {human.shape} and {metric.shape}")
+        raise ValueError(f"expected one human and one metric value per output, got {human.shape} and {metric.shape}")
     if not (np.isfinite(human).all() and np.isfinite(metric).all()):
         raise ValueError("human and metric values must be finite")
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != len(human) or (np.diff(starts) < 0).any():

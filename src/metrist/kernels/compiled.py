@@ -1,4 +1,4 @@
-"""The kernels as compiled from native/*.c: arrays are made here and filled there."""
+"""The kernels compiled from native/*.c: this module allocates the arrays that they fill."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
-    return _tokens(_native.scan(tuple(texts), _started(classes), classes.case == "lower"))
+    return _tokens(_native.scan(tuple(texts), _fill_ascii(classes), classes.case == "lower"))
 
 
 def scan_13a(texts: Sequence[str]) -> Tokens:
@@ -73,7 +73,7 @@ def clipped_matches_grouped(
     max_order: int,
 ) -> NDArray[np.int64]:
     matches = np.zeros((len(starts) - 1, max_order), np.int64)
-    _native.clipped_matches(*_pairs(tokens, outputs, references), matches, _places(starts), max_order)
+    _native.clipped_matches(*_pairs(tokens, outputs, references), matches, _as_int64(starts), max_order)
     return matches
 
 
@@ -87,7 +87,7 @@ def union_lcs_hits(
     tokens: Tokens, line_starts: NDArray[np.int64], outputs: NDArray[np.int32], references: NDArray[np.int32]
 ) -> NDArray[np.int64]:
     hits = np.zeros(len(outputs), np.int64)
-    _native.union_lcs_hits(*_pairs(tokens, outputs, references), hits, _places(line_starts))
+    _native.union_lcs_hits(*_pairs(tokens, outputs, references), hits, _as_int64(line_starts))
     return hits
 
 
@@ -109,7 +109,13 @@ def pair_counts_grouped(
     counts = np.zeros((len(weights), len(starts) - 1, 5), np.int64)
     order, levels, lows, places = outputs
     _native.pair_counts(
-        _places(order), levels, _places(lows), places, np.ascontiguousarray(weights, np.float64), counts, len(weights)
+        _as_int64(order),
+        levels,
+        _as_int64(lows),
+        places,
+        np.ascontiguousarray(weights, np.float64),
+        counts,
+        len(weights),
     )
     return counts
 
@@ -119,10 +125,12 @@ def rank_comoments_grouped(
 ) -> NDArray[np.float64]:
     check_columns(human, metric, starts)
     check_weights(weights, len(human))
-    found = np.zeros((len(weights), len(starts) - 1, 5))
+    comoments = np.zeros((len(weights), len(starts) - 1, 5))
     levels = levels_in_group(human, starts), levels_in_group(metric, starts)
-    _native.rank_comoments(*levels, _places(starts), np.ascontiguousarray(weights, np.float64), found, len(weights))
-    return found
+    _native.rank_comoments(
+        *levels, _as_int64(starts), np.ascontiguousarray(weights, np.float64), comoments, len(weights)
+    )
+    return comoments
 
 
 def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
@@ -163,7 +171,7 @@ def _pairs(tokens: Tokens, outputs: ArrayLike, references: ArrayLike) -> _Pairs:
     )
 
 
-def _places(array: ArrayLike) -> NDArray[np.int64]:
+def _as_int64(array: ArrayLike) -> NDArray[np.int64]:
     return np.ascontiguousarray(array, np.int64)
 
 
@@ -172,8 +180,8 @@ def _tokens(scanned: tuple[bytearray, bytearray, list[str]]) -> Tokens:
     return Tokens(np.frombuffer(ids, np.int32), np.frombuffer(starts, np.int64), words)
 
 
-def _started(classes: CharClasses) -> CharClasses:
-    # The compiled loop looks ASCII up without asking whether its page is filled.
+def _fill_ascii(classes: CharClasses) -> CharClasses:
+    # The compiled loop reads ASCII classes without checking that they are filled.
     _ = classes[0]
     return classes
 
@@ -183,9 +191,9 @@ def _classes_13a() -> CharClasses:
     def classify(character: str) -> int:
         return SEPARATOR if character.isspace() else SINGLE if character in SYMBOLS_13A else WORD
 
-    return _started(CharClasses(classify))
+    return _fill_ascii(CharClasses(classify))
 
 
 @cache
 def _whitespace() -> CharClasses:
-    return _started(CharClasses(lambda character: SEPARATOR if character.isspace() else WORD))
+    return _fill_ascii(CharClasses(lambda character: SEPARATOR if character.isspace() else WORD))

@@ -1,4 +1,4 @@
-"""Tokens as numbers, and which characters make a token."""
+"""Tokens as numbers, and the classes of characters that form them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEPARATOR, WORD, SINGLE = 1, 2, 3
-#: Added to the class of a character, other than A to Z, that lower-casing changes: texts without one need no copy.
+#: Added to the class of a non-ASCII character that lower-casing changes: texts without one need no copy.
 CHANGES = 4
 _CODE_POINTS = 0x110000
 _PAGE = 256
 
 
 class Tokens(NamedTuple):
-    """The tokens of several texts, end to end: text t is `ids[starts[t]:starts[t + 1]]`.
+    """The tokens of several texts, concatenated: text t is `ids[starts[t]:starts[t + 1]]`.
 
     Two tokens are equal exactly when their ids are. `words[i]` is the text of id i; `characters` leaves it empty,
     because there an id is the character's code point.
@@ -28,39 +28,39 @@ class Tokens(NamedTuple):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many tokens each text has."""
+        """The number of tokens of each text."""
         return np.diff(self.starts)
 
     def listed(self, text: int) -> list[int]:
-        """One text's ids, as plain numbers."""
+        """Return one text's ids as a list."""
         ids: list[int] = self.ids[self.starts[text] : self.starts[text + 1]].tolist()
         return ids
 
 
 def from_lists(token_lists: Sequence[Sequence[str]]) -> Tokens:
-    """Texts that someone else has cut into tokens."""
+    """Number the tokens of texts that are already split."""
     seen: dict[str, int] = {}
     ids = [seen.setdefault(token, len(seen)) for tokens in token_lists for token in tokens]
     return Tokens(np.array(ids, np.int32), running_starts(map(len, token_lists)), list(seen))
 
 
 def relabel(tokens: Tokens, words: Sequence[str]) -> Tokens:
-    """The same tokens with `words[i]` for id i, as after stemming each distinct word. Equal words get one id."""
+    """Replace id i by that of `words[i]`, for example after stemming each distinct word. Equal words get one id."""
     seen: dict[str, int] = {}
     changed = np.array([seen.setdefault(word, len(seen)) for word in words], np.int32)
     return Tokens(changed[tokens.ids] if len(words) else tokens.ids, tokens.starts, list(seen))
 
 
 def running_starts(lengths: Iterable[int]) -> NDArray[np.int64]:
-    """Where texts of these lengths start, and where the last one ends."""
+    """Return where texts of these lengths start, and where the last one ends."""
     return np.cumsum([0, *lengths], dtype=np.int64)
 
 
 class CharClasses:
-    """Which characters separate tokens, join into words, or are a token each: what `scan` cuts texts by.
+    """The class of each character for `scan`: it separates tokens, belongs to a word, or is a token.
 
-    `classify` gives SEPARATOR, WORD or SINGLE for one character; it is asked about 256 neighbours at a time, when a
-    text first holds one of them. With `case="lower"` texts are cut after `str.lower`. The space always separates.
+    `classify` returns SEPARATOR, WORD or SINGLE for a character; it is called for 256 neighbours at a time, when a text
+    first contains one of them. With `case="lower"` texts are split after `str.lower`. The space always separates.
     """
 
     def __init__(self, classify: Callable[[str], int], *, case: Literal["keep", "lower"] = "keep") -> None:
@@ -76,7 +76,7 @@ class CharClasses:
             character = chr(number)
             kind = SEPARATOR if character == " " else self._classify(character)
             if kind not in (SEPARATOR, WORD, SINGLE):
-                raise ValueError(f"classify({character!r}) must give SEPARATOR, WORD or SINGLE, got {kind!r}")
+                raise ValueError(f"classify({character!r}) must return SEPARATOR, WORD or SINGLE, got {kind!r}")
             changes = self.case == "lower" and not character.isascii() and character.lower() != character
             self.table[number] = kind + (CHANGES if changes else 0)
 

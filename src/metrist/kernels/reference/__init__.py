@@ -1,4 +1,4 @@
-"""The kernels in plain Python and numpy: they define the results and run where the extension was not compiled."""
+"""The kernels in plain Python and numpy: they define the results, and run if the extension is not compiled."""
 
 from metrist.kernels.reference.ranking import (
     best_prefixes,

@@ -1,9 +1,8 @@
-"""Pairs of outputs, counted by how two columns order them, for many weightings at once.
+"""Count pairs of outputs by how two columns order them, for many weightings at once.
 
-The heart is one count: for each output, how much weight of lower human level lies before its tie window. Levels are
-compared bit by bit: two levels differ first at some bit, where the lower has 0 and the higher 1. So for each bit the
-outputs are brought together that share all higher bits, still in the metric's order, and a running sum over those with
-a 0 answers for all those with a 1.
+The main count is, for each output, the weight of lower human levels before its tie window. Levels are compared bit by
+bit: two levels first differ at some bit, where the lower has 0 and the higher 1. For each bit, outputs that share all
+higher bits are grouped in the metric's order, and a running sum over those with a 0 gives the count of those with a 1.
 """
 
 from __future__ import annotations
@@ -39,38 +38,38 @@ def pair_counts_grouped(
     human: Floats, metric: Floats, weights: Floats, starts: Places, epsilon: float = 0.0
 ) -> NDArray[np.int64]:
     outputs = arrange(human, metric, starts, epsilon)
-    whole = _whole(weights, len(outputs.order))
+    integers = _check_integers(weights, len(outputs.order))
     rows = max(1, _AT_ONCE // max(1, len(human)))
-    blocks = [_counts(outputs, whole[i : i + rows]) for i in range(0, len(whole), rows)]
+    blocks = [_count_block(outputs, integers[i : i + rows]) for i in range(0, len(integers), rows)]
     return np.concatenate([np.empty((0, len(starts) - 1, 5), np.int64), *blocks])
 
 
-def _whole(weights: Floats, outputs: int) -> NDArray[np.int64]:
+def _check_integers(weights: Floats, outputs: int) -> NDArray[np.int64]:
     check_weights(weights, outputs)
     if not ((weights >= 0) & (weights < 2**31)).all() or (weights.sum(axis=1) >= 2**31).any():
         raise ValueError(BAD_WEIGHTS)
-    whole = weights.astype(np.int64)
-    if (whole != weights).any():
+    integers = weights.astype(np.int64)
+    if (integers != weights).any():
         raise ValueError(BAD_WEIGHTS)
-    return whole
+    return integers
 
 
-def _counts(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+def _count_block(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.int64]:
     weights = weights[:, outputs.order]
     bits = int(outputs.levels.max(initial=0)).bit_length()
     levels = (group_numbers(outputs.starts) << bits) + outputs.levels
     below = _weight_below(levels, outputs.lows, weights, bits)
     same = _weight_same(levels, outputs.lows, weights)
-    running = _running(weights)
+    running = _running_sums(weights)
     before = running[:, outputs.lows] - running[:, outputs.starts[group_numbers(outputs.starts)]]
 
     def summed(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        upto = _running(weights * values)
+        upto = _running_sums(weights * values)
         return upto[:, outputs.starts[1:]] - upto[:, outputs.starts[:-1]]
 
     concordant, human_tied = summed(below), summed(same)
     discordant = summed(before - below - same)
-    total = _pairs(running[:, outputs.starts[1:]] - running[:, outputs.starts[:-1]])
+    total = _count_pairs(running[:, outputs.starts[1:]] - running[:, outputs.starts[:-1]])
     both = _human_ties(levels, outputs.starts, weights, bits) - human_tied
     metric_tied = total - concordant - discordant - human_tied - both
     return np.stack([concordant, discordant, human_tied, metric_tied, both], axis=-1)
@@ -82,20 +81,20 @@ def _weight_below(levels: Places, lows: Places, weights: NDArray[np.int64], bits
         zero = (levels >> bit) & 1 == 0
         above = levels >> (bit + 1)
         together, begin, end = _windows(above, lows)
-        running = _running(np.where(zero, weights, 0)[:, together])
+        running = _running_sums(np.where(zero, weights, 0)[:, together])
         below += np.where(zero, 0, running[:, end] - running[:, begin])
     return below
 
 
 def _weight_same(levels: Places, lows: Places, weights: NDArray[np.int64]) -> NDArray[np.int64]:
     together, begin, end = _windows(levels, lows)
-    running = _running(weights[:, together])
+    running = _running_sums(weights[:, together])
     return running[:, end] - running[:, begin]
 
 
 def _windows(keys: Places, lows: Places) -> tuple[Places, Places, Places]:
-    """The order that brings equal keys together, and where in it, for each output, the equal ones before its low lie.
-    A low never lies before its output's own group, whose keys are its own; so an end is never before its begin."""
+    """Return an order that groups equal keys, and for each output the range in it of equal keys before its low. A low
+    is never before its output's own group, which has its own keys, so no end is before its begin."""
     together = np.argsort(keys, kind="stable")
     length = len(keys) + 1
     places = keys[together] * length + together
@@ -106,26 +105,26 @@ def _windows(keys: Places, lows: Places) -> tuple[Places, Places, Places]:
 def _human_ties(levels: Places, starts: Places, weights: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
     together = np.argsort(levels, kind="stable")
     distinct, first = np.unique(levels[together], return_index=True)
-    running = _running(weights[:, together])
-    tied = _running(_pairs(np.diff(running[:, np.append(first, len(levels))], axis=1)))
+    running = _running_sums(weights[:, together])
+    tied = _running_sums(_count_pairs(np.diff(running[:, np.append(first, len(levels))], axis=1)))
     cut = np.searchsorted(distinct, np.arange(len(starts)) << bits)
     return tied[:, cut[1:]] - tied[:, cut[:-1]]
 
 
-def _running(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _running_sums(values: NDArray[np.int64]) -> NDArray[np.int64]:
     sums = np.zeros((len(values), values.shape[1] + 1), np.int64)
     np.cumsum(values, axis=1, out=sums[:, 1:])
     return sums
 
 
-def _pairs(count: NDArray[np.int64]) -> NDArray[np.int64]:
+def _count_pairs(count: NDArray[np.int64]) -> NDArray[np.int64]:
     return count * (count - 1) // 2
 
 
-# Comoments of weighted midranks. An output of weight w is there w times, tied with itself.
+# ---- Comoments of weighted midranks. An output of weight w occurs w times, tied with itself.
 
 
-#: Numbers worked on at once, few enough to stay in a core's cache; results do not depend on it.
+#: Numbers processed at once, few enough for a core's cache; results do not depend on it.
 _AT_ONCE_RANKS: Final = 1 << 15
 
 
@@ -133,15 +132,15 @@ def rank_comoments_grouped(human: Floats, metric: Floats, weights: Floats, start
     check_columns(human, metric, starts)
     check_weights(weights, len(human))
     levels = find_levels(human, starts), find_levels(metric, starts)
-    found = np.empty((len(weights), len(starts) - 1, 5))
+    results = np.empty((len(weights), len(starts) - 1, 5))
     rows = max(1, _AT_ONCE_RANKS // max(1, len(human)))
     for first in range(0, len(weights), rows):
         block = slice(first, first + rows)
-        found[block] = _block(levels, weights[block], starts)
-    return found
+        results[block] = _compute_comoments(levels, weights[block], starts)
+    return results
 
 
-def _block(levels: tuple[Levels, Levels], weights: Floats, starts: Places) -> Floats:
+def _compute_comoments(levels: tuple[Levels, Levels], weights: Floats, starts: Places) -> Floats:
     (x, x_weight), (y, y_weight) = (_distances(side, weights) for side in levels)
     products = weights * x.take(levels[0].level, axis=1) * y.take(levels[1].level, axis=1)
     columns = [
@@ -155,7 +154,7 @@ def _block(levels: tuple[Levels, Levels], weights: Floats, starts: Places) -> Fl
 
 
 def _distances(levels: Levels, weights: Floats) -> tuple[Floats, Floats]:
-    """Twice the distance of each level's midrank from its group's mean rank, and the level's weight."""
+    """Return twice the distance of each level's midrank from its group's mean rank, and the level's weight."""
     weight = segment_sums(weights.take(levels.order, axis=1), levels.runs)
     upto = np.zeros((len(weights), len(levels.runs)))
     np.cumsum(weight, axis=1, out=upto[:, 1:])
@@ -163,17 +162,17 @@ def _distances(levels: Levels, weights: Floats) -> tuple[Floats, Floats]:
     return upto[:, :-1] + upto[:, 1:] - np.repeat(ends, np.diff(levels.starts), axis=1), weight
 
 
-# Pairs of outputs told apart by the gap between their scores.
+# ---- Pairs by the gap between their scores
 #
-# Outputs come group by group (`starts`), in a group by ascending score and, of equal scores, by descending human level.
-# So the outputs within a gap of a later one lie side by side before it, and an earlier output on a lower level makes a
-# concordant pair that no equal score can have. An output of weight w stands for w copies; copies of one output are not
-# paired here. Gaps are differences as rounded by the machine, which keeps their order.
+# Outputs are ordered by group (`starts`), in a group by ascending score and, for equal scores, by descending human
+# level. So the outputs within a gap of a later one directly precede it, and an earlier output on a lower level makes a
+# concordant pair, which never has equal scores. An output of weight w counts as w copies, which are not paired with
+# each other. Gaps are floating-point differences, whose rounding keeps their order.
 
 
-#: Pairs that are written out at once.
+#: Pairs processed at once.
 _CHUNK = 1 << 20
-#: Prefix sums that are held at once.
+#: Prefix sums computed at once.
 _PREFIXES = 1 << 21
 
 
@@ -204,9 +203,9 @@ def gaps_kept(
 ) -> tuple[Floats, Counts] | None:
     gaps, gains = np.empty(0), np.empty(0, np.int64)
     for pairs in _pairs_between(ranked, units, stretch):
-        kept = keep[stretch.buckets_of(pairs.gaps, len(keep))] & (pairs.relation < 2)
-        changes = np.where(pairs.relation == 0, pairs.worth, -pairs.worth)[kept]
-        gaps, gains = _added_up(np.concatenate([gaps, pairs.gaps[kept]]), np.concatenate([gains, changes]))
+        selected = keep[stretch.buckets_of(pairs.gaps, len(keep))] & (pairs.relation < 2)
+        changes = np.where(pairs.relation == 0, pairs.worth, -pairs.worth)[selected]
+        gaps, gains = _sum_equal_gaps(np.concatenate([gaps, pairs.gaps[selected]]), np.concatenate([gains, changes]))
         if len(gaps) > room:
             return None
     return gaps, gains
@@ -218,9 +217,9 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
     for start in range(0, len(weights) if len(lasts) else 0, step):
         sums = np.cumsum(weights[start : start + step, groups] * gains, axis=1)[:, lasts]
         chosen = sums.argmax(axis=1)
-        found = sums[np.arange(len(sums)), chosen]
-        best[start : start + step] = np.maximum(found, 0)
-        at[start : start + step] = np.where(found > 0, chosen, -1)
+        highest = sums[np.arange(len(sums)), chosen]
+        best[start : start + step] = np.maximum(highest, 0)
+        at[start : start + step] = np.where(highest > 0, chosen, -1)
     return best, at
 
 
@@ -232,7 +231,7 @@ class _Pairs(NamedTuple):
     worth: Counts
 
 
-def _added_up(gaps: Floats, gains: Counts) -> tuple[Floats, Counts]:
+def _sum_equal_gaps(gaps: Floats, gains: Counts) -> tuple[Floats, Counts]:
     distinct, which = np.unique(gaps, return_inverse=True)
     sums = np.zeros(len(distinct), np.int64)
     np.add.at(sums, which, gains)
@@ -244,11 +243,11 @@ def _firsts(starts: Counts) -> NDArray[np.int64]:
 
 
 def _window_starts(scores: Floats, firsts: NDArray[np.int64], epsilon: float) -> NDArray[np.int64]:
-    """For each output the first of its group that is at most epsilon below it: by halving, all outputs at once."""
+    """Return, for each output, the first of its group that is at most epsilon below it, by bisection of all outputs."""
     low, high = firsts, np.arange(len(scores))
     while (low < high).any():
         middle = (low + high) // 2
-        # Where the two have met, middle is that place and nothing changes any more.
+        # Once low and high are equal, middle is too, and nothing changes.
         near = (scores - scores[middle] <= epsilon) | (low == high)
         high = np.where(near, middle, high)
         low = np.where(near, low, middle + 1)
@@ -256,21 +255,21 @@ def _window_starts(scores: Floats, firsts: NDArray[np.int64], epsilon: float) ->
 
 
 def _below_and_equal(levels: LevelNumbers, weights: Counts, low: Counts, high: Counts) -> tuple[Counts, Counts]:
-    """Weight, from each output's `low` up to its `high`, of those on a lower level, and of those on its own.
+    """Return the weights, from each output's `low` up to its `high`, of lower levels and of its own level.
 
-    A wavelet matrix: bit by bit from the highest, outputs are parted into those whose bit is 0 and those whose bit is
-    1, and each range narrows to the part that still agrees with its output's level.
+    This is a wavelet matrix: bit by bit from the highest, outputs are partitioned by that bit, and each range narrows
+    to the part that still agrees with its output's level.
     """
     below = np.zeros(len(levels), np.int64)
     keys, loads = levels, weights
     for bit in reversed(range(int(levels.max()).bit_length())):
         zero = (keys >> bit & 1) == 0
-        asks_one = (levels >> bit & 1) == 1
+        has_bit = (levels >> bit & 1) == 1
         rank = np.concatenate([[0], np.cumsum(zero)])
         load = np.concatenate([[0], np.cumsum(np.where(zero, loads, 0))])
-        below += np.where(asks_one, load[high] - load[low], 0)
-        low = np.where(asks_one, rank[-1] + low - rank[low], rank[low])
-        high = np.where(asks_one, rank[-1] + high - rank[high], rank[high])
+        below += np.where(has_bit, load[high] - load[low], 0)
+        low = np.where(has_bit, rank[-1] + low - rank[low], rank[low])
+        high = np.where(has_bit, rank[-1] + high - rank[high], rank[high])
         parted = np.concatenate([np.flatnonzero(zero), np.flatnonzero(~zero)])
         keys, loads = keys[parted], loads[parted]
     load = np.concatenate([[0], np.cumsum(loads)])
@@ -278,7 +277,7 @@ def _below_and_equal(levels: LevelNumbers, weights: Counts, low: Counts, high: C
 
 
 def _pairs_between(ranked: Ranked, units: Counts, stretch: Stretch) -> Iterator[_Pairs]:
-    """The pairs whose gap is above `low` and at most `high`, in chunks."""
+    """Yield the pairs whose gap is above `low` and at most `high`, in chunks."""
     scores, levels, weights, starts = ranked
     firsts = _firsts(starts)
     begin, end = _window_starts(scores, firsts, stretch.high), _window_starts(scores, firsts, stretch.low)

@@ -1,7 +1,7 @@
 """Translation edit rate: edits that turn an output into its reference, where moving a run of words is one edit.
 
-Finding the fewest edits with moves is NP-hard; Tercom's greedy search is the definition that everyone uses, and this
-follows it in the form that sacrebleu gave it, with the same limits and the same order among equals.
+Finding the fewest edits with moves is NP-hard. Tercom's greedy search is the common definition; this follows
+sacrebleu's version of it, with the same limits and the same order among equals.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ def _edits(output: list[int], reference: list[int]) -> int:
     table.load(output)
     while True:
         best, tried = _best_move(output, reference, table, tried)
-        # At the limit the search ends at once: even a move already found to be good is not made.
+        # At the limit the search ends at once: even a good move is not made.
         if tried >= _MOST_CANDIDATES or best is None or best.gain <= 0:
             return moves + table.distance
-        output = best.applied(output)
+        output = best.apply(output)
         moves += 1
         table.load(output)
 
 
 class _Move(NamedTuple):
-    """Moving `length` words from `-minus_start` to `-minus_target`. Among moves the greatest tuple is the best: most
-    gained, then the longest, the earliest, the nearest to the beginning."""
+    """A move of `length` words from `-minus_start` to `-minus_target`. The largest tuple is the best move: the largest
+    gain, then the longest, the earliest, and the target nearest to the beginning."""
 
     gain: int
     length: int
     minus_start: int
     minus_target: int
 
-    def applied(self, words: list[int]) -> list[int]:
-        return _moved(words, -self.minus_start, self.length, -self.minus_target)
+    def apply(self, words: list[int]) -> list[int]:
+        return _move_words(words, -self.minus_start, self.length, -self.minus_target)
 
 
-def _moved(words: list[int], start: int, length: int, target: int) -> list[int]:
+def _move_words(words: list[int], start: int, length: int, target: int) -> list[int]:
     end = start + length
     if target < start:
         return words[:target] + words[start:end] + words[target:start] + words[end:]
@@ -74,7 +74,9 @@ def _best_move(output: list[int], reference: list[int], table: _Table, tried: in
         if not out_of_place or start <= aligned[match] < start + length:
             continue
         for target in _targets(aligned, match, length):
-            gain = table.distance - table.distance_of(_moved(output, start, length, target), min(start, target))
+            gain = table.distance - table.compute_distance(
+                _move_words(output, start, length, target), min(start, target)
+            )
             move = _Move(gain, length, -start, -target)
             best = move if best is None else max(best, move)
             tried += 1
@@ -84,7 +86,7 @@ def _best_move(output: list[int], reference: list[int], table: _Table, tried: in
 
 
 def _common_runs(output: list[int], reference: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Where a run of the output occurs in the reference, not too far away: start, match and each possible length."""
+    """Yield where a run of the output occurs in the reference, not too far away: start, match and each length."""
     for start in range(len(output)):
         for match in range(max(0, start - _FARTHEST_MOVE), min(len(reference), start + _FARTHEST_MOVE + 1)):
             longest = min(_LONGEST_MOVE, len(output) - start, len(reference) - match)
@@ -95,7 +97,7 @@ def _common_runs(output: list[int], reference: list[int]) -> Iterator[tuple[int,
 
 
 def _targets(aligned: list[int], match: int, length: int) -> Iterator[int]:
-    """Where the run may go: behind the words that the reference words around its match are aligned with."""
+    """Yield the targets of a run: behind the words aligned with the reference words around its match."""
     previous = -1
     for position in range(match - 1, match + length):
         target = 0 if position == -1 else aligned[position] + 1
@@ -107,7 +109,7 @@ def _targets(aligned: list[int], match: int, length: int) -> Iterator[int]:
 class _Table:
     """Edit distances from prefixes of an output to prefixes of the reference, within a beam around the diagonal.
 
-    Holds the table of the loaded output; a candidate differs from it only from some row on, and starts there.
+    Stores the table of the loaded output; a candidate differs from it only from some row on, and starts there.
     """
 
     def __init__(self, reference: list[int], output_length: int) -> None:
@@ -118,7 +120,7 @@ class _Table:
         self._choices: list[list[int]] = [[_ADD] * (len(reference) + 1)]
 
     def load(self, words: list[int]) -> None:
-        """Make this the output that candidates are compared with."""
+        """Set the output that candidates are compared with."""
         del self._costs[1:], self._choices[1:]
         self._words = words
         for i in range(1, len(words) + 1):
@@ -130,20 +132,20 @@ class _Table:
     def distance(self) -> int:
         return self._costs[-1][-1]
 
-    def distance_of(self, words: list[int], changed: int) -> int:
-        """The distance of an output of the same length as the loaded one, equal to it before `changed`."""
+    def compute_distance(self, words: list[int], changed: int) -> int:
+        """Return the distance of an output of the same length as the loaded one and equal to it before `changed`."""
         costs = self._costs[changed]
         last = next((i for i in range(len(words), changed, -1) if words[i - 1] != self._words[i - 1]), changed)
         for i in range(changed + 1, len(words) + 1):
             costs, _ = self._row(i, words[i - 1], costs)
-            apart = costs[0] - self._costs[i][0]
-            # Behind the last change, a row that differs by one amount everywhere goes on doing so.
-            if i >= last and all(a - b == apart for a, b in zip(costs, self._costs[i], strict=True)):
-                return self.distance + apart
+            difference = costs[0] - self._costs[i][0]
+            # Behind the last change, a row that differs by a constant keeps doing so.
+            if i >= last and all(a - b == difference for a, b in zip(costs, self._costs[i], strict=True)):
+                return self.distance + difference
         return costs[-1]
 
     def _row(self, i: int, word: int, above: list[int]) -> tuple[list[int], list[int]]:
-        """Row i, as the part of it that lies in the beam."""
+        """Compute the part of row i inside the beam."""
         low, high = self._beams[i]
         above_low = self._beams[i - 1][0]
         costs: list[int] = []
@@ -161,8 +163,8 @@ class _Table:
         return costs, choices
 
     def alignment(self) -> tuple[list[int], list[bool], list[bool]]:
-        """For each reference word the output word that it is set against (or the last before it, -1 for none), and
-        whether each word of the output and of the reference is wrong."""
+        """Return, for each reference word, the output word that it is aligned with (or the last before it, -1 for
+        none), and whether each word of the output and of the reference is wrong."""
         i, j = len(self._words), len(self._reference)
         aligned, wrong_output, wrong_reference = [0] * j, [True] * i, [True] * j
         while i > 0 or j > 0:
@@ -177,7 +179,7 @@ class _Table:
 
 
 def _beams(output_length: int, reference_length: int) -> list[tuple[int, int]]:
-    """The columns of each row that are looked at. The last row goes to the end of the reference."""
+    """Return the columns of each row to compute. The last row goes to the end of the reference."""
     ratio = reference_length / output_length if output_length else 1.0
     width = math.ceil(ratio / 2 + _BEAM) if ratio / 2 > _BEAM else _BEAM
     end = reference_length + 1

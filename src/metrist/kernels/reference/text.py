@@ -1,4 +1,4 @@
-"""Texts into tokens."""
+"""Tokenization, n-gram matches and longest common subsequences of texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, Tokens, from_
 
 _MARKS = frozenset(string.punctuation)
 
-# The rules of mteval-v13a. Each is applied once, from left to right, to what the one before it left.
+# The rules of mteval-v13a, each applied once, from left to right, to the result of the one before.
 
 _ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
 SYMBOLS_13A = frozenset(string.punctuation) - frozenset("',-.")
@@ -38,7 +38,7 @@ def scan_13a(texts: Sequence[str]) -> Tokens:
 
 
 def scan_chrf_words(texts: Sequence[str]) -> Tokens:
-    return from_lists([[part for word in text.split() for part in _without_mark(word)] for text in texts])
+    return from_lists([[part for word in text.split() for part in _split_mark(word)] for text in texts])
 
 
 def characters(texts: Sequence[str]) -> Tokens:
@@ -48,7 +48,7 @@ def characters(texts: Sequence[str]) -> Tokens:
 
 
 class _Spacing(dict[int, str]):
-    """A table for `str.translate` that puts spaces where tokens end; it learns a character when it first meets it."""
+    """A table for `str.translate` that puts spaces around tokens; characters are added when they first occur."""
 
     def __init__(self, classes: CharClasses) -> None:
         super().__init__()
@@ -69,15 +69,15 @@ def _words_13a(text: str) -> list[str]:
 
 
 def clean_13a(text: str) -> str:
-    """The text without the markup and the line breaks that mteval removes before it looks for words."""
+    """Remove the markup and line breaks that mteval removes before it splits words."""
     text = text.rstrip().replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
     for entity, character in _ENTITIES:
         text = text.replace(entity, character)
     return text
 
 
-def _without_mark(word: str) -> tuple[str, ...]:
-    """chrF++ takes one punctuation mark off a word, from its end rather than from its beginning."""
+def _split_mark(word: str) -> tuple[str, ...]:
+    """Split one punctuation mark off a word, as chrF++ does, at its end or else at its beginning."""
     if len(word) > 1 and word[-1] in _MARKS:
         return word[:-1], word[-1]
     if len(word) > 1 and word[0] in _MARKS:
@@ -85,7 +85,7 @@ def _without_mark(word: str) -> tuple[str, ...]:
     return (word,)
 
 
-# N-grams that an output shares with its references.
+# ---- N-grams that an output shares with its references
 
 
 def clipped_matches(
@@ -102,9 +102,9 @@ def clipped_matches_grouped(
     starts: NDArray[np.int64],
     max_order: int,
 ) -> NDArray[np.int64]:
-    # Neighbouring records share references, and the records of a system share none: a short memory is enough.
+    # Neighbouring records share references and the records of a system share none: a small cache suffices.
     @lru_cache(maxsize=32)
-    def counted(text: int, order: int) -> Counter[tuple[int, ...]]:
+    def count_ngrams(text: int, order: int) -> Counter[tuple[int, ...]]:
         ids = tokens.listed(text)
         return Counter(zip(*(ids[i:] for i in range(order)), strict=False))
 
@@ -113,18 +113,17 @@ def clipped_matches_grouped(
         for order in range(1, max_order + 1 if last > first else 0):
             allowed: Counter[tuple[int, ...]] = Counter()
             for reference in references[first:last].tolist():
-                allowed |= counted(reference, order)
-            matches[group, order - 1] = (allowed & counted(int(outputs[first]), order)).total()
+                allowed |= count_ngrams(reference, order)
+            matches[group, order - 1] = (allowed & count_ngrams(int(outputs[first]), order)).total()
     return matches
 
 
-# Longest common subsequences, bit-parallel (Hyyrö 2004).
+# ---- Longest common subsequences, bit-parallel (Hyyrö 2004)
 #
-# A row of the table is kept as one integer: bit i is 0 where the length grows from the pattern's first i tokens to its
-
-# first i + 1, so that a whole row takes four operations on integers and the length is the number
-# of zeros. Long patterns
-# go in blocks, each taking at every row the carry of the block before: else the masks of a megabyte would not fit.
+# A row of the table is one integer: bit i is 0 if the length grows from the pattern's first i tokens to its first i +
+# 1. A row takes four integer operations, and the length is the number of zeros. Long patterns are split into blocks,
+# which pass a carry to the next block at every row: otherwise the masks of a text of a megabyte would not fit into
+# memory.
 
 
 _WIDTH = 1 << 14
@@ -146,7 +145,7 @@ def union_lcs_hits(
 
 
 class _Block:
-    """A piece of the pattern, and the rows that it makes of another text."""
+    """A block of the pattern, which computes its rows for another text."""
 
     def __init__(self, pattern: Sequence[int]) -> None:
         self.pattern = pattern
@@ -156,7 +155,7 @@ class _Block:
             self._masks[token] = self._masks.get(token, 0) | 1 << i
 
     def rows(self, other: Sequence[int], carries: bytearray, row: int) -> Iterator[int]:
-        """Each next row. Takes the carries from the block before, leaves its own in their place."""
+        """Yield each next row. Replaces the carries of the block before by its own."""
         for j, token in enumerate(other):
             shared = row & self._masks.get(token, 0)
             total = row + shared + carries[j]
@@ -183,23 +182,25 @@ def _length(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def _union_hits(output: list[list[int]], reference: list[list[int]]) -> int:
-    """Tokens of the reference's lines that lie on a common subsequence with some line of the output, each counted at
-    most as often as it occurs on either side."""
-    left = Counter(token for line in output for token in line) & Counter(token for line in reference for token in line)
+    """Count tokens of the reference's lines on a common subsequence with any line of the output, each at most as often
+    as it occurs on either side."""
+    remaining = Counter(token for line in output for token in line) & Counter(
+        token for line in reference for token in line
+    )
     hits = 0
     for line in reference:
         shared = set(line)
         others = {tuple(other) for other in output if not shared.isdisjoint(other)}
         for i in sorted(set().union(*(_common(line, other) for other in others))):
-            if left[line[i]] > 0:
-                left[line[i]] -= 1
+            if remaining[line[i]] > 0:
+                remaining[line[i]] -= 1
                 hits += 1
     return hits
 
 
 def _common(line: Sequence[int], other: Sequence[int]) -> Iterator[int]:
-    """The positions in `line` of that one longest common subsequence which rouge-score reads out of its table: from
-    the end, equal tokens are taken, otherwise `line` is stepped back unless this would lose length."""
+    """Yield the positions in `line` of the longest common subsequence that rouge-score reads from its table: from the
+    end, equal tokens are used, otherwise it steps back in `line` unless this would lose length."""
     pieces = _blocks(line)
     carries = [bytearray(len(other))]
     for piece in pieces[:-1]:
@@ -207,28 +208,28 @@ def _common(line: Sequence[int], other: Sequence[int]) -> Iterator[int]:
         for _ in _Block(piece).rows(other, carries[-1], (1 << len(piece)) - 1):
             pass
     for number in reversed(range(len(pieces))):
-        taken, j = _walk(_Block(pieces[number]), other, carries[number])
+        positions, j = _walk(_Block(pieces[number]), other, carries[number])
         other = other[:j]
-        yield from (number * _WIDTH + i for i in taken)
+        yield from (number * _WIDTH + i for i in positions)
 
 
 def _walk(block: _Block, other: Sequence[int], carries: bytearray) -> tuple[list[int], int]:
-    """What the walk takes of one block, and how much of `other` it leaves to the block before. Only every k-th row is
-    kept, the rows between are computed again when the walk gets there."""
+    """Return the positions in one block, and how much of `other` remains for the block before. Only every k-th row is
+    stored; the rows between are computed again when the walk reaches them."""
     step = isqrt(len(other)) + 1
     rows = block.rows(other, carries.copy(), block.full)
-    kept = [block.full, *(row for j, row in enumerate(rows, 1) if j % step == 0)]
-    taken: list[int] = []
+    checkpoints = [block.full, *(row for j, row in enumerate(rows, 1) if j % step == 0)]
+    positions: list[int] = []
     i, j = len(block.pattern) - 1, len(other) - 1
     while i >= 0 and j >= 0:
         start = j - j % step
-        near = list(block.rows(other[start : j + 1], carries[start : j + 1], kept[start // step]))
+        near = list(block.rows(other[start : j + 1], carries[start : j + 1], checkpoints[start // step]))
         while i >= 0 and j >= start:
             if block.pattern[i] == other[j]:
-                taken.append(i)
+                positions.append(i)
                 i, j = i - 1, j - 1
             elif near[j - start] >> i & 1:
                 i -= 1
             else:
                 j -= 1
-    return taken, j + 1
+    return positions, j + 1
