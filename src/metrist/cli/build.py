@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import Format, Inputs, ReadingOptions, TableFormat, expand_options, parse_pairs
+from metrist.cli.options import Format, Inputs, ReadingOptions, TableFormat, TiesName, expand_options, parse_pairs
 from metrist.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
@@ -44,13 +44,6 @@ class AggregateName(StrEnum):
     mean = "mean"
     median = "median"
     majority = "majority"
-
-
-class TiesName(StrEnum):
-    """What is done with ties."""
-
-    drop = "drop"
-    soft = "soft"
 
 
 class CertaintyName(StrEnum):
@@ -201,7 +194,9 @@ def pairs(
         cap=cap,
         seed=seed,
     )
-    splitting = split and Splitting(shares=_parse_shares(split), by=split_by.value, near=near, inside=inside)
+    splitting = None
+    if split is not None:
+        splitting = Splitting(shares=_parse_shares(split), by=split_by.value, near=near, inside=inside)
     check_distinct(out, inputs, "the judgments are")
     judgments = read_judgments(inputs, **reading.keywords())
     # Before anything can fail: missing rows are often the reason.
@@ -213,7 +208,7 @@ def pairs(
     aims = _choose_aims(
         judgments, aspects or list(judgments.aspects), criterion or [], instruction or [], opposite or [], choice or []
     )
-    result = build_pairs(judgments, aims, rules, _choose_shape(judgments, context, labels or []), splitting or None)
+    result = build_pairs(judgments, aims, rules, _choose_shape(judgments, context, labels or []), splitting)
     write_good_bad(out, result.pairs)
     for message in _check_aims(aims):
         print_note(message)

@@ -13,7 +13,7 @@ from metrist.cli.options import Format, RunPath, Seed, TableFormat, parse_number
 from metrist.errors import RunError
 
 
-class Test(StrEnum):
+class ComparisonTest(StrEnum):
     """Which test decides."""
 
     both = "both"
@@ -32,7 +32,7 @@ def compare(
         list[str] | None, typer.Option("-m", "--metric", metavar="SPEC", help="Only these metrics; repeatable.")
     ] = None,
     baseline: Annotated[str | None, typer.Option("--baseline", help="Compare each system with this one only.")] = None,
-    test: Annotated[Test, typer.Option("--test", help="Which test decides.")] = Test.both,
+    test: Annotated[ComparisonTest, typer.Option("--test", help="Which test decides.")] = ComparisonTest.both,
     alpha: Annotated[
         float, typer.Option("--alpha", min=0, max=1, help="Largest p-value that counts as a difference.")
     ] = 0.05,

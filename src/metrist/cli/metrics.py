@@ -66,7 +66,7 @@ class Resample(StrEnum):
     both = "both"
 
 
-class Test(StrEnum):
+class MetricTest(StrEnum):
     """The significance test between two metrics."""
 
     auto = "auto"
@@ -156,7 +156,9 @@ def meta(
         Average, typer.Option("--group-average", help="How groups are averaged within a slice.")
     ] = Average.macro,
     resample: Annotated[Resample, typer.Option("--resample", help="What is resampled.")] = Resample.items,
-    test: Annotated[Test, typer.Option("--test", help="How metrics are tested against each other.")] = Test.auto,
+    test: Annotated[
+        MetricTest, typer.Option("--test", help="How metrics are tested against each other.")
+    ] = MetricTest.auto,
     correction: Annotated[
         Correction, typer.Option("--correction", help="Correction for many tests at once.")
     ] = Correction.holm,

@@ -28,6 +28,13 @@ class Format(StrEnum):
     json = "json"
 
 
+class TiesName(StrEnum):
+    """What is done with ties in training data."""
+
+    drop = "drop"
+    soft = "soft"
+
+
 Inputs = Annotated[
     list[str],
     typer.Argument(metavar="IN…", help="Records: JSONL, CSV, TSV or Parquet, also compressed; - for standard input."),

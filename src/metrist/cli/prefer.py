@@ -23,7 +23,7 @@ from metrist.cli.options import (
 from metrist.errors import SpecError
 
 
-class Pairs(StrEnum):
+class PairSource(StrEnum):
     """Which outputs are compared."""
 
     given = "given"
@@ -48,7 +48,7 @@ def prefer(
         typer.Option("-o", "--out", help="A .jsonl file of preferences, or a run folder (resumable)."),
     ] = None,
     pairs: Annotated[
-        Pairs | None,
+        PairSource | None,
         typer.Option(
             "--pairs",
             help="given: rows of two outputs; all: every two systems of an item.",

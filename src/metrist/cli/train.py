@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from metrist.cli.options import SkipBad, expand_options
+from metrist.cli.options import SkipBad, TiesName, expand_options
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError
 
@@ -53,13 +53,6 @@ class KeepName(StrEnum):
     end = "end"
     start = "start"
     both = "both"
-
-
-class TiesName(StrEnum):
-    """What is done with pairs in which neither answer is better."""
-
-    drop = "drop"
-    soft = "soft"
 
 
 class BitsName(StrEnum):
