@@ -78,3 +78,37 @@ def test_there_are_no_import_cycles() -> None:
     graph = {name: _imports(path, modules) - {name, "metrist"} for name, path in modules.items()}
     assert len(graph) > 100
     assert _cycles(graph) == []
+
+
+#: Words of a private vocabulary that the code once used; modules, classes, functions and fields must not bring them back.
+_FORBIDDEN = set(
+    "asked found said told settled surroundings crew hire dismiss patience complaints crowd talk beside placed sent".split()
+)
+
+
+def _definitions(tree: ast.Module) -> Iterator[str]:
+    """The names of classes and functions, and of annotated fields of classes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            yield from (
+                s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+            )
+
+
+def test_definitions_are_recognised() -> None:
+    tree = ast.parse("class A:\n  found: int\n  def _said(self): ...\ndef told(): ...")
+    assert _FORBIDDEN.intersection(name.strip("_").lower() for name in _definitions(tree)) == {"found", "said", "told"}
+
+
+def test_no_definition_has_a_forbidden_name() -> None:
+    # The established name of early stopping's limit, and a key of training recipes.
+    allowed = {"metrist.train.recipe: patience", "metrist.cli.train: patience"}
+    names = {
+        f"{module}: {name}"
+        for module, path in _modules().items()
+        for name in (module.rpartition(".")[2], *_definitions(ast.parse(path.read_text(encoding="utf-8"))))
+        if name.strip("_").lower() in _FORBIDDEN
+    }
+    assert names <= allowed
