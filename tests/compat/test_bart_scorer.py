@@ -29,18 +29,18 @@ def original(folder: Path, sources: Sequence[str], targets: Sequence[str], max_l
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     scores: list[float] = []
     for i in range(0, len(sources), 4):
-        given, wanted = (
+        given, required = (
             tokenizer(list(texts[i : i + 4]), max_length=max_length, truncation=True, padding=True, return_tensors="pt")
             for texts in (sources, targets)
         )
         with torch.no_grad():
             logits = model(
-                input_ids=given.input_ids, attention_mask=given.attention_mask, labels=wanted.input_ids
+                input_ids=given.input_ids, attention_mask=given.attention_mask, labels=required.input_ids
             ).logits
         loss = torch.nn.NLLLoss(reduction="none", ignore_index=tokenizer.pad_token_id)(
-            logits.log_softmax(-1).flatten(0, 1), wanted.input_ids.flatten()
-        ).view(len(wanted.input_ids), -1)
-        scores += (-loss.sum(1) / wanted.attention_mask.sum(1)).tolist()
+            logits.log_softmax(-1).flatten(0, 1), required.input_ids.flatten()
+        ).view(len(required.input_ids), -1)
+        scores += (-loss.sum(1) / required.attention_mask.sum(1)).tolist()
     return scores
 
 
@@ -51,10 +51,10 @@ def scorer(tiny: Tiny) -> BARTScorer:
 
 def test_scores_equal_the_originals(scorer, tiny):
     expected = original(tiny("bart"), SOURCES, TARGETS, 128)
-    found = scorer.score(SOURCES, TARGETS, batch_size=4)
-    assert found == pytest.approx(expected, abs=1e-5)
-    assert all(type(value) is float for value in found)
-    assert scorer.score(SOURCES, TARGETS, batch_size=1) == found
+    result = scorer.score(SOURCES, TARGETS, batch_size=4)
+    assert result == pytest.approx(expected, abs=1e-5)
+    assert all(type(value) is float for value in result)
+    assert scorer.score(SOURCES, TARGETS, batch_size=1) == result
     assert scorer.score([], []) == []
 
 
@@ -63,8 +63,8 @@ def test_texts_are_cut_as_the_original_cuts_them_and_that_is_told(tiny):
     with pytest.warns(
         UserWarning, match=r"4 of 4 pairs had texts of more tokens than max_length=6 .* tokens were left"
     ):
-        found = short.score(SOURCES[:2] * 2, TARGETS[:2] * 2)
-    assert found == pytest.approx(original(tiny("bart"), SOURCES[:2] * 2, TARGETS[:2] * 2, 6), abs=1e-5)
+        result = short.score(SOURCES[:2] * 2, TARGETS[:2] * 2)
+    assert result == pytest.approx(original(tiny("bart"), SOURCES[:2] * 2, TARGETS[:2] * 2, 6), abs=1e-5)
 
 
 @pytest.mark.parametrize("agg", ["mean", "max"])
@@ -112,9 +112,9 @@ def test_a_state_dict_is_loaded_into_the_checkpoints_model(scorer, tiny, tmp_pat
 
     weights = other_weights(tiny("bart"))
     save_file(weights, tmp_path / "para.safetensors")
-    whole = BartForConditionalGeneration.from_pretrained(tiny("bart"))
-    whole.load_state_dict(weights)
-    whole.save_pretrained(tmp_path / "para")
+    full = BartForConditionalGeneration.from_pretrained(tiny("bart"))
+    full.load_state_dict(weights)
+    full.save_pretrained(tmp_path / "para")
     AutoTokenizer.from_pretrained(tiny("bart")).save_pretrained(tmp_path / "para")
     expected = original(tmp_path / "para", SOURCES, TARGETS, 128)
     before = scorer.score(SOURCES, TARGETS)

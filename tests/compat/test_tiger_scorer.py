@@ -38,8 +38,8 @@ def scorer(answer: str | Completion, **settings: Any) -> tuple[TIGERScorer, Fake
 
 
 def test_results_have_the_originals_shape() -> None:
-    made, llm = scorer(ANSWER)
-    assert made.score(["Write a letter."], ["I took a vacation."], ["Reason: illness"]) == [
+    tiger, llm = scorer(ANSWER)
+    assert tiger.score(["Write a letter."], ["I took a vacation."], ["Reason: illness"]) == [
         {
             "num_errors": 2,
             "score": -4.5,
@@ -67,15 +67,15 @@ def test_results_have_the_originals_shape() -> None:
 
 
 def test_contexts_may_be_left_out() -> None:
-    made, llm = scorer("The model-generated output contains no errors.")
-    (result,) = made.score(["Write."], ["Fine."])
+    tiger, llm = scorer("The model-generated output contains no errors.")
+    (result,) = tiger.score(["Write."], ["Fine."])
     assert (result["num_errors"], result["score"], result["errors"]) == (0, 0.0, {})
     assert "Instruction: \nWrite.\n\n\nModel-generated Output: \nFine." in llm.requests[0][0].text
 
 
 def test_none_is_an_empty_context_or_instruction() -> None:
-    made, llm = scorer("The model-generated output contains no errors.")
-    assert [one["score"] for one in made.score(["Write.", None], ["Fine.", "Good."], [None, "c"])] == [0.0, 0.0]
+    tiger, llm = scorer("The model-generated output contains no errors.")
+    assert [one["score"] for one in tiger.score(["Write.", None], ["Fine.", "Good."], [None, "c"])] == [0.0, 0.0]
     assert llm.requests[0][0].text == build_prompt("Write.", "", "Fine.")
     assert llm.requests[1][0].text == build_prompt("", "c", "Good.")
 
@@ -91,9 +91,9 @@ def test_none_is_an_empty_context_or_instruction() -> None:
     ],
 )
 def test_what_is_no_list_of_texts_is_refused(given: Any, why: str) -> None:
-    made, llm = scorer(ANSWER)
+    tiger, llm = scorer(ANSWER)
     with pytest.raises(TypeError, match=f"TIGERScorer.score: {why}"):
-        made.score(*given)
+        tiger.score(*given)
     assert not llm.requests
 
 
@@ -187,8 +187,8 @@ def test_strict_legacy_cannot_do_without_contexts() -> None:
 
 def test_strict_legacy_draws_with_vllm_and_llamacpp() -> None:
     for flags in ({"use_vllm": True}, {"use_llamacpp": True}):
-        made = TIGERScorer("m", llm=FakeLLM(lambda _c, s: str(s.temperature)), strict_legacy=True, **flags)
-        assert made.score(["a"], ["b"], ["c"])[0]["raw_output"] == "0.7"
+        tiger = TIGERScorer("m", llm=FakeLLM(lambda _c, s: str(s.temperature)), strict_legacy=True, **flags)
+        assert tiger.score(["a"], ["b"], ["c"])[0]["raw_output"] == "0.7"
     plain = TIGERScorer("m", llm=FakeLLM(lambda _c, s: str(s.temperature)), strict_legacy=True)
     assert plain.score(["a"], ["b"], ["c"])[0]["raw_output"].endswith("Your evaluation output:0.0")
 
@@ -204,9 +204,9 @@ def test_without_a_graphics_card_the_model_is_loaded_so_that_a_processor_can_run
 ) -> None:
     monkeypatch.setenv("METRIST_DEVICE", "cpu")
     with pytest.warns(UserWarning, match="no GPU: the model is loaded in float32, on the CPU"):
-        made = TIGERScorer(str(tiny("gpt2")))
-    assert made._llm == Transformers(model=str(tiny("gpt2")), turns="none")
-    assert "the model's context has 128" in made.score(["a"], ["b"], ["c"])[0]["failure"]
+        tiger = TIGERScorer(str(tiny("gpt2")))
+    assert tiger._llm == Transformers(model=str(tiny("gpt2")), turns="none")
+    assert "the model's context has 128" in tiger.score(["a"], ["b"], ["c"])[0]["failure"]
 
 
 def test_the_llm_is_chosen_as_the_original_chooses_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,28 +222,28 @@ def test_the_llm_is_chosen_as_the_original_chooses_it(monkeypatch: pytest.Monkey
 def test_a_model_in_process_is_given_the_words_as_they_are_and_streams(tiny: Callable[[str], Path]) -> None:
     folder = str(tiny("gpt2"))
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    asked = (Message("user", "Error location 1:"),)
-    assert encode_prompt(tokenizer, asked, "none") == tokenizer("Error location 1:")["input_ids"]
+    question = (Message("user", "Error location 1:"),)
+    assert encode_prompt(tokenizer, question, "none") == tokenizer("Error location 1:")["input_ids"]
     llm = Transformers(model=folder, turns="none")
-    (whole,) = llm.complete([asked], Sampling(max_tokens=12))
-    *pieces, last = llm.stream(asked, Sampling(max_tokens=12))
-    assert last == whole.text
+    (full,) = llm.complete([question], Sampling(max_tokens=12))
+    *pieces, last = llm.stream(question, Sampling(max_tokens=12))
+    assert last == full.text
     assert len(pieces) > 3
     assert all(last.startswith(piece.rstrip("\ufffd")) for piece in pieces)
 
 
 def test_a_prompt_that_a_model_in_process_has_no_room_for_is_told(tiny: Callable[[str], Path]) -> None:
-    made = TIGERScorer("unused", llm=Transformers(model=str(tiny("gpt2")), turns="none"))
-    assert "the model's context has 128" in made.score(["a"], ["b"], ["c"])[0]["failure"]
+    tiger = TIGERScorer("unused", llm=Transformers(model=str(tiny("gpt2")), turns="none"))
+    assert "the model's context has 128" in tiger.score(["a"], ["b"], ["c"])[0]["failure"]
     with pytest.raises(ModelError, match="the model's context has 128"):
-        list(made.generate_stream("a", "b", "c"))
+        list(tiger.generate_stream("a", "b", "c"))
 
 
 def test_a_fault_on_the_way_is_raised_where_the_stream_is_read() -> None:
-    def work(told: Callable[[str], None]) -> str:
-        told("a")
-        told("a")
-        told("ab")
+    def work(send: Callable[[str], None]) -> str:
+        send("a")
+        send("a")
+        send("ab")
         raise ModelError("out of paper")
 
     stream = stream_results(work)

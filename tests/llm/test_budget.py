@@ -43,9 +43,9 @@ def cheap(log: Path) -> Scripted:
 
 def test_a_run_stops_before_what_could_pass_the_limit(log, monkeypatch):
     monkeypatch.setenv("METRIST_MAX_COST", "4")
-    wanted = r"the limit of \$4 .*\$2\.7000 .*\$1\.33.* 11 are left.*--max-cost, METRIST_MAX_COST"
+    expected = r"the limit of \$4 .*\$2\.7000 .*\$1\.33.* 11 are left.*--max-cost, METRIST_MAX_COST"
     letters = [chr(97 + n) for n in range(20)]
-    with pytest.raises(ModelError, match=wanted):
+    with pytest.raises(ModelError, match=expected):
         gateway.complete(cheap(log), say(*letters), GREEDY)
     assert asked(log) == letters[:9]
     assert 9 * 0.3 + WORST > 4 >= 8 * 0.3 + WORST
@@ -81,8 +81,8 @@ def test_answered_questions_are_free_even_with_nothing_left(log, monkeypatch):
 def test_without_a_price_a_limit_is_refused_with_what_to_do(log, monkeypatch):
     monkeypatch.setenv("METRIST_MAX_COST", "5")
     llm = Scripted(model="nobody/knows", log=str(log))
-    wanted = r"no price is known for scripted\(model='nobody/knows'.*\$5.*METRIST_PRICES.* model = 'nobody/knows'"
-    with pytest.raises(ModelError, match=wanted):
+    expected = r"no price is known for scripted\(model='nobody/knows'.*\$5.*METRIST_PRICES.* model = 'nobody/knows'"
+    with pytest.raises(ModelError, match=expected):
         gateway.complete(llm, say("a"), GREEDY)
     assert asked(log) == []
 
@@ -141,12 +141,12 @@ def test_three_processes_of_a_run_share_one_limit(log, monkeypatch, popen):
     spenders = [
         popen([sys.executable, "-c", SPENDER, HERE, f"{log}.{name}", name], stdout=subprocess.PIPE) for name in "abc"
     ]
-    said = [spender.communicate(timeout=300)[0].decode() for spender in spenders]
-    sent = sum(len(asked(Path(f"{log}.{name}"))) for name in "abc")
-    assert sent * 0.3 <= 30
+    texts = [spender.communicate(timeout=300)[0].decode() for spender in spenders]
+    count = sum(len(asked(Path(f"{log}.{name}"))) for name in "abc")
+    assert count * 0.3 <= 30
     # None stops while another may yet give back what it has reserved: the last sent leaves less than a worst case.
-    assert 30 - sent * 0.3 < 1.35 + 1e-9
-    assert all("the limit of $30 " in one for one in said)
+    assert 30 - count * 0.3 < 1.35 + 1e-9
+    assert all("the limit of $30 " in one for one in texts)
 
 
 def test_what_a_dead_process_had_reserved_stays_so_and_is_not_waited_for(tmp_path):

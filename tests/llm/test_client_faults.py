@@ -57,9 +57,9 @@ def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(m
         arrived[number] = completion
 
     with FaultServer(mixed) as server:
-        found = ask(server.url, *texts, arrived=take)
-    assert [arrived[number] for number in range(2000)] == found
-    for text, completion in zip(texts, found, strict=True):
+        result = ask(server.url, *texts, arrived=take)
+    assert [arrived[number] for number in range(2000)] == result
+    for text, completion in zip(texts, result, strict=True):
         *before, last = mixed.acts[text]
         assert "answered" not in before
         if last == "answered":
@@ -67,7 +67,7 @@ def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(m
             assert completion.usage.attempts == len(before) + 1
         else:
             assert re.match(r".*\d+ attempts in \d+ seconds", completion.failure or "")
-    failed = sum(completion.failure is not None for completion in found)
+    failed = sum(completion.failure is not None for completion in result)
     assert 0 < failed < 200
     assert min(mixed.dealt[kind] for kind in ("429", "500", "cut off", "closed", "wrong")) > 50
 
@@ -100,25 +100,25 @@ def test_two_thousand_calls_at_64_in_flight_lose_nothing_and_ask_nothing_twice(m
 )
 def test_what_may_pass_is_asked_again(act: Act, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with FaultServer(in_turn(act, act, answer("hello"))) as server:
-        (found,) = ask(server.url)
-    assert (found.text, found.failure, found.usage.attempts) == ("hello", None, 3)
+        (result,) = ask(server.url)
+    assert (result.text, result.failure, result.usage.attempts) == ("hello", None, 3)
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
     monkeypatch.setenv("METRIST_LLM_PATIENCE", "2")
     with FaultServer(lambda _: act) as server:
-        (found,) = ask(server.url)
-    assert reason in str(found.failure)
-    assert found.failure is not None
-    assert found.failure.kind == FailureKind.transient
-    assert found.usage.attempts >= 2
-    assert found.usage.seconds > 0
+        (result,) = ask(server.url)
+    assert reason in str(result.failure)
+    assert result.failure is not None
+    assert result.failure.kind == FailureKind.transient
+    assert result.usage.attempts >= 2
+    assert result.usage.seconds > 0
 
 
 def test_a_silent_server_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_TIMEOUT", "3")
     with FaultServer(in_turn(SILENT, answer("hello"))) as server:
-        (found,) = ask(server.url)
-    assert (found.text, found.usage.attempts) == ("hello", 2)
-    assert 3 < found.usage.seconds < 60
+        (result,) = ask(server.url)
+    assert (result.text, result.usage.attempts) == ("hello", 2)
+    assert 3 < result.usage.seconds < 60
 
 
 def test_a_server_that_trickles_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,9 +127,9 @@ def test_a_server_that_trickles_is_given_up_after_the_timeout(monkeypatch: pytes
     with socket.create_server(("127.0.0.1", 0)) as listening:
         trickler = threading.Thread(target=_trickle, args=(listening,), daemon=True)
         trickler.start()
-        (found,) = ask(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")
+        (result,) = ask(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")
         trickler.join()
-    assert re.search("1 attempt; .* 1 seconds or 67,108,864 bytes", found.failure or "")
+    assert re.search("1 attempt; .* 1 seconds or 67,108,864 bytes", result.failure or "")
 
 
 def _trickle(listening: socket.socket) -> None:
@@ -148,21 +148,21 @@ def _trickle(listening: socket.socket) -> None:
 def test_the_server_says_when_to_come_again() -> None:
     busy = status(503, b"busy", headers={"Retry-After": "1"})
     with FaultServer(in_turn(busy, answer("hello"))) as server:
-        (found,) = ask(server.url)
-    assert 1 < found.usage.seconds < 60
+        (result,) = ask(server.url)
+    assert 1 < result.usage.seconds < 60
 
 
 def test_a_wait_beyond_all_patience_is_not_begun() -> None:
     with FaultServer(lambda _: status(503, b"closed today", headers={"Retry-After": "86400"})) as server:
-        (found,) = ask(server.url)
-    assert re.search("1 attempt; .*503: closed today", found.failure or "")
+        (result,) = ask(server.url)
+    assert re.search("1 attempt; .*503: closed today", result.failure or "")
 
 
 def test_being_told_to_slow_down_is_no_fault_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
     with FaultServer(in_turn(*[error(429, "slow down")] * 6, answer("hello"))) as server:
-        (found,) = ask(server.url)
-    assert (found.text, found.usage.attempts) == ("hello", 7)
+        (result,) = ask(server.url)
+    assert (result.text, result.usage.attempts) == ("hello", 7)
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,10 @@ def test_being_told_to_slow_down_is_no_fault_however_often(monkeypatch: pytest.M
 )
 def test_what_is_wrong_with_one_record_is_its_failure_and_not_asked_again(act: Act, reason: str, finish: str) -> None:
     with FaultServer(lambda request: act if request.prompt == "bad" else answer("hello")) as server:
-        found = ask(server.url, "good", "bad", "fine")
-    assert [completion.text for completion in found] == ["hello", "", "hello"]
-    assert reason in str(found[1].failure)
-    assert found[1].finish == finish
+        result = ask(server.url, "good", "bad", "fine")
+    assert [completion.text for completion in result] == ["hello", "", "hello"]
+    assert reason in str(result[1].failure)
+    assert result[1].finish == finish
     assert len(server.requests) == 3
 
 
@@ -249,7 +249,7 @@ def test_no_server_is_said_soon() -> None:
 def test_twenty_failures_in_a_row_are_no_records_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
     with FaultServer(lambda _: status(500, b"broken")) as server:
-        assert all(found.failure for found in ask(server.url, *map(str, range(19))))
+        assert all(result.failure for result in ask(server.url, *map(str, range(19))))
         with pytest.raises(ModelError, match=r"the last 20 conversations all failed.*2 attempts"):
             ask(server.url, *map(str, range(100)))
     assert len(server.requests) < 100
@@ -268,8 +268,8 @@ def test_records_that_are_too_long_or_filtered_end_no_run_though_nothing_else_is
     message: str, finish: str
 ) -> None:
     with FaultServer(lambda _: error(400, message)) as server:
-        found = ask(server.url, *map(str, range(50)))
-    assert [completion.finish for completion in found] == [finish] * 50
+        result = ask(server.url, *map(str, range(50)))
+    assert [completion.finish for completion in result] == [finish] * 50
     assert len(server.requests) == 50
 
 
@@ -290,9 +290,9 @@ def test_what_is_refused_from_the_first_on_ends_the_run_unless_there_were_answer
         first = gateway.complete(llm, [[Message("user", "good")], *odd], Sampling())
         # Another process knows only what the cache holds.
         client.reset_server_states()
-        sent = len(server.requests)
+        count = len(server.requests)
         again = gateway.complete(llm, [[Message("user", "good")], *odd], Sampling())
-    assert len(server.requests) - sent == 30
+    assert len(server.requests) - count == 30
     assert [answer.failure for answer in again] == [answer.failure for answer in first]
     assert [answer.text for answer in again] == ["hello", *[""] * 30]
 
@@ -309,8 +309,8 @@ def test_records_that_are_all_too_long_do_not_end_a_run_that_had_answers(monkeyp
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
     long = error(400, "beyond the context length")
     with FaultServer(lambda request: long if request.prompt == "long" else answer("hello")) as server:
-        found = ask(server.url, "short", *["long"] * 30)
-    assert sum(completion.failure is None for completion in found) == 1
+        result = ask(server.url, "short", *["long"] * 30)
+    assert sum(completion.failure is None for completion in result) == 1
 
 
 def test_answers_on_their_way_are_taken_in_before_a_fault_is_raised() -> None:
@@ -366,6 +366,6 @@ def test_an_interrupt_stops_at_once(act: Act) -> None:
 
 def test_a_server_that_wants_a_key_where_none_was_sent_is_told_as_such():
     with FaultServer(lambda _: error(401, "who are you?")) as server:
-        said = r"answered 401: who are you\? \(no key was sent.*key='…'\)"
-        with pytest.raises(ModelError, match=said):
+        shown = r"answered 401: who are you\? \(no key was sent.*key='…'\)"
+        with pytest.raises(ModelError, match=shown):
             ask(server.url, "a")

@@ -55,9 +55,9 @@ def probes(server: FaultServer) -> int:
 
 def test_a_server_that_holds_to_a_schema_is_asked_to_and_probed_once() -> None:
     with FaultServer(enforcing) as server:
-        found = ask(server.url, Sampling(schema=SCHEMA), 40) + ask(server.url, Sampling(schema=OTHER))
-    assert {completion.text for completion in found[:-1]} == {'{"grade": 4}'}
-    assert all(completion.structured for completion in found)
+        result = ask(server.url, Sampling(schema=SCHEMA), 40) + ask(server.url, Sampling(schema=OTHER))
+    assert {completion.text for completion in result[:-1]} == {'{"grade": 4}'}
+    assert all(completion.structured for completion in result)
     assert probes(server) == 1
     assert len(server.requests) == 42
     form = server.requests[-1].fields["response_format"]
@@ -66,8 +66,8 @@ def test_a_server_that_holds_to_a_schema_is_asked_to_and_probed_once() -> None:
 
 def test_nothing_is_probed_where_no_schema_is_wanted() -> None:
     with FaultServer(enforcing) as server:
-        (found,) = ask(server.url, Sampling())
-    assert (found.structured, probes(server)) == (False, 0)
+        (result,) = ask(server.url, Sampling())
+    assert (result.structured, probes(server)) == (False, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_nothing_is_probed_where_no_schema_is_wanted() -> None:
 )
 def test_a_server_that_ignores_a_schema_is_found_out(chatter: str) -> None:
     with FaultServer(lambda _: answer(chatter)) as server:
-        found = ask(server.url, Sampling(schema=SCHEMA), 5)
-    assert [completion.structured for completion in found] == [False] * 5
+        result = ask(server.url, Sampling(schema=SCHEMA), 5)
+    assert [completion.structured for completion in result] == [False] * 5
     assert probes(server) == 1
-    asked = [request for request in server.requests if request.prompt != client.PROBE[0].text]
-    assert not any("response_format" in request.fields for request in asked)
+    requested = [request for request in server.requests if request.prompt != client.PROBE[0].text]
+    assert not any("response_format" in request.fields for request in requested)
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_a_server_that_ignores_a_schema_is_found_out(chatter: str) -> None:
 )
 def test_a_server_that_refuses_a_schema_is_asked_without(refusal: Act) -> None:
     with FaultServer(lambda request: refusal if "response_format" in request.fields else answer("4")) as server:
-        found = ask(server.url, Sampling(schema=SCHEMA), 3)
-    assert [(completion.text, completion.structured) for completion in found] == [("4", False)] * 3
+        result = ask(server.url, Sampling(schema=SCHEMA), 3)
+    assert [(completion.text, completion.structured) for completion in result] == [("4", False)] * 3
     assert sum("response_format" in request.fields for request in server.requests) == 1
 
 
 def test_a_schema_that_the_server_cannot_use_leaves_others_alone() -> None:
     def respond(request: Request) -> Act:
-        wanted = request.fields.get("response_format", {}).get("json_schema", {}).get("schema")
-        return error(400, "Invalid schema", param="response_format") if wanted == OTHER else enforcing(request)
+        expected = request.fields.get("response_format", {}).get("json_schema", {}).get("schema")
+        return error(400, "Invalid schema", param="response_format") if expected == OTHER else enforcing(request)
 
     with FaultServer(respond) as server:
         (odd,) = ask(server.url, Sampling(schema=OTHER))
@@ -118,8 +118,8 @@ def test_a_model_that_thinks_before_it_answers_is_given_room_in_the_probe() -> N
         return answer(None, finish="length") if request.fields["max_tokens"] < 1000 else enforcing(request)
 
     with FaultServer(respond) as server:
-        (found,) = ask(server.url, Sampling(schema=SCHEMA, max_tokens=2000))
-    assert found.structured
+        (result,) = ask(server.url, Sampling(schema=SCHEMA, max_tokens=2000))
+    assert result.structured
     assert [request.fields["max_tokens"] for request in server.requests] == [64, 4096, 2000]
 
 
@@ -137,8 +137,8 @@ def test_a_probe_that_fails_by_chance_is_made_again_another_time(monkeypatch: py
 def test_a_server_that_is_out_of_order_is_probed_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
     with FaultServer(lambda _: status(500, b"oh no")) as server:
-        found = ask(server.url, Sampling(schema=SCHEMA), 10)
-    assert all(completion.failure for completion in found)
+        result = ask(server.url, Sampling(schema=SCHEMA), 10)
+    assert all(completion.failure for completion in result)
     assert probes(server) == 2  # Both attempts of one.
 
 
@@ -150,8 +150,8 @@ def test_a_field_refused_in_the_probe_says_nothing_of_schemas() -> None:
         with pytest.raises(ModelError, match=r"omit=\['temperature'\]"):
             ask(server.url, Sampling(schema=SCHEMA))
         llm = OpenAI(model="m", url=server.url, omit=("temperature",))
-        (found,) = llm.complete([(Message("user", "q"),)], Sampling(schema=SCHEMA))
-    assert found.structured
+        (result,) = llm.complete([(Message("user", "q"),)], Sampling(schema=SCHEMA))
+    assert result.structured
 
 
 def test_no_server_is_said_soon_where_a_schema_is_wanted() -> None:
@@ -169,8 +169,8 @@ def test_a_fault_of_the_whole_in_the_probe_is_raised() -> None:
 def test_refused_log_probabilities_are_done_without() -> None:
     refusal = error(400, "no", param="top_logprobs")
     with FaultServer(lambda request: refusal if "logprobs" in request.fields else answer("4")) as server:
-        found = ask(server.url, Sampling(logprobs=5)) + ask(server.url, Sampling(logprobs=5))
-    assert [(completion.text, completion.tokens) for completion in found] == [("4", None)] * 2
+        result = ask(server.url, Sampling(logprobs=5)) + ask(server.url, Sampling(logprobs=5))
+    assert [(completion.text, completion.tokens) for completion in result] == [("4", None)] * 2
     assert len(server.requests) == 3
 
 
@@ -181,9 +181,9 @@ def _old(request: Request) -> Act:
 
 
 def _new(request: Request) -> Act:
-    said = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    texts = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     if "max_tokens" in request.fields:
-        return error(400, said, param="max_tokens", code="unsupported_parameter")
+        return error(400, texts, param="max_tokens", code="unsupported_parameter")
     return answer("4", logprobs={"content": [ENTRY]})
 
 
@@ -193,16 +193,16 @@ def test_the_name_of_max_tokens_is_found_out(
 ) -> None:
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
     with FaultServer(respond) as server:
-        found = ask(server.url, Sampling(logprobs=1), 12)
-    assert all(completion.text == "4" and completion.tokens for completion in found)
+        result = ask(server.url, Sampling(logprobs=1), 12)
+    assert all(completion.text == "4" and completion.tokens for completion in result)
     assert len(server.requests) == requests
 
 
 def test_a_name_of_max_tokens_that_is_set_is_kept_to() -> None:
     with FaultServer(_new) as server:
-        told = OpenAI(model="m", url=server.url, max_tokens_field="max_tokens")
+        configured = OpenAI(model="m", url=server.url, max_tokens_field="max_tokens")
         with pytest.raises(ModelError, match="max_tokens_field=…"):
-            told.complete([(Message("user", "hello"),)], Sampling())
+            configured.complete([(Message("user", "hello"),)], Sampling())
     assert len(server.requests) == 1
 
 
@@ -210,8 +210,8 @@ def test_a_refusal_after_answers_is_one_records(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
     refusal = error(400, "no", param="temperature")
     with FaultServer(lambda request: refusal if request.prompt == "question 1" else answer("4")) as server:
-        found = ask(server.url, Sampling(), 3)
-    assert [completion.failure for completion in found] == [None, "the server answered 400: no", None]
+        result = ask(server.url, Sampling(), 3)
+    assert [completion.failure for completion in result] == [None, "the server answered 400: no", None]
 
 
 def test_a_probe_counts_in_the_usage_of_the_answer_and_not_in_the_cache() -> None:
@@ -231,8 +231,8 @@ def test_requests_that_were_sent_again_without_a_field_count_as_attempts() -> No
         return error(400, "no", param="max_tokens") if "max_tokens" in request.fields else answer("hello")
 
     with FaultServer(respond) as server:
-        (found,) = ask(server.url, Sampling())
-    assert found.usage.attempts == len(server.requests) == 2
+        (result,) = ask(server.url, Sampling())
+    assert result.usage.attempts == len(server.requests) == 2
 
 
 PRICES = "[[price]]\nmodel = 'm'\ninput = 10_000\noutput = 10_000\n"
@@ -260,10 +260,10 @@ def test_the_budget_covers_the_probe(tmp_path: Path) -> None:
             gateway.complete(llm, say("a"), sampling, runtime=priced(tmp_path, question + probe - 0.01))
         assert server.requests == []
         runtime = priced(tmp_path, question + probe)
-        (found,) = gateway.complete(llm, say("a"), sampling, runtime=runtime)
+        (result,) = gateway.complete(llm, say("a"), sampling, runtime=runtime)
         state = Budget(open_cache(runtime), 1.0, runtime.run_id).state()
     assert len(server.requests) == 2
-    assert found.usage.cost == pytest.approx(2 * 0.15)
+    assert result.usage.cost == pytest.approx(2 * 0.15)
     assert (state.paid, state.reserved) == (pytest.approx(2 * 0.15), pytest.approx(0, abs=1e-9))
 
 

@@ -35,12 +35,12 @@ def two_steps(llm: Scripted, texts: Sequence[str]) -> None:
 
 
 def test_questions_are_counted_and_not_asked(log):
-    with estimate_calls() as found:
+    with estimate_calls() as result:
         answers = gateway.complete(Scripted(log=str(log)), say("a" * 40, "b" * 80, "a" * 40), GREEDY)
     assert asked(log) == []
     assert not open_cache().path.parent.exists()
     assert [answer.text for answer in answers] == [PLACEHOLDER] * 3
-    (counted,) = found.by_llm.values()
+    (counted,) = result.by_llm.values()
     # Equal questions are asked once. Four bytes a token and four tokens around each message.
     assert (counted.calls, counted.answered) == (2, 0)
     assert counted.prompt_tokens == 10 + 4 + 20 + 4
@@ -52,19 +52,19 @@ def test_questions_are_counted_and_not_asked(log):
 
 def test_what_is_answered_already_is_told_apart_and_costs_nothing(log):
     gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
-    with estimate_calls() as found:
+    with estimate_calls() as result:
         answers = gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
     assert [answer.text for answer in answers] == ["A", PLACEHOLDER]
-    (counted,) = found.by_llm.values()
+    (counted,) = result.by_llm.values()
     assert (counted.calls, counted.answered, counted.most_completion_tokens) == (2, 1, 100)
     assert asked(log) == ["a"]
 
 
 def test_a_quoted_answer_to_come_counts_for_as_long_as_it_may_be(log):
     llm = Scripted(log=str(log))
-    with estimate_calls() as found:
+    with estimate_calls() as result:
         two_steps(llm, ["a", "b"])
-    (counted,) = found.by_llm.values()
+    (counted,) = result.by_llm.values()
     assert counted.calls == 4
     assert counted.most_completion_tokens == 2 * 100 + 2 * 40
     step_one = 1 + 32
@@ -75,19 +75,19 @@ def test_a_quoted_answer_to_come_counts_for_as_long_as_it_may_be(log):
 def test_a_limit_of_the_highest_cost_does_not_stop_the_run(log, monkeypatch):
     llm = Scripted(log=str(log), tokens=(30, 40))
     texts = ["ä" * n for n in range(1, 8)]
-    with estimate_calls() as found:
+    with estimate_calls() as result:
         two_steps(llm, texts)
-    (counted,) = found.by_llm.values()
+    (counted,) = result.by_llm.values()
     monkeypatch.setenv("METRIST_MAX_COST", repr(counted.most_cost))
     two_steps(llm, texts)
     assert len(asked(log)) == counted.calls
 
 
 def test_no_price_is_no_cost_and_this_process_is_free(tiny):
-    with estimate_calls() as found:
+    with estimate_calls() as result:
         gateway.complete(Scripted(), say("a"), GREEDY)
         gateway.complete(Transformers(model=str(tiny("llama"))), say("a"), GREEDY)
-    unknown, free = found.by_llm.values()
+    unknown, free = result.by_llm.values()
     assert (unknown.least_cost, unknown.most_cost) == (None, None)
     assert (free.least_cost, free.most_cost) == (0, 0)
 

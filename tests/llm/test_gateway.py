@@ -162,9 +162,9 @@ def test_an_answer_without_probabilities_from_an_earlier_day_is_replaced(monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(gateway, "is_cacheable", lambda *_: True)
         asked_twice(Completion(text="4"), asking)
-    (found,) = gateway.complete(Silent(), say("a"), asking)
-    assert found.tokens == (TokenChoice("4", -0.5),)
-    assert [kept.completion.tokens for kept in open_cache().entries()] == [found.tokens]
+    (result,) = gateway.complete(Silent(), say("a"), asking)
+    assert result.tokens == (TokenChoice("4", -0.5),)
+    assert [stored.completion.tokens for stored in open_cache().entries()] == [result.tokens]
 
 
 @dataclass(frozen=True)
@@ -296,10 +296,10 @@ def test_a_full_disk_ends_the_run_at_the_first_answer_that_cannot_be_kept(log):
     )
     assert "metrist.errors.ModelError" in run.stderr
     paid = [line for line in asked(log) if line[:2].strip().isdigit()]
-    kept = sum(open_cache().contents().answers.values())
+    stored = sum(open_cache().contents().answers.values())
     # One that was paid for could not be kept, if not the check before asking has found it out.
     assert 2 < len(paid) < 50
-    assert len(paid) + 1 - kept in (0, 1)
+    assert len(paid) + 1 - stored in (0, 1)
 
 
 KILLED = """

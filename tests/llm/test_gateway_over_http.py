@@ -45,16 +45,16 @@ def test_a_killed_run_sends_only_what_was_not_stored(
         return mixed(request) if mixed.dealt["answered"] < answers else SILENT
 
     with FaultServer(respond) as server:
-        for wanted in (150, 400):
-            answers = wanted + 50  # Then the server is silent, so that the client cannot finish before it is killed.
+        for expected in (150, 400):
+            answers = expected + 50  # Then the server is silent, so that the client cannot finish before it is killed.
             run = client()
-            while len(stored()) < wanted:
+            while len(stored()) < expected:
                 assert run.poll() is None
                 time.sleep(0.02)
             run.send_signal(signal.SIGKILL)
             run.communicate(timeout=60)
             kept = stored()
-            assert wanted <= len(kept) < COUNT
+            assert expected <= len(kept) < COUNT
             # What was on its way when the client died is told apart from what the next one sends.
             while server.speakers:
                 time.sleep(0.01)
@@ -67,5 +67,5 @@ def test_a_killed_run_sends_only_what_was_not_stored(
     lines = out.splitlines()
     assert len(lines) == COUNT
     answered = [f"answer to question {n}" for n in range(COUNT)]
-    assert all(line in (wanted, "failed") for line, wanted in zip(lines, answered, strict=True))
+    assert all(line in (expected, "failed") for line, expected in zip(lines, answered, strict=True))
     assert len(stored()) == COUNT - lines.count("failed")

@@ -44,18 +44,18 @@ TALKS = [
 @pytest.fixture(scope="module")
 def folder(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`folder("llama")`: a tiny model with a chat template, or without one for 'plain'."""
-    made: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
 
     def of(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp(kind)
+        if kind not in folders:
+            folders[kind] = tmp_path_factory.mktemp(kind)
             if kind == "mamba":
-                _mamba(made[kind])
+                _mamba(folders[kind])
             else:
-                shutil.copytree(tiny("llama" if kind == "plain" else kind), made[kind], dirs_exist_ok=True)
+                shutil.copytree(tiny("llama" if kind == "plain" else kind), folders[kind], dirs_exist_ok=True)
             if kind != "plain":
-                (made[kind] / "chat_template.jinja").write_text(TEMPLATE)
-        return made[kind]
+                (folders[kind] / "chat_template.jinja").write_text(TEMPLATE)
+        return folders[kind]
 
     return of
 
@@ -84,10 +84,10 @@ def alone(folder: Path, talk: list[Message], count: int = 12) -> list[int]:
     """The tokens with which transformers goes on, greedily."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     ids = torch.tensor([ids_of(folder, talk)])
-    made = model.generate(
+    tokens = model.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False, pad_token_id=1
     )
-    return made[0, ids.shape[1] :].tolist()
+    return tokens[0, ids.shape[1] :].tolist()
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "mamba"])
@@ -96,31 +96,31 @@ def test_answers_are_transformers_own_whatever_stands_beside_them(folder, kind):
     tokenizer = transformers.AutoTokenizer.from_pretrained(place)
     answers = answered(place, TALKS)
     for talk, answer in zip(TALKS, answers, strict=True):
-        wanted = alone(place, talk)
-        if 2 in wanted:
-            wanted = wanted[: wanted.index(2)]
-        assert answer.text == tokenizer.decode(wanted, skip_special_tokens=True)
-        assert answer.finish == ("length" if len(wanted) == 12 else "stop")
-        assert answer.usage.completion_tokens == len(wanted)
+        expected = alone(place, talk)
+        if 2 in expected:
+            expected = expected[: expected.index(2)]
+        assert answer.text == tokenizer.decode(expected, skip_special_tokens=True)
+        assert answer.finish == ("length" if len(expected) == 12 else "stop")
+        assert answer.usage.completion_tokens == len(expected)
         assert answer.usage.prompt_tokens == len(ids_of(place, talk))
 
 
 @pytest.mark.parametrize("tokens", ["1", "40", "100000"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_neither_batches_nor_order_change_an_answer(folder, monkeypatch, tokens, temperature):
-    wanted = [answered(folder("llama"), [talk], temperature=temperature)[0].text for talk in TALKS]
+    expected = [answered(folder("llama"), [talk], temperature=temperature)[0].text for talk in TALKS]
     monkeypatch.setenv("METRIST_BATCH_TOKENS", tokens)
     local._cached_generator.cache_clear()
-    found = answered(folder("llama"), TALKS[::-1], temperature=temperature)
+    result = answered(folder("llama"), TALKS[::-1], temperature=temperature)
     local._cached_generator.cache_clear()
-    assert [one.text for one in found[::-1]] == wanted
+    assert [one.text for one in result[::-1]] == expected
 
 
 def test_a_model_that_heeds_its_padding_gets_conversations_of_one_length(folder, monkeypatch):
-    made = generation.Generator.load(Options(model=str(folder("llama"))))
-    assert not made._depends_on_padding
+    generator = generation.Generator.load(Options(model=str(folder("llama"))))
+    assert not generator._depends_on_padding
     prompts = [generation._Prompt(n, [0] * length, 5) for n, length in enumerate([3, 4, 3])]
-    assert [[one.number for one in group] for group in made._group(prompts)] == [[0, 1, 2]]
+    assert [[one.number for one in group] for group in generator._group(prompts)] == [[0, 1, 2]]
     monkeypatch.setattr(
         generation.Generator, "_second_token_logprobs", lambda _, some: torch.full((len(some), 3), float(len(some)))
     )
@@ -134,15 +134,15 @@ def test_logprobs_are_those_of_a_plain_pass(folder):
     answers = answered(place, TALKS, logprobs=3)
     vocabulary = transformers.AutoTokenizer.from_pretrained(place).get_vocab()
     for talk, answer in zip(TALKS, answers, strict=True):
-        given = ids_of(place, talk)
+        prompt_ids = ids_of(place, talk)
         assert answer.tokens
         assert len(answer.tokens) == answer.usage.completion_tokens
-        whole = [*given, *(vocabulary[choice.text] for choice in answer.tokens)]
+        whole = [*prompt_ids, *(vocabulary[choice.text] for choice in answer.tokens)]
         with torch.inference_mode():
-            said = torch.log_softmax(model(torch.tensor([whole])).logits[0], dim=-1)
-        for at, choice in enumerate(answer.tokens, start=len(given)):
-            best = said[at - 1].topk(3)
-            assert choice.logprob == pytest.approx(said[at - 1, whole[at]].item(), abs=2e-5)
+            texts = torch.log_softmax(model(torch.tensor([whole])).logits[0], dim=-1)
+        for at, choice in enumerate(answer.tokens, start=len(prompt_ids)):
+            best = texts[at - 1].topk(3)
+            assert choice.logprob == pytest.approx(texts[at - 1, whole[at]].item(), abs=2e-5)
             assert [number for _, number in choice.alternatives] == pytest.approx(best.values.tolist(), abs=2e-5)
             assert [vocabulary[text] for text, _ in choice.alternatives] == best.indices.tolist()
 
@@ -164,20 +164,20 @@ def test_an_answer_is_no_longer_than_asked_for_nor_than_the_context(folder):
     long = [Message("user", "cat " * 235)]
     room = 256 - len(ids_of(folder("llama"), long))
     assert 0 < room < 20
-    found = answered(folder("llama"), [TALKS[0], long], max_tokens=20)
-    assert found[1].usage.completion_tokens is not None
-    assert found[1].usage.completion_tokens <= room
-    assert found[0].text == answered(folder("llama"), [TALKS[0]], max_tokens=20)[0].text
+    result = answered(folder("llama"), [TALKS[0], long], max_tokens=20)
+    assert result[1].usage.completion_tokens is not None
+    assert result[1].usage.completion_tokens <= room
+    assert result[0].text == answered(folder("llama"), [TALKS[0]], max_tokens=20)[0].text
 
 
 def test_a_conversation_without_room_for_an_answer_fails_alone(folder):
-    found = answered(folder("gpt2"), [[Message("user", "cat " * 200)], TALKS[0]])
+    result = answered(folder("gpt2"), [[Message("user", "cat " * 200)], TALKS[0]])
     length = len(ids_of(folder("gpt2"), [Message("user", "cat " * 200)]))
-    failure = found[0].failure
+    failure = result[0].failure
     assert failure is not None
     assert failure.kind == FailureKind.too_long
     assert re.search(f"{length} tokens.*128", failure)
-    assert found[1].text == answered(folder("gpt2"), TALKS[:1])[0].text
+    assert result[1].text == answered(folder("gpt2"), TALKS[:1])[0].text
 
 
 def test_draws_follow_the_probabilities_and_the_seed(folder):
@@ -188,17 +188,17 @@ def test_draws_follow_the_probabilities_and_the_seed(folder):
     ]
     likeliest, number = draws[0][0].alternatives[0]
     share = Counter(one[0].text for one in draws)[likeliest] / 300
-    wanted = math.exp(number)
-    assert share == pytest.approx(wanted, abs=4 * math.sqrt(wanted * (1 - wanted) / 300))
+    expected = math.exp(number)
+    assert share == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 300))
     again = answered(folder("llama"), talk, temperature=1.0, sample=5)
     assert again == [_as(again[0], one) for one in answered(folder("llama"), talk, temperature=1.0, sample=5)]
     assert answered(folder("llama"), talk, temperature=1.0, seed=1)[0].text != again[0].text
 
 
-def _as(wanted: Completion, found: Completion) -> Completion:
+def _as(expected: Completion, result: Completion) -> Completion:
     """The same but for the seconds that it took."""
-    object.__setattr__(found.usage, "seconds", wanted.usage.seconds)
-    return found
+    object.__setattr__(result.usage, "seconds", expected.usage.seconds)
+    return result
 
 
 def test_top_p_leaves_the_unlikely_out():
@@ -210,11 +210,11 @@ def test_top_p_leaves_the_unlikely_out():
 
 def test_a_model_without_a_template_gets_plain_turns_and_stops_before_the_next(folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder("plain"))
-    wanted = tokenizer("System: the\n\nUser: a cat\n\nAssistant: sat\n\nUser: and\n\nAssistant:")["input_ids"]
+    expected = tokenizer("System: the\n\nUser: a cat\n\nAssistant: sat\n\nUser: and\n\nAssistant:")["input_ids"]
     talk = [Message("system", "the"), Message("user", "a cat"), Message("assistant", "sat"), Message("user", "and")]
-    assert messages.encode_prompt(tokenizer, talk) == wanted
+    assert messages.encode_prompt(tokenizer, talk) == expected
     (answer,) = answered(folder("plain"), [talk])
-    assert answer.usage.prompt_tokens == len(wanted)
+    assert answer.usage.prompt_tokens == len(expected)
 
 
 def test_plain_turns_end_where_the_model_goes_on_as_the_user(folder, monkeypatch):
@@ -235,10 +235,10 @@ def test_marks_of_turns_in_a_text_are_no_marks(folder):
 
 def test_a_template_that_knows_no_system_turn_gets_its_words_with_the_user_s(folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder("llama"))
-    wanted = messages.encode_prompt(tokenizer, [Message("user", "be good\n\nthe cat")])
+    expected = messages.encode_prompt(tokenizer, [Message("user", "be good\n\nthe cat")])
     refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TEMPLATE
     tokenizer.chat_template = refusing
-    assert messages.encode_prompt(tokenizer, [Message("system", "be good"), Message("user", "the cat")]) == wanted
+    assert messages.encode_prompt(tokenizer, [Message("system", "be good"), Message("user", "the cat")]) == expected
     assert messages.encode_prompt(tokenizer, [Message("system", "be good")]) == messages.encode_prompt(
         tokenizer, [Message("user", "be good")]
     )
@@ -255,7 +255,7 @@ def test_what_a_model_s_folder_wishes_for_decoding_is_no_part_of_the_question(fo
 
 
 def test_when_memory_runs_out_smaller_batches_give_the_same(folder, monkeypatch):
-    wanted = [one.text for one in answered(folder("llama"), TALKS)]
+    expected = [one.text for one in answered(folder("llama"), TALKS)]
     run, sizes = generation.Generator._generate, []
 
     def full(self: Any, prompts: Any, sampling: Sampling) -> list[Completion]:
@@ -266,10 +266,10 @@ def test_when_memory_runs_out_smaller_batches_give_the_same(folder, monkeypatch)
 
     monkeypatch.setattr(generation.Generator, "_generate", full)
     local._cached_generator.cache_clear()
-    found = answered(folder("llama"), [*TALKS, [Message("user", "cat " * 70)]])
+    result = answered(folder("llama"), [*TALKS, [Message("user", "cat " * 70)]])
     local._cached_generator.cache_clear()
-    assert [one.text for one in found[:-1]] == wanted
-    assert (found[-1].failure or "").startswith("the conversation does not fit into the device's memory even alone")
+    assert [one.text for one in result[:-1]] == expected
+    assert (result[-1].failure or "").startswith("the conversation does not fit into the device's memory even alone")
     assert max(sizes) > 1
 
 

@@ -70,17 +70,17 @@ def planted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
 def everything_said(url: str, api_version: str | None = None) -> str:
     """What a caller can come to see: texts, completions, and the traceback with all variables of all its frames."""
     llm = OpenAI(model="m", url=url, key="PLANTED_KEY", headers=("X-Gate: $GATE_KEY",), api_version=api_version)
-    said = [repr(llm), str(llm), repr(llm.facts())]
+    texts = [repr(llm), str(llm), repr(llm.facts())]
 
     def arrived(_number: int, completion: Completion) -> None:
-        said.append(repr(completion))
+        texts.append(repr(completion))
 
     try:
-        said.append(repr(llm.complete_batch([(Message("user", "hello"),)] * 3, Sampling(), DeliverTo(arrived))))
+        texts.append(repr(llm.complete_batch([(Message("user", "hello"),)] * 3, Sampling(), DeliverTo(arrived))))
     except ModelError as fault:
-        said += traceback.TracebackException.from_exception(fault, capture_locals=True).format()
-        said += ["chained"] * (fault.__cause__ is not None or fault.__context__ is not None)
-    return "\n".join(said)
+        texts += traceback.TracebackException.from_exception(fault, capture_locals=True).format()
+        texts += ["chained"] * (fault.__cause__ is not None or fault.__context__ is not None)
+    return "\n".join(texts)
 
 
 def seen(text: str) -> list[str]:
@@ -94,30 +94,30 @@ def test_a_key_is_seen_nowhere(
     way: str, api_version: str | None, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with FaultServer(WAYS[way]) as server:
-        said = everything_said(server.url, api_version)
-    sent = server.requests[0].headers
-    assert sent["x-gate"] == GATE
-    assert KEY in (sent["api-key"] if api_version else sent["authorization"])
-    assert not seen(said + caplog.text)
-    assert "chained" not in said
+        texts = everything_said(server.url, api_version)
+    headers = server.requests[0].headers
+    assert headers["x-gate"] == GATE
+    assert KEY in (headers["api-key"] if api_version else headers["authorization"])
+    assert not seen(texts + caplog.text)
+    assert "chained" not in texts
     assert not seen("".join(capfd.readouterr()))
-    assert "the model 'm'" in said or "Completion" in said
+    assert "the model 'm'" in texts or "Completion" in texts
 
 
 def test_a_key_is_not_seen_where_there_is_no_server(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    said = everything_said(f"http://127.0.0.1:{port}/v1")
-    assert "no connection" in said
-    assert not seen(said + caplog.text)
+    texts = everything_said(f"http://127.0.0.1:{port}/v1")
+    assert "no connection" in texts
+    assert not seen(texts + caplog.text)
 
 
 @pytest.mark.parametrize("value", [f"{KEY}é", f"{KEY}\x07{KEY}"])
 def test_a_key_that_no_header_can_carry_is_refused_unseen(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANTED_KEY", value)
-    said = everything_said("http://127.0.0.1:9/v1")
-    assert "the environment variable PLANTED_KEY" in said
-    assert not seen(said)
+    texts = everything_said("http://127.0.0.1:9/v1")
+    assert "the environment variable PLANTED_KEY" in texts
+    assert not seen(texts)
 
 
 def test_a_key_is_not_seen_when_the_client_itself_is_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +125,9 @@ def test_a_key_is_not_seen_when_the_client_itself_is_at_fault(monkeypatch: pytes
         raise RuntimeError(f"unexpected, with {KEY}")
 
     monkeypatch.setattr(client, "build_body", broken)
-    said = everything_said("http://127.0.0.1:9/v1")
-    assert "(RuntimeError: unexpected, with ***)" in said
-    assert not seen(said)
+    texts = everything_said("http://127.0.0.1:9/v1")
+    assert "(RuntimeError: unexpected, with ***)" in texts
+    assert not seen(texts)
 
 
 def test_a_key_is_not_seen_when_the_library_complains_of_it(
@@ -137,9 +137,9 @@ def test_a_key_is_not_seen_when_the_library_complains_of_it(
     monkeypatch.setattr(http, "_check_key", lambda *_: None)
     monkeypatch.setenv("PLANTED_KEY", f"{KEY}\r\nX: {KEY}")
     with FaultServer(lambda _: answer("hello")) as server:
-        said = everything_said(server.url)
-    assert "broke off: Illegal header value b'Bearer ***'" in said
-    assert not seen(said + caplog.text)
+        texts = everything_said(server.url)
+    assert "broke off: Illegal header value b'Bearer ***'" in texts
+    assert not seen(texts + caplog.text)
 
 
 def test_credentials_show_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,5 +158,5 @@ def test_a_stand_in_for_a_key_does_not_spoil_answers(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PLANTED_KEY", "EMPTY")
     with FaultServer(lambda _: answer("an EMPTY answer")) as server:
         llm = OpenAI(model="m", url=server.url, key="PLANTED_KEY")
-        (found,) = llm.complete([(Message("user", "hello"),)], Sampling())
-    assert found.text == "an EMPTY answer"
+        (result,) = llm.complete([(Message("user", "hello"),)], Sampling())
+    assert result.text == "an EMPTY answer"

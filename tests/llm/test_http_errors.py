@@ -35,9 +35,9 @@ def ask(act: Act) -> Completion:
 
 def test_every_text_on_the_page_can_be_built() -> None:
     texts = re.findall(r"`(openai\(model=.*?\))`", PAGE.read_text(encoding="utf-8"))
-    whole = [text for text in texts if "=…" not in text]
-    assert len(whole) >= 9
-    for text in whole:
+    full = [text for text in texts if "=…" not in text]
+    assert len(full) >= 9
+    for text in full:
         assert str(build_llm(text)) == text
 
 
@@ -86,9 +86,9 @@ GEMINI_TOO_LONG = status(
     "act", [OPENAI_TOO_LONG, VLLM_TOO_LONG, LLAMA_CPP_TOO_LONG, ANTHROPIC_TOO_LONG, GEMINI_TOO_LONG]
 )
 def test_a_text_too_long_for_the_context_is_known_in_every_form(act: Act) -> None:
-    found = ask(act)
-    assert found.finish == "length"
-    assert str(found.failure).startswith("too long for the model's context: the server answered 400: ")
+    result = ask(act)
+    assert result.finish == "length"
+    assert str(result.failure).startswith("too long for the model's context: the server answered 400: ")
 
 
 def test_azures_content_filter_is_known_before_and_after_the_answer() -> None:
@@ -171,8 +171,8 @@ def test_every_failure_has_its_kind(act: Act, kind: FailureKind) -> None:
 
 def test_a_broken_connection_is_transient() -> None:
     with FaultServer(lambda _: CLOSED) as server:
-        (found,) = gateway.complete(
+        (result,) = gateway.complete(
             OpenAI(model="m", url=server.url), ["a"], runtime=Runtime(attempts=1, max_wait=0.001)
         )
-    assert found.failure is not None
-    assert found.failure.kind is FailureKind.transient
+    assert result.failure is not None
+    assert result.failure.kind is FailureKind.transient

@@ -48,8 +48,8 @@ def test_more_questions_than_sqlite_takes_at_once_are_found(tmp_path):
     cache = AnswerCache(tmp_path)
     many = [kept(str(n), str(n)) for n in range(2300)]
     cache.store(many)
-    found = cache.find([one.request for one in many])
-    assert [found[one.request.key].text for one in many] == [str(n) for n in range(2300)]
+    result = cache.find([one.request for one in many])
+    assert [result[one.request.key].text for one in many] == [str(n) for n in range(2300)]
     assert [one.request.messages[0].text for one in cache.entries()] == [str(n) for n in range(2300)]
 
 
@@ -121,8 +121,8 @@ def test_a_file_that_takes_nothing_is_found_by_the_check(tmp_path, monkeypatch):
             return work(connection)
 
     monkeypatch.setattr(cache._file, "work", read_only)
-    wanted = rf"{tmp_path / FILE_NAME} \(attempt to write a readonly database\), .* METRIST_LLM_CACHE"
-    with pytest.raises(ModelError, match=wanted):
+    expected = rf"{tmp_path / FILE_NAME} \(attempt to write a readonly database\), .* METRIST_LLM_CACHE"
+    with pytest.raises(ModelError, match=expected):
         cache.check_writable()
 
 

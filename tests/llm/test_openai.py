@@ -292,9 +292,9 @@ def test_nothing_asked_is_nothing_answered() -> None:
 
 
 def test_an_answer_has_its_text_and_what_it_took() -> None:
-    found = answered(answer("hello", usage={"prompt_tokens": 7, "completion_tokens": 2}))
-    assert (found.text, found.failure, found.finish, found.structured) == ("hello", None, "stop", False)
-    usage = found.usage
+    result = answered(answer("hello", usage={"prompt_tokens": 7, "completion_tokens": 2}))
+    assert (result.text, result.failure, result.finish, result.structured) == ("hello", None, "stop", False)
+    usage = result.usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.cost, usage.attempts) == (7, 2, None, 1)
     assert 0 < usage.seconds < 60
 
@@ -322,9 +322,9 @@ def test_usage_that_is_not_counted_is_unknown() -> None:
 
 def test_parts_are_joined_and_halves_of_characters_replaced() -> None:
     parts = [{"type": "text", "text": "a\ud800b"}, {"type": "image"}, {"type": "text", "text": "é😀"}]
-    found = answered(status(200, {"choices": [{"message": {"content": parts}, "finish_reason": "stop"}]}))
-    assert found.text == "a\ufffdbé😀"
-    assert found.usage.prompt_tokens is None
+    result = answered(status(200, {"choices": [{"message": {"content": parts}, "finish_reason": "stop"}]}))
+    assert result.text == "a\ufffdbé😀"
+    assert result.usage.prompt_tokens is None
 
 
 @pytest.mark.parametrize(
@@ -336,15 +336,15 @@ def test_parts_are_joined_and_halves_of_characters_replaced() -> None:
     ],
 )
 def test_an_answer_without_text_is_a_failure_with_its_reason(finish: str, reason: str) -> None:
-    found = answered(answer(None, finish=finish))
-    assert reason in str(found.failure)
-    assert found.usage.prompt_tokens == 12
+    result = answered(answer(None, finish=finish))
+    assert reason in str(result.failure)
+    assert result.usage.prompt_tokens == 12
 
 
 def test_a_refusal_in_words_is_kept_as_the_answer() -> None:
     message = {"content": None, "refusal": "I will not."}
-    found = answered(status(200, {"choices": [{"message": message, "finish_reason": "stop"}]}))
-    assert (found.text, found.finish, found.failure) == ("I will not.", "filter", None)
+    result = answered(status(200, {"choices": [{"message": message, "finish_reason": "stop"}]}))
+    assert (result.text, result.finish, result.failure) == ("I will not.", "filter", None)
 
 
 def test_tokens_come_with_their_alternatives() -> None:
@@ -354,8 +354,8 @@ def test_tokens_come_with_their_alternatives() -> None:
         "top_logprobs": [{"token": "4", "logprob": -0.1}, {"token": "5", "logprob": -3}],
     }
     with FaultServer(lambda _: answer("4", logprobs={"content": [entry]})) as server:
-        (found,) = ask(OpenAI(model="m", url=server.url), sampling=Sampling(logprobs=2))
-    assert found.tokens == (TokenChoice("4", -0.1, (("4", -0.1), ("5", -3.0))),)
+        (result,) = ask(OpenAI(model="m", url=server.url), sampling=Sampling(logprobs=2))
+    assert result.tokens == (TokenChoice("4", -0.1, (("4", -0.1), ("5", -3.0))),)
     assert (server.requests[0].fields["logprobs"], server.requests[0].fields["top_logprobs"]) == (True, 2)
 
 

@@ -34,30 +34,30 @@ GOOD: dict[str, Any] = {
 }
 
 
-def places(found: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(result: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths of all values inside a JSON value."""
-    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    inner = result.items() if isinstance(result, dict) else enumerate(result) if isinstance(result, list) else ()
     return [path, *(place for key, value in inner for place in places(value, (*path, key)))]
 
 
-def with_changed(found: Any, path: tuple[Any, ...], value: Any) -> Any:
+def with_changed(result: Any, path: tuple[Any, ...], value: Any) -> Any:
     if not path:
         return value
-    changed = dict(found) if isinstance(found, dict) else list(found)
-    changed[path[0]] = with_changed(found[path[0]], path[1:], value)
+    changed = dict(result) if isinstance(result, dict) else list(result)
+    changed[path[0]] = with_changed(result[path[0]], path[1:], value)
     return changed
 
 
 @given(st.sampled_from(places(GOOD)), JSON)
 def test_an_answer_with_anything_anywhere_is_read_or_called_unreadable(path: tuple[Any, ...], value: Any) -> None:
     try:
-        found = parse_chat_completion(decode_body(json.dumps(with_changed(GOOD, path, value)).encode()))
+        result = parse_chat_completion(decode_body(json.dumps(with_changed(GOOD, path, value)).encode()))
     except UnreadableResponse:
         return
-    assert isinstance(found, Completion)
-    assert isinstance(found.text, str)
-    found.text.encode()  # No half characters.
-    assert found.usage.prompt_tokens is None or found.usage.prompt_tokens >= 0
+    assert isinstance(result, Completion)
+    assert isinstance(result.text, str)
+    result.text.encode()  # No half characters.
+    assert result.usage.prompt_tokens is None or result.usage.prompt_tokens >= 0
 
 
 @given(st.binary(max_size=60))

@@ -61,19 +61,19 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _ask(url: str, model: str, sampling: Sampling) -> list[Completion]:
-    said = ("the old cat sat on the mat", "it is a good report", "the old cat sat on the mat")
+    texts = ("the old cat sat on the mat", "it is a good report", "the old cat sat on the mat")
     return OpenAI(model=model, url=url).complete(
-        [(Message("system", "the president said"), Message("user", text)) for text in said], sampling
+        [(Message("system", "the president said"), Message("user", text)) for text in texts], sampling
     )
 
 
 def test_a_real_server_answers_and_what_it_cannot_do_is_found_out(served: tuple[str, str]) -> None:
     client.reset_server_states()
-    found = _ask(*served, Sampling(max_tokens=12, schema=SCHEMA, logprobs=3))
-    assert [completion.failure for completion in found] == [None] * 3
-    assert found[0].text == found[2].text != found[1].text
-    assert all(completion.text for completion in found)
-    for completion in found:
+    result = _ask(*served, Sampling(max_tokens=12, schema=SCHEMA, logprobs=3))
+    assert [completion.failure for completion in result] == [None] * 3
+    assert result[0].text == result[2].text != result[1].text
+    assert all(completion.text for completion in result)
+    for completion in result:
         assert (completion.structured, completion.tokens) == (False, None)
         assert (completion.finish, completion.usage.completion_tokens) == ("length", 12)
         assert (completion.usage.prompt_tokens or 0) > 8
@@ -82,14 +82,14 @@ def test_a_real_server_answers_and_what_it_cannot_do_is_found_out(served: tuple[
 def test_a_real_server_is_given_the_words_as_they_are(served: tuple[str, str]) -> None:
     """It must say what the same model says in this process, which reads the words alone too."""
     url, model = served
-    said = [(Message("system", "the president said"), Message("user", "it is a good report"))]
+    texts = [(Message("system", "the president said"), Message("user", "it is a good report"))]
     sampling = Sampling(max_tokens=12)
-    (found,) = OpenAI(model=model, url=url, turns="none").complete(said, sampling)
-    (own,) = Transformers(model=model, turns="none").complete(said, sampling)
-    assert (found.text, found.finish) == (own.text, own.finish)
-    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (own.usage.prompt_tokens, 12)
-    (chatted,) = OpenAI(model=model, url=url).complete(said, sampling)
-    assert chatted.usage.prompt_tokens != found.usage.prompt_tokens
+    (result,) = OpenAI(model=model, url=url, turns="none").complete(texts, sampling)
+    (own,) = Transformers(model=model, turns="none").complete(texts, sampling)
+    assert (result.text, result.finish) == (own.text, own.finish)
+    assert (result.usage.prompt_tokens, result.usage.completion_tokens) == (own.usage.prompt_tokens, 12)
+    (chatted,) = OpenAI(model=model, url=url).complete(texts, sampling)
+    assert chatted.usage.prompt_tokens != result.usage.prompt_tokens
 
 
 def test_a_model_that_a_real_server_does_not_have_is_said(served: tuple[str, str]) -> None:

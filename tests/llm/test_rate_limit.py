@@ -166,18 +166,20 @@ def test_workers_of_a_run_get_their_part_of_the_limits(module, monkeypatch, tmp_
     monkeypatch.delenv("METRIST_LLM_CONCURRENCY", raising=False)
     rows = [{"item": str(n), "output": "a"} for n in range(12)]
     metric = module(SEEN.format(asks=asks)).Seen(folder=str(tmp_path), workers=workers)
-    found = score(rows, [metric], executor=Processes(3), shard_size=2, rpm=rpm, tpm=900).scores[metric.text].parts
-    assert len(set(found["process"])) == workers
+    result = score(rows, [metric], executor=Processes(3), shard_size=2, rpm=rpm, tpm=900).scores[metric.text].parts
+    assert len(set(result["process"])) == workers
     for name, part in zip("crt", seen, strict=True):
-        np.testing.assert_array_equal(found[name], np.full(12, part))
+        np.testing.assert_array_equal(result[name], np.full(12, part))
 
 
 def test_the_limits_are_divided_among_the_workers_that_there_are(module, tmp_path) -> None:
     rows = [{"item": str(n), "output": "a"} for n in range(4)]
     metric = module(SEEN.format(asks=True)).Seen(folder=str(tmp_path), workers=2)
-    found = score(rows, [metric], executor=Processes(8), shard_size=2, concurrency=16, rpm=80).scores[metric.text].parts
-    assert len(set(found["process"])) == 2
-    assert (set(found["c"]), set(found["r"])) == ({8}, {40})
+    result = (
+        score(rows, [metric], executor=Processes(8), shard_size=2, concurrency=16, rpm=80).scores[metric.text].parts
+    )
+    assert len(set(result["process"])) == 2
+    assert (set(result["c"]), set(result["r"])) == ({8}, {40})
 
 
 def test_a_judge_in_several_processes_has_no_more_requests_in_flight_than_allowed() -> None:

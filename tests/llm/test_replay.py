@@ -66,11 +66,11 @@ def test_what_is_written_is_read_back(tmp_path, name):
     gateway.complete(Scripted(), [asked_of], GREEDY)
     path = tmp_path / name
     write_answers(open_cache().entries(), path)
-    (written,), (kept,) = list(read_answers(path)), list(open_cache().entries())
-    assert written.request == kept.request
-    assert written.request.key == kept.request.key
-    assert written.completion == kept.completion
-    assert written.arrived == pytest.approx(kept.arrived, abs=0.001)
+    (written,), (stored,) = list(read_answers(path)), list(open_cache().entries())
+    assert written.request == stored.request
+    assert written.request.key == stored.request.key
+    assert written.completion == stored.completion
+    assert written.arrived == pytest.approx(stored.arrived, abs=0.001)
     assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".")] == []
     if name.endswith(".gz"):
         assert gzip.decompress(path.read_bytes()).startswith(b'{"llm"')
@@ -83,7 +83,7 @@ def test_importing_merges_and_what_was_there_stays(file, tmp_path):
     lines = file.read_text().replace('"A"', '"changed"').splitlines()
     file.write_text("\n".join([*lines[:1], "", lines[0].replace('"a"', '"new"'), ""]))
     assert import_answers(other, file) == (2, 1)
-    assert sorted(kept.completion.text for kept in other.entries()) == ["A", "B", "C", "changed"]
+    assert sorted(stored.completion.text for stored in other.entries()) == ["A", "B", "C", "changed"]
 
 
 def test_an_imported_answer_is_not_asked_for(file, monkeypatch, tmp_path):
@@ -172,30 +172,30 @@ def test_a_schema_in_another_order_is_another_schema(tmp_path):
     here: dict[str, Any] = {"properties": {"b": {}, "a": {}}}
     gateway.complete(Scripted(), say("a"), Sampling(schema=there))
     write_answers(open_cache().entries(), tmp_path / "one.jsonl")
-    (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), Sampling(schema=here))
-    assert (found.failure or "").endswith("another schema")
+    (result,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), Sampling(schema=here))
+    assert (result.failure or "").endswith("another schema")
 
 
 def test_an_answer_without_words_is_replayed_as_such(tmp_path, file):
-    (kept, *_) = read_answers(file)
-    object.__setattr__(kept, "completion", Completion(failure="all of max_tokens was used", finish="length"))
-    write_answers([kept], tmp_path / "one.jsonl")
-    (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
-    assert (found.failure, found.finish) == ("all of max_tokens was used", "length")
+    (stored, *_) = read_answers(file)
+    object.__setattr__(stored, "completion", Completion(failure="all of max_tokens was used", finish="length"))
+    write_answers([stored], tmp_path / "one.jsonl")
+    (result,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
+    assert (result.failure, result.finish) == ("all of max_tokens was used", "length")
 
 
 def test_a_dry_run_counts_what_the_file_holds(file):
-    with estimate_calls() as found:
+    with estimate_calls() as result:
         answers = gateway.complete(Replay(file=str(file)), say("a", "unheard", "c"), GREEDY)
     assert [answer.text for answer in answers] == ["A", PLACEHOLDER, "C"]
-    (counted,) = found.by_llm.values()
+    (counted,) = result.by_llm.values()
     assert (counted.calls, counted.answered) == (3, 2)
 
 
 def test_an_imported_answer_without_the_probabilities_asked_for_is_left_out(tmp_path, file):
-    (kept, *rest) = read_answers(file)
-    object.__setattr__(kept.request, "sampling", replace(kept.request.sampling, logprobs=2))
-    write_answers([kept, *rest], file)
+    (stored, *rest) = read_answers(file)
+    object.__setattr__(stored.request, "sampling", replace(stored.request.sampling, logprobs=2))
+    write_answers([stored, *rest], file)
     other = AnswerCache(tmp_path / "other")
     assert import_answers(other, file) == (3, 2)
     assert sorted(one.completion.text for one in other.entries()) == ["B", "C"]
@@ -206,11 +206,11 @@ def test_replay_gives_whole_answers(tmp_path):
         text="x", finish="length", structured=True, tokens=(TokenChoice("x", -0.5, (("x", -0.5), ("y", -1.0))),)
     )
     gateway.complete(Scripted(), say("a"), GREEDY)
-    (kept,) = open_cache().entries()
-    object.__setattr__(kept, "completion", answer)
-    write_answers([kept], tmp_path / "one.jsonl")
-    (found,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
-    assert (found.text, found.finish, found.structured, found.tokens) == ("x", "length", True, answer.tokens)
+    (stored,) = open_cache().entries()
+    object.__setattr__(stored, "completion", answer)
+    write_answers([stored], tmp_path / "one.jsonl")
+    (result,) = gateway.complete(Replay(file=str(tmp_path / "one.jsonl")), say("a"), GREEDY)
+    assert (result.text, result.finish, result.structured, result.tokens) == ("x", "length", True, answer.tokens)
 
 
 def test_replay_prints_itself_and_names_what_it_holds(file):

@@ -43,7 +43,9 @@ def answered(act: Act, sampling: Sampling | None = None) -> Completion:
 
 def test_a_request_has_the_documented_form() -> None:
     with FaultServer(lambda _: text_answer("hello")) as server:
-        (found,) = ask(server.url, Sampling(temperature=0.7, max_tokens=9, seed=5, sample=2, stop=("END",), logprobs=3))
+        (result,) = ask(
+            server.url, Sampling(temperature=0.7, max_tokens=9, seed=5, sample=2, stop=("END",), logprobs=3)
+        )
     (request,) = server.requests
     assert request.path == "/v1/completions"
     assert request.fields == {
@@ -56,8 +58,8 @@ def test_a_request_has_the_documented_form() -> None:
         "max_tokens": 9,
         "logprobs": 3,
     }
-    assert (found.text, found.finish, found.failure, found.tokens) == ("hello", "stop", None, None)
-    assert (found.usage.prompt_tokens, found.usage.completion_tokens, found.usage.attempts) == (12, 3, 1)
+    assert (result.text, result.finish, result.failure, result.tokens) == ("hello", "stop", None, None)
+    assert (result.usage.prompt_tokens, result.usage.completion_tokens, result.usage.attempts) == (12, 3, 1)
 
 
 def test_an_azure_deployment_is_asked_at_its_completions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,8 +78,8 @@ def test_tokens_come_with_their_alternatives_likeliest_first() -> None:
         "top_logprobs": [{" 5": -3.0, " 4": -0.1}, None],
         "text_offset": [0, 2],
     }
-    found = answered(text_answer(" 4!", logprobs=logprobs), Sampling(logprobs=2))
-    assert found.tokens == (TokenChoice(" 4", -0.1, ((" 4", -0.1), (" 5", -3.0))), TokenChoice("!", -2.0))
+    result = answered(text_answer(" 4!", logprobs=logprobs), Sampling(logprobs=2))
+    assert result.tokens == (TokenChoice(" 4", -0.1, ((" 4", -0.1), (" 5", -3.0))), TokenChoice("!", -2.0))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +103,8 @@ def test_log_probabilities_in_another_form_are_none(logprobs: object) -> None:
 def test_refused_log_probabilities_are_done_without() -> None:
     refusal = error(400, "no", param="logprobs")
     with FaultServer(lambda request: refusal if "logprobs" in request.fields else text_answer("4")) as server:
-        (found,) = ask(server.url, Sampling(logprobs=50))
-    assert (found.text, found.tokens, len(server.requests)) == ("4", None, 2)
+        (result,) = ask(server.url, Sampling(logprobs=50))
+    assert (result.text, result.tokens, len(server.requests)) == ("4", None, 2)
 
 
 def enforcing(request: Request) -> Act:
@@ -115,12 +117,12 @@ def enforcing(request: Request) -> Act:
 
 def test_whether_it_holds_to_a_schema_is_found_out_here_too() -> None:
     with FaultServer(enforcing) as server:
-        (found,) = ask(server.url, Sampling(schema=SCHEMA))
-    assert (found.text, found.structured) == ('{"grade": 4}', True)
+        (result,) = ask(server.url, Sampling(schema=SCHEMA))
+    assert (result.text, result.structured) == ('{"grade": 4}', True)
     assert [request.path for request in server.requests] == ["/v1/completions"] * 2
     with FaultServer(lambda _: text_answer("Hello!")) as server:
-        (found,) = ask(server.url, Sampling(schema=SCHEMA))
-    assert (found.text, found.structured) == ("Hello!", False)
+        (result,) = ask(server.url, Sampling(schema=SCHEMA))
+    assert (result.text, result.structured) == ("Hello!", False)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +148,8 @@ def test_a_broken_answer_is_asked_for_again(broken: Act, monkeypatch: pytest.Mon
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "3")
     waiting = [broken]
     with FaultServer(lambda _: waiting.pop() if waiting else text_answer("whole")) as server:
-        (found,) = ask(server.url)
-    assert (found.text, found.usage.attempts) == ("whole", 2)
+        (result,) = ask(server.url)
+    assert (result.text, result.usage.attempts) == ("whole", 2)
 
 
 @pytest.mark.parametrize("code", [404, 405])
@@ -167,8 +169,8 @@ def test_an_answer_is_kept_apart_from_that_of_a_chat_and_found_again() -> None:
     with FaultServer(respond) as server:
         llms = [OpenAI(model="m", url=server.url, turns=turns) for turns in ("none", "chat")]
         for cached in (False, True):
-            found = [gateway.complete(llm, [HELLO], Sampling())[0] for llm in llms]
-            assert [(one.text, one.usage.cached) for one in found] == [("raw", cached), ("chat", cached)]
+            result = [gateway.complete(llm, [HELLO], Sampling())[0] for llm in llms]
+            assert [(one.text, one.usage.cached) for one in result] == [("raw", cached), ("chat", cached)]
     assert len(server.requests) == 2
 
 
@@ -178,10 +180,10 @@ def test_cost_is_counted_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("METRIST_PRICES", str(tmp_path / "prices.toml"))
     monkeypatch.setenv("METRIST_MAX_COST", "1")
     with FaultServer(lambda _: text_answer("hello")) as server:
-        (found,) = ask(server.url, Sampling(max_tokens=10))
+        (result,) = ask(server.url, Sampling(max_tokens=10))
         with pytest.raises(ModelError, match=r"the limit of \$1 "):
             ask(server.url, Sampling(max_tokens=1000))
-    assert found.usage.cost == pytest.approx(12 * 1000 / 1e6 + 3 * 2000 / 1e6)
+    assert result.usage.cost == pytest.approx(12 * 1000 / 1e6 + 3 * 2000 / 1e6)
     assert len(server.requests) == 1
 
 
@@ -190,9 +192,9 @@ def test_amid_faults_every_prompt_gets_its_answer(monkeypatch: pytest.MonkeyPatc
     mixed = Mixed(seed=11)
     with FaultServer(mixed) as server:
         llm = OpenAI(model="m", url=server.url, turns="none")
-        said = [(Message("user", f"prompt {n}"),) for n in range(120)]
-        found = gateway.complete(llm, said, Sampling())
-    assert [one.text or one.failure for one in found] == [f"answer to prompt {n}" for n in range(120)]
+        texts = [(Message("user", f"prompt {n}"),) for n in range(120)]
+        result = gateway.complete(llm, texts, Sampling())
+    assert [one.text or one.failure for one in result] == [f"answer to prompt {n}" for n in range(120)]
     assert {request.path for request in server.requests} == {"/v1/completions"}
     assert mixed.dealt["500"] > 0
     assert mixed.dealt["cut off"] > 0

@@ -170,8 +170,8 @@ def test_a_published_checkpoint_of_tigerscore_gets_its_prompt_bare(engine, folde
 
 
 def _no_errors(_engine: Engine, _text: str, _given: dict[str, Any]) -> Any:
-    said = "The model-generated output contains 0 errors, with a total score reduction of 0."
-    answer = SimpleNamespace(text=said, token_ids=[1], logprobs=None, finish_reason="stop")
+    texts = "The model-generated output contains 0 errors, with a total score reduction of 0."
+    answer = SimpleNamespace(text=texts, token_ids=[1], logprobs=None, finish_reason="stop")
     return SimpleNamespace(outputs=[answer], prompt_token_ids=[1, 2, 3])
 
 

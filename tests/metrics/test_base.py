@@ -86,11 +86,11 @@ def test_pairs_list_each_text_once_and_remember_where_records_start():
 
 
 def test_shared_work_is_done_once_per_shard_and_key():
-    shard, made = Shard([]), []
+    shard, built = Shard([]), []
     for _ in range(3):
-        shard.once("key", lambda: made.append("key"))
-    shard.once("other", lambda: made.append("other"))
-    assert made == ["key", "other"]
+        shard.once("key", lambda: built.append("key"))
+    shard.once("other", lambda: built.append("other"))
+    assert built == ["key", "other"]
 
 
 def test_a_metric_typed_at_a_prompt_changes_its_signature_with_its_code() -> None:

@@ -41,13 +41,13 @@ def test_a_percentile_is_the_share_below_and_half_the_share_of_equals(reference,
 def test_of_many_values_order_statistics_are_kept_that_are_right_to_a_tenth(levels):
     rng = np.random.default_rng(levels)
     reference = np.round(rng.normal(size=20_000) ** 3 * levels) / levels
-    kept = Distribution.of(reference)
-    assert (len(kept.values), kept.count) == (MAX_STORED, 20_000)
+    stored = Distribution.of(reference)
+    assert (len(stored.values), stored.count) == (MAX_STORED, 20_000)
     values = np.concatenate([rng.choice(reference, 300), rng.normal(size=300) * 3, [-1e9, 1e9]])
     exact = [100 * ((reference < v).mean() + (reference == v).mean() / 2) for v in values]
-    assert np.abs(kept.percentiles(values) - exact).max() <= 0.1
-    assert kept.percentiles(np.array([-1e9, 1e9, np.nan]))[:2].tolist() == [0, 100]
-    assert np.isnan(kept.percentiles(np.array([np.nan])))
+    assert np.abs(stored.percentiles(values) - exact).max() <= 0.1
+    assert stored.percentiles(np.array([-1e9, 1e9, np.nan]))[:2].tolist() == [0, 100]
+    assert np.isnan(stored.percentiles(np.array([np.nan])))
 
 
 def records(*outputs: str, **more: str) -> list[Record]:

@@ -100,8 +100,8 @@ def test_what_was_spent_is_summed_as_far_as_it_is_known():
         Completion(usage=Usage(prompt_tokens=7, completion_tokens=2, seconds=1.0, cached=True)),
         Completion(failure=NOT_ASKED),
     ]
-    found = sum_usage(answers)
-    assert found == {
+    result = sum_usage(answers)
+    assert result == {
         "calls": 2,
         "cached": 1,
         "estimated": 0,
@@ -112,7 +112,7 @@ def test_what_was_spent_is_summed_as_far_as_it_is_known():
         "seconds": 2.0,
         "attempts": 2,
     }
-    assert merge_usage([found, None, {"calls": 1}])["calls"] == 3
+    assert merge_usage([result, None, {"calls": 1}])["calls"] == 3
 
 
 def test_signatures_name_the_prompt_by_its_hash():
@@ -127,8 +127,8 @@ def failed(count: int, *values: float) -> Scores:
 
 def test_the_mean_is_told_with_its_bounds_if_the_failed_ones_were_worst_or_best():
     metric = TwoSteps(llm=FakeLLM(two_steps))
-    said = coverage_remarks(metric, failed(2, 0.25, 0.75))
-    assert [remark.removeprefix(f"{metric.text}: ") for remark in said] == [
+    texts = coverage_remarks(metric, failed(2, 0.25, 0.75))
+    assert [remark.removeprefix(f"{metric.text}: ") for remark in texts] == [
         "2 of 4 outputs were scored; most frequent failure (2): no answer",
         "the mean of the scored outputs is 0.5; with the 2 failed it would be 0.25 if they had the worst score and "
         "0.75 if they had the best score",
@@ -148,17 +148,17 @@ class Boundless(TwoSteps):
 
 
 def test_a_scale_without_an_end_has_a_bound_on_one_side_or_none():
-    _, said = coverage_remarks(Penalties(llm=FakeLLM(two_steps)), failed(1, -3.0))
-    assert said.endswith("with the 1 failed it would be -1.5 if it had the best score")
+    _, texts = coverage_remarks(Penalties(llm=FakeLLM(two_steps)), failed(1, -3.0))
+    assert texts.endswith("with the 1 failed it would be -1.5 if it had the best score")
     assert len(coverage_remarks(Boundless(llm=FakeLLM(two_steps)), failed(1, -3.0))) == 1
 
 
 def test_cost_is_told_where_it_is_known():
     metric = TwoSteps(llm=FakeLLM(two_steps))
     usage = {"calls": 3, "cached": 1, "estimated": 2, "prompt_tokens": 1200, "cost": 0.0123}
-    (said,) = cost_remarks(metric, Scores.of([Score(value=1, usage=usage)]))
+    (texts,) = cost_remarks(metric, Scores.of([Score(value=1, usage=usage)]))
     calls = "3 calls (2 sent, 1 cached or repeated)"
-    assert said == f"{metric.text}: {calls}, about 1,200 tokens in, 0.0123 US dollars"
+    assert texts == f"{metric.text}: {calls}, about 1,200 tokens in, 0.0123 US dollars"
     assert cost_remarks(metric, Scores.of([1.0])) == []
 
 

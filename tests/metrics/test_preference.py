@@ -59,22 +59,22 @@ def scored(metric: Preference, *records: Record):
 
 def test_the_score_is_the_reward_in_units_of_the_training_answers(model):
     (score,) = scored(Preference(model=model), FULL)
-    wanted = raw(
+    expected = raw(
         model,
         "is it very good ?",
         ("instruction", "summary of it"),
         ("source", "a small cat"),
         ("output", "the cat sat"),
     )
-    assert score.parts["reward"] == wanted
-    assert score.value == pytest.approx((wanted - 0.5) / 2)
+    assert score.parts["reward"] == expected
+    assert score.value == pytest.approx((expected - 0.5) / 2)
 
 
 def test_a_criterion_that_was_not_learned_is_asked_for_in_its_own_words(model):
     (score,) = scored(Preference(model=model, criterion="grammaticality"), FULL)
     # It is about the output alone.
-    wanted = raw(model, criteria.find("grammaticality").instruction, ("output", "the cat sat"))
-    assert score.parts["reward"] == wanted
+    expected = raw(model, criteria.find("grammaticality").instruction, ("output", "the cat sat"))
+    assert score.parts["reward"] == expected
 
 
 def test_an_instruction_of_the_users_own_is_taken_as_it_is(model):
@@ -306,8 +306,8 @@ def test_a_model_is_shown_what_it_learned_a_criterion_with(taught, criterion, re
     instruction = {"correctness": "", "relevance": "is it new ?"}.get(criterion, "is it good ?")
     (score,) = scored(Preference(model=taught, criterion=criterion), record)
     assert score.parts["reward"] == pytest.approx(raw(taught, instruction, *shown), abs=1e-5)
-    wanted = criterion != "overall"
-    assert score.parts.get("no_context") == (float(len(shown) == 1) if wanted else None)
+    expected = criterion != "overall"
+    assert score.parts.get("no_context") == (float(len(shown) == 1) if expected else None)
 
 
 def test_the_users_own_context_comes_before_the_learned_one(taught):

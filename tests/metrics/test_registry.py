@@ -124,12 +124,12 @@ def test_the_signature_of_a_metric_with_a_model_tells_its_weights(name, with_tin
 @each_with_a_model
 def test_scores_of_a_model_do_not_depend_on_shard_size_or_order(name, with_tiny_model):  # noqa: ARG001
     records = odd_records(24)
-    whole = with_tiny_model.score(Shard(records))
+    full = with_tiny_model.score(Shard(records))
     halves = [with_tiny_model.score(Shard(part)) for part in (records[:7], records[7:])]
     backwards = with_tiny_model.score(Shard(records[::-1]))
     # Exponentials of log-probabilities, such as a perplexity, keep only relative precision.
-    np.testing.assert_allclose(np.concatenate([half.values for half in halves]), whole.values, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(backwards.values[::-1], whole.values, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate([half.values for half in halves]), full.values, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(backwards.values[::-1], full.values, rtol=1e-5, atol=1e-5)
 
 
 @each_with_a_model
@@ -154,10 +154,10 @@ def test_an_empty_output_fails_with_a_reason_and_no_records_give_no_scores(name,
 def test_scores_do_not_depend_on_shard_size_or_order(name, reduce):
     metric = build(f"{name}(reduce='{reduce}')" if hasattr(build(name), "reduce") else name)
     records = odd_records()
-    whole = rows(metric.score(Shard(records)))
+    full = rows(metric.score(Shard(records)))
     alone = [row for record in records for row in rows(metric.score(Shard([record])))]
     backwards = rows(metric.score(Shard(records[::-1])))[::-1]
-    assert whole == alone == backwards
+    assert full == alone == backwards
 
 
 @each_metric
@@ -192,8 +192,8 @@ def test_an_empty_output_gets_a_score_or_a_failure_that_says_why(name):
 def test_an_equal_output_is_not_worse_than_another(name):
     metric = build(name)
     text, other = "the small cat sat on the old mat near the warm red stove", "no word of it"
-    made = [Record(item="0", system="s", output=o, source=text, references=(text,)) for o in (text, other)]
-    equal, different = metric.score(Shard(made)).values
+    built = [Record(item="0", system="s", output=o, source=text, references=(text,)) for o in (text, other)]
+    equal, different = metric.score(Shard(built)).values
     if metric.higher_is_better is not None:
         assert equal > different if metric.higher_is_better else equal < different
 

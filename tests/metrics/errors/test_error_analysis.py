@@ -44,9 +44,9 @@ INVENTED = {**TASTE, "error_location": "purple elephants", "score_reduction": 0.
 
 
 def mark_in(conversation: Conversation) -> str:
-    found = re.search(r'"mark": "(\w+)"', conversation[-1].text)
-    assert found
-    return found[1]
+    result = re.search(r'"mark": "(\w+)"', conversation[-1].text)
+    assert result
+    return result[1]
 
 
 Found = Callable[[int], Sequence[Mapping[str, Any]]]
@@ -58,8 +58,8 @@ def judge(errors: Sequence[Mapping[str, Any]] | Found, *, refused: str = "", ana
     def answer(conversation: Conversation, sampling: Sampling) -> str:
         question = conversation[-1].text
         if question.startswith("Now give the errors"):
-            found = errors(sampling.sample) if callable(errors) else errors
-            return json.dumps({"mark": mark_in(conversation), "errors": list(found)})
+            result = errors(sampling.sample) if callable(errors) else errors
+            return json.dumps({"mark": mark_in(conversation), "errors": list(result)})
         if question.startswith("Somebody looked"):
             verdict = "no" if refused and f"the words: {json.dumps(refused)}" in question else "yes"
             return f"Perhaps.\n{json.dumps({'mark': mark_in(conversation), 'real': verdict})}"
@@ -284,15 +284,15 @@ def test_every_reason_of_samples_that_failed_is_reported_once() -> None:
 def test_errors_of_one_analysis_are_never_merged_with_each_other() -> None:
     one, other = (Error(aspect="A", severity="minor", penalty=1.0, text="x", start=0, end=5) for _ in range(2))
     assert len(merge_errors([[one, other], [one, other]])) == 2
-    assert [found.error for found in merge_errors([[one, other]])] == [one, other]
+    assert [result.error for result in merge_errors([[one, other]])] == [one, other]
 
 
 def test_merging_takes_the_greatest_overlap_and_keeps_sides_apart() -> None:
     wide = Error(aspect="wide", severity="minor", penalty=1.0, start=0, end=20)
     narrow = Error(aspect="narrow", severity="minor", penalty=3.0, start=12, end=18)
     source = replace(narrow, side="source")
-    found = [both.error for both in merge_errors([[wide, narrow], [replace(narrow, penalty=5.0), source]])]
-    assert [(error.aspect, error.side, error.penalty) for error in found] == [
+    result = [both.error for both in merge_errors([[wide, narrow], [replace(narrow, penalty=5.0), source]])]
+    assert [(error.aspect, error.side, error.penalty) for error in result] == [
         ("wide", "output", 0.5),
         ("narrow", "output", 4.0),
         ("narrow", "source", 1.5),
@@ -302,8 +302,8 @@ def test_merging_takes_the_greatest_overlap_and_keeps_sides_apart() -> None:
 def test_errors_without_a_place_are_merged_by_their_words() -> None:
     one = Error(aspect="A", severity="minor", penalty=1.0, text="Purple  elephants")
     analyses = [[one], [replace(one, text="purple elephants")], [replace(one, text="green mice")]]
-    found = [together.error for together in merge_errors(analyses)]
-    assert [error.penalty for error in found] == [pytest.approx(2 / 3), pytest.approx(1 / 3)]
+    result = [together.error for together in merge_errors(analyses)]
+    assert [error.penalty for error in result] == [pytest.approx(2 / 3), pytest.approx(1 / 3)]
 
 
 def test_the_second_pass_drops_errors_that_are_not_real() -> None:

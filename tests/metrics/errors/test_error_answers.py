@@ -46,10 +46,10 @@ def test_the_form_of_the_checkpoints_is_read_and_written_to_the_letter() -> None
 def test_the_papers_own_example_with_blank_lines_and_a_field_of_two_paragraphs_is_read() -> None:
     # After paper 001, Table 16, shortened.
     answer = TWO.replace("\n", "\n\n").replace("Not asked for.", "Not asked for.\n\nThe answer should stick to it.")
-    found = tigerscore.parse_tiger_answer(answer)
-    assert [error.penalty for error in found.errors] == [4.0, 0.5]
-    assert found.errors[1].explanation == "Not asked for.\n\nThe answer should stick to it."
-    assert not found.notes
+    result = tigerscore.parse_tiger_answer(answer)
+    assert [error.penalty for error in result.errors] == [4.0, 0.5]
+    assert result.errors[1].explanation == "Not asked for.\n\nThe answer should stick to it."
+    assert not result.notes
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_an_output_without_errors_is_perfect(answer: str) -> None:
     ],
 )
 def test_an_answer_that_cannot_be_read_is_a_failure_and_never_perfect(answer: str, reason: str) -> None:
-    found = tigerscore.parse_tiger_answer(answer)
-    assert found.failure is not None
-    assert reason in found.failure
-    assert not found.errors
+    result = tigerscore.parse_tiger_answer(answer)
+    assert result.failure is not None
+    assert reason in result.failure
+    assert not result.errors
 
 
 def test_a_header_total_with_decimals_is_read_whole() -> None:
@@ -108,13 +108,13 @@ def test_one_error_in_the_singular_is_read() -> None:
 
 
 def test_a_cut_off_tail_keeps_what_was_complete_and_says_so() -> None:
-    found = tigerscore.parse_tiger_answer(TWO[: TWO.index("Severity 2")])
-    assert found.partial
-    assert found.errors[0] == FIRST
-    assert found.penalty == 4.0
-    assert "the answer is truncated; what is complete counts" in found.notes
-    assert "error 2 has no readable penalty and does not count" in found.notes
-    assert "the header claims 2 errors, 1 are complete" in found.notes
+    result = tigerscore.parse_tiger_answer(TWO[: TWO.index("Severity 2")])
+    assert result.partial
+    assert result.errors[0] == FIRST
+    assert result.penalty == 4.0
+    assert "the answer is truncated; what is complete counts" in result.notes
+    assert "error 2 has no readable penalty and does not count" in result.notes
+    assert "the header claims 2 errors, 1 are complete" in result.notes
 
 
 def test_an_answer_that_is_known_to_be_cut_off_is_partial_even_where_it_looks_whole() -> None:
@@ -125,12 +125,12 @@ def test_an_answer_that_is_known_to_be_cut_off_is_partial_even_where_it_looks_wh
 @pytest.mark.parametrize("end", ["1", "1.", "-1", "**1", "\n1"])
 def test_a_penalty_at_the_very_end_of_a_cut_off_answer_does_not_count_as_it_may_go_on(end: str) -> None:
     answer = TWO.replace("2: 0.5", f"2: {end}")
-    found = tigerscore.parse_tiger_answer(answer, truncated=True)
-    assert [error.penalty for error in found.errors] == [4.0, None]
-    assert found.partial
-    assert "error 2 has no readable penalty and does not count" in found.notes
-    for whole in (f"{answer}\n", f"{answer} points", f"{answer}\nThat is all I found in 2026"):
-        assert tigerscore.parse_tiger_answer(whole, truncated=True).penalty == 5.0
+    result = tigerscore.parse_tiger_answer(answer, truncated=True)
+    assert [error.penalty for error in result.errors] == [4.0, None]
+    assert result.partial
+    assert "error 2 has no readable penalty and does not count" in result.notes
+    for full in (f"{answer}\n", f"{answer} points", f"{answer}\nThat is all I found in 2026"):
+        assert tigerscore.parse_tiger_answer(full, truncated=True).penalty == 5.0
     assert tigerscore.parse_tiger_answer(answer).penalty == 5.0
 
 
@@ -140,25 +140,25 @@ def test_a_penalty_at_the_end_counts_where_the_header_bears_it_out() -> None:
 
 
 def test_fewer_errors_than_the_header_says_make_the_answer_partial() -> None:
-    found = tigerscore.parse_tiger_answer(TWO.replace("contains 2", "contains 3"))
-    assert found.partial
-    assert found.notes == ("the header claims 3 errors, 2 are complete",)
+    result = tigerscore.parse_tiger_answer(TWO.replace("contains 2", "contains 3"))
+    assert result.partial
+    assert result.notes == ("the header claims 3 errors, 2 are complete",)
 
 
 def test_fields_that_are_missing_are_noted() -> None:
-    found = tigerscore.parse_tiger_answer(
+    result = tigerscore.parse_tiger_answer(
         TWO.replace("Error aspect 1: Accuracy\n", "").replace("Severity 2: Minor\n", "")
     )
-    assert found.notes == ("error 1 has no aspect", "error 2 has no severity")
-    assert found.penalty == 4.5
+    assert result.notes == ("error 1 has no aspect", "error 2 has no severity")
+    assert result.penalty == 4.5
 
 
 def test_severities_and_penalties_out_of_range_are_kept_and_noted() -> None:
-    found = tigerscore.parse_tiger_answer(TWO.replace("1: Major", "1: Catastrophic").replace("1: 4.0", "1: 12"))
-    assert found.errors[0].severity == "Catastrophic"
-    assert found.penalty == 12.5
-    assert "error 1 has the severity 'Catastrophic', expected Major or Minor" in found.notes
-    assert "error 1 has a penalty of 12, expected 0.5 to 5" in found.notes
+    result = tigerscore.parse_tiger_answer(TWO.replace("1: Major", "1: Catastrophic").replace("1: 4.0", "1: 12"))
+    assert result.errors[0].severity == "Catastrophic"
+    assert result.penalty == 12.5
+    assert "error 1 has the severity 'Catastrophic', expected Major or Minor" in result.notes
+    assert "error 1 has a penalty of 12, expected 0.5 to 5" in result.notes
     assert (
         "error 1 has a penalty of 0, expected 0.5 to 5"
         in tigerscore.parse_tiger_answer(TWO.replace("1: 4.0", "1: 0")).notes
@@ -215,9 +215,9 @@ def test_a_number_too_long_to_be_one_is_no_penalty() -> None:
 
 def test_what_follows_an_empty_last_field_is_no_penalty() -> None:
     answer = TWO.replace("2: 0.5", "2: \n\nOverall, I found 3 problems in 120 words.")
-    found = tigerscore.parse_tiger_answer(answer)
-    assert [error.penalty for error in found.errors] == [4.0, None]
-    assert found.partial
+    result = tigerscore.parse_tiger_answer(answer)
+    assert [error.penalty for error in result.errors] == [4.0, None]
+    assert result.partial
 
 
 @pytest.mark.parametrize(
@@ -237,15 +237,15 @@ def test_errors_that_are_numbered_oddly_are_all_kept(numbers: tuple[str, str]) -
     head, first, second = re.split(r"\n(?=Error location)", TWO)
     label = re.compile(r"(?m)^(Error location|Error aspect|Explanation|Severity|Score reduction) \d")
     blocks = [label.sub(rf"\1 {number}", block) for block, number in zip((first, second), numbers, strict=True)]
-    found = tigerscore.parse_tiger_answer("\n".join([head, *blocks]))
-    assert found.penalty == 4.5
-    assert len(found.errors) == 2
+    result = tigerscore.parse_tiger_answer("\n".join([head, *blocks]))
+    assert result.penalty == 4.5
+    assert len(result.errors) == 2
 
 
 def test_an_answer_without_a_header_is_read_and_noted() -> None:
-    found = tigerscore.parse_tiger_answer(TWO.split("\n", 1)[1])
-    assert found.penalty == 4.5
-    assert found.notes == ("the answer has no header",)
+    result = tigerscore.parse_tiger_answer(TWO.split("\n", 1)[1])
+    assert result.penalty == 4.5
+    assert result.notes == ("the answer has no header",)
 
 
 def test_words_before_the_header_are_passed_over() -> None:
@@ -283,9 +283,9 @@ def test_a_fake_answer_in_the_output_that_the_model_repeats_is_not_its_answer() 
     )
 
 
-def _assert_own_or_nothing(found: ErrorAnswer, own: float) -> None:
+def _assert_own_or_nothing(result: ErrorAnswer, own: float) -> None:
     # A digit of the text that runs into the judge's own number (4.0 and 54 make 4.054) is no verdict of the text.
-    assert found.failure is not None or abs(found.penalty - own) < 0.1
+    assert result.failure is not None or abs(result.penalty - own) < 0.1
 
 
 @pytest.mark.parametrize("verdict", [FAKE, "The model-generated output contains no errors.", TWO])
@@ -312,11 +312,11 @@ def test_json_withstands_attacks_in_the_output(verdict: str) -> None:
             for said in (attack.text, escape_control_tokens(attack.text)):
                 for given_mark in (mark, None):
                     answer = echo.answer(said, answers.format_errors([own], given_mark))
-                    for told in (answer, f"The mark is {mark}. {answer}", f"{answer}\nThe mark is {mark}."):
-                        _assert_own_or_nothing(answers.parse_errors(told, [attack.text], mark=mark), 2.5)
+                    for reported in (answer, f"The mark is {mark}. {answer}", f"{answer}\nThe mark is {mark}."):
+                        _assert_own_or_nothing(answers.parse_errors(reported, [attack.text], mark=mark), 2.5)
         for answer in repeats(attack.text):
-            for told in (answer, f"The mark is {mark}. {answer}", f'{{"mark": "{mark}", {answer}'):
-                assert answers.parse_errors(told, [attack.text], mark=mark).failure is not None, attack.name
+            for reported in (answer, f"The mark is {mark}. {answer}", f'{{"mark": "{mark}", {answer}'):
+                assert answers.parse_errors(reported, [attack.text], mark=mark).failure is not None, attack.name
 
 
 AS_JSON = {
@@ -384,10 +384,10 @@ def test_json_that_cannot_be_read_is_a_failure_and_never_perfect(answer: str, re
 def test_cut_off_json_keeps_the_errors_that_were_complete() -> None:
     answer = json.dumps({"mark": "a1b2c3", "errors": [AS_JSON, AS_JSON]})[:-40]
     for mark in (None, "a1b2c3"):
-        found = answers.parse_errors(answer, mark=mark, truncated=True)
-        assert found.errors == (READ,)
-        assert found.partial
-        assert found.notes == ("the answer is truncated; what is complete counts",)
+        result = answers.parse_errors(answer, mark=mark, truncated=True)
+        assert result.errors == (READ,)
+        assert result.partial
+        assert result.notes == ("the answer is truncated; what is complete counts",)
 
 
 _E = json.dumps(AS_JSON)
@@ -405,10 +405,10 @@ _E = json.dumps(AS_JSON)
     ],
 )
 def test_a_missing_brace_or_one_bad_member_loses_no_error(answer: str) -> None:
-    found = answers.parse_errors(answer, mark="ab12")
-    assert found.errors == (READ, READ)
-    assert found.partial
-    assert "the answer's JSON is damaged" in found.notes
+    result = answers.parse_errors(answer, mark="ab12")
+    assert result.errors == (READ, READ)
+    assert result.partial
+    assert "the answer's JSON is damaged" in result.notes
 
 
 @pytest.mark.parametrize(
@@ -453,16 +453,16 @@ def test_an_empty_list_that_is_open_or_perhaps_quoted_says_nothing(answer: str) 
 @pytest.mark.parametrize("quotes", ["all", "keys"])
 def test_damaged_json_in_single_quotes_keeps_its_errors(quotes: str) -> None:
     row = repr(AS_JSON) if quotes == "all" else _E
-    found = answers.parse_errors(f"{{'mark': 'ab12', 'errors': [{row}, {row}]", mark="ab12")
-    assert found.errors == (READ, READ)
-    assert found.partial
+    result = answers.parse_errors(f"{{'mark': 'ab12', 'errors': [{row}, {row}]", mark="ab12")
+    assert result.errors == (READ, READ)
+    assert result.partial
 
 
 @pytest.mark.parametrize("said", ["The mark is ab12. ", "(ab12)\n"])
 @pytest.mark.parametrize("rows", [[AS_JSON, AS_JSON], []])
 def test_a_mark_that_is_told_beside_whole_json_is_as_good_as_none(said: str, rows: list[object]) -> None:
-    found = answers.parse_errors(said + json.dumps({"errors": rows}), mark="ab12")
-    assert found == ErrorAnswer(errors=(READ,) * len(rows))
+    result = answers.parse_errors(said + json.dumps({"errors": rows}), mark="ab12")
+    assert result == ErrorAnswer(errors=(READ,) * len(rows))
 
 
 def test_json_within_an_own_answer_that_breaks_off_is_not_the_answer() -> None:
@@ -479,17 +479,17 @@ def test_two_errors_under_one_name_are_both_kept() -> None:
 
 
 def test_entries_that_are_no_errors_are_noted() -> None:
-    found = answers.parse_errors(json.dumps({"errors": [AS_JSON, "and so on"]}))
-    assert found.errors == (READ,)
-    assert found.notes == ("1 entries of 'errors' are not errors",)
+    result = answers.parse_errors(json.dumps({"errors": [AS_JSON, "and so on"]}))
+    assert result.errors == (READ,)
+    assert result.notes == ("1 entries of 'errors' are not errors",)
 
 
 @pytest.mark.parametrize("penalty", [float("nan"), float("inf"), True, None, [], 10**400, 1.7e308, 101, "9" * 39])
 def test_what_is_no_number_is_no_penalty(penalty: object) -> None:
     answer = json.dumps({"errors": [{**AS_JSON, "score_reduction": penalty}, AS_JSON]})
-    found = answers.parse_errors(answer)
-    assert [error.penalty for error in found.errors] == [None, 1.5]
-    assert found.partial
+    result = answers.parse_errors(answer)
+    assert [error.penalty for error in result.errors] == [None, 1.5]
+    assert result.partial
 
 
 def test_a_score_is_no_penalty() -> None:
@@ -538,12 +538,12 @@ _ANY = st.text(max_size=400) | st.lists(st.sampled_from([*TWO.split(" "), *'{}[]
 
 
 def _read_all(text: str) -> None:
-    for found in (
+    for result in (
         tigerscore.parse_tiger_answer(text),
         tigerscore.parse_tiger_answer(text, text[:50]),
         answers.parse_errors(text, [text[5:]]),
     ):
-        assert found.failure is None or not found.errors
+        assert result.failure is None or not result.errors
 
 
 @given(_ANY)
@@ -583,23 +583,23 @@ def _mutated(text: str, rng: random.Random) -> str:
 
 def _mutate(count: int) -> None:
     rng = random.Random(7)
-    made: list[tuple[str, Callable[[str], ErrorAnswer], Callable[[str], bool]]] = []
+    cases: list[tuple[str, Callable[[str], ErrorAnswer], Callable[[str], bool]]] = []
     for size in (1, 2, 5):
         errors = [FIRST, SECOND, READ, FIRST, SECOND][:size]
-        made.append(
+        cases.append(
             (
                 tigerscore.format_tiger_answer(errors),
                 tigerscore.parse_tiger_answer,
                 lambda text: bool(_NONE.search(text)),
             )
         )
-        made.append((answers.format_errors(errors), answers.parse_errors, lambda text: '"errors"' in text.lower()))
+        cases.append((answers.format_errors(errors), answers.parse_errors, lambda text: '"errors"' in text.lower()))
     for n in range(count):
-        text, read, may_be_perfect = made[n % len(made)]
+        text, read, may_be_perfect = cases[n % len(cases)]
         answer = _mutated(text, rng)
-        found = read(answer)
-        assert found.failure is None or not found.errors
-        if found.failure is None and not found.errors:
+        result = read(answer)
+        assert result.failure is None or not result.errors
+        if result.failure is None and not result.errors:
             assert may_be_perfect(answer), answer
 
 

@@ -29,12 +29,12 @@ def _cost(one: str, other: str) -> float:
     return edit_distances(one, other, anywhere=False)[-1] / max(len(one), len(other))
 
 
-def _all_ends(wanted: Sequence[str], words: Sequence[str]) -> Column:
+def _all_ends(expected: Sequence[str], words: Sequence[str]) -> Column:
     """The whole table of edits, without any short cut: (edits, words) of the best alignment that ends at each word."""
-    column, ends = [(float(k), 0) for k in range(len(wanted) + 1)], []
+    column, ends = [(float(k), 0) for k in range(len(expected) + 1)], []
     for word in words:
         after: Column = [(0.0, 0)]
-        for k, one in enumerate(wanted, 1):
+        for k, one in enumerate(expected, 1):
             changed, extra, missing = column[k - 1], column[k], after[k - 1]
             choices = (
                 (changed[0] + _cost(one, word), changed[1] + 1),
@@ -48,17 +48,17 @@ def _all_ends(wanted: Sequence[str], words: Sequence[str]) -> Column:
 
 
 def _plainly(form: str, text: str) -> FuzzyMatch | None:
-    wanted, words = re.findall(r"\w+", form), list(re.finditer(r"\w+", text))
-    ends = _all_ends(wanted, [word.group() for word in words])
-    best = min(range(len(ends)), key=lambda at: (round(ends[at][0], 6), abs(ends[at][1] - len(wanted))))
+    expected, words = re.findall(r"\w+", form), list(re.finditer(r"\w+", text))
+    ends = _all_ends(expected, [word.group() for word in words])
+    best = min(range(len(ends)), key=lambda at: (round(ends[at][0], 6), abs(ends[at][1] - len(expected))))
     edited, length = ends[best]
-    if edited > MAX_EDITED * len(wanted) or not length:
+    if edited > MAX_EDITED * len(expected) or not length:
         return None
-    least = CLEAR_LEAD * len(wanted)
+    least = CLEAR_LEAD * len(expected)
     lead = all(ends[at][0] - edited >= least for at in range(len(ends)) if abs(at - best) >= least)
     first, last = words[best - length + 1], words[best]
-    borders = max(_cost(wanted[0], first.group()), _cost(wanted[-1], last.group()))
-    return FuzzyMatch(first.start(), last.end(), lead and borders < 0.5, 1 - edited / len(wanted))
+    borders = max(_cost(expected[0], first.group()), _cost(expected[-1], last.group()))
+    return FuzzyMatch(first.start(), last.end(), lead and borders < 0.5, 1 - edited / len(expected))
 
 
 def _case(rng: random.Random) -> tuple[str, str]:
@@ -82,22 +82,22 @@ def _case(rng: random.Random) -> tuple[str, str]:
 
 def test_the_nearest_words_are_those_of_the_whole_table() -> None:
     rng = random.Random(5)
-    found = 0
+    result = 0
     for form, text in (_case(rng) for _ in range(300)):
-        made = fuzzy_matching.find_nearest(form, text)
+        match = fuzzy_matching.find_nearest(form, text)
         if len(form) >= fuzzy_matching.MIN_CHARACTERS:
-            assert made == _plainly(form, text), (form, text)
-        found += made is not None
-    assert found > 100
+            assert match == _plainly(form, text), (form, text)
+        result += match is not None
+    assert result > 100
 
 
 _SOME_WORDS = st.lists(st.text("abcé中", min_size=1, max_size=6) | st.text("ab", min_size=60, max_size=70), min_size=1)
 
 
 @given(_SOME_WORDS, _SOME_WORDS)
-def test_words_compared_together_are_compared_as_one_by_one(wanted: list[str], words: list[str]) -> None:
+def test_words_compared_together_are_compared_as_one_by_one(expected: list[str], words: list[str]) -> None:
     table = WordTable(words, lambda one, other: edit_distances(one, other, anywhere=False)[-1])
-    assert table.edit_shares(wanted).tolist() == [[_cost(one, other) for other in words] for one in wanted]
+    assert table.edit_shares(expected).tolist() == [[_cost(one, other) for other in words] for one in expected]
 
 
 @given(st.text("abc ", min_size=1, max_size=30), st.text("abc ", min_size=1, max_size=60))

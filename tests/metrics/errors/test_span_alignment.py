@@ -124,9 +124,9 @@ def test_a_letter_with_its_marks_is_one_however_it_is_written(
     quote: str, text: str, form: Literal["NFC", "NFD"]
 ) -> None:
     other: Literal["NFC", "NFD"] = "NFD" if form == "NFC" else "NFC"
-    made = unicodedata.normalize(form, text)
-    first = next(iter(find_matches(unicodedata.normalize(other, quote), made)))
-    compared = (unicodedata.normalize("NFKC", one).casefold() for one in (made[first.start : first.end], quote))
+    normalised = unicodedata.normalize(form, text)
+    first = next(iter(find_matches(unicodedata.normalize(other, quote), normalised)))
+    compared = (unicodedata.normalize("NFKC", one).casefold() for one in (normalised[first.start : first.end], quote))
     assert next(compared) == next(compared)
 
 
@@ -140,8 +140,8 @@ def test_the_same_words_quoted_again_mean_their_next_occurrence() -> None:
 
 
 def test_words_quoted_again_in_another_case_are_the_same_words() -> None:
-    found = align_quotes(["to be", "To  be"], "to be or not to be")
-    assert [place and place.start for place in found] == [0, 13]
+    result = align_quotes(["to be", "To  be"], "to be or not to be")
+    assert [place and place.start for place in result] == [0, 13]
 
 
 def test_a_quote_is_unique_only_where_nothing_else_could_be_meant() -> None:
@@ -176,11 +176,11 @@ def test_invisible_characters_and_compatible_forms_are_put_aside() -> None:
 
 @given(st.text(max_size=60))
 def test_normalised_text_leads_back_to_the_original(text: str) -> None:
-    made = normalise(text)
-    assert len(made.text) == len(made.origins)
-    assert list(made.origins) == sorted(made.origins)
-    for at in range(len(made.text)):
-        start, end = made.original_span(at, at + 1)
+    normalised = normalise(text)
+    assert len(normalised.text) == len(normalised.origins)
+    assert list(normalised.origins) == sorted(normalised.origins)
+    for at in range(len(normalised.text)):
+        start, end = normalised.original_span(at, at + 1)
         assert 0 <= start < end <= len(text)
 
 
@@ -269,8 +269,8 @@ def _damaged(path: Path, seed: int) -> Iterator[Damaged]:
 
 def _core(text: str, start: int, end: int) -> tuple[int, int]:
     """The span without punctuation and space around it; a span of punctuation alone only without the space."""
-    for kept in (str.isalnum, lambda one: not one.isspace()):
-        inside = [at for at in range(start, end) if kept(text[at])]
+    for stored in (str.isalnum, lambda one: not one.isspace()):
+        inside = [at for at in range(start, end) if stored(text[at])]
         if inside:
             return inside[0], inside[-1] + 1
     return start, end

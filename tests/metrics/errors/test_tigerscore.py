@@ -52,8 +52,8 @@ Answer = str | Completion
 
 
 def scored(answer: Answer | Callable[[Conversation, Sampling], Answer], *records: Record, **settings: object) -> Score:
-    said = answer if callable(answer) else lambda _conversation, _sampling: answer
-    metric = TigerScore(llm=FakeLLM(said), **settings)
+    texts = answer if callable(answer) else lambda _conversation, _sampling: answer
+    metric = TigerScore(llm=FakeLLM(texts), **settings)
     (score,) = metric.score(Shard(records or [RECORD]))
     return score
 
@@ -97,8 +97,8 @@ def test_the_score_is_minus_the_sum_of_the_penalties() -> None:
 
 
 def test_each_error_has_its_place_in_the_output_or_none() -> None:
-    placed, invented = scored(tigerscore.format_tiger_answer([PLACED, INVENTED])).errors
-    assert placed == Error(
+    located, invented = scored(tigerscore.format_tiger_answer([PLACED, INVENTED])).errors
+    assert located == Error(
         aspect="Accuracy", severity="major", penalty=4.0, explanation="Slow.", text="quick fox", start=5, end=14
     )
     assert (invented.start, invented.end, invented.text) == (None, None, "purple elephants")
@@ -190,13 +190,13 @@ def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
     metric = TigerScore(llm=FakeLLM(lambda *_: next(answers)))
     # Equal questions are asked once, so each record has a source of its own.
     scores = metric.score(Shard([replace(RECORD, source=source) for source in "abc"]))
-    said = [remark.removeprefix(f"{metric.text}: ") for remark in metric.remarks(scores)]
-    assert said[0].startswith("2 of 3 outputs")
-    assert "neither a header" in said[0]
-    assert "best" in said[1]
-    assert "2 of 4 errors (50.0%) were located in the output" in said
-    assert "1 answers were truncated or incomplete; the errors that are complete count" in said
-    assert "1 answers were irregular; their explanations say how" in said
+    texts = [remark.removeprefix(f"{metric.text}: ") for remark in metric.remarks(scores)]
+    assert texts[0].startswith("2 of 3 outputs")
+    assert "neither a header" in texts[0]
+    assert "best" in texts[1]
+    assert "2 of 4 errors (50.0%) were located in the output" in texts
+    assert "1 answers were truncated or incomplete; the errors that are complete count" in texts
+    assert "1 answers were irregular; their explanations say how" in texts
 
 
 @pytest.mark.parametrize(

@@ -182,17 +182,17 @@ def as_read(value):
     st.booleans(),
 )
 def test_json_is_read_as_the_standard_library_reads_it(value, around, ascii_only):
-    (found,) = find_objects(f"{around}{json.dumps(value, ensure_ascii=ascii_only)}{around}")
-    assert found.values == as_read(value)
-    assert not found.repaired
-    assert not found.contradicted
+    (result,) = find_objects(f"{around}{json.dumps(value, ensure_ascii=ascii_only)}{around}")
+    assert result.values == as_read(value)
+    assert not result.repaired
+    assert not result.contradicted
 
 
 @given(st.text(st.sampled_from("{}[]\"'“”‘’:,\\ntrue01.-e \n"), max_size=200))
 def test_no_text_breaks_the_reader(text):
-    for found in find_objects(text):
-        assert text[found.start] == "{"
-        assert text[found.end - 1] == "}"
+    for result in find_objects(text):
+        assert text[result.start] == "{"
+        assert text[result.end - 1] == "}"
 
 
 @pytest.mark.parametrize(

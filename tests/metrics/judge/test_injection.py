@@ -76,9 +76,9 @@ def test_a_judge_that_repeats_the_text_is_read_by_its_own_verdict_or_not_at_all(
                 return echo.answer(attack.text, json.dumps(own))
 
             for score in judged(attack.text, answer):
-                told = f"{echo.name}, {'with' if with_mark else 'without'} the mark"
-                assert score.failure is not None or {score.parts[aspect] for aspect in ASPECTS} == {1.0}, told
-                assert score.failure is None or score.raw is not None, told
+                reported = f"{echo.name}, {'with' if with_mark else 'without'} the mark"
+                assert score.failure is not None or {score.parts[aspect] for aspect in ASPECTS} == {1.0}, reported
+                assert score.failure is None or score.raw is not None, reported
 
 
 @each_attack

@@ -210,8 +210,8 @@ def test_the_order_and_the_size_of_shards_do_not_matter():
         return json.dumps({**GRADES, "correctness": length % 3 + 1})
 
     judge = Judge(llm=FakeLLM(answer))
-    whole = scored(judge, *records)
-    assert whole.values.tolist() == [scored(judge, record)[0].value for record in records]
+    full = scored(judge, *records)
+    assert full.values.tolist() == [scored(judge, record)[0].value for record in records]
     assert len(scored(judge, *records).values) == len(judge.score(Shard([]))) + 5
 
 

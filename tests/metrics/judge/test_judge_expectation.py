@@ -43,20 +43,20 @@ def expected(grade: list[TokenChoice], low: int = 1, high: int = 3) -> ExpectedG
 
 
 def test_levels_weigh_by_their_probabilities():
-    found = expected([token(" 3", t1=0.2, t2=0.3, t3=0.5)])
-    assert found.value == pytest.approx(0.2 * 1 + 0.3 * 2 + 0.5 * 3)
-    assert found.outside == pytest.approx(0, abs=1e-12)
+    result = expected([token(" 3", t1=0.2, t2=0.3, t3=0.5)])
+    assert result.value == pytest.approx(0.2 * 1 + 0.3 * 2 + 0.5 * 3)
+    assert result.outside == pytest.approx(0, abs=1e-12)
 
 
 def test_what_is_no_grade_is_outside_and_the_rest_is_normalised():
-    found = expected([token(" 3", t1=0.1, t3=0.4, t4=0.2, tgood=0.1)])
-    assert found.value == pytest.approx((0.1 * 1 + 0.4 * 3) / 0.5)
-    assert found.outside == pytest.approx(0.5)
+    result = expected([token(" 3", t1=0.1, t3=0.4, t4=0.2, tgood=0.1)])
+    assert result.value == pytest.approx((0.1 * 1 + 0.4 * 3) / 0.5)
+    assert result.outside == pytest.approx(0.5)
 
 
 def test_a_grade_counts_however_its_token_is_written():
-    found = expected([token(" 3", t3=0.3, d3=0.1, **{'d"1",': 0.2, "d:2": 0.4})])
-    assert found.value == pytest.approx(0.4 * 3 + 0.2 * 1 + 0.4 * 2)
+    result = expected([token(" 3", t3=0.3, d3=0.1, **{'d"1",': 0.2, "d:2": 0.4})])
+    assert result.value == pytest.approx(0.4 * 3 + 0.2 * 1 + 0.4 * 2)
 
 
 def test_the_token_that_was_written_counts_once_with_or_without_being_listed():
@@ -65,14 +65,14 @@ def test_the_token_that_was_written_counts_once_with_or_without_being_listed():
 
 
 def test_ten_as_one_token_is_told_from_one():
-    found = expected([token(" 9", t9=0.5, t10=0.3, t1=0.2)], 1, 10)
-    assert found.value == pytest.approx(0.5 * 9 + 0.3 * 10 + 0.2 * 1)
+    result = expected([token(" 9", t9=0.5, t10=0.3, t1=0.2)], 1, 10)
+    assert result.value == pytest.approx(0.5 * 9 + 0.3 * 10 + 0.2 * 1)
 
 
 def test_ten_as_two_tokens_takes_the_second_digit_from_the_next_token():
     next_token = token("0", d0=0.75, **{"d,": 0.25})
-    found = expected([token("1", d1=0.8, d9=0.2), next_token], 1, 10)
-    assert found.value == pytest.approx(0.8 * (0.75 * 10 + 0.25 * 1) + 0.2 * 9)
+    result = expected([token("1", d1=0.8, d9=0.2), next_token], 1, 10)
+    assert result.value == pytest.approx(0.8 * (0.75 * 10 + 0.25 * 1) + 0.2 * 9)
 
 
 def test_one_that_could_have_gone_on_to_ten_gives_its_share():
@@ -88,8 +88,8 @@ def test_one_that_could_have_gone_on_to_ten_gives_its_share():
 def test_a_beginning_with_weight_whose_end_is_unknown_is_refused():
     with pytest.raises(UnparsableAnswer, match=r"quality: .*digits one by one"):
         expected([token("9", d9=0.7, d1=0.3)], 1, 10)
-    found = expected([token("9", d9=0.995, d1=0.005)], 1, 10)
-    assert (found.value, found.outside) == (9, pytest.approx(0.005))
+    result = expected([token("9", d9=0.995, d1=0.005)], 1, 10)
+    assert (result.value, result.outside) == (9, pytest.approx(0.005))
 
 
 def test_a_token_without_any_grade_is_refused():
@@ -163,8 +163,8 @@ def test_a_server_without_probabilities_is_told_with_what_to_do():
 
 def test_single_answers_without_probabilities_are_failed_scores():
     def answer(conversation, sampling):
-        found = wavering(conversation, sampling)
-        return Completion(text=found.text) if "Rome" in conversation[-1].text else found
+        result = wavering(conversation, sampling)
+        return Completion(text=result.text) if "Rome" in conversation[-1].text else result
 
     judge = Judge(llm=FakeLLM(answer), method="expectation")
     scores = judge.score(Shard([RECORD, Record(item="2", system="s", output="Rome")]))

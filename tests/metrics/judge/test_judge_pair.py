@@ -19,11 +19,11 @@ from metrist.run.prefer import prefer
 def parts(conversation) -> dict[str, str]:
     """The texts between the fences, by name, and the mark."""
     text = conversation[-1].text
-    found = {
+    result = {
         name: body for name, _, body in re.findall(r"\[([\w ]+) (\w{6}) begins\]\n(.*?)\n\[\1 \2 ends\]", text, re.S)
     }
-    found["mark"] = re.findall(r"\[output A (\w{6}) begins\]", text)[0]
-    return found
+    result["mark"] = re.findall(r"\[output A (\w{6}) begins\]", text)[0]
+    return result
 
 
 def say(mark: str, better: str) -> str:
@@ -32,9 +32,9 @@ def say(mark: str, better: str) -> str:
 
 def honest(conversation, _sampling) -> str:
     """Counts the word good."""
-    found = parts(conversation)
-    a, b = (found[f"output {letter}"].count("good") for letter in "AB")
-    return say(found["mark"], "tie" if a == b else "A" if a > b else "B")
+    result = parts(conversation)
+    a, b = (result[f"output {letter}"].count("good") for letter in "AB")
+    return say(result["mark"], "tie" if a == b else "A" if a > b else "B")
 
 
 def first_always(conversation, _sampling) -> str:
@@ -71,16 +71,16 @@ def test_an_llm_that_goes_by_position_ties_everything_and_always_flips(label):
 
 def test_the_flip_rate_stands_in_the_table():
     rows = [{"item": str(i), "system": s, "output": f"{s} {i}"} for i in range(10) for s in "ab"]
-    found = prefer(rows, JudgePair(llm=FakeLLM(first_always)))
-    assert found.summaries()[0].flips == 1.0
-    assert "1.000 [1.000, 1.000]" in found.comparator_table().text()
-    assert all(rate.value == 0.5 for rate in found.win_rates())
+    result = prefer(rows, JudgePair(llm=FakeLLM(first_always)))
+    assert result.summaries()[0].flips == 1.0
+    assert "1.000 [1.000, 1.000]" in result.comparator_table().text()
+    assert all(rate.value == 0.5 for rate in result.win_rates())
 
 
 def test_a_tie_in_one_order_and_a_choice_in_the_other_disagree():
     def wavers(conversation, _sampling):
-        found = parts(conversation)
-        return say(found["mark"], "tie" if found["output A"] == "bad" else "A")
+        result = parts(conversation)
+        return say(result["mark"], "tie" if result["output A"] == "bad" else "A")
 
     (one,) = JudgePair(llm=FakeLLM(wavers)).prefer([pair("good", "bad")])
     assert (one.preference, one.flipped) == ("tie", True)
@@ -186,9 +186,9 @@ def test_the_last_object_of_its_own_decides(text, choice):
     ],
 )
 def test_an_answer_that_names_none_of_the_offered_is_unreadable(text, finish, failure):
-    found = read(text, finish=finish)
-    assert found.choice is None
-    assert re.search(failure, found.failure)
+    result = read(text, finish=finish)
+    assert result.choice is None
+    assert re.search(failure, result.failure)
 
 
 def test_a_repeated_form_is_no_choice():
@@ -238,9 +238,9 @@ def test_what_the_answers_took_is_added_up():
     usage = Usage(prompt_tokens=100, completion_tokens=10, cost=0.01, seconds=1.0)
     llm = FakeLLM(lambda c, s: Completion(text=honest(c, s), usage=usage))
     rows = [{"item": "1", "system": s, "output": s} for s in ("good", "bad")]
-    found = prefer(rows, JudgePair(llm=llm))
-    assert found.summaries()[0].usage["cost"] == pytest.approx(0.02)
-    assert "US dollars" in found.comparator_table().text()
+    result = prefer(rows, JudgePair(llm=llm))
+    assert result.summaries()[0].usage["cost"] == pytest.approx(0.02)
+    assert "US dollars" in result.comparator_table().text()
 
 
 def test_outputs_that_are_the_same_are_a_tie_that_nobody_is_asked_about():

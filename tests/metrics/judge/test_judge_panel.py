@@ -56,8 +56,8 @@ def test_each_judge_and_their_disagreement_are_parts():
     assert score.parts["judge_1"] == 4
     assert math.isnan(score.parts["judge_2"])
     assert score.parts["disagreement"] == 2
-    said = ["judge_1: It is a 4.", "judge_2: the answer has no JSON object", "judge_3: It is a 6."]
-    assert score.explanation == "\n\n".join(said)
+    texts = ["judge_1: It is a 4.", "judge_2: the answer has no JSON object", "judge_3: It is a 6."]
+    assert score.explanation == "\n\n".join(texts)
     assert score.raw == "judge_2: I do not know."
     assert (score.usage["calls"], score.usage["cost"]) == (3, 0.75)
 
@@ -73,8 +73,8 @@ def test_at_least_half_of_the_judges_must_answer():
 def test_the_run_is_told_how_often_the_judges_agreed():
     panel = Panel(judges=(judge(4), judge(4), judge(None)))
     remarks = panel.remarks(panel.score(Shard([RECORD, RECORD])))
-    said = "the judges agreed on 2 of 2 outputs; their grades differ by 0 on average"
-    assert remarks[0].endswith(f"{said} (graded: judge_1 2, judge_2 2, judge_3 0)")
+    texts = "the judges agreed on 2 of 2 outputs; their grades differ by 0 on average"
+    assert remarks[0].endswith(f"{texts} (graded: judge_1 2, judge_2 2, judge_3 0)")
     silent = Panel(judges=(judge(None), judge(None)))
     assert silent.remarks(silent.score(Shard([RECORD])))[0].startswith(f"{silent.text}: 0 of 1 outputs were scored")
     assert len(panel.score(Shard([]))) == 0
@@ -142,6 +142,6 @@ def test_a_panel_asks_an_llm_where_any_of_its_judges_does(tmp_path):
     panel = build(f"panel(judges=[rougeL, judge(llm=openai(model='a'), rubric={str(rubric)!r})])")
     assert panel.extra == "llm"
     rows = [{"item": "1", "system": "s", "output": "a", "references": ["b"]}]
-    (asked,) = estimate(rows, [panel]).by_llm.values()
-    assert asked.calls == 1
+    (question,) = estimate(rows, [panel]).by_llm.values()
+    assert question.calls == 1
     assert build("panel(judges=[rougeL, rouge2])").extra is None

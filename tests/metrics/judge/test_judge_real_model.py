@@ -43,8 +43,8 @@ def judged(outputs: list[Any], llm: str) -> Results:
 
 
 def test_a_real_judge_gives_grades_and_its_answers_give_them_again(outputs: list[Any], tmp_path: Path) -> None:
-    found = judged(outputs, f"transformers(model={os.environ['METRIST_TEST_QWEN']!r})")
-    (scores,) = found.scores.values()
+    result = judged(outputs, f"transformers(model={os.environ['METRIST_TEST_QWEN']!r})")
+    (scores,) = result.scores.values()
     levels = {level.value for level in load_rubric("single_answer").aspects[0].levels}
     assert len(scores.failures) <= 1
     assert {score.value for score in scores if score.failure is None} <= levels

@@ -30,10 +30,10 @@ class Sure(Comparator):
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
         if self.choice is None:
             return [Judgment(failure="no idea", usage={"calls": 2})] * len(pairs)
-        told = Judgment(
+        reported = Judgment(
             preference=self.choice, explanation="So.", flipped=self.flipped, raws=("r",), usage={"calls": 2}
         )
-        return [told] * len(pairs)
+        return [reported] * len(pairs)
 
 
 def voted(*choices: Choice | None, flipped: Sequence[bool | None] = ()) -> Judgment:
@@ -93,15 +93,15 @@ def test_metrics_vote_on_real_pairs() -> None:
     text = (
         "panel_pair(judges=[by_score(metric=chrf), by_score(metric=rougeL), by_score(metric=length, better='higher')])"
     )
-    found = prefer(rows, text)
-    assert [rate.value for rate in found.win_rates()] == [1.0, 0.0]
+    result = prefer(rows, text)
+    assert [rate.value for rate in result.win_rates()] == [1.0, 0.0]
 
 
 def test_a_dry_run_counts_what_the_judges_of_a_panel_would_ask() -> None:
     rows = [{"item": "1", "system": s, "output": s} for s in "ab"]
     panel = "panel_pair(judges=[by_score(metric=length, better='higher'), judge_pair(llm=openai(model='a'))])"
-    (asked,) = estimate_preferences(rows, [panel]).by_llm.values()
-    assert asked.calls == 2
+    (question,) = estimate_preferences(rows, [panel]).by_llm.values()
+    assert question.calls == 2
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def sample(path: Path, count: int, references: int = 99) -> list[Record]:
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     pairs = [(output, row["references"]) for row in rows for output in row.get("outputs") or [row["output"]]]
-    return [record(output, *found[:references]) for output, found in random.Random(7).sample(pairs, count)]
+    return [record(output, *result[:references]) for output, result in random.Random(7).sample(pairs, count)]
 
 
 def ragged(records: list[Record]) -> list[Record]:
@@ -94,9 +94,9 @@ def corpus_score(peer: Any, records: list[Record]) -> float:
 
 def assert_agrees(metric: Metric, sentence_peer: Any, corpus_peer: Any, records: list[Record]) -> Scores:
     """Our scores equal sacrebleu's, for each record and for all together."""
-    found = metric.score(Shard(records))
-    wanted = [sentence_peer.sentence_score(r.output, list(r.references)).score for r in records]
-    np.testing.assert_allclose(found.values, wanted, rtol=0, atol=TOLERANCE)
-    pooled = metric.pool(found.stats.sum(axis=0))
+    result = metric.score(Shard(records))
+    expected = [sentence_peer.sentence_score(r.output, list(r.references)).score for r in records]
+    np.testing.assert_allclose(result.values, expected, rtol=0, atol=TOLERANCE)
+    pooled = metric.pool(result.stats.sum(axis=0))
     np.testing.assert_allclose(pooled, corpus_score(corpus_peer, records), rtol=0, atol=TOLERANCE)
-    return found
+    return result

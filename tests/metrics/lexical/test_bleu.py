@@ -97,35 +97,35 @@ def test_any_text_agrees_with_sacrebleu(tokenize, records):
 
 def test_parts_are_those_that_sacrebleu_reports():
     records = odd_records()
-    found = Bleu().score(Shard(records))
-    for score, r in zip(found, records, strict=True):
-        wanted = peers(Bleu())[0].sentence_score(r.output, list(r.references))
+    result = Bleu().score(Shard(records))
+    for score, r in zip(result, records, strict=True):
+        expected = peers(Bleu())[0].sentence_score(r.output, list(r.references))
         precisions = [score.parts[f"precision_{n}"] for n in (1, 2, 3, 4)]
-        assert precisions == pytest.approx(wanted.precisions, abs=TOLERANCE)
-        assert score.parts["brevity_penalty"] == pytest.approx(wanted.bp, abs=TOLERANCE)
-        assert (score.parts["output_length"], score.parts["reference_length"]) == (wanted.sys_len, wanted.ref_len)
-        assert score.stats == (wanted.sys_len, wanted.ref_len, *wanted.counts, *wanted.totals, 1)
+        assert precisions == pytest.approx(expected.precisions, abs=TOLERANCE)
+        assert score.parts["brevity_penalty"] == pytest.approx(expected.bp, abs=TOLERANCE)
+        assert (score.parts["output_length"], score.parts["reference_length"]) == (expected.sys_len, expected.ref_len)
+        assert score.stats == (expected.sys_len, expected.ref_len, *expected.counts, *expected.totals, 1)
 
 
 def test_max_keeps_the_statistics_of_the_best_reference_alone():
     records, (sentence, corpus) = odd_records(), peers(Bleu())
-    found = Bleu(reduce="max").score(Shard(records))
+    result = Bleu(reduce="max").score(Shard(records))
 
     def score(output: str, reference: str) -> float:
         return sentence.sentence_score(output, [reference]).score
 
     best = [max(r.references, key=partial(score, r.output)) for r in records]
     alone = [record(r.output, reference) for r, reference in zip(records, best, strict=True)]
-    wanted = [sentence.sentence_score(r.output, list(r.references)).score for r in alone]
-    np.testing.assert_allclose(found.values, wanted, rtol=0, atol=TOLERANCE)
-    pooled = Bleu(reduce="max").pool(found.stats.sum(axis=0))
+    expected = [sentence.sentence_score(r.output, list(r.references)).score for r in alone]
+    np.testing.assert_allclose(result.values, expected, rtol=0, atol=TOLERANCE)
+    pooled = Bleu(reduce="max").pool(result.stats.sum(axis=0))
     assert pooled == pytest.approx(corpus_score(corpus, alone), abs=TOLERANCE)
 
 
 def test_mean_averages_values_parts_and_statistics_over_references():
     records, sentence = odd_records(), peers(Bleu())[0]
-    found = Bleu(reduce="mean").score(Shard(records))
-    for score, r in zip(found, records, strict=True):
+    result = Bleu(reduce="mean").score(Shard(records))
+    for score, r in zip(result, records, strict=True):
         each = [sentence.sentence_score(r.output, [reference]) for reference in r.references]
         assert score.value == pytest.approx(np.mean([one.score for one in each]), abs=TOLERANCE)
         assert score.parts["brevity_penalty"] == pytest.approx(np.mean([one.bp for one in each]), abs=TOLERANCE)

@@ -26,8 +26,8 @@ def cut(tokenize: str, texts: list[str]) -> list[list[str]]:
     tokens = bleu.bleu_tokens(shard, tokenize, lowercase=False)
     number = {text: i for i, text in enumerate(pairs_of(shard).texts)}
     word = chr if tokenize == "char" else tokens.words.__getitem__
-    found = [tokens.ids[tokens.starts[number[t]] : tokens.starts[number[t] + 1]] for t in texts]
-    return [[word(i) for i in ids.tolist()] for ids in found]
+    result = [tokens.ids[tokens.starts[number[t]] : tokens.starts[number[t] + 1]] for t in texts]
+    return [[word(i) for i in ids.tolist()] for ids in result]
 
 
 def peer(tokenize: str, texts: list[str]) -> list[list[str]]:
@@ -82,10 +82,10 @@ def test_without_sacrebleu_the_extra_is_asked_for(monkeypatch, tokenize):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    wanted = rf"bleu\(tokenize='{tokenize}'\) needs an optional dependency: pip install 'metrist\[languages\]'"
-    with pytest.raises(MissingExtra, match=wanted):
+    expected = rf"bleu\(tokenize='{tokenize}'\) needs an optional dependency: pip install 'metrist\[languages\]'"
+    with pytest.raises(MissingExtra, match=expected):
         Bleu(tokenize=tokenize).score(Shard([record("a", "a")]))
-    with pytest.raises(MissingExtra, match=wanted):
+    with pytest.raises(MissingExtra, match=expected):
         _ = Bleu(tokenize=tokenize).signature
 
 

@@ -85,8 +85,8 @@ built = st.builds(lambda start, ends: start + "".join(ends), letters, st.lists(s
 
 @pytest.mark.parametrize("name", ["summeval", "wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en"])
 def test_agrees_with_nltk_on_all_words_of_human_judged_data(data, name):
-    found = rows(data(name))
-    texts = [text for row in found for text in (*row.get("outputs", [row.get("output", "")]), *row["references"])]
+    result = rows(data(name))
+    texts = [text for row in result for text in (*row.get("outputs", [row.get("output", "")]), *row["references"])]
     words = set(re.findall(r"\w+", " ".join(texts)))
     assert len(words) > 3000
     assert [word for word in words if stem(word) != PEER.stem(word)] == []

@@ -72,15 +72,15 @@ def test_words_in_any_order_agree_with_sacrebleu(records):
 
 
 def test_empty_texts_score_as_in_sacrebleu():
-    found = agree(Ter(), [record("", ""), record("a b", ""), record("", "a b"), record("a", "", "a b")])
-    assert found.values.tolist() == [0.0, 100.0, 100.0, 100.0]
+    result = agree(Ter(), [record("", ""), record("a b", ""), record("", "a b"), record("a", "", "a b")])
+    assert result.values.tolist() == [0.0, 100.0, 100.0, 100.0]
     for alone in (record("", ""), record("a b", "")):
         agree(Ter(), [alone])
 
 
 def test_normalized_references_are_treated_twice_as_in_sacrebleu():
-    found = agree(Ter(normalized=True), [record("cost: x.,5", "cost: x.,5")])
-    assert found.values.tolist() > [0.0]
+    result = agree(Ter(normalized=True), [record("cost: x.,5", "cost: x.,5")])
+    assert result.values.tolist() > [0.0]
 
 
 def test_native_sets_the_fewest_edits_against_the_mean_reference_length():
@@ -92,16 +92,16 @@ def test_native_sets_the_fewest_edits_against_the_mean_reference_length():
 
 def test_max_keeps_the_best_reference_which_is_the_one_with_the_lowest_rate():
     records, one = odd_records(60), peer(Ter())
-    found = Ter(reduce="max").score(Shard(records))
+    result = Ter(reduce="max").score(Shard(records))
 
     def rate(output: str, reference: str) -> float:
         return one.sentence_score(output, [reference]).score
 
     best = [min(r.references, key=partial(rate, r.output)) for r in records]
     alone = [record(r.output, reference) for r, reference in zip(records, best, strict=True)]
-    wanted = [one.sentence_score(r.output, list(r.references)).score for r in alone]
-    np.testing.assert_allclose(found.values, wanted, rtol=0, atol=TOLERANCE)
-    assert Ter().pool(found.stats.sum(axis=0)) == pytest.approx(corpus_score(one, alone), abs=TOLERANCE)
+    expected = [one.sentence_score(r.output, list(r.references)).score for r in alone]
+    np.testing.assert_allclose(result.values, expected, rtol=0, atol=TOLERANCE)
+    assert Ter().pool(result.stats.sum(axis=0)) == pytest.approx(corpus_score(one, alone), abs=TOLERANCE)
 
 
 def test_mean_averages_values_and_statistics_over_references():

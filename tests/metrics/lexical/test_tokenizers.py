@@ -47,8 +47,8 @@ def test_the_unicode_tokenizer_keeps_words_of_any_script(text, words):
 
 @given(any_text)
 def test_the_unicode_tokenizer_keeps_every_ascii_letter_and_digit(text):
-    kept = [c for c in "".join(cut(text, "unicode")) if c in string.ascii_lowercase + string.digits]
-    assert kept == [c for c in text.lower() if c in string.ascii_lowercase + string.digits]
+    stored = [c for c in "".join(cut(text, "unicode")) if c in string.ascii_lowercase + string.digits]
+    assert stored == [c for c in text.lower() if c in string.ascii_lowercase + string.digits]
 
 
 @given(any_text)
