@@ -1,6 +1,6 @@
 """How much each token counts in a mean: uniformly, by inverse document frequency, or without stop words.
 
-Document frequencies come from a file that the user names, not from the records at hand: a run scores its records in
+Document frequencies come from a file that the user names, not from the scored records: a run scores its records in
 shards, and a weight that depends on the shard would make a score depend on the other records.
 """
 
