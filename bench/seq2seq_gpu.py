@@ -143,9 +143,9 @@ def _engine(model: Any, tokenizer: Any, dtype: Dtype) -> Seq2Seq:
 
 def _describe_path(engine: Seq2Seq) -> str:
     path = engine._path
-    attention = getattr(getattr(path.decoder, "_way", None), "__name__", "the model's own")
+    attention = getattr(getattr(path.decoder, "_attention", None), "__name__", "the model's own")
     parts = [type(path.encoder).__name__, type(path.decoder).__name__, f"attention {attention}"]
-    wide = getattr(path.head._project, "_wide", False)
+    wide = getattr(path.head._project, "_float32_output", False)
     return ", ".join([*parts, f"head {path.head._reduce.__name__}", f"float32 logits from half precision: {wide}"])
 
 
@@ -238,7 +238,7 @@ def _breakdown(engine: Seq2Seq, pairs: Pairs, shape: dict[str, int], best: Timin
     path = engine._path
     stages = (
         ("encoder", path.encoder, "encode"),
-        ("cross K/V", path.decoder, "remember"),
+        ("cross K/V", path.decoder, "make_memory"),
         ("decoder", path.decoder, "states"),
         ("head", path.head, "log_probs"),
     )
