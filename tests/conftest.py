@@ -1,5 +1,4 @@
-"""What all tests share: the folder of real human judgments, which not every machine has, and metrics as users write
-them."""
+"""Shared fixtures: the folder of real human judgments (optional), tiny models, users' own metrics."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Tests run side by side, one to a core: more threads would only take each other's place. Set before numpy or torch come
-# in, and for the processes that tests start; it also makes sums of floats the same in all of them.
+# Tests run in parallel, one per core: more threads would compete. Set before importing numpy or torch, and for the
+# processes that tests start; it also makes sums of floats the same in all of them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
@@ -26,8 +25,7 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("METRIST_TEST_DATA") or ROOT / ".." / "shared" / "data")
 
-# Shared machines are slow at times: a deadline would fail tests for the neighbour's work. A push is judged on the same
-# cases every time; `make fuzz` looks for new ones.
+# No deadline: shared machines are slow at times. CI checks the same cases every time; `make fuzz` looks for new ones.
 settings.register_profile("fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=500)
 settings.register_profile("metrist", settings.get_profile("fuzz"), max_examples=100, derandomize=True)
 settings.load_profile("metrist")
@@ -50,7 +48,7 @@ def _default_signals() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _answers_apart(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has a cache of LLMs' answers to itself, which is made only where it is used."""
+    """Each test has its own cache of LLMs' answers, which is created when it is used."""
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path_factory.getbasetemp() / f"llm-{uuid.uuid4().hex}"))
 
 
@@ -60,8 +58,8 @@ def popen() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
     ResourceWarning when it is collected, which fails whichever test runs then."""
     started: list[subprocess.Popen[Any]] = []
 
-    def start(*given: Any, **more: Any) -> subprocess.Popen[Any]:
-        started.append(subprocess.Popen(*given, **more))
+    def start(*args: Any, **kwargs: Any) -> subprocess.Popen[Any]:
+        started.append(subprocess.Popen(*args, **kwargs))
         return started[-1]
 
     yield start
@@ -87,13 +85,13 @@ def onednn_kept() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def data() -> Callable[[str], Path]:
-    """`data("summeval")`: the path of a data set, or a skip that says what is missing."""
+    """`data("summeval")`: the path of a data set; skips the test if it is missing."""
 
     def path(name: str) -> Path:
-        found = DATA / f"{name}.jsonl.xz"
-        if not found.exists():
-            pytest.skip(f"{found.name} is not in {DATA} (METRIST_TEST_DATA names the folder)")
-        return found
+        file = DATA / f"{name}.jsonl.xz"
+        if not file.exists():
+            pytest.skip(f"{file.name} is not in {DATA} (METRIST_TEST_DATA names the folder)")
+        return file
 
     return path
 
@@ -111,25 +109,25 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     """`module(source)`: an imported module with that source, which workers can import too."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def made(source: str) -> ModuleType:
+    def import_source(source: str) -> ModuleType:
         (tmp_path / "own_metrics.py").write_text(OWN_METRICS_PREAMBLE + source)
         importlib.invalidate_caches()
         return importlib.import_module("own_metrics")
 
-    yield made
+    yield import_source
     sys.modules.pop("own_metrics", None)
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`tiny("bart")`: the folder of a small random model of that kind (see tiny_models.py)."""
-    made: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
 
     def folder(kind: str) -> Path:
-        if kind not in made:
+        if kind not in folders:
             import tiny_models
 
-            made[kind] = tiny_models.save(kind, tmp_path_factory.mktemp(kind))
-        return made[kind]
+            folders[kind] = tiny_models.save(kind, tmp_path_factory.mktemp(kind))
+        return folders[kind]
 
     return folder

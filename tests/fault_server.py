@@ -1,7 +1,7 @@
-"""A chat server on this machine that does what a test tells it to: answers, errors, half answers, silence.
+"""A local chat server for tests that sends answers, errors, truncated answers or nothing.
 
-`respond(request)` says what to do with each request, as an `Act`. `Mixed` deals out faults by chance, seeded, and keeps
-account of every request. Run as a program it serves instant answers until its standard input ends, and prints its port.
+`respond(request)` returns an `Act` for each request. `Mixed` chooses seeded random faults and records them by request.
+Run as a program, the server answers immediately until its standard input ends, and prints its port.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Request:
-    """What a client sent."""
+    """A client's request."""
 
     path: str
     headers: dict[str, str]
@@ -29,13 +29,13 @@ class Request:
 
     @property
     def prompt(self) -> str:
-        """The last message, or the prompt where there are no turns."""
+        """The last message, or the prompt of a text completion."""
         return str(self.fields["prompt"] if "prompt" in self.fields else self.fields["messages"][-1]["content"])
 
 
 @dataclass(frozen=True)
 class Act:
-    """Bytes to send after a while; then the connection is closed or kept. No bytes and no closing: silence."""
+    """Bytes to send after some seconds, and whether to close the connection then. Neither: silence."""
 
     data: bytes = b""
     after: float = 0.0
@@ -44,7 +44,7 @@ class Act:
 
 
 def status(code: int, body: object = None, *, headers: dict[str, str] | None = None, name: str = "") -> Act:
-    """A whole reply; `body` is sent as JSON, bytes as they are."""
+    """A complete response; `body` is sent as JSON, bytes unchanged."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(headers or {})}
     head = "".join(f"{key}: {value}\r\n" for key, value in lines.items())
@@ -54,15 +54,15 @@ def status(code: int, body: object = None, *, headers: dict[str, str] | None = N
 def answer(text: str | None, *, finish: str | None = "stop", usage: object = None, **more: object) -> Act:
     """A completion as OpenAI documents it."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish, **more}
-    counted = usage or {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
-    return status(200, {"object": "chat.completion", "choices": [choice], "usage": counted}, name="answered")
+    tokens = usage or {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
+    return status(200, {"object": "chat.completion", "choices": [choice], "usage": tokens}, name="answered")
 
 
 def text_answer(text: object, *, finish: str | None = "stop", **more: object) -> Act:
-    """A completion without turns, as OpenAI documents it."""
-    counted = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
+    """A text completion as OpenAI documents it."""
+    tokens = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
     choice = {"index": 0, "text": text, "finish_reason": finish, **more}
-    return status(200, {"object": "text_completion", "choices": [choice], "usage": counted}, name="answered")
+    return status(200, {"object": "text_completion", "choices": [choice], "usage": tokens}, name="answered")
 
 
 def error(number: int, message: str, **more: object) -> Act:
@@ -71,7 +71,7 @@ def error(number: int, message: str, **more: object) -> Act:
 
 
 def cut_off(act: Act) -> Act:
-    """The reply without its last bytes."""
+    """The response without its last bytes."""
     return Act(act.data[:-20], closes=True, name="cut off")
 
 
@@ -80,7 +80,7 @@ SILENT = Act(name="silent")
 
 
 class FaultServer:
-    """Serves in a thread of its own while it is open."""
+    """Serves in its own thread while it is open."""
 
     def __init__(self, respond: Callable[[Request], Act]) -> None:
         self.requests: list[Request] = []
@@ -132,8 +132,8 @@ class _Speaker(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._read += data
-        head, found, rest = self._read.partition(b"\r\n\r\n")
-        if not found:
+        head, end, rest = self._read.partition(b"\r\n\r\n")
+        if not end:
             return
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -156,8 +156,8 @@ class _Speaker(asyncio.Protocol):
 
 @dataclass
 class Mixed:
-    """Faults by chance, seeded: 20 % 429 (a quarter of them say when to come again), 10 % 500, 10 % cut off, and slow
-    answers, closed connections and wrong JSON, 3 % each."""
+    """Seeded random faults: 20 % 429 (a quarter of them with a retry time), 10 % 500, 10 % cut off, and slow answers,
+    closed connections and wrong JSON, 3 % each."""
 
     seed: int
     acts: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -167,13 +167,13 @@ class Mixed:
         self._rng = random.Random(self.seed)
 
     def __call__(self, request: Request) -> Act:
-        said = f"answer to {request.prompt}"
-        act = self._chosen(text_answer(said) if "prompt" in request.fields else answer(said))
+        text = f"answer to {request.prompt}"
+        act = self._choose(text_answer(text) if "prompt" in request.fields else answer(text))
         self.acts[request.prompt].append(act.name)
         self.dealt[act.name] += 1
         return act
 
-    def _chosen(self, good: Act) -> Act:
+    def _choose(self, good: Act) -> Act:
         chance = self._rng.random()
         kinds: list[tuple[float, Callable[[], Act]]] = [
             (0.15, lambda: error(429, "slow down")),

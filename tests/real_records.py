@@ -16,8 +16,8 @@ def record(output: str, *references: str, source: str | None = None) -> Record:
 
 
 def sample(path: Path, count: int) -> list[Record]:
-    """So many records of the data set, always the same ones."""
-    return random.Random(11).sample([made for row in rows(path) for made in _records(row)], count)
+    """Draw `count` records of the data set, always the same ones."""
+    return random.Random(11).sample([drawn for row in rows(path) for drawn in _records(row)], count)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,4 @@
-"""An LLM with a spec of its own, like real ones: it logs its requests to a file, so that those of other processes count
-too."""
+"""An LLM with its own spec, like real ones. It logs its requests to a file, including those of other processes."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ class Scripted(LLM):
 
 
 class DeliverTo(Call):
-    """A call that hands each completion to a function."""
+    """A call that passes each completion to a function."""
 
     def __init__(self, function: Callable[[int, Completion], None]) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ def test_every_system_answers_every_item(rows: list[dict[str, Any]]) -> None:
     assert [(row["item"], row["system"]) for row in rows] == [(item, system) for item in items for system in SYSTEMS]
 
 
-def test_every_row_says_what_it_was_made_for(rows: list[dict[str, Any]]) -> None:
+def test_every_row_is_labelled_as_made_for_the_demo(rows: list[dict[str, Any]]) -> None:
     assert {row["made_for"] for row in rows} == {"metrist demo"}
     assert "invented" in (DEMO / "README.md").read_text(encoding="utf-8")
 
@@ -53,7 +53,7 @@ def test_the_systems_differ_as_the_readme_says(rows: list[dict[str, Any]]) -> No
     assert mean("literal", "fluency") == min(mean(system, "fluency") for system in SYSTEMS)
 
 
-def test_the_reader_takes_the_sample_as_it_is() -> None:
+def test_the_sample_is_readable() -> None:
     records = list(read_records(DEMO / "sample.jsonl"))
     assert len(records) == 60
     assert all(record.source and record.instruction and record.references for record in records)

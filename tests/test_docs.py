@@ -1,13 +1,12 @@
-"""The docs say what the code does: generated pages are up to date, examples run and print what they show, links lead
-somewhere.
+"""The docs match the code: generated pages are up to date, examples run and print what the page shows, links exist.
 
-Examples run in a folder that holds a copy of demo/, file by file, from top to bottom:
+Examples run in a folder with a copy of demo/, page by page, from top to bottom:
 
-- a `console` block: each line that begins with `$ metrist`, or with another of the commands in RUN, is run; what stands
-  below it is compared with what it prints (standard output and errors). `…` stands for any text within a line, a line
-  of its own `…` for any lines.
-- a block whose first line is a comment with a file's name (`# my_metrics.py`, `# settings.toml`) becomes that file.
-- all other `python` blocks of a page run as one script, at its end. ` ```python no-run` keeps one out.
+- a `console` block: each line that begins with `$ metrist`, or with another of the commands in RUN, is run; the
+  text below it is compared with its output (standard output and errors). `…` matches any text within a line, a line
+  with only `…` any lines.
+- a block whose first line is a comment with a file name (`# my_metrics.py`, `# settings.toml`) is written to it.
+- all other `python` blocks of a page run as one script, at its end. ` ```python no-run` excludes one.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def run(command: str | list[str], folder: Path) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_examples_of_a_page_run_and_print_what_they_show(page: Path, tmp_path: Path) -> None:
+def test_examples_run_and_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "demo", tmp_path / "demo")
     script: list[str] = []
     for block in blocks(page):
@@ -127,13 +126,13 @@ def build() -> ModuleType:
 
 
 @pytest.mark.parametrize("page", ["metrics", "commands"])
-def test_a_generated_page_says_what_the_code_says(build: ModuleType, page: str) -> None:
+def test_generated_pages_are_up_to_date(build: ModuleType, page: str) -> None:
     written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert written == getattr(build, f"{page}_page")(), f"docs/{page}.md is out of date; run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+def test_links_to_files_exist(page: Path) -> None:
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     targets = [match["target"].partition("#")[0] for match in _LINK.finditer(text)]
     missing = [t for t in targets if t and "://" not in t and not (page.parent / t).exists()]
@@ -156,5 +155,5 @@ def test_the_readme_is_short() -> None:
         ("a (b)", "a (b)", True),
     ],
 )
-def test_what_is_shown_is_compared_line_by_line(shown: str, printed: str, fitting: bool) -> None:
+def test_output_is_compared_line_by_line(shown: str, printed: str, fitting: bool) -> None:
     assert fits(shown, printed) is fitting

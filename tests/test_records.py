@@ -1,4 +1,4 @@
-"""Records: frozen, small, and ready to travel."""
+"""Records: frozen, small, and picklable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from metrist.records import Record
 
 
-def test_a_record_survives_a_trip_to_another_process() -> None:
+def test_a_record_can_be_pickled() -> None:
     record = Record(item="1", system="a", output="\ud800\0", references=("x", "y"), extra={"doc": "d1"})
     assert pickle.loads(pickle.dumps(record)) == record
 

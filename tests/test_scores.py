@@ -18,7 +18,7 @@ def test_plain_numbers_get_statistics_that_pool_to_their_mean() -> None:
     assert scores.stats.tolist() == [[1.0, 1.0], [2.5, 1.0]]
 
 
-def test_rows_come_back_as_they_were_given() -> None:
+def test_rows_survive_a_round_trip() -> None:
     error = Error(aspect="accuracy", severity="major", start=0, end=3)
     rows = [
         Score(value=0.5, parts={"recall": 0.25}, stats=(1.0, 2.0, 3.0), errors=(error,), explanation="so", raw="{}"),
@@ -66,7 +66,7 @@ def test_spread_scores_leave_failures_in_the_places_between() -> None:
     assert spread.stats.tolist() == [[0.5, 1.0], [0.0, 0.0], [0.25, 1.0], [0.0, 0.0]]
 
 
-def test_an_empty_block_is_a_block() -> None:
+def test_an_empty_block_is_valid() -> None:
     assert len(Scores.of([])) == 0
     assert len(Scores.join([Scores.of([]), Scores.of([1.0])])) == 1
 

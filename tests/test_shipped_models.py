@@ -1,5 +1,4 @@
-"""What ships in metrist-models: that it is there, whole, small enough, says what it said when it was made, and agrees
-with people as its card claims."""
+"""The likelihood model of metrist-models: complete, small, equal to transformers, and as good as its card claims."""
 
 from __future__ import annotations
 
@@ -41,8 +40,8 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def means(model: Any, pairs: list[tuple[str, str]]) -> list[float]:
-    found = model.log_probs(pairs)
-    return [float(found.of(number).mean()) for number in range(len(pairs))]
+    likelihoods = model.log_probs(pairs)
+    return [float(likelihoods.of(number).mean()) for number in range(len(pairs))]
 
 
 def agreement(data: list[dict[str, Any]], values: list[float], aspect: str) -> float:
@@ -56,7 +55,7 @@ def agreement(data: list[dict[str, Any]], values: list[float], aspect: str) -> f
     return float(np.mean([spearmanr(human, metric).statistic for human, metric in pairs if len(set(human)) > 1]))
 
 
-def test_a_model_is_a_folder_with_its_card_and_fits_into_its_share_of_the_wheel(folder: Path) -> None:
+def test_folder_is_complete_and_small(folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {
         "card.md",
         "config.json",
@@ -92,9 +91,7 @@ def test_values_do_not_depend_on_batch_mates(model: Any, data: Callable[[str], P
     assert together == pytest.approx([means(model, [pair])[0] for pair in some], abs=1e-5)
 
 
-def test_the_model_says_what_transformers_say_of_its_weights(
-    model: Any, folder: Path, data: Callable[[str], Path]
-) -> None:
+def test_scores_equal_those_of_transformers(model: Any, folder: Path, data: Callable[[str], Path]) -> None:
     """Eight outputs of SummEval, one at a time, by transformers' T5 with the folder's own weights, in float64: torch's
     float32 is off by 0.000012 on some processors."""
     import torch
@@ -108,23 +105,23 @@ def test_the_model_says_what_transformers_say_of_its_weights(
         T5Config(**sizes, feed_forward_proj="gated-gelu", tie_word_embeddings=False, pad_token_id=0)
     ).eval()
     reference.lm_head.weight = torch.nn.Parameter(torch.empty_like(reference.lm_head.weight))
-    kept = {name: torch.from_numpy(array) for name, array in read_arrays(folder / "weights.safetensors").items()}
-    assert not reference.load_state_dict(kept, strict=False).unexpected_keys
+    state = {name: torch.from_numpy(array) for name, array in read_arrays(folder / "weights.safetensors").items()}
+    assert not reference.load_state_dict(state, strict=False).unexpected_keys
     reference.double()
     chosen = rows(data("summeval"))[::200]
     pairs = [(row["source"], row["output"]) for row in chosen]
-    found = model.log_probs(pairs)
+    likelihoods = model.log_probs(pairs)
     tokenizer = model._targets._tokenizer
     for number, (condition, _) in enumerate(pairs):
-        fed = torch.tensor([tokenizer.encode(condition).ids[:1024]])
-        labels = torch.from_numpy(found.tokens[found.starts[number] : found.starts[number + 1]])[None]
+        inputs = torch.tensor([tokenizer.encode(condition).ids[:1024]])
+        labels = torch.from_numpy(likelihoods.tokens[likelihoods.starts[number] : likelihoods.starts[number + 1]])[None]
         with torch.no_grad():
-            logits = reference(input_ids=fed, labels=labels).logits
-        wanted = logits.log_softmax(-1).gather(2, labels[..., None])[0, :, 0].numpy()
-        assert found.of(number).mean() == pytest.approx(wanted.mean(), abs=1e-5)
+            logits = reference(input_ids=inputs, labels=labels).logits
+        expected = logits.log_softmax(-1).gather(2, labels[..., None])[0, :, 0].numpy()
+        assert likelihoods.of(number).mean() == pytest.approx(expected.mean(), abs=1e-5)
 
 
-def claimed(folder: Path) -> dict[str, list[float]]:
+def read_claims(folder: Path) -> dict[str, list[float]]:
     """The figures of the card's table: | SummEval | .301 | .288 | ..."""
     card = (folder / "card.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| (SummEval|NeR18)[^|]*\|(.+)\|$", card, re.MULTILINE)
@@ -133,16 +130,18 @@ def claimed(folder: Path) -> dict[str, list[float]]:
 
 @pytest.mark.torture
 def test_agreement_on_summeval_is_what_the_card_says(model: Any, folder: Path, data: Callable[[str], Path]) -> None:
-    found = rows(data("summeval"))
-    values = means(model, [(row["source"], row["output"]) for row in found])
-    figures = [agreement(found, values, aspect) for aspect in ASPECTS]
+    data_rows = rows(data("summeval"))
+    values = means(model, [(row["source"], row["output"]) for row in data_rows])
+    figures = [agreement(data_rows, values, aspect) for aspect in ASPECTS]
     assert np.mean(figures) >= 0.296
-    assert [float(np.mean(figures)), *figures] == pytest.approx(claimed(folder)["SummEval"], abs=1e-3)
+    assert [float(np.mean(figures)), *figures] == pytest.approx(read_claims(folder)["SummEval"], abs=1e-3)
 
 
 @pytest.mark.torture
 def test_agreement_on_newsroom_is_what_the_card_says(model: Any, folder: Path, data: Callable[[str], Path]) -> None:
-    found = rows(data("newsroom"))
-    values = means(model, [(row["source"], row["output"]) for row in found])
-    figures = [agreement(found, values, one) for one in ("coherence", "fluency", "informativeness", "relevance")]
-    assert [float(np.mean(figures)), *figures] == pytest.approx(claimed(folder)["NeR18"], abs=1e-3)
+    data_rows = rows(data("newsroom"))
+    values = means(model, [(row["source"], row["output"]) for row in data_rows])
+    figures = [
+        agreement(data_rows, values, aspect) for aspect in ("coherence", "fluency", "informativeness", "relevance")
+    ]
+    assert [float(np.mean(figures)), *figures] == pytest.approx(read_claims(folder)["NeR18"], abs=1e-3)

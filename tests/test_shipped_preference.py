@@ -1,6 +1,8 @@
-"""The preference model that ships: that it is whole and small, that it tells what it should, and that it agrees with
-people as its card claims. The card's table is the one that `metrist reproduce --table shipped-preference` writes, and
-its figures are computed again here without metrist.stats."""
+"""The shipped preference model: complete, small, prefers better texts, and agrees with people as its card claims.
+
+`metrist reproduce --table shipped-preference` writes the card's table; its figures are recomputed here without
+metrist.stats.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,11 @@ def card(folder: Path) -> str:
     return (folder / "card.md").read_text(encoding="utf-8")
 
 
-def one(record: Record, **settings: Any) -> float:
+def score_record(record: Record, **settings: Any) -> float:
     return float(Preference(**settings).score(Shard([record])).values[0])
 
 
-def test_it_is_a_folder_with_its_card_and_fits_into_its_share_of_the_wheel(folder: Path) -> None:
+def test_folder_is_complete_and_small(folder: Path) -> None:
     expected = {"card.md", "config.json", "reward.json", "tokenizer.json", "weights.safetensors"}
     assert {path.name for path in folder.iterdir()} == expected
     assert sum(path.stat().st_size for path in folder.iterdir()) < 50e6
@@ -90,9 +92,9 @@ def test_the_card_names_the_base_the_recipe_and_every_training_set_with_its_lice
         assert re.search(rf"^\| {name}[^|]*\| *[^| ][^|]*\| *[^| ][^|]*\|$", card, re.MULTILINE), name
 
 
-def test_the_cards_table_is_that_of_the_page_of_tables(card: str) -> None:
+def test_the_cards_table_equals_that_of_the_docs(card: str) -> None:
     page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
-    assert claimed(page[page.index("`metrist reproduce --table shipped-preference`") :]) == claimed(card)
+    assert read_claims(page[page.index("`metrist reproduce --table shipped-preference`") :]) == read_claims(card)
 
 
 SOURCE = "The town council voted on Monday to close the old bridge, because an engineer had found cracks in it."
@@ -111,7 +113,7 @@ GOOD = "The council will close the old bridge because cracks were found in it."
 )
 def test_a_good_summary_is_preferred_to_one_that_fails_the_criterion(criterion: str, worse: str) -> None:
     record = Record(item="1", system="a", source=SOURCE, output=GOOD)
-    assert one(record, criterion=criterion) > one(replace(record, output=worse), criterion=criterion)
+    assert score_record(record, criterion=criterion) > score_record(replace(record, output=worse), criterion=criterion)
 
 
 @pytest.mark.parametrize("output", ["\u200b", "\ufeff\u2060", "\x07", "👍", "x" * 300])
@@ -122,17 +124,17 @@ def test_an_output_that_the_model_cannot_read_has_no_score(output: str) -> None:
     assert math.isnan(scores.values[0])
     assert math.isfinite(scores.values[1])
     assert scores.failures == {0: "the output has nothing that the model can read"}
-    assert scores.values[1] == one(records[1])
+    assert scores.values[1] == score_record(records[1])
 
 
 def test_the_default_model_is_the_shipped_one_and_needs_no_torch() -> None:
     assert Preference().model == f"metrist:{NAME}"
     code = "import sys, metrist; metrist.score([{'output': 'Fine.'}], ['preference']); print('torch' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines()[-1] == "False"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.splitlines()[-1] == "False"
 
 
-def test_it_says_what_transformers_say_of_its_weights(folder: Path) -> None:
+def test_scores_equal_those_of_transformers(folder: Path) -> None:
     """The folder's own weights in transformers' BERT, the mean of the answer's vectors times the head."""
     import torch
     from tokenizers import Tokenizer
@@ -142,10 +144,10 @@ def test_it_says_what_transformers_say_of_its_weights(folder: Path) -> None:
 
     sizes = json.loads((folder / "config.json").read_text())
     facts = json.loads((folder / "reward.json").read_text())
-    kept = {name: torch.from_numpy(array) for name, array in read_arrays(folder / "weights.safetensors").items()}
-    head = {name: kept.pop(name) for name in list(kept) if "head" in name}
+    state = {name: torch.from_numpy(array) for name, array in read_arrays(folder / "weights.safetensors").items()}
+    head = {name: state.pop(name) for name in list(state) if "head" in name}
     network = BertModel(BertConfig(**{**sizes, "intermediate_size": 4 * sizes["hidden_size"]}), add_pooling_layer=False)
-    assert not network.load_state_dict(kept, strict=False).unexpected_keys
+    assert not network.load_state_dict(state, strict=False).unexpected_keys
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     texts = [facts["criteria"]["relevance"], SOURCE, GOOD]
     parts = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
@@ -154,20 +156,20 @@ def test_it_says_what_transformers_say_of_its_weights(folder: Path) -> None:
         states = network.eval()(input_ids=torch.tensor([ids])).last_hidden_state[0]
     answer = states[-len(parts[2]) - 1 :].mean(0)
     weight, bias = (next(value for name, value in head.items() if name.endswith(end)) for end in ("weight", "bias"))
-    wanted = float(answer @ weight.reshape(-1) + bias.reshape(-1)[0])
+    expected = float(answer @ weight.reshape(-1) + bias.reshape(-1)[0])
     score = Preference(criterion="relevance").score(Shard([Record(item="1", system="a", source=SOURCE, output=GOOD)]))
-    assert score.parts["reward"][0] == pytest.approx(wanted, abs=1e-4)
+    assert score.parts["reward"][0] == pytest.approx(expected, abs=1e-4)
 
 
-def claimed(card: str) -> list[Row]:
+def read_claims(card: str) -> list[Row]:
     """The rows of the card's table of agreement."""
     lines = card.splitlines()
     start = next(at for at, line in enumerate(lines) if line.startswith("| data | aspect |"))
-    names, *rows = [_cells(line) for line in _while_table(lines[start:])]
+    names, *rows = [_cells(line) for line in _table_lines(lines[start:])]
     return [dict(zip(names, row, strict=True)) for row in rows if not set(row[0]) <= set(":- ")]
 
 
-def _while_table(lines: list[str]) -> Iterator[str]:
+def _table_lines(lines: list[str]) -> Iterator[str]:
     for line in lines:
         if not line.startswith("|"):
             return
@@ -184,7 +186,7 @@ def number(cell: str) -> float:
 
 
 def test_the_cards_table_has_every_judged_set_with_intervals(card: str) -> None:
-    rows = claimed(card)
+    rows = read_claims(card)
     assert {row["data"].split(":")[0] for row in rows} == set(JUDGED)
     for row in rows:
         assert row["aspect"] == "mean of all" or re.fullmatch(r"-?\d\.\d{3} \[-?\d\.\d{3}, -?\d\.\d{3}\]", row[OWN])
@@ -195,39 +197,43 @@ def test_the_cards_table_has_every_judged_set_with_intervals(card: str) -> None:
 def test_agreement_is_what_the_card_says(card: str, data: Data, name: str) -> None:
     path = data(name)
     with lzma.open(path, "rt", encoding="utf-8") as file:
-        told = [json.loads(line) for line in file]
-    rows = [row for row in claimed(card) if row["data"].split(":")[0] == name and row["aspect"] != "mean of all"]
-    values = {c: scored(path, c) for c in {"overall", *(row["criterion"] for row in rows)}}
+        judged = [json.loads(line) for line in file]
+    rows = [row for row in read_claims(card) if row["data"].split(":")[0] == name and row["aspect"] != "mean of all"]
+    values = {c: score_outputs(path, c) for c in {"overall", *(row["criterion"] for row in rows)}}
     for row in rows:
         for column, criterion in ((OWN, row["criterion"]), (OVERALL, "overall")):
-            found = by_item(told, values[criterion], row["aspect"]) if "system" in told[0] else None
-            found = by_pair(_part(told, row["data"]), values[criterion]) if found is None else found
-            assert found == pytest.approx(number(row[column]), abs=1e-3), (row["data"], row["aspect"], column)
+            agreement = agreement_by_item(judged, values[criterion], row["aspect"]) if "system" in judged[0] else None
+            agreement = (
+                agreement_by_pair(_select_part(judged, row["data"]), values[criterion])
+                if agreement is None
+                else agreement
+            )
+            assert agreement == pytest.approx(number(row[column]), abs=1e-3), (row["data"], row["aspect"], column)
 
 
-def scored(path: Path, criterion: str) -> Values:
+def score_outputs(path: Path, criterion: str) -> Values:
     records = list(read_records(path))
     values = Preference(model=f"metrist:{NAME}", criterion=criterion).score(Shard(records)).values
     return {(record.item, record.system): float(value) for record, value in zip(records, values, strict=True)}
 
 
-def by_item(told: list[dict[str, Any]], values: Values, aspect: str) -> float:
+def agreement_by_item(judged: list[dict[str, Any]], values: Values, aspect: str) -> float:
     """Summary-level Spearman by scipy: per item over the systems, averaged, constant ratings or scores left out."""
     from scipy.stats import spearmanr
 
     items: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in told:
+    for row in judged:
         items[row["item"]].append((float(np.mean(row["ratings"][aspect])), values[row["item"], row["system"]]))
     pairs = [tuple(zip(*group, strict=True)) for group in items.values()]
     able = [(human, metric) for human, metric in pairs if len(set(human)) > 1 and len(set(metric)) > 1]
     return float(np.mean([spearmanr(human, metric).statistic for human, metric in able]))
 
 
-def by_pair(told: list[dict[str, Any]], values: Values) -> float:
+def agreement_by_pair(judged: list[dict[str, Any]], values: Values) -> float:
     """The share of pairs where the answer that most people chose has the higher score; their ties are left out, and so
     is a pair with an answer that has no score."""
     right = []
-    for row in told:
+    for row in judged:
         (winner, count), *others = Counter(row["ratings"]["preference"]).most_common()
         first, second = (values[row["item"], system] for system in row["systems"])
         if winner == 0 or (others and others[0][1] == count) or math.isnan(first + second):
@@ -236,7 +242,7 @@ def by_pair(told: list[dict[str, Any]], values: Values) -> float:
     return float(np.mean(right))
 
 
-def _part(told: list[dict[str, Any]], label: str) -> list[dict[str, Any]]:
+def _select_part(judged: list[dict[str, Any]], label: str) -> list[dict[str, Any]]:
     """The rows of a part such as `llmbar: Adversarial/Manual`, or of a family of parts."""
     part = label.partition(": ")[2]
-    return [row for row in told if not part or f"{row['task']}/".startswith(f"instruction/{part}/")]
+    return [row for row in judged if not part or f"{row['task']}/".startswith(f"instruction/{part}/")]

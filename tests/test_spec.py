@@ -62,6 +62,6 @@ def test_nested_calls_and_negative_numbers_are_read() -> None:
         ("chrf(beta=b'2')", "is neither a literal nor a name"),
     ],
 )
-def test_what_is_no_name_with_settings_is_refused_with_the_reason(text: str, message: str) -> None:
+def test_invalid_specs_are_refused_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse(text)

@@ -1,6 +1,6 @@
-"""Random models small enough for any machine, saved as users save theirs: config, tokenizer, safetensors.
+"""Tiny random models, saved as users save theirs: config, tokenizer, safetensors.
 
-Their numbers mean nothing and depend on every weight, which is what a test of exactness wants.
+Their numbers have no meaning but depend on every weight, as tests of exactness need.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ LETTERS = [chr(c) for c in range(33, 127)]
 
 
 def _tokenizer(*, ends: bool, begins: bool, pad: bool = True) -> Any:
-    """Words, and letters for what is no word; `begins` and `ends` frame a text by <s> and </s> as BART's does."""
+    """A tokenizer of words, and letters of unknown words; `begins` and `ends` add <s> and </s> as BART's does."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     pieces = dict.fromkeys([*special, *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS)])
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    made = Tokenizer(models.WordPiece(vocabulary, unk_token="<unk>", max_input_chars_per_word=1000))
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    framed = f"{'<s> ' if begins else ''}$A{' </s>' if ends else ''}"
-    made.post_processor = processors.TemplateProcessing(single=framed, special_tokens=[("<s>", 0), ("</s>", 2)])
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="<unk>", max_input_chars_per_word=1000))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    template = f"{'<s> ' if begins else ''}$A{' </s>' if ends else ''}"
+    tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=[("<s>", 0), ("</s>", 2)])
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "model_max_length": 1024}
     if begins:
         names |= {"cls_token": "<s>", "sep_token": "</s>"}
     if pad:
         names["pad_token"] = "<pad>"
-    return PreTrainedTokenizerFast(tokenizer_object=made, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
 _SIZE = 4 + len(dict.fromkeys([*WORDS, *LETTERS])) + len(LETTERS)
@@ -199,7 +199,7 @@ MAKERS: dict[str, Callable[[], tuple[Any, Any]]] = {
 
 
 def save(kind: str, folder: Path) -> Path:
-    """The folder, with a tiny random model of that kind in it; the same weights every time."""
+    """Write a tiny random model of this kind, with the same weights every time, and return the folder."""
     import torch
 
     from metrist.models.weights import quiet_transformers

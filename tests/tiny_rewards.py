@@ -1,4 +1,4 @@
-"""Preference models small enough for any machine, made on the spot: a random BERT with a random head."""
+"""Tiny preference models: a random BERT with a random head."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def in_torch(
     centre: float = 0.0,
     spread: float = 1.0,
 ) -> Path:
-    """The folder, with a preference model of the base in it as a training writes it."""
+    """Write a preference model of the base, as a training does, and return the folder."""
     from transformers import AutoTokenizer
 
     from metrist.models.devices import Options
     from metrist.models.reward_model import TorchReward
     from metrist.models.weights import quiet_transformers
 
-    made = TorchReward.untrained(Options(model=str(base)), layout or Layout(), pooling, seed)
-    # Heads are drawn small; rewards of random models should differ visibly.
-    made.model.head.weight.data *= 20
+    reward = TorchReward.untrained(Options(model=str(base)), layout or Layout(), pooling, seed)
+    # Random heads are small; make the rewards differ visibly.
+    reward.model.head.weight.data *= 20
     learned = {"criteria": dict(criteria or {}), "fields": dict(fields or {})}
-    settings = replace(made.settings, **learned, centre=centre, spread=spread)
+    settings = replace(reward.settings, **learned, centre=centre, spread=spread)
     folder.mkdir(parents=True, exist_ok=True)
     with quiet_transformers():
-        made.model.save(folder, AutoTokenizer.from_pretrained(base), settings)
+        reward.model.save(folder, AutoTokenizer.from_pretrained(base), settings)
     return folder
 
 
 def plain(base: Path, folder: Path, *, bits: int | None = None, **settings: object) -> Path:
-    """The same in metrist's own form."""
+    """Write such a model in metrist's own format."""
     from metrist.models.numpy_inference.export import export_reward
 
     trained = in_torch(base, folder.with_name(f"{folder.name}-torch"), **settings)

@@ -1,5 +1,5 @@
 """A likelihood model without weights: tokens are words between <s> and </s>, and a token's log-probability is a number
-drawn from the condition, the token and its place. What it says can be computed again by hand."""
+drawn from the condition, the token and its place. Its scores can be recomputed by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAILING = "unspeakable"
 
 
 def tokens_of(text: str, max_tokens: int | None = None) -> tuple[list[str], int]:
-    """The tokens that fit, the frame included, and how many do not."""
+    """Return the tokens that fit, including <s> and </s>, and the number of words cut off."""
     words = text.split()
     room = len(words) if max_tokens is None else max_tokens - 2
     return ["<s>", *words[:room], "</s>"], max(len(words) - room, 0)
@@ -26,7 +26,7 @@ def logprob(condition: Sequence[str], token: str, place: int) -> float:
 
 
 class WordModel:
-    """Counts how it is asked, so that tests can say what is asked together."""
+    """Records the pairs of each call in `asked`, so that tests can check what is scored together."""
 
     def __init__(self) -> None:
         self.asked: list[list[tuple[str, str]]] = []
@@ -41,14 +41,16 @@ class WordModel:
         tokens: list[int] = []
         starts, failures, cut = [0], {}, []
         for n, (condition, target) in enumerate(pairs):
-            given, condition_cut = tokens_of(condition, max_tokens)
-            wanted, target_cut = tokens_of(target, max_tokens)
+            condition_tokens, condition_cut = tokens_of(condition, max_tokens)
+            target_tokens, target_cut = tokens_of(target, max_tokens)
             cut.append((condition_cut, target_cut))
             if FAILING in target:
-                failures[n] = f"the target holds {FAILING}"
+                failures[n] = f"the target contains {FAILING}"
             else:
-                logprobs += [logprob(given, token, place) for place, token in enumerate(wanted)]
-                tokens += [int.from_bytes(hashlib.sha256(token.encode()).digest()[:4], "big") for token in wanted]
+                logprobs += [logprob(condition_tokens, token, place) for place, token in enumerate(target_tokens)]
+                tokens += [
+                    int.from_bytes(hashlib.sha256(token.encode()).digest()[:4], "big") for token in target_tokens
+                ]
             starts.append(len(logprobs))
         both = np.array(cut, dtype=np.int64).reshape(-1, 2)
         return Likelihoods(
@@ -70,6 +72,7 @@ class WordModel:
 
 
 def mean(condition: str, target: str, max_tokens: int | None = None) -> float:
-    """The score of one pair, computed one token after the other."""
-    given, wanted = tokens_of(condition, max_tokens)[0], tokens_of(target, max_tokens)[0]
-    return float(sum(np.float32(logprob(given, token, place)) for place, token in enumerate(wanted)) / len(wanted))
+    """The score of one pair, computed token by token."""
+    condition_tokens, target_tokens = tokens_of(condition, max_tokens)[0], tokens_of(target, max_tokens)[0]
+    total = sum(np.float32(logprob(condition_tokens, token, place)) for place, token in enumerate(target_tokens))
+    return float(total / len(target_tokens))
