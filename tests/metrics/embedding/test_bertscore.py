@@ -35,10 +35,10 @@ def peer(model: Path, records, layer, **settings):
     outputs, references = [r.output for r in records], [list(r.references) for r in records]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = bert_score.score(
+        result = bert_score.score(
             outputs, references, model_type=str(model), num_layers=layer, lang="en", nthreads=0, **settings
         )
-    return np.stack([column.numpy() for column in found], axis=1)
+    return np.stack([column.numpy() for column in result], axis=1)
 
 
 def ours(metric: BertScore, records):
@@ -47,8 +47,8 @@ def ours(metric: BertScore, records):
     return np.stack([scores.parts[name] for name in ("precision", "recall", "f")], axis=1)
 
 
-def agree(metric: BertScore, records, wanted):
-    assert np.abs(ours(metric, records) - wanted).max() < TOLERANCE
+def agree(metric: BertScore, records, expected):
+    assert np.abs(ours(metric, records) - expected).max() < TOLERANCE
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +84,9 @@ def baselines(tmp_path) -> Path:
 
 
 def test_rescaling_agrees_with_the_package(tiny, baselines):
-    wanted = peer(tiny("bert"), RECORDS, 2, rescale_with_baseline=True, baseline_path=str(baselines))
+    expected = peer(tiny("bert"), RECORDS, 2, rescale_with_baseline=True, baseline_path=str(baselines))
     metric = BertScore(model=str(tiny("bert")), layer=2, rescale=str(baselines))
-    agree(metric, RECORDS, wanted)
+    agree(metric, RECORDS, expected)
     assert metric.bounds == (-np.inf, 1.0)
     assert BertScore().bounds == (-1.0, 1.0)
 
@@ -132,8 +132,8 @@ def test_several_references_are_reduced_from_the_pairs(tiny):
     singles = [ours(BertScore(model=model), [record(RECORDS[2].output, one)])[0] for one in RECORDS[2].references[:2]]
     both = [record(RECORDS[2].output, *RECORDS[2].references[:2])]
     best = max(singles, key=lambda row: row[2])
-    for reduce, wanted in (("native", np.max(singles, axis=0)), ("max", best), ("mean", np.mean(singles, axis=0))):
-        assert ours(BertScore(model=model, reduce=reduce), both)[0] == pytest.approx(wanted, abs=1e-6)
+    for reduce, expected in (("native", np.max(singles, axis=0)), ("max", best), ("mean", np.mean(singles, axis=0))):
+        assert ours(BertScore(model=model, reduce=reduce), both)[0] == pytest.approx(expected, abs=1e-6)
 
 
 def test_long_texts_are_cut_as_in_the_package_or_read_in_windows_and_counted(tiny):
@@ -149,8 +149,8 @@ def test_long_texts_are_cut_as_in_the_package_or_read_in_windows_and_counted(tin
     scores = windowed.score(Shard(records))
     assert scores.parts["cut_tokens"].tolist() == [0, 0]
     assert scores.parts["windowed_texts"].tolist() == [2, 0]
-    said = "1 of 2 outputs had texts longer than the model's context; these were read in overlapping windows"
-    assert windowed.remarks(scores) == [f"{windowed.text}: {said}"]
+    shown = "1 of 2 outputs had texts longer than the model's context; these were read in overlapping windows"
+    assert windowed.remarks(scores) == [f"{windowed.text}: {shown}"]
     assert "tokens were left out" in cut.remarks(cut.score(Shard(records)))[0]
 
 
@@ -177,9 +177,9 @@ def test_a_space_before_the_text_is_what_the_package_wanted_for_roberta(tmp_path
             vocab=inside["vocab"], merges=merges, add_prefix_space=spaced, model_max_length=128
         )
         tokenizer.save_pretrained(tmp_path / name)
-    wanted = peer(tmp_path / "spaced", RECORDS, 2)
-    agree(BertScore(model=str(tmp_path / "plain"), layer=2), RECORDS, wanted)
-    agree(BertScore(model=str(tmp_path / "spaced"), layer=2), RECORDS, wanted)
+    expected = peer(tmp_path / "spaced", RECORDS, 2)
+    agree(BertScore(model=str(tmp_path / "plain"), layer=2), RECORDS, expected)
+    agree(BertScore(model=str(tmp_path / "spaced"), layer=2), RECORDS, expected)
 
 
 def test_a_score_does_not_depend_on_the_records_beside_it(tiny, tmp_path):
@@ -198,12 +198,12 @@ def test_shards_with_much_text_are_scored_in_pieces_that_keep_shared_references_
         for system in ("she", "he")
         for item in range(4)
     ]
-    whole = metric.score(Shard(records)).values
+    full = metric.score(Shard(records)).values
     seen = []
     piece = BertScore.score_part
     monkeypatch.setattr(BertScore, "score_part", lambda self, shard: seen.append(shard.records) or piece(self, shard))
     monkeypatch.setattr(embedding, "_MAX_TEXT", 70)
-    assert np.abs(metric.score(Shard(records)).values - whole).max() < TOLERANCE
+    assert np.abs(metric.score(Shard(records)).values - full).max() < TOLERANCE
     assert len(seen) == 4
     assert [{one.references for one in some} for some in seen] == [{one.references} for one in records[:4]]
 

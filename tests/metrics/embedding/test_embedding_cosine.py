@@ -41,9 +41,9 @@ def test_references_are_reduced_to_the_best_or_their_mean(tiny):
     folder = str(tiny("bert"))
     output, first, second = recipe(folder, ["the old cat", "a dog ran", "the cat sat"])
     shard = Shard([record("the old cat", "a dog ran", "the cat sat")])
-    for reduce, wanted in (("native", np.max), ("max", np.max), ("mean", np.mean)):
+    for reduce, expected in (("native", np.max), ("max", np.max), ("mean", np.mean)):
         value = EmbeddingCosine(model=folder, reduce=reduce).score(shard).values[0]
-        assert value == pytest.approx(wanted([output @ first, output @ second]), abs=1e-5)
+        assert value == pytest.approx(expected([output @ first, output @ second]), abs=1e-5)
 
 
 def test_outputs_can_be_compared_with_their_sources(tiny):

@@ -38,14 +38,14 @@ def test_ragged_and_shared_references_are_matched_as_defined(monkeypatch, most):
     )
     pairs = pairs_of(shard)
     tokens = token_vectors(pairs.texts, np.random.default_rng(3))
-    found = precision_recall(tokens, pairs)
-    wanted = [by_definition(tokens, o, r) for o, r in zip(pairs.outputs, pairs.references, strict=True)]
-    assert found == pytest.approx(np.array(wanted), abs=1e-6)
+    result = precision_recall(tokens, pairs)
+    expected = [by_definition(tokens, o, r) for o, r in zip(pairs.outputs, pairs.references, strict=True)]
+    assert result == pytest.approx(np.array(expected), abs=1e-6)
 
 
 def test_weights_become_shares_of_their_text():
-    found = normalise_weights(np.array([1.0, 3.0, 0.0, 0.0, 2.0]), np.array([0, 2, 2, 4, 5]))
-    assert found.tolist() == [0.25, 0.75, 0.0, 0.0, 1.0]
+    result = normalise_weights(np.array([1.0, 3.0, 0.0, 0.0, 2.0]), np.array([0, 2, 2, 4, 5]))
+    assert result.tolist() == [0.25, 0.75, 0.0, 0.0, 1.0]
     assert normalise_weights(np.empty(0), np.array([0])).size == 0
 
 

@@ -37,12 +37,12 @@ def words(folder, text, keep="first pieces"):
         vectors = model(input_ids=torch.tensor([ids]))[0][0].numpy()
     pieces = tokenizer.convert_ids_to_tokens(ids)
     dropped = {"<s>", "</s>", "[CLS]", "[SEP]", *string.punctuation}
-    kept = [
+    selected = [
         place
         for place, piece in enumerate(pieces)
         if piece.removeprefix("##") not in dropped and (keep == "all" or not piece.startswith("##"))
     ]
-    return [pieces[place] for place in kept], vectors[kept].astype(np.float64)
+    return [pieces[place] for place in selected], vectors[selected].astype(np.float64)
 
 
 def brute_force(one, other):
@@ -68,18 +68,18 @@ def brute_force(one, other):
 )
 def test_small_texts_cost_what_the_best_pairing_of_their_words_costs(tiny, output, reference):
     folder = tiny("bert")
-    wanted = brute_force(words(folder, output)[1], words(folder, reference)[1])
+    expected = brute_force(words(folder, output)[1], words(folder, reference)[1])
     scores = MoverScore(model=str(folder)).score(Shard([record(output, reference)]))
-    assert scores.values[0] == pytest.approx(wanted, abs=1e-5)
-    assert scores.parts["distance"][0] == pytest.approx(1 / wanted - 1, abs=1e-5)
+    assert scores.values[0] == pytest.approx(expected, abs=1e-5)
+    assert scores.parts["distance"][0] == pytest.approx(1 / expected - 1, abs=1e-5)
 
 
 def test_all_pieces_of_a_word_can_count(tiny):
     folder, texts = tiny("bert"), ("catxy", "a dog")
-    wanted = brute_force(*(words(folder, text, "all")[1] for text in texts))
+    expected = brute_force(*(words(folder, text, "all")[1] for text in texts))
     metric = MoverScore(model=str(folder), subwords="keep")
-    assert metric.score(Shard([record(*texts)])).values[0] == pytest.approx(wanted, abs=1e-5)
-    assert MoverScore(model=str(folder)).score(Shard([record(*texts)])).values[0] != pytest.approx(wanted, abs=1e-4)
+    assert metric.score(Shard([record(*texts)])).values[0] == pytest.approx(expected, abs=1e-5)
+    assert MoverScore(model=str(folder)).score(Shard([record(*texts)])).values[0] != pytest.approx(expected, abs=1e-4)
 
 
 def test_sequences_of_words_are_moved_as_their_mean(tiny):
@@ -112,9 +112,9 @@ def test_a_text_beside_itself_scores_1_and_references_are_reduced(tiny):
     text, other = "she said that it was not very good", "the old cat"
     alone = metric.score(Shard([record(text, other)])).values[0]
     assert alone < 0.9
-    for reduce, wanted in (("native", 1), ("max", 1), ("mean", (1 + alone) / 2)):
+    for reduce, expected in (("native", 1), ("max", 1), ("mean", (1 + alone) / 2)):
         scores = MoverScore(model=str(tiny("bert")), reduce=reduce).score(Shard([record(text, text, other)]))
-        assert scores.values[0] == pytest.approx(wanted, abs=1e-6)
+        assert scores.values[0] == pytest.approx(expected, abs=1e-6)
 
 
 def test_real_summaries_stay_the_same_alone_and_together(data):

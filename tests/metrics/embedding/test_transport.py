@@ -52,8 +52,8 @@ def test_heaps_on_a_line_cost_the_area_between_their_distributions(sizes, even):
     one, other = (rng.random(size) for size in sizes)
     weights, others = (np.ones(size) if even else rng.random(size) + 0.01 for size in sizes)
     weights, others = weights / weights.sum(), others / others.sum()
-    found = earth_movers_distance(weights, others, np.abs(one[:, None] - other))
-    assert found == pytest.approx(on_a_line(one, other, weights, others), abs=1e-9)
+    result = earth_movers_distance(weights, others, np.abs(one[:, None] - other))
+    assert result == pytest.approx(on_a_line(one, other, weights, others), abs=1e-9)
 
 
 def test_heaps_in_the_same_places_in_another_order_cost_nothing():

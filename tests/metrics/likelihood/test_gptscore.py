@@ -42,9 +42,9 @@ def causal(folder: Path, condition: str, target: str) -> float:
     """The mean log-probability of the target's tokens."""
     model, tokenizer = _loaded("causal", folder)
     given = tokenizer(condition)["input_ids"]
-    wanted = tokenizer(target, add_special_tokens=False)["input_ids"]
-    said = torch.log_softmax(model(torch.tensor([[*given, *wanted]])).logits[0], dim=-1)
-    return float(np.mean([said[len(given) - 1 + i, token] for i, token in enumerate(wanted)]))
+    target = tokenizer(target, add_special_tokens=False)["input_ids"]
+    logprobs = torch.log_softmax(model(torch.tensor([[*given, *target]])).logits[0], dim=-1)
+    return float(np.mean([logprobs[len(given) - 1 + i, token] for i, token in enumerate(target)]))
 
 
 @torch.no_grad()
@@ -56,13 +56,13 @@ def seq2seq(folder: Path, condition: str, target: str) -> float:
 
 
 def fluent_summary(text: str) -> str:
-    asked = "Write a summary of the text in fluent language, each sentence grammatical and easy to read."
-    return f"{asked}\n\nText:\n{text}\n\nSummary:\n"
+    instruction = "Write a summary of the text in fluent language, each sentence grammatical and easy to read."
+    return f"{instruction}\n\nText:\n{text}\n\nSummary:\n"
 
 
 def reworded(text: str) -> str:
-    asked = "Say what the text says in other words, in fluent and grammatical language."
-    return f"{asked}\n\nText:\n{text}\n\nIn other words:\n"
+    instruction = "Say what the text says in other words, in fluent and grammatical language."
+    return f"{instruction}\n\nText:\n{text}\n\nIn other words:\n"
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def reworded(text: str) -> str:
 class TestValues:
     def test_of_source_to_output(self, tiny, kind, model, plain):
         metric = GptScore(model=str(tiny(model)), kind=kind, task="summarization", aspect="fluency")
-        found = metric.score(Shard([record()]))[0]
-        assert found.value == pytest.approx(plain(tiny(model), fluent_summary(SOURCE), OUTPUT), abs=1e-5)
+        result = metric.score(Shard([record()]))[0]
+        assert result.value == pytest.approx(plain(tiny(model), fluent_summary(SOURCE), OUTPUT), abs=1e-5)
 
     def test_of_both_ways_between_references_and_output(self, tiny, kind, model, plain):
         def of(direction: str, reduce: str) -> GptScore:
@@ -83,10 +83,10 @@ class TestValues:
         precision = [plain(tiny(model), reworded(reference), OUTPUT) for reference in REFERENCES]
         recall = [plain(tiny(model), reworded(OUTPUT), reference) for reference in REFERENCES]
         f = [(p + r) / 2 for p, r in zip(precision, recall, strict=True)]
-        for direction, wanted in [("reference->output", precision), ("output->reference", recall), ("f", f)]:
-            for reduce, expected in [("native", np.mean(wanted)), ("mean", np.mean(wanted)), ("max", max(wanted))]:
-                found = of(direction, reduce).score(Shard([record()]))[0]
-                assert found.value == pytest.approx(expected, abs=1e-5), (direction, reduce)
+        for direction, target in [("reference->output", precision), ("output->reference", recall), ("f", f)]:
+            for reduce, expected in [("native", np.mean(target)), ("mean", np.mean(target)), ("max", max(target))]:
+                result = of(direction, reduce).score(Shard([record()]))[0]
+                assert result.value == pytest.approx(expected, abs=1e-5), (direction, reduce)
         parts = of("f", "mean").score(Shard([record()]))[0].parts
         assert parts["precision"] == pytest.approx(np.mean(precision), abs=1e-5)
         assert parts["recall"] == pytest.approx(np.mean(recall), abs=1e-5)
@@ -100,15 +100,15 @@ def tiny_score(tiny: Callable[[str], Path]) -> Callable[..., GptScore]:
 def test_an_instruction_of_the_users_stands_in_the_aspects_place(tiny, tiny_score):
     metric = tiny_score(task="dialogue", instruction="Be rude.")
     prompt = f"Be rude.\n\nConversation:\n{SOURCE}\n\nReply:\n"
-    found = metric.score(Shard([record()]))[0]
-    assert found.value == pytest.approx(causal(tiny("llama"), prompt, OUTPUT), abs=1e-5)
+    result = metric.score(Shard([record()]))[0]
+    assert result.value == pytest.approx(causal(tiny("llama"), prompt, OUTPUT), abs=1e-5)
 
 
 def test_an_instruction_with_a_place_for_the_text_is_the_whole_prompt(tiny, tiny_score):
     metric = tiny_score(instruction="For a child {or two}: {text} It says: ")
-    found = metric.score(Shard([record(source="a {text} b")]))[0]
+    result = metric.score(Shard([record(source="a {text} b")]))[0]
     prompt = "For a child {or two}: a {text} b It says: "
-    assert found.value == pytest.approx(causal(tiny("llama"), prompt, OUTPUT), abs=1e-5)
+    assert result.value == pytest.approx(causal(tiny("llama"), prompt, OUTPUT), abs=1e-5)
 
 
 def test_the_aspect_changes_the_number(tiny_score):
@@ -136,32 +136,32 @@ def test_every_sentence_of_the_table_is_one_and_every_layout_has_its_places():
 def test_what_is_needed_depends_on_the_direction(tiny_score):
     assert tiny_score().needs == ("source",)
     assert tiny_score(direction="f").needs == ("references",)
-    found = score_shard(tiny_score(), Shard([record(source=None), record()]))
-    assert "needs source, but item '0' of system 's' has none" in found.failures[0]
-    assert not np.isnan(found.values[1])
+    result = score_shard(tiny_score(), Shard([record(source=None), record()]))
+    assert "needs source, but item '0' of system 's' has none" in result.failures[0]
+    assert not np.isnan(result.values[1])
     without = score_shard(tiny_score(direction="f"), Shard([record(references=())]))
     assert "needs references, but item '0' of system 's' has none" in without.failures[0]
 
 
 def test_empty_texts_fail_with_the_reason_and_their_neighbours_do_not(tiny_score):
-    found = tiny_score().score(Shard([record(output=" \n"), record(source=""), record()]))
-    assert "the output is empty" in found.failures[0]
-    assert "the source is empty" in found.failures[1]
-    assert sorted(found.failures) == [0, 1]
-    assert found.parts["cut_tokens"][2] == 0
+    result = tiny_score().score(Shard([record(output=" \n"), record(source=""), record()]))
+    assert "the output is empty" in result.failures[0]
+    assert "the source is empty" in result.failures[1]
+    assert sorted(result.failures) == [0, 1]
+    assert result.parts["cut_tokens"][2] == 0
     only = tiny_score().score(Shard([record(output="")]))
     assert list(only.failures) == [0]
     assert "cut_tokens" in only.parts
 
 
 def test_values_depend_neither_on_the_shard_nor_on_the_order(tiny_score):
-    made = [record(output=text) for text in ("good", "the cat sat on the mat", OUTPUT, "xyz", OUTPUT)]
+    records = [record(output=text) for text in ("good", "the cat sat on the mat", OUTPUT, "xyz", OUTPUT)]
     metric = tiny_score()
-    whole = metric.score(Shard(made)).values
-    backwards = metric.score(Shard(made[::-1])).values[::-1]
-    alone = [metric.score(Shard([one])).values[0] for one in made]
-    assert whole == pytest.approx(backwards, abs=1e-5)
-    assert whole == pytest.approx(alone, abs=1e-5)
+    full = metric.score(Shard(records)).values
+    backwards = metric.score(Shard(records[::-1])).values[::-1]
+    alone = [metric.score(Shard([one])).values[0] for one in records]
+    assert full == pytest.approx(backwards, abs=1e-5)
+    assert full == pytest.approx(alone, abs=1e-5)
 
 
 def test_no_records_have_no_scores(tiny_score):
@@ -171,46 +171,46 @@ def test_no_records_have_no_scores(tiny_score):
 def test_what_is_cut_is_counted_and_said(tiny_score):
     metric = tiny_score(max_tokens=200)
     long = " ".join(["river"] * 300)
-    found = metric.score(Shard([record(source=long), record(), record(output=long)]))
+    result = metric.score(Shard([record(source=long), record(), record(output=long)]))
     # The model takes 256 tokens, the condition 200; the prompt of 'quality' is more than a few of them.
-    assert found.parts["cut_tokens"][0] > 100
-    assert found.parts["cut_tokens"][1] == 0
-    assert found.parts["cut_tokens"][2] >= 300 - 192
-    assert "2 of 3 outputs had texts too long for the model" in metric.remarks(found)[0]
+    assert result.parts["cut_tokens"][0] > 100
+    assert result.parts["cut_tokens"][1] == 0
+    assert result.parts["cut_tokens"][2] >= 300 - 192
+    assert "2 of 3 outputs had texts too long for the model" in metric.remarks(result)[0]
 
 
 @pytest.mark.parametrize("long", ["max", "mean"])
 def test_a_long_source_is_read_in_windows_each_in_the_prompt(tiny, tiny_score, long):
     metric = tiny_score(instruction="Sum up : {text} \n", long=long)
     source = " ".join(str(n) for n in range(100, 160))
-    found = metric.score(Shard([record(source=source), record()]))
+    result = metric.score(Shard([record(source=source), record()]))
     model = load_causal(metric.options)
     room = len(model.pieces(model.windows(source)[0])) - len(model.pieces("Sum up : "))
     windows = model.windows(source, room)
     assert len(windows) > 1
     each = [causal(tiny("llama"), f"Sum up : {window} \n", OUTPUT) for window in windows]
-    assert found.values[0] == pytest.approx(max(each) if long == "max" else np.mean(each), abs=1e-5)
-    assert found.parts["windows"].tolist() == [len(windows), 1]
-    assert found.parts["cut_tokens"].tolist() == [0, 0]
-    assert "1 of 2 outputs had a condition read in several windows" in metric.remarks(found)[0]
+    assert result.values[0] == pytest.approx(max(each) if long == "max" else np.mean(each), abs=1e-5)
+    assert result.parts["windows"].tolist() == [len(windows), 1]
+    assert result.parts["cut_tokens"].tolist() == [0, 0]
+    assert "1 of 2 outputs had a condition read in several windows" in metric.remarks(result)[0]
 
 
 def test_windows_leave_room_for_the_prompt_where_the_room_is_given(tiny_score):
     metric = tiny_score(instruction="Sum up : {text} \n", long="max", max_tokens=40)
-    found = metric.score(Shard([record(source=" ".join(["river"] * 100))]))
-    assert found.parts["windows"][0] > 2
-    assert found.parts["cut_tokens"][0] == 0
+    result = metric.score(Shard([record(source=" ".join(["river"] * 100))]))
+    assert result.parts["windows"][0] > 2
+    assert result.parts["cut_tokens"][0] == 0
 
 
 def test_tokens_are_told_when_asked_for(tiny_score):
-    found = tiny_score(direction="f").score(Shard([record()], tokens=True))
-    readings = found.tokens[0]
+    result = tiny_score(direction="f").score(Shard([record()], tokens=True))
+    readings = result.tokens[0]
     assert len(readings) == 4
     assert readings[0]["condition"] == "reference"
     assert readings[0]["target"] == "output"
     assert readings[0]["pieces"] == ["the", "news", "is", "bad"]
     means = [np.mean(one["logprobs"]) for one in readings]
-    assert np.mean(means) == pytest.approx(found.values[0], abs=1e-4)
+    assert np.mean(means) == pytest.approx(result.values[0], abs=1e-4)
     assert not tiny_score().score(Shard([record()])).tokens
 
 
@@ -234,8 +234,8 @@ def test_the_description_tells_what_every_setting_does(tiny_score):
     assert "Needs:     output, references" in text
     for setting in ("kind", "task", "aspect", "instruction", "direction", "reduce", "max_tokens", "long"):
         assert f"\n  {setting} (default" in text
-        said = text.split(f"\n  {setting} (default")[1].splitlines()[1]
-        assert said.startswith("      "), setting
+        line = text.split(f"\n  {setting} (default")[1].splitlines()[1]
+        assert line.startswith("      "), setting
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from word_model import FAILING, WordModel, logprob, mean, tokens_of
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> WordModel:
-    made = WordModel()
-    monkeypatch.setattr(likelihood, "load_seq2seq", lambda _options, **_runtime: made)
-    return made
+    word_model = WordModel()
+    monkeypatch.setattr(likelihood, "load_seq2seq", lambda _options, **_runtime: word_model)
+    return word_model
 
 
 def record(output: str = "a b c", source: str = "x y z w", references: tuple[str, ...] = ("q r", "s"), item: str = "0"):
@@ -49,11 +49,11 @@ class TestWhatIsComputed:
         precisions = [mean("q r", "a b c"), mean("s", "a b c")]
         recalls = [mean("a b c", "q r"), mean("a b c", "s")]
         f = [(p + r) / 2 for p, r in zip(precisions, recalls, strict=True)]
-        found = score(Likelihood(direction="f", reduce=reduce))[0]
-        assert found.value == pytest.approx(max(f) if reduce == "max" else sum(f) / 2, abs=1e-6)
-        assert found.value == pytest.approx((found.parts["precision"] + found.parts["recall"]) / 2)
+        result = score(Likelihood(direction="f", reduce=reduce))[0]
+        assert result.value == pytest.approx(max(f) if reduce == "max" else sum(f) / 2, abs=1e-6)
+        assert result.value == pytest.approx((result.parts["precision"] + result.parts["recall"]) / 2)
         if reduce != "max":
-            assert found.parts["precision"] == pytest.approx(sum(precisions) / 2, abs=1e-6)
+            assert result.parts["precision"] == pytest.approx(sum(precisions) / 2, abs=1e-6)
 
     @pytest.mark.parametrize("side", ["target", "condition"])
     def test_several_prompts_give_their_mean_and_variance(self, side):
@@ -74,12 +74,12 @@ class TestWhatIsComputed:
 
     def test_the_empty_prompt_is_no_prompt(self):
         metric = Likelihood(prompts=("", "in short"))
-        found = metric.each_prompt(Shard([record(), record(output="")]))
-        assert found.parts[NO_PROMPT][0] == score(Likelihood()).values[0]
-        assert found.parts["in short"][0] == score(Likelihood(prompts=("in short",))).values[0]
-        assert found.values[0] == score(metric).values[0]
-        assert list(found.failures) == [1]
-        assert "output is empty" in found.failures[1]
+        result = metric.each_prompt(Shard([record(), record(output="")]))
+        assert result.parts[NO_PROMPT][0] == score(Likelihood()).values[0]
+        assert result.parts["in short"][0] == score(Likelihood(prompts=("in short",))).values[0]
+        assert result.values[0] == score(metric).values[0]
+        assert list(result.failures) == [1]
+        assert "output is empty" in result.failures[1]
         assert len(metric.each_prompt(Shard([]))) == 0
 
     def test_prior_weights_are_the_tokens_shares_in_their_text(self):
@@ -88,15 +88,15 @@ class TestWhatIsComputed:
         given = tokens_of("x y z w")[0]
         logs = [logprob(given, token, place) for place, token in enumerate(tokens)]
         expected = sum(w * v for w, v in zip(shares, logs, strict=True)) / sum(shares)
-        found = score(Likelihood(weighting="prior"), record(output="a a b"))
-        assert found.values[0] == pytest.approx(expected, abs=1e-6)
+        result = score(Likelihood(weighting="prior"), record(output="a a b"))
+        assert result.values[0] == pytest.approx(expected, abs=1e-6)
 
     def test_stop_words_are_left_out_of_the_mean(self):
         given = tokens_of("x y z w")[0]
-        kept = [("<s>", 0), ("cat", 2), ("not", 4), ("</s>", 5)]
-        expected = sum(logprob(given, *one) for one in kept) / 4
-        found = score(Likelihood(weighting="stopwords"), record(output="The cat is not"))
-        assert found.values[0] == pytest.approx(expected, abs=1e-6)
+        counted = [("<s>", 0), ("cat", 2), ("not", 4), ("</s>", 5)]
+        expected = sum(logprob(given, *one) for one in counted) / 4
+        result = score(Likelihood(weighting="stopwords"), record(output="The cat is not"))
+        assert result.values[0] == pytest.approx(expected, abs=1e-6)
 
     def test_idf_weights_come_from_the_texts_of_a_file(self, tmp_path):
         file = tmp_path / "texts.txt"
@@ -106,19 +106,19 @@ class TestWhatIsComputed:
         logs = [logprob(given, token, place) for place, token in enumerate(["<s>", "a", "b", "new", "</s>"])]
         expected = sum(w * v for w, v in zip(weights, logs, strict=True)) / sum(weights)
         metric = Likelihood(weighting="idf", idf=str(file))
-        found = score(metric, record(output="a b new"), record(output="a"))
-        assert found.values[0] == pytest.approx(expected, abs=1e-6)
-        assert list(found.failures) == [1]
-        assert "zero weight" in found.failures[1]
+        result = score(metric, record(output="a b new"), record(output="a"))
+        assert result.values[0] == pytest.approx(expected, abs=1e-6)
+        assert list(result.failures) == [1]
+        assert "zero weight" in result.failures[1]
 
     def test_prefixes_stand_before_the_texts_and_the_targets_does_not_count(self):
         metric = Likelihood(condition_prefix="__en__ ", target_prefix="__de__ ")
         given = tokens_of("__en__ x y z w")[0]
-        kept = [("<s>", 0), ("a", 2), ("b", 3), ("c", 4), ("</s>", 5)]
-        assert score(metric).values[0] == pytest.approx(sum(logprob(given, *one) for one in kept) / 5, abs=1e-6)
+        counted = [("<s>", 0), ("a", 2), ("b", 3), ("c", 4), ("</s>", 5)]
+        assert score(metric).values[0] == pytest.approx(sum(logprob(given, *one) for one in counted) / 5, abs=1e-6)
         prompted = score(replace(metric, prompts=("so",))).values[0]
-        kept = [("<s>", 0), ("so,", 2), ("a", 3), ("b", 4), ("c", 5), ("</s>", 6)]
-        assert prompted == pytest.approx(sum(logprob(given, *one) for one in kept) / 6, abs=1e-6)
+        counted = [("<s>", 0), ("so,", 2), ("a", 3), ("b", 4), ("c", 5), ("</s>", 6)]
+        assert prompted == pytest.approx(sum(logprob(given, *one) for one in counted) / 6, abs=1e-6)
 
 
 @pytest.mark.usefixtures("model")
@@ -127,11 +127,11 @@ class TestLongTexts:
 
     def test_what_is_cut_is_counted_and_told(self):
         metric = Likelihood(max_tokens=6)
-        found = score(metric, record(source=self.LONG, output="a b c d e"), record())
-        assert found.values[0] == pytest.approx(mean("s1 s2 s3 s4", "a b c d"), abs=1e-6)
-        assert found.parts["cut_tokens"].tolist() == [3 + 1, 0]
-        said = "1 of 2 outputs had texts too long for the model; 4 tokens were left out"
-        assert metric.remarks(found) == [f"likelihood(max_tokens=6): {said}"]
+        result = score(metric, record(source=self.LONG, output="a b c d e"), record())
+        assert result.values[0] == pytest.approx(mean("s1 s2 s3 s4", "a b c d"), abs=1e-6)
+        assert result.parts["cut_tokens"].tolist() == [3 + 1, 0]
+        remark = "1 of 2 outputs had texts too long for the model; 4 tokens were left out"
+        assert metric.remarks(result) == [f"likelihood(max_tokens=6): {remark}"]
         assert metric.remarks(score(metric)) == []
 
     def test_each_text_is_counted_once_however_often_it_is_scored(self):
@@ -144,21 +144,21 @@ class TestLongTexts:
     def test_a_long_condition_is_read_in_windows(self, long):
         metric = Likelihood(max_tokens=5, long=long)
         windows = [mean(w, "a b c") for w in ("s1 s2 s3", "s4 s5 s6", "s7")]
-        found = score(metric, record(source=self.LONG), record(source="x"))
+        result = score(metric, record(source=self.LONG), record(source="x"))
         expected = max(windows) if long == "max" else sum(windows) / 3
-        assert found.values.tolist() == pytest.approx([expected, mean("x", "a b c")], abs=1e-6)
-        assert found.parts["windows"].tolist() == [3, 1]
-        assert found.parts["cut_tokens"].tolist() == [0, 0]
-        (remark,) = metric.remarks(found)
+        assert result.values.tolist() == pytest.approx([expected, mean("x", "a b c")], abs=1e-6)
+        assert result.parts["windows"].tolist() == [3, 1]
+        assert result.parts["cut_tokens"].tolist() == [0, 0]
+        (remark,) = metric.remarks(result)
         assert remark.startswith(f"likelihood(max_tokens=5, long={long!r}): 1 of 2 outputs")
         assert "windows" in remark
 
     def test_windows_leave_room_for_what_is_put_around_them(self):
         metric = Likelihood(max_tokens=7, long="max", prompts=("so",), prompt_side="condition")
-        found = score(metric, record(source=self.LONG))  # 7 less the 3 of `<s> so, </s>`: two words a window
+        result = score(metric, record(source=self.LONG))  # 7 less the 3 of `<s> so, </s>`: two words a window
         windows = [f"{w} so," for w in ("s1 s2", "s3 s4", "s5 s6", "s7")]
-        assert found.values[0] == pytest.approx(max(mean(w, "a b c") for w in windows), abs=1e-6)
-        assert found.parts["cut_tokens"].tolist() == [0]
+        assert result.values[0] == pytest.approx(max(mean(w, "a b c") for w in windows), abs=1e-6)
+        assert result.parts["cut_tokens"].tolist() == [0]
 
 
 class TestFailures:
@@ -166,26 +166,26 @@ class TestFailures:
     def test_one_records_fault_is_its_own(self):
         metric = Likelihood(direction="f", prompts=("so", "in"))
         records = [record(), record(output=""), record(output=f"an {FAILING} word"), record(output="d e")]
-        found = score(metric, *records)
-        assert list(found.failures) == [1, 2]
-        assert "output is empty" in found.failures[1]
-        assert FAILING in found.failures[2]
+        result = score(metric, *records)
+        assert list(result.failures) == [1, 2]
+        assert "output is empty" in result.failures[1]
+        assert FAILING in result.failures[2]
         alone = [score(metric, each).values[0] for each in (records[0], records[3])]
-        assert found.values[[0, 3]].tolist() == alone
-        assert np.isnan(found.parts["cut_tokens"]).tolist() == [False, True, True, False]
-        assert found.stats[1].tolist() == [0, 0]
+        assert result.values[[0, 3]].tolist() == alone
+        assert np.isnan(result.parts["cut_tokens"]).tolist() == [False, True, True, False]
+        assert result.stats[1].tolist() == [0, 0]
 
     @pytest.mark.usefixtures("model")
     def test_a_failing_reference_fails_the_record_under_every_reduction(self):
         for reduce in ("mean", "max"):
             metric = Likelihood(direction="output->reference", reduce=reduce)
-            found = score(metric, record(references=("a", FAILING)))
-            assert found.failures == {0: f"the target holds {FAILING}"}
+            result = score(metric, record(references=("a", FAILING)))
+            assert result.failures == {0: f"the target holds {FAILING}"}
 
     def test_an_impossible_token_is_a_failure_and_no_infinite_score(self, model, monkeypatch):
         def impossible(pairs: Any, max_tokens: Any = None) -> Any:
-            found = WordModel.log_probs(model, pairs, max_tokens)
-            return replace(found, logprobs=np.full_like(found.logprobs, -np.inf))
+            result = WordModel.log_probs(model, pairs, max_tokens)
+            return replace(result, logprobs=np.full_like(result.logprobs, -np.inf))
 
         monkeypatch.setattr(model, "log_probs", impossible)
         failures = score(Likelihood()).failures
@@ -193,9 +193,9 @@ class TestFailures:
         assert "zero probability" in failures[0]
 
     def test_a_shard_of_failures_alone_asks_for_nothing(self, model):
-        found = score(Likelihood(direction="f", prompts="reference-output", long="max"), record(output=""))
-        assert len(found.failures) == 1
-        assert set(found.parts) == {"precision", "recall", "prompt_variance", "windows", "cut_tokens"}
+        result = score(Likelihood(direction="f", prompts="reference-output", long="max"), record(output=""))
+        assert len(result.failures) == 1
+        assert set(result.parts) == {"precision", "recall", "prompt_variance", "windows", "cut_tokens"}
         assert model.asked == []
 
 
@@ -210,13 +210,13 @@ class TestWhatIsAskedTogether:
     def test_large_shards_are_asked_in_pieces_with_the_same_scores(self, model, monkeypatch):
         records = [record(output=f"o{i}", source=f"s{i % 3}", item=str(i)) for i in range(10)]
         metric = Likelihood(prompts=("in", "so"))
-        whole = score(metric, *records).values.tolist()
+        full = score(metric, *records).values.tolist()
         monkeypatch.setattr(layout, "MAX_PAIRS", 7)
-        assert score(metric, *records).values.tolist() == whole
+        assert score(metric, *records).values.tolist() == full
         monkeypatch.setattr(layout, "MAX_TEXT", 12)
-        assert score(metric, *records).values.tolist() == whole
+        assert score(metric, *records).values.tolist() == full
         assert max(len(pairs) for pairs in model.asked[1:]) == 7
-        assert score(metric, *records[::-1]).values.tolist() == whole[::-1]
+        assert score(metric, *records[::-1]).values.tolist() == full[::-1]
 
 
 @pytest.mark.usefixtures("model")

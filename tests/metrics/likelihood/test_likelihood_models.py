@@ -43,8 +43,8 @@ def plainly(folder: Path) -> Callable[[str, str], list[float]]:
         given = tokenizer(condition, return_tensors="pt")
         labels = tokenizer(target, return_tensors="pt").input_ids
         with torch.inference_mode():
-            found = loaded(input_ids=given.input_ids, attention_mask=given.attention_mask, labels=labels).logits
-        return found.log_softmax(-1)[0].gather(1, labels[0][:, None])[:, 0].tolist()
+            result = loaded(input_ids=given.input_ids, attention_mask=given.attention_mask, labels=labels).logits
+        return result.log_softmax(-1)[0].gather(1, labels[0][:, None])[:, 0].tolist()
 
     return logprobs
 
@@ -54,8 +54,8 @@ def test_scores_equal_plain_transformers_one_pair_at_a_time(tiny, kind):
     folder = tiny(kind)
     oracle = plainly(folder)
     metric = Likelihood(model=str(folder), direction="f", prompts=("in short", "that is"), reduce="max")
-    found = metric.score(Shard(pairs_of_texts()))
-    for one, value in zip(pairs_of_texts(), found.values, strict=True):
+    result = metric.score(Shard(pairs_of_texts()))
+    for one, value in zip(pairs_of_texts(), result.values, strict=True):
         by_prompt = [
             max(
                 statistics.mean(oracle(reference, f"{phrase}, {one.output}")) / 2
@@ -70,15 +70,15 @@ def test_scores_equal_plain_transformers_one_pair_at_a_time(tiny, kind):
 def test_the_model_at_work_gives_tokens_and_weights(tiny):
     folder = tiny("bart")
     oracle = plainly(folder)
-    made = record(output="the small zebra is not on the mat", source=TEXTS[0])
-    plain = score(Likelihood(model=str(folder)), made, tokens=True)
+    scored = record(output="the small zebra is not on the mat", source=TEXTS[0])
+    plain = score(Likelihood(model=str(folder)), scored, tokens=True)
     (reading,) = plain.tokens[0]
-    assert reading["logprobs"] == pytest.approx(oracle(TEXTS[0], made.output), abs=2e-5)
+    assert reading["logprobs"] == pytest.approx(oracle(TEXTS[0], scored.output), abs=2e-5)
     stopped = [piece.strip() in ("the", "is", "on") for piece in reading["pieces"]]
     assert sum(stopped) == 4
-    kept = [value for value, stop in zip(reading["logprobs"], stopped, strict=True) if not stop]
-    weighted = score(Likelihood(model=str(folder), weighting="stopwords"), made)
-    assert weighted.values[0] == pytest.approx(statistics.mean(kept), abs=2e-5)
+    counted = [value for value, stop in zip(reading["logprobs"], stopped, strict=True) if not stop]
+    weighted = score(Likelihood(model=str(folder), weighting="stopwords"), scored)
+    assert weighted.values[0] == pytest.approx(statistics.mean(counted), abs=2e-5)
 
 
 def test_a_long_source_is_cut_or_read_in_windows(tiny):

@@ -42,38 +42,38 @@ def plain(folder: Path, text: str) -> tuple[float, int]:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_it_is_the_exponential_of_the_loss_that_transformers_computes(tiny, metric, kind):
-    found = metric(kind).score(shard(*TEXTS))
+    result = metric(kind).score(shard(*TEXTS))
     for n, text in enumerate(TEXTS):
         total, count = plain(tiny(kind), text)
-        assert math.log(found.values[n]) == pytest.approx(-total / count, abs=1e-5)
-        assert found.parts["logprob"][n] == pytest.approx(total / count, abs=1e-5)
-        assert found.parts["tokens"][n] == count
+        assert math.log(result.values[n]) == pytest.approx(-total / count, abs=1e-5)
+        assert result.parts["logprob"][n] == pytest.approx(total / count, abs=1e-5)
+        assert result.parts["tokens"][n] == count
 
 
 def test_per_character_the_same_surprise_is_spread_over_the_characters(tiny, metric):
-    found = metric(normalise="character").score(shard(*TEXTS))
+    result = metric(normalise="character").score(shard(*TEXTS))
     for n, text in enumerate(TEXTS):
-        assert math.log(found.values[n]) == pytest.approx(-plain(tiny("gpt2"), text)[0] / len(text), abs=1e-5)
+        assert math.log(result.values[n]) == pytest.approx(-plain(tiny("gpt2"), text)[0] / len(text), abs=1e-5)
 
 
 @pytest.mark.parametrize(("normalise", "size"), [("token", None), ("character", len)])
 def test_a_systems_score_is_the_perplexity_of_all_its_outputs_together(tiny, metric, normalise, size):
-    made = metric(normalise=normalise)
-    found = made.score(shard(*TEXTS, ""))
+    perplexity = metric(normalise=normalise)
+    result = perplexity.score(shard(*TEXTS, ""))
     sums = [plain(tiny("gpt2"), text) for text in TEXTS]
     total, count = sum(s for s, _ in sums), sum(len(t) if size else n for t, (_, n) in zip(TEXTS, sums, strict=True))
-    pooled = float(made.pool(found.stats.sum(axis=0)))
+    pooled = float(perplexity.pool(result.stats.sum(axis=0)))
     assert math.log(pooled) == pytest.approx(-total / count, abs=1e-5)
-    assert pooled != pytest.approx(float(np.nanmean(found.values)), rel=0.01)
-    assert np.isnan(made.pool(np.zeros(2)))
-    assert made.pool(np.stack([found.stats[0], found.stats[1]])) == pytest.approx(found.values[:2])
+    assert pooled != pytest.approx(float(np.nanmean(result.values)), rel=0.01)
+    assert np.isnan(perplexity.pool(np.zeros(2)))
+    assert perplexity.pool(np.stack([result.stats[0], result.stats[1]])) == pytest.approx(result.values[:2])
 
 
 def test_an_empty_output_has_no_perplexity(metric):
-    found = metric().score(shard("", "the cat", " \n "))
-    assert list(found.failures) == [0, 2]
-    assert all("output is empty" in failure for failure in found.failures.values())
-    assert found.stats[0].tolist() == [0, 0]
+    result = metric().score(shard("", "the cat", " \n "))
+    assert list(result.failures) == [0, 2]
+    assert all("output is empty" in failure for failure in result.failures.values())
+    assert result.stats[0].tolist() == [0, 0]
     only = metric().score(shard(""))
     assert list(only.failures) == [0]
     assert len(metric().score(shard())) == 0
@@ -81,29 +81,30 @@ def test_an_empty_output_has_no_perplexity(metric):
 
 def test_a_long_output_is_read_in_windows_without_losing_a_token(metric):
     words = " ".join(["the", "cat", "sat"] * 100)
-    made = metric()
-    found = made.score(shard(words, "the cat"))
-    assert found.parts["tokens"].tolist() == [300, 2]
+    perplexity = metric()
+    result = perplexity.score(shard(words, "the cat"))
+    assert result.parts["tokens"].tolist() == [300, 2]
     # <s> and 127 tokens fill the context of 128; each further window adds 64 after 63 that were read before.
-    assert found.parts["windows"].tolist() == [1 + math.ceil((300 - 127) / 64), 1]
-    assert found.parts["cut_tokens"].tolist() == [0, 0]
-    assert made.remarks(found) == [f"{made.text}: 1 of 2 outputs were too long for the model and read in windows"]
-    assert made.remarks(made.score(shard("the cat"))) == []
+    assert result.parts["windows"].tolist() == [1 + math.ceil((300 - 127) / 64), 1]
+    assert result.parts["cut_tokens"].tolist() == [0, 0]
+    (remark,) = perplexity.remarks(result)
+    assert remark == f"{perplexity.text}: 1 of 2 outputs were too long for the model and read in windows"
+    assert perplexity.remarks(perplexity.score(shard("the cat"))) == []
 
 
 def test_max_tokens_makes_windows_smaller(metric):
-    found = metric(max_tokens=8).score(shard(*TEXTS))
-    assert found.parts["windows"].tolist() == [1, 1, 2]
-    assert found.values[0] == pytest.approx(metric().score(shard(TEXTS[0])).values[0], rel=1e-5)
-    assert found.values[2] != pytest.approx(metric().score(shard(TEXTS[2])).values[0], rel=1e-5)
+    result = metric(max_tokens=8).score(shard(*TEXTS))
+    assert result.parts["windows"].tolist() == [1, 1, 2]
+    assert result.values[0] == pytest.approx(metric().score(shard(TEXTS[0])).values[0], rel=1e-5)
+    assert result.values[2] != pytest.approx(metric().score(shard(TEXTS[2])).values[0], rel=1e-5)
 
 
 def test_values_depend_neither_on_the_shard_nor_on_the_order(metric):
-    made = metric()
+    perplexity = metric()
     texts = [*TEXTS, TEXTS[0], "\ud800 x", "我喜欢猫。"]
-    whole: Scores = made.score(shard(*texts))
-    assert whole.values == pytest.approx(made.score(shard(*texts[::-1])).values[::-1], rel=1e-5)
-    assert whole.values == pytest.approx([made.score(shard(text)).values[0] for text in texts], rel=1e-5)
+    full: Scores = perplexity.score(shard(*texts))
+    assert full.values == pytest.approx(perplexity.score(shard(*texts[::-1])).values[::-1], rel=1e-5)
+    assert full.values == pytest.approx([perplexity.score(shard(text)).values[0] for text in texts], rel=1e-5)
 
 
 def test_a_token_of_zero_probability_is_a_failure(tiny, tmp_path):
@@ -112,26 +113,26 @@ def test_a_token_of_zero_probability_is_a_failure(tiny, tmp_path):
         model.transformer.ln_f.weight.mul_(1e6)
     model.save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(tiny("gpt2")).save_pretrained(tmp_path)
-    found = Perplexity(model=str(tmp_path)).score(shard("the cat sat"))
-    assert list(found.failures) == [0]
-    assert "zero probability" in found.failures[0]
+    result = Perplexity(model=str(tmp_path)).score(shard("the cat sat"))
+    assert list(result.failures) == [0]
+    assert "zero probability" in result.failures[0]
 
 
 def test_tokens_are_told_when_asked_for(metric):
-    found = metric().score(shard("the cat", tokens=True))
-    (reading,) = found.tokens[0]
+    result = metric().score(shard("the cat", tokens=True))
+    (reading,) = result.tokens[0]
     assert reading["pieces"] == ["the", "cat"]
     assert (reading["condition"], reading["target"]) == ("nothing", "output")
-    assert -np.mean(reading["logprobs"]) == pytest.approx(math.log(found.values[0]), abs=1e-4)
+    assert -np.mean(reading["logprobs"]) == pytest.approx(math.log(result.values[0]), abs=1e-4)
 
 
 def test_what_it_says_of_itself(metric):
-    made = metric(normalise="character")
-    assert build(made.text) == made
-    assert pickle.loads(pickle.dumps(made)) == made
-    assert made.needs == ()
-    assert made.higher_is_better is False
-    assert " | weights " in made.signature
+    perplexity = metric(normalise="character")
+    assert build(perplexity.text) == perplexity
+    assert pickle.loads(pickle.dumps(perplexity)) == perplexity
+    assert perplexity.needs == ()
+    assert perplexity.higher_is_better is False
+    assert " | weights " in perplexity.signature
     assert build("perplexity").full_spec().settings["model"] == "openai-community/gpt2"
 
 
