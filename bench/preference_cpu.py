@@ -152,10 +152,10 @@ def build_random_model(folder: Path) -> Path:
     from transformers import AutoTokenizer
 
     from metrist.models.devices import Options
-    from metrist.models.reward_layout import Layout
+    from metrist.models.reward_layout import RewardLayout
     from metrist.models.reward_model import TorchReward
 
-    reward = TorchReward.untrained(Options(model=find_model()), Layout(), pooling="mean")
+    reward = TorchReward.untrained(Options(model=find_model()), RewardLayout(), pooling="mean")
     folder.mkdir()
     reward.model.save(folder, AutoTokenizer.from_pretrained(find_model()), reward.settings)
     return folder

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from metrist.models import devices, tokenization
-from metrist.models.batching import Budget
+from metrist.models.batching import TokenBudget
 from metrist.models.devices import Dtype, Options
 from metrist.models.protocols import Likelihoods
 from metrist.models.seq2seq import Seq2Seq
@@ -294,7 +294,7 @@ def _sweep(engine: Seq2Seq, pairs: Pairs) -> None:
     """Try sizes of batches, of logits in memory, and of the parts in which targets are tokenised."""
     part, rows = tokenization.BackgroundTokens._PART, engine._path.head._rows
     for tokens, size, share in product((16_384, 32_768, 65_536), (1 << 16, 1 << 17, 1 << 18), (4, 1)):
-        engine._encoding, engine._decoding = Budget(tokens), Budget(tokens)
+        engine._encoding, engine._decoding = TokenBudget(tokens), TokenBudget(tokens)
         tokenization.BackgroundTokens._PART, engine._path.head._rows = size, rows // share
         _best(f"  {tokens} tokens, parts of {size}, {rows // share} rows", pairs, engine.log_probs, 2)
     tokenization.BackgroundTokens._PART, engine._path.head._rows = part, rows

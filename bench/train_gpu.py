@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from metrist.models.devices import Options
-from metrist.models.reward_layout import Keep, Layout, Pooling
+from metrist.models.reward_layout import Keep, Pooling, RewardLayout
 from metrist.studies.heap.jobs import SETUPS, SPLITS, Result, Settings
 from metrist.studies.heap.results import read_results
 from metrist.studies.heap.study import Study, run
@@ -107,7 +107,7 @@ def _study(arguments: argparse.Namespace) -> Study:
     )
     settings = Settings(
         base=Options(model=str(arguments.base)),
-        layout=Layout(labelled=arguments.labelled, max_length=arguments.max_length, keep=arguments.keep),
+        layout=RewardLayout(labelled=arguments.labelled, max_length=arguments.max_length, keep=arguments.keep),
         pooling=arguments.pooling,
         recipe=recipe,
         balance=arguments.balance,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from metrist.models.reward_layout import Layout
+from metrist.models.reward_layout import RewardLayout
 
 
 def in_torch(
@@ -14,7 +14,7 @@ def in_torch(
     folder: Path,
     *,
     pooling: str = "auto",
-    layout: Layout | None = None,
+    layout: RewardLayout | None = None,
     seed: int = 3,
     criteria: Mapping[str, str] | None = None,
     fields: Mapping[str, tuple[str, ...]] | None = None,
@@ -28,7 +28,7 @@ def in_torch(
     from metrist.models.reward_model import TorchReward
     from metrist.models.weights import quiet_transformers
 
-    reward = TorchReward.untrained(Options(model=str(base)), layout or Layout(), pooling, seed)
+    reward = TorchReward.untrained(Options(model=str(base)), layout or RewardLayout(), pooling, seed)
     # Random heads are small; make the rewards differ visibly.
     reward.model.head.weight.data *= 20
     learned = {"criteria": dict(criteria or {}), "fields": dict(fields or {})}

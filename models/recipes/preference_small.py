@@ -22,7 +22,7 @@ from pathlib import Path
 
 from metrist.data.pairs import read_good_bad
 from metrist.models.devices import Options
-from metrist.models.reward_layout import Layout
+from metrist.models.reward_layout import RewardLayout
 from metrist.train.fit import fit
 from metrist.train.preference import PreferenceTask
 from metrist.train.recipe import Recipe
@@ -45,7 +45,7 @@ PLANS = {
 }
 DEV_PAIRS = 1_500
 #: Summaries need the beginning of their source, replies the end of their dialogue.
-LAYOUT = Layout(max_length=384, keep="both")
+LAYOUT = RewardLayout(max_length=384, keep="both")
 #: Criteria have from 200 to 11,000 pairs: large ones count more, but not in proportion, and small ones are repeated.
 BALANCE = 0.5
 BITS, GROUP = 8, 64

@@ -24,7 +24,7 @@ from metrist.metrics.preference import Preference
 from metrist.metrics.registry import build
 from metrist.models import loading
 from metrist.models.devices import Options
-from metrist.models.reward_layout import Layout, RewardInput, RewardSettings
+from metrist.models.reward_layout import RewardInput, RewardLayout, RewardSettings
 from metrist.records import Pair, Record
 
 FULL = Record(item="1", system="a", output="the cat sat", source="a small cat", instruction="summary of it")
@@ -102,7 +102,7 @@ def test_any_column_and_the_first_reference_can_be_the_context(model):
 
 
 def test_labels_reach_a_model_that_learned_with_them(tiny, tmp_path):
-    folder = str(tiny_rewards.plain(tiny("bert"), tmp_path / "labelled", layout=Layout(labelled=True)))
+    folder = str(tiny_rewards.plain(tiny("bert"), tmp_path / "labelled", layout=RewardLayout(labelled=True)))
     one = scored(Preference(model=folder, instruction="good ?", context=("source",)), FULL)
     other = scored(
         Preference(model=folder, instruction="good ?", context=("news",)), replace(FULL, extra={"news": FULL.source})
@@ -273,7 +273,9 @@ def taught(tiny, tmp_path_factory) -> str:
     }
     learned = {**dict.fromkeys(fields, "is it good ?"), "correctness": "", "relevance": "is it new ?"}
     folder = tmp_path_factory.mktemp("preference") / "taught"
-    return str(tiny_rewards.plain(tiny("bert"), folder, criteria=learned, fields=fields, layout=Layout(labelled=True)))
+    return str(
+        tiny_rewards.plain(tiny("bert"), folder, criteria=learned, fields=fields, layout=RewardLayout(labelled=True))
+    )
 
 
 TALK = replace(FULL, references=("a small dog", "dogs"), extra={"mood": "bad"})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.models.batching import Budget, is_out_of_memory, longest_first, run_in_batches, split_batches
+from metrist.models.batching import TokenBudget, is_out_of_memory, longest_first, run_in_batches, split_batches
 
 LENGTHS = st.lists(st.integers(1, 50), max_size=40)
 
@@ -46,7 +46,7 @@ def test_longest_first_is_the_stable_sort_by_falling_length(lengths: list[int]) 
 def test_out_of_memory_halves_the_budget_and_goes_on_from_where_it_was(
     lengths: list[int], tokens: int, room: int, padded: bool
 ) -> None:
-    device, budget = Device(lengths, room), Budget(tokens)
+    device, budget = Device(lengths, room), TokenBudget(tokens)
     failures = run_in_batches(lengths, budget, device.work, device.free, padded=padded)
     done = [at for batch in device.done for at in batch]
     assert done == sorted(done)
@@ -58,7 +58,7 @@ def test_out_of_memory_halves_the_budget_and_goes_on_from_where_it_was(
 
 def test_a_budget_stays_small_for_the_next_call() -> None:
     lengths = [10] * 16
-    device, budget = Device(lengths, 40), Budget(160)
+    device, budget = Device(lengths, 40), TokenBudget(160)
     run_in_batches(lengths, budget, device.work, device.free)
     assert (budget.tokens, device.freed, [len(batch) for batch in device.done]) == (40, 2, [4, 4, 4, 4])
     run_in_batches(lengths, budget, device.work, device.free)
@@ -67,7 +67,7 @@ def test_a_budget_stays_small_for_the_next_call() -> None:
 
 def test_an_item_that_does_not_fit_alone_fails_with_its_size() -> None:
     device = Device([5, 5000, 5], 10)
-    failures = run_in_batches([5, 5000, 5], Budget(100), device.work, device.free)
+    failures = run_in_batches([5, 5000, 5], TokenBudget(100), device.work, device.free)
     assert failures == {
         1: "does not fit into the device's memory even alone (5,000 tokens); use a smaller max_tokens or model"
     }
@@ -79,7 +79,7 @@ def test_another_fault_is_not_swallowed() -> None:
         raise RuntimeError(f"shapes do not match in {batch}")
 
     with pytest.raises(RuntimeError, match=r"shapes do not match in \[0\]"):
-        run_in_batches([1], Budget(10), work, lambda: None)
+        run_in_batches([1], TokenBudget(10), work, lambda: None)
 
 
 def test_torchs_own_fault_and_the_messages_of_other_allocators_are_known() -> None:

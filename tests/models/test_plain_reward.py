@@ -26,7 +26,7 @@ from metrist.models.numpy_inference import bert
 from metrist.models.numpy_inference.export import export_reward
 from metrist.models.numpy_inference.scorers import NumpyReward
 from metrist.models.protocols import RewardScorer
-from metrist.models.reward_layout import Layout, RewardInput
+from metrist.models.reward_layout import RewardInput, RewardLayout
 
 
 def make_inputs(count: int, seed: int = 5, longest: int = 20) -> list[RewardInput]:
@@ -47,7 +47,9 @@ def values(model: RewardScorer, inputs: list[RewardInput]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("pooling", ["answer", "mean", "first", "last"])
-@pytest.mark.parametrize("layout", [Layout(), Layout(labelled=True, max_length=30, keep="both")], ids=["whole", "cut"])
+@pytest.mark.parametrize(
+    "layout", [RewardLayout(), RewardLayout(labelled=True, max_length=30, keep="both")], ids=["whole", "cut"]
+)
 def test_rewards_match_torch(tiny, tmp_path, pooling, layout):
     folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain", pooling=pooling, layout=layout)
     inputs = [*make_inputs(40), RewardInput("is it good ?", (("source", "the cat sat"), ("output", "")))]
@@ -145,7 +147,7 @@ def test_no_inputs_give_no_rewards(tiny, tmp_path):
 
 
 def test_a_context_that_is_too_long_is_cut_to_what_the_model_takes(tiny, tmp_path):
-    folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain", layout=Layout(max_length=None))
+    folder = tiny_rewards.plain(tiny("bert"), tmp_path / "plain", layout=RewardLayout(max_length=None))
     settings = json.loads((folder / "reward.json").read_text())
     settings["layout"]["max_length"] = 10_000
     (folder / "reward.json").write_text(json.dumps(settings))

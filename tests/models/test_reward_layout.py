@@ -10,9 +10,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from metrist.errors import ModelError
-from metrist.models.reward_layout import Frame, Layout, RewardInput, build_rows, read_frame, token_encoder
+from metrist.models.reward_layout import RewardFrame, RewardInput, RewardLayout, build_rows, read_frame, token_encoder
 
-FRAME = Frame((101,), (102,), (103,))
+FRAME = RewardFrame((101,), (102,), (103,))
 ASKED = RewardInput("10 11", (("1", "20 21 22"), ("2", "30 31"), ("3", "40 41")))
 
 
@@ -21,8 +21,8 @@ def numbers(texts: Sequence[str]) -> list[list[int]]:
     return [[int(one) for one in text.split()] for text in texts]
 
 
-def row(judged: RewardInput = ASKED, frame: Frame = FRAME, **layout: object) -> tuple[list[int], int]:
-    (ids,), (cut,), _, _ = build_rows(numbers, frame, Layout(**layout), [judged])
+def row(judged: RewardInput = ASKED, frame: RewardFrame = FRAME, **layout: object) -> tuple[list[int], int]:
+    (ids,), (cut,), _, _ = build_rows(numbers, frame, RewardLayout(**layout), [judged])
     return ids.tolist(), cut
 
 
@@ -37,13 +37,13 @@ def test_labels_stand_before_their_fields() -> None:
 
 def test_what_is_empty_has_no_separator() -> None:
     assert row(RewardInput("", (("1", ""), ("3", "40")))) == ([101, 40, 103], 0)
-    assert row(RewardInput("", (("3", ""),)), Frame((), (102,), ())) == ([102], 0)
+    assert row(RewardInput("", (("3", ""),)), RewardFrame((), (102,), ())) == ([102], 0)
 
 
 def test_what_the_tokenizer_does_not_know_is_not_read() -> None:
     judged = [RewardInput("10", (("1", "7"), ("3", answer))) for answer in ("40 7 41", "7 7", "")]
-    assert build_rows(numbers, FRAME, Layout(), judged, unknown=7).read == [2, 0, 0]
-    assert build_rows(numbers, FRAME, Layout(), judged).read == [3, 2, 0]
+    assert build_rows(numbers, FRAME, RewardLayout(), judged, unknown=7).read == [2, 0, 0]
+    assert build_rows(numbers, FRAME, RewardLayout(), judged).read == [3, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_long_context_is_cut_and_then_the_answer_s_end(layout: dict[str, objec
 
 def test_with_both_sides_kept_the_end_has_the_odd_token_and_a_separator_of_two_stays_whole() -> None:
     pair = RewardInput("", (("1", "20 21 22 23 24 25"), ("2", "40")))
-    double = Frame((101,), (102, 102), (103,))
+    double = RewardFrame((101,), (102, 102), (103,))
     assert row(pair, max_length=9, keep="both") == ([101, 20, 21, 22, 24, 25, 102, 40, 103], 1)
     assert row(pair, max_length=8, keep="both") == ([101, 20, 21, 24, 25, 102, 40, 103], 2)
     assert row(pair, double, max_length=6, keep="both") == ([101, 20, 102, 102, 40, 103], 5)
@@ -86,20 +86,20 @@ def test_with_both_sides_kept_the_end_has_the_odd_token_and_a_separator_of_two_s
         (ASKED, FRAME, {"max_length": 12, "labelled": True}, [40, 41, 103]),
         (ASKED, FRAME, {"max_length": 7}, [40, 41, 103]),
         (ASKED, FRAME, {"max_length": 6}, [40, 103]),
-        (ASKED, Frame((), (102,), ()), {}, [40, 41]),
-        (ASKED, Frame((), (), ()), {}, [40, 41]),
+        (ASKED, RewardFrame((), (102,), ()), {}, [40, 41]),
+        (ASKED, RewardFrame((), (), ()), {}, [40, 41]),
         (RewardInput("", (("3", "40"),)), FRAME, {}, [40, 103]),
         (RewardInput("10", (("1", "20"), ("3", ""))), FRAME, {}, [103]),
         (RewardInput("10", (("1", "20"), ("3", ""))), FRAME, {"labelled": True}, [103]),
-        (RewardInput("10", (("1", "20"), ("3", ""))), Frame((), (102,), ()), {}, [102]),
-        (RewardInput("", (("3", ""),)), Frame((), (102,), ()), {}, [102]),
+        (RewardInput("10", (("1", "20"), ("3", ""))), RewardFrame((), (102,), ()), {}, [102]),
+        (RewardInput("", (("3", ""),)), RewardFrame((), (102,), ()), {}, [102]),
     ],
 )
 def test_a_row_tells_where_its_answer_begins(
-    judged: RewardInput, frame: Frame, layout: dict[str, object], expected: list[int]
+    judged: RewardInput, frame: RewardFrame, layout: dict[str, object], expected: list[int]
 ) -> None:
     """`wanted` is all from there on. An answer without tokens is what stands last: there must be something to read."""
-    (ids,), _, (start,), _ = build_rows(numbers, frame, Layout(**layout), [judged])
+    (ids,), _, (start,), _ = build_rows(numbers, frame, RewardLayout(**layout), [judged])
     assert ids[start:].tolist() == expected
 
 
@@ -115,9 +115,9 @@ def test_an_instruction_that_leaves_no_room_is_named() -> None:
 
 def test_impossible_layouts_are_refused() -> None:
     with pytest.raises(ModelError, match="max_length must be at least 1, got 0"):
-        Layout(max_length=0)
+        RewardLayout(max_length=0)
     with pytest.raises(ModelError, match="keep must be 'end', 'start' or 'both', got 'middle'"):
-        Layout(keep="middle")
+        RewardLayout(keep="middle")
     with pytest.raises(ModelError, match="has no fields; its last field must be the answer"):
         row(RewardInput("10", ()))
 
@@ -129,7 +129,7 @@ def test_every_distinct_text_is_tokenised_once() -> None:
         seen.extend(texts)
         return numbers(texts)
 
-    build_rows(counting, FRAME, Layout(), [ASKED, ASKED, RewardInput("10 11", (("1", "20 21 22"), ("3", "50")))])
+    build_rows(counting, FRAME, RewardLayout(), [ASKED, ASKED, RewardInput("10 11", (("1", "20 21 22"), ("3", "50")))])
     assert sorted(seen) == ["10 11", "20 21 22", "30 31", "40 41", "50"]
 
 
@@ -151,16 +151,16 @@ def make_tokenizer(single: str, pair: str | None, *, line: bool = False) -> Toke
 @pytest.mark.parametrize(
     ("single", "pair", "line", "expected"),
     [
-        ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", False, Frame((0,), (1,), (1,))),
-        ("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B:1 [SEP]:1", False, Frame((0,), (1, 1), (1,))),
-        ("$A [SEP]", "$A [SEP] $B:1 [SEP]:1", False, Frame((), (1,), (1,))),
-        ("[CLS] $A", "[CLS] $A [CLS] $B:1", True, Frame((0,), (8,), ())),
-        ("$A", "$A $B:1", True, Frame((), (8,), ())),
+        ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", False, RewardFrame((0,), (1,), (1,))),
+        ("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B:1 [SEP]:1", False, RewardFrame((0,), (1, 1), (1,))),
+        ("$A [SEP]", "$A [SEP] $B:1 [SEP]:1", False, RewardFrame((), (1,), (1,))),
+        ("[CLS] $A", "[CLS] $A [CLS] $B:1", True, RewardFrame((0,), (8,), ())),
+        ("$A", "$A $B:1", True, RewardFrame((), (8,), ())),
     ],
     ids=["bert", "roberta", "t5", "llama", "gpt2"],
 )
 def test_the_frame_is_what_the_tokenizer_puts_around_and_between_texts(
-    single: str, pair: str, line: bool, expected: Frame
+    single: str, pair: str, line: bool, expected: RewardFrame
 ) -> None:
     tokenizer = make_tokenizer(single, pair, line=line)
     assert read_frame(tokenizer) == expected
@@ -168,8 +168,8 @@ def test_the_frame_is_what_the_tokenizer_puts_around_and_between_texts(
 
 
 def test_without_a_template_for_pairs_the_separator_token_is_used(tiny: Callable[[str], Path]) -> None:
-    assert read_frame(AutoTokenizer.from_pretrained(tiny("bert"))) == Frame((0,), (2,), (2,))
-    assert read_frame(AutoTokenizer.from_pretrained(tiny("gpt2"))) == Frame((), (2,), ()), "the end token"
+    assert read_frame(AutoTokenizer.from_pretrained(tiny("bert"))) == RewardFrame((0,), (2,), (2,))
+    assert read_frame(AutoTokenizer.from_pretrained(tiny("gpt2"))) == RewardFrame((), (2,), ()), "the end token"
 
 
 def test_a_text_that_spells_a_special_token_is_only_text() -> None:

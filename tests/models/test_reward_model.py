@@ -19,7 +19,7 @@ from transformers import AutoModel, AutoTokenizer, BartModel, T5EncoderModel
 from metrist.errors import ModelError
 from metrist.models.devices import Options
 from metrist.models.loading import load_reward
-from metrist.models.reward_layout import Layout, RewardInput, build_rows, token_encoder
+from metrist.models.reward_layout import RewardInput, RewardLayout, build_rows, token_encoder
 from metrist.models.reward_model import TorchReward
 from metrist.models.weights import find_weights
 from tiny_models import WORDS
@@ -43,7 +43,9 @@ def untrained(tiny: Callable[[str], Path]) -> Callable[[str], TorchReward]:
     def of(kind: str, pooling: str = "auto") -> TorchReward:
         key = f"{kind} {pooling}"
         if key not in models:
-            models[key] = TorchReward.untrained(Options(model=str(tiny(kind))), Layout(max_length=50), pooling, seed=4)
+            models[key] = TorchReward.untrained(
+                Options(model=str(tiny(kind))), RewardLayout(max_length=50), pooling, seed=4
+            )
         return models[key]
 
     return of
@@ -135,13 +137,13 @@ def test_the_tokenizer_s_side_of_padding_changes_nothing(
     folder = Path(shutil.copytree(tiny("llama"), tmp_path / "left"))
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "padding_side": "left"}))
-    left = TorchReward.untrained(Options(model=str(folder)), Layout(max_length=50), seed=4)
+    left = TorchReward.untrained(Options(model=str(folder)), RewardLayout(max_length=50), seed=4)
     inputs = questions()
     assert np.array_equal(left.rewards(inputs).values, untrained("llama").rewards(inputs).values)
 
 
 def test_the_first_head_follows_from_the_seed(tiny: Callable[[str], Path]) -> None:
-    rewards = [TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), seed=seed) for seed in (1, 1, 2)]
+    rewards = [TorchReward.untrained(Options(model=str(tiny("bert"))), RewardLayout(), seed=seed) for seed in (1, 1, 2)]
     first, again, other = (reward.model.head.weight for reward in rewards)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -193,10 +195,10 @@ def test_the_layout_stays_within_what_the_model_takes(tiny: Callable[[str], Path
     """RoBERTa and MPNet lose two of their 66 positions to the padding token."""
     for kind, limit in (("bert", 64), ("roberta", 64), ("mpnet", 64), ("bart", 128), ("gpt2", 128)):
         for inputs in (None, 500):
-            reward = TorchReward.untrained(Options(model=str(tiny(kind))), Layout(max_length=inputs))
+            reward = TorchReward.untrained(Options(model=str(tiny(kind))), RewardLayout(max_length=inputs))
             assert reward.settings.layout.max_length == limit
     long = RewardInput("is it", (("answer", "cat " * 300),))
-    reward = TorchReward.untrained(Options(model=str(tiny("roberta"))), Layout(max_length=None))
+    reward = TorchReward.untrained(Options(model=str(tiny("roberta"))), RewardLayout(max_length=None))
     assert reward.rewards([long]).cut.tolist() == [306 - 64 - 1]
 
 
@@ -234,7 +236,7 @@ def test_faults_of_a_folder_are_named(
     ):
         load_reward(Options(model=str(tiny("bert"))))
     with pytest.raises(ModelError, match="pooling must be one of 'auto', 'answer', 'mean', 'first', 'last', got 'max'"):
-        TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), "max")
+        TorchReward.untrained(Options(model=str(tiny("bert"))), RewardLayout(), "max")
     folder = saved(untrained("bert"), tiny("bert"), tmp_path / "model")
     options = Options(model=str(folder))
     save_file({"weight": torch.ones(1, 8)}, folder / "reward_head.safetensors")
@@ -264,7 +266,7 @@ def test_a_decoder_without_a_first_token_is_refused(tiny: Callable[[str], Path],
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": None}))
     with pytest.raises(ModelError, match="must set decoder_start_token_id; or set pooling='mean'"):
-        TorchReward.untrained(Options(model=str(folder)), Layout())
+        TorchReward.untrained(Options(model=str(folder)), RewardLayout())
 
 
 def test_a_model_without_vectors_of_tokens_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
@@ -278,4 +280,4 @@ def test_a_model_without_vectors_of_tokens_is_refused(tiny: Callable[[str], Path
     CLIPModel(config).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny("bert")).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"is a clip model without token vectors .*; give a text model"):
-        TorchReward.untrained(Options(model=str(tmp_path)), Layout())
+        TorchReward.untrained(Options(model=str(tmp_path)), RewardLayout())

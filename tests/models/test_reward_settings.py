@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from metrist.errors import ModelError
-from metrist.models.reward_layout import Frame, Layout, RewardSettings
+from metrist.models.reward_layout import RewardFrame, RewardLayout, RewardSettings
 
 GIVEN = RewardSettings(
     pooling="answer",
-    layout=Layout(labelled=True, max_length=None, keep="both"),
-    frame=Frame((0,), (2, 3), ()),
+    layout=RewardLayout(labelled=True, max_length=None, keep="both"),
+    frame=RewardFrame((0,), (2, 3), ()),
     criteria={"fluency": "Judge it."},
     fields={"fluency": ("source", "summary")},
     centre=-0.5,

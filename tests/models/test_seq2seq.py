@@ -95,12 +95,12 @@ def test_a_model_with_unsupported_logits_is_refused(
 def test_values_depend_on_neither_budget_nor_order_nor_batch_mates(
     kind: str, budget: int, loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.batching import Budget
+    from metrist.models.batching import TokenBudget
 
     engine = loaded(kind)
     alone = [engine.log_probs([pair]).of(0) for pair in PAIRS]
-    monkeypatch.setattr(engine, "_encoding", Budget(budget))
-    monkeypatch.setattr(engine, "_decoding", Budget(budget))
+    monkeypatch.setattr(engine, "_encoding", TokenBudget(budget))
+    monkeypatch.setattr(engine, "_decoding", TokenBudget(budget))
     shuffled = np.random.default_rng(7).permutation(len(PAIRS)).tolist()
     agree(engine.log_probs([PAIRS[at] for at in shuffled]), [alone[at] for at in shuffled])
 

@@ -29,13 +29,13 @@ class _Full:
 def test_out_of_memory_halves_the_budget_and_the_values_stay(
     kind: str, loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.batching import Budget
+    from metrist.models.batching import TokenBudget
 
     engine = loaded(kind)
     expected = engine.log_probs(PAIRS)
     full = _Full(engine._path.decoder.states, 40)
     monkeypatch.setattr(engine._path.decoder, "states", full)
-    monkeypatch.setattr(engine, "_decoding", Budget(1000))
+    monkeypatch.setattr(engine, "_decoding", TokenBudget(1000))
     agree(engine.log_probs(PAIRS), [expected.of(at) for at in range(len(PAIRS))])
     assert full.failed >= 2
     assert engine._decoding.tokens <= 80
@@ -44,12 +44,12 @@ def test_out_of_memory_halves_the_budget_and_the_values_stay(
 def test_a_target_that_does_not_fit_alone_is_a_failure_of_its_pair(
     loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.batching import Budget
+    from metrist.models.batching import TokenBudget
 
     engine = loaded("bart")
     expected = engine.log_probs([(SOURCES[0], "dog")]).of(0)
     monkeypatch.setattr(engine._path.decoder, "states", _Full(engine._path.decoder.states, 10))
-    monkeypatch.setattr(engine, "_decoding", Budget(1000))
+    monkeypatch.setattr(engine, "_decoding", TokenBudget(1000))
     result = engine.log_probs([(SOURCES[0], TARGETS[2]), (SOURCES[0], "dog")])
     assert result.failures == {
         0: "the target does not fit into the device's memory even alone (16 tokens); use a smaller max_tokens or model"
@@ -61,7 +61,7 @@ def test_a_target_that_does_not_fit_alone_is_a_failure_of_its_pair(
 def test_a_target_that_does_not_fit_beside_other_conditions_is_scored_with_fewer_of_them(
     kind: str, loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.batching import Budget
+    from metrist.models.batching import TokenBudget
 
     engine = loaded(kind)
     expected = engine.log_probs(PAIRS)
@@ -76,8 +76,8 @@ def test_a_target_that_does_not_fit_beside_other_conditions_is_scored_with_fewer
         return states(memory, owners, inputs)
 
     monkeypatch.setattr(engine._path.decoder, "states", crowded)
-    monkeypatch.setattr(engine, "_decoding", Budget(1000))
-    monkeypatch.setattr(engine, "_encoding", Budget(1000))
+    monkeypatch.setattr(engine, "_decoding", TokenBudget(1000))
+    monkeypatch.setattr(engine, "_encoding", TokenBudget(1000))
     result = engine.log_probs(PAIRS)
     assert max(refused) > 1
     assert result.failures == expected.failures
@@ -87,7 +87,7 @@ def test_a_target_that_does_not_fit_beside_other_conditions_is_scored_with_fewer
 def test_a_condition_that_does_not_fit_alone_fails_all_its_pairs(
     loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.batching import Budget
+    from metrist.models.batching import TokenBudget
 
     engine = loaded("bart")
     encode = engine._path.encoder.encode
@@ -98,7 +98,7 @@ def test_a_condition_that_does_not_fit_alone_fails_all_its_pairs(
         return encode(conditions)
 
     monkeypatch.setattr(engine._path.encoder, "encode", small)
-    monkeypatch.setattr(engine, "_encoding", Budget(1000))
+    monkeypatch.setattr(engine, "_encoding", TokenBudget(1000))
     result = engine.log_probs(PAIRS)
     assert sorted(result.failures) == [8, 9, 10, 11]
     assert set(result.failures.values()) == {

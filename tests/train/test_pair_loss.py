@@ -14,7 +14,7 @@ from toy_pairs import answer_pairs
 from transformers import AutoTokenizer
 
 from metrist.models.devices import Options
-from metrist.models.reward_layout import Layout, token_encoder
+from metrist.models.reward_layout import RewardLayout, token_encoder
 from metrist.models.reward_model import PairwiseRewardModel, TorchReward
 from metrist.train.batches import split_parts
 from metrist.train.examples import AnswerPairs, encode_answer_pairs, macro_shares, standardize_ratings
@@ -28,14 +28,14 @@ PAIRS = [
 
 
 def build(folder: Path, *, ratings: bool = False) -> tuple[PairwiseRewardModel, AnswerPairs]:
-    reward = TorchReward.untrained(Options(model=str(folder)), Layout(), seed=1)
+    reward = TorchReward.untrained(Options(model=str(folder)), RewardLayout(), seed=1)
     examples = encode_answer_pairs(reward.encode, reward.settings, reward.pad, PAIRS)
     return PairwiseRewardModel(reward.model, ratings=ratings).eval(), examples
 
 
 def naive(model: PairwiseRewardModel, folder: Path, weight: float) -> torch.Tensor:
     """Compute the loss by its definition, each answer alone, in float64."""
-    reward = TorchReward.untrained(Options(model=str(folder)), Layout())
+    reward = TorchReward.untrained(Options(model=str(folder)), RewardLayout())
     tokens = token_encoder(AutoTokenizer.from_pretrained(folder))
     prefix, separator, suffix = (list(part) for part in reward.settings.frame)
 
@@ -134,7 +134,7 @@ def test_rows_of_a_part_stand_good_then_bad_and_padding_is_counted(tiny: Callabl
 
 def test_the_token_budget_includes_padding(tiny: Callable[[str], Path]) -> None:
     """A short answer is padded to the long answer of its pair."""
-    reward = TorchReward.untrained(Options(model=str(tiny("bert"))), Layout(), seed=1)
+    reward = TorchReward.untrained(Options(model=str(tiny("bert"))), RewardLayout(), seed=1)
     uneven = [replace(pair, good=(("answer", "cat " * 40),), bad=(("answer", "dog"),)) for pair in answer_pairs(30)]
     examples = encode_answer_pairs(reward.encode, reward.settings, reward.pad, uneven)
     parts = split_parts(np.arange(30), examples.spaces, 500)

@@ -26,7 +26,7 @@ from metrist.errors import InputError, ModelError, RunError
 from metrist.models.devices import Options, Placement
 from metrist.models.loading import load_reward
 from metrist.models.protocols import Rewards
-from metrist.models.reward_layout import Layout
+from metrist.models.reward_layout import RewardLayout
 from metrist.models.weights import find_weights
 from metrist.train.examples import accuracy_by_criterion, score_pairs
 from metrist.train.fit import fit, plan_training
@@ -250,7 +250,7 @@ def test_a_plan_counts_cuts_steps_and_padding(tiny: Callable[[str], Path], tmp_p
     assert planned.train.lengths.tolist() == [10 + 20] * 3
     assert planned.steps == 3 * 2
     assert planned.padding == pytest.approx(1 - 30 / 40)
-    short = preference_request(tmp_path / "out", tiny("bert"), train=[pair] * 3, layout=Layout(max_length=15))
+    short = preference_request(tmp_path / "out", tiny("bert"), train=[pair] * 3, layout=RewardLayout(max_length=15))
     short_plan: Any = plan_training(short)
     assert short_plan.train.cut == (3, 3 * 5)
     (remark,) = short_plan.remarks()
@@ -292,7 +292,7 @@ def test_invalid_tasks_are_refused(tiny: Callable[[str], Path], tmp_path: Path) 
     with pytest.raises(InputError, match=r"no pair has ratings .* for --regression"):
         plan_training(make_task(regression=0.5))
     with pytest.raises(ModelError, match="takes 5 of 6 tokens and leaves no room for an answer"):
-        plan_training(make_task(layout=Layout(max_length=6)))
+        plan_training(make_task(layout=RewardLayout(max_length=6)))
     with pytest.raises(RunError, match=r"balance .* got 2"):
         make_task(balance=2)
     with pytest.raises(RunError, match="ties must be 'drop' or 'soft', got 'keep'"):

@@ -269,7 +269,7 @@ def preference(
     suite: SuiteOptions,
 ) -> None:
     """Train a model to give better answers higher scores; the same command resumes after a stop."""
-    from metrist.models.reward_layout import Layout
+    from metrist.models.reward_layout import RewardLayout
     from metrist.train.dataset import load_preference_pairs
     from metrist.train.distributed import is_first_process
     from metrist.train.preference import PreferencePlan, PreferenceTask
@@ -277,7 +277,7 @@ def preference(
     suite.check()
     settings: dict[str, Any] = {
         "base": training.base_model(base),
-        "layout": Layout(labelled=labelled, max_length=max_length, keep=keep.value),
+        "layout": RewardLayout(labelled=labelled, max_length=max_length, keep=keep.value),
         "pooling": pooling.value,
         "recipe": training.recipe(),
         "balance": balance,

@@ -29,7 +29,7 @@ from metrist.llm.messages import (
     has_chat_template,
 )
 from metrist.models import devices, tokenization, weights
-from metrist.models.batching import Budget, longest_first, run_in_batches
+from metrist.models.batching import TokenBudget, longest_first, run_in_batches
 from metrist.models.devices import Options
 from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
 from metrist.runtime import Runtime
@@ -61,7 +61,7 @@ class Generator:
         self._stops_by_itself = turns == "none" or has_chat_template(tokenizer)
         self._default_tokens = place.tokens
         #: By the runtime's batch_tokens: a budget shrinks when memory runs out.
-        self._budgets: dict[int | None, Budget] = {}
+        self._budgets: dict[int | None, TokenBudget] = {}
         self._free = partial(devices.free_memory, place.device)
         self._end_ids = _find_end_ids(model, tokenizer)
         self._padding_id = _choose_padding_id(tokenizer, self._end_ids)
@@ -131,7 +131,7 @@ class Generator:
 
         batch_tokens = call.runtime.batch_tokens
         tokens = (batch_tokens or self._default_tokens) * _TOKENS_FACTOR
-        budget = self._budgets.setdefault(batch_tokens, Budget(tokens))
+        budget = self._budgets.setdefault(batch_tokens, TokenBudget(tokens))
         lengths = [len(prompt.ids) + prompt.max_new for prompt in ordered]
         for position, reason in run_in_batches(lengths, budget, work, self._free).items():
             failure = Failure(FailureKind.transient, f"the conversation {reason}")

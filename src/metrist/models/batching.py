@@ -23,7 +23,7 @@ class MemoryShortage(RuntimeError):
         super().__init__("out of memory because of what is stored for other items")
 
 
-class Budget:
+class TokenBudget:
     """The number of tokens computed at once. It shrinks when memory runs out and stays small for later calls."""
 
     def __init__(self, tokens: int) -> None:
@@ -51,7 +51,7 @@ def split_batches(lengths: Sequence[int], tokens: int, *, padded: bool = True) -
 
 def run_in_batches(
     lengths: Sequence[int],
-    budget: Budget,
+    budget: TokenBudget,
     work: Callable[[list[int]], None],
     free: Callable[[], None],
     *,
@@ -131,7 +131,7 @@ class DistinctPairs:
         return list(dict.fromkeys(self.pairs[pair][1] for pair in self.select(conditions)))
 
 
-class PairResults:
+class LikelihoodBuilder:
     """Collects the results of distinct pairs until all are known."""
 
     def __init__(self, work: DistinctPairs) -> None:

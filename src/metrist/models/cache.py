@@ -25,7 +25,7 @@ _Input = TypeVar("_Input")
 
 
 class _Cached:
-    """A model and the folder of its cache, which is opened anew in each process."""
+    """A model and the folder of its cache, which is opened separately in each process."""
 
     def __init__(self, model: Any, folder: Path, limit_gb: float = 10.0) -> None:
         self._model, self._folder, self._limit_gb = model, folder, limit_gb

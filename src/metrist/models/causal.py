@@ -22,7 +22,7 @@ import torch
 
 from metrist.errors import ModelError
 from metrist.models import devices, tokenization, weights
-from metrist.models.batching import Budget
+from metrist.models.batching import TokenBudget
 from metrist.models.causal_passes import Floats, NotCausal, Passes, Row, Schedule, probe_passes
 from metrist.models.devices import Options
 from metrist.models.protocols import Likelihoods
@@ -84,7 +84,7 @@ class Causal:
                 _explain_not_causal(files, "uses later tokens of the text that it scores, as an encoder does")
             ) from None
         return cls(
-            schedule=Schedule(passes, Budget(place.tokens), partial(devices.free_memory, place.device)),
+            schedule=Schedule(passes, TokenBudget(place.tokens), partial(devices.free_memory, place.device)),
             tokenizer=tokenizer,
             opening=_find_opening(tokenizer, model.config, passes),
             context=tokenization.context_length(tokenizer, model.config),

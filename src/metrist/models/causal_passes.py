@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
-from metrist.models.batching import Budget, MemoryShortage, longest_first, run_in_batches
+from metrist.models.batching import MemoryShortage, TokenBudget, longest_first, run_in_batches
 from metrist.models.devices import Placement
 from metrist.models.head import Head, reduce_logits
 
@@ -247,7 +247,7 @@ class Schedule:
     """Runs a model's passes within a token budget."""
 
     passes: Passes
-    budget: Budget
+    budget: TokenBudget
     free: Callable[[], None]
 
     def log_probs(self, rows: Sequence[Row]) -> tuple[list[Floats | None], dict[int, str]]:

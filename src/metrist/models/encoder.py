@@ -160,7 +160,7 @@ class Encoder:
     tokenizer: Any
     stack: LayerStack
     place: devices.Placement
-    budget: batching.Budget
+    budget: batching.TokenBudget
     facts: Mapping[str, str]
     name: str
     _lock: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
@@ -176,7 +176,7 @@ class Encoder:
             tokenizer=weights.read_tokenizer(files, options),
             stack=find_layers(model, files.name),
             place=place,
-            budget=batching.Budget(place.tokens),
+            budget=batching.TokenBudget(place.tokens),
             facts={"weights": files.fingerprint, "dtype": options.dtype},
             name=files.name,
         )

@@ -112,8 +112,8 @@ def load_reward(options: Options, *, runtime: Runtime | None = None) -> RewardSc
 
 
 def _key(options: Options, runtime: Runtime) -> Hashable:
-    """What decides which loaded model serves a caller. A folder that was trained anew under its old name is another
-    model; hub names are not resolved again for every shard."""
+    """Return what identifies a loaded model. A folder that was trained again is another model; hub names are not
+    resolved again for every shard."""
     is_folder = Path(options.model).expanduser().is_dir()
     fingerprint = weights.find_weights(options).fingerprint if is_folder else ""
     return options, runtime.device, runtime.batch_tokens, fingerprint

@@ -48,7 +48,7 @@ class RewardInput(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class RewardLayout:
     """`labelled` puts the names of fields before them. `max_length` limits all tokens of a row (None: no limit); `keep`
     says which side of a long context stays: with 'both', its middle is cut."""
 
@@ -63,7 +63,7 @@ class Layout:
             raise ModelError(f"a layout's keep must be 'end', 'start' or 'both', got {self.keep!r}")
 
 
-class Frame(NamedTuple):
+class RewardFrame(NamedTuple):
     """Special tokens around a row and between its parts."""
 
     prefix: tuple[int, ...]
@@ -82,7 +82,7 @@ class RewardRows(NamedTuple):
 
 
 def build_rows(
-    encode: Encode, frame: Frame, layout: Layout, inputs: Sequence[RewardInput], unknown: int | None = None
+    encode: Encode, frame: RewardFrame, layout: RewardLayout, inputs: Sequence[RewardInput], unknown: int | None = None
 ) -> RewardRows:
     """Build the rows of all inputs; every distinct text is tokenized once. `unknown` is the token for unknown words. An
     answer that does not fit after its instruction is cut at its end."""
@@ -94,7 +94,7 @@ def build_rows(
     return RewardRows([np.array(row, np.int32) for row in tokens], list(cut), list(starts), read)
 
 
-def _encode_texts(encode: Encode, inputs: Sequence[RewardInput], layout: Layout) -> dict[str, list[int]]:
+def _encode_texts(encode: Encode, inputs: Sequence[RewardInput], layout: RewardLayout) -> dict[str, list[int]]:
     texts = list(dict.fromkeys(text for item in inputs for text in _list_texts(item, layout)))
     ids: dict[str, list[int]] = {}
     for start in range(0, len(texts), _CHUNK):
@@ -103,7 +103,7 @@ def _encode_texts(encode: Encode, inputs: Sequence[RewardInput], layout: Layout)
     return ids
 
 
-def _list_texts(item: RewardInput, layout: Layout) -> Iterable[str]:
+def _list_texts(item: RewardInput, layout: RewardLayout) -> Iterable[str]:
     if not item.fields:
         raise ModelError("an input has no fields; its last field must be the answer")
     yield item.instruction
@@ -114,7 +114,7 @@ def _list_texts(item: RewardInput, layout: Layout) -> Iterable[str]:
 
 
 def _build_row(
-    item: RewardInput, ids: dict[str, list[int]], frame: Frame, layout: Layout
+    item: RewardInput, ids: dict[str, list[int]], frame: RewardFrame, layout: RewardLayout
 ) -> tuple[list[int], int, int]:
     """Return a row, the number of tokens cut from it, and where its answer begins."""
     separator = list(frame.separator)
@@ -149,7 +149,7 @@ def _join(parts: Sequence[list[int]], separator: list[int]) -> list[int]:
     return [token for part in parts if part for token in (*part, *separator)]
 
 
-def _cut_context(context: list[int], room: int, separator: list[int], layout: Layout) -> list[int]:
+def _cut_context(context: list[int], room: int, separator: list[int], layout: RewardLayout) -> list[int]:
     """Return as much of a context as fits, with the separator at its end."""
     if len(context) <= room:
         return context
@@ -204,7 +204,7 @@ def unknown_id(tokenizer: Any) -> int | None:
     return tokenizer.token_to_id(name) if name else None
 
 
-def read_frame(tokenizer: Any) -> Frame:
+def read_frame(tokenizer: Any) -> RewardFrame:
     """Return the special tokens that the tokenizer puts around a text and between two. If it puts none between them:
     its separator token, else a line break, else its end token."""
     encode = token_encoder(tokenizer)
@@ -217,7 +217,7 @@ def read_frame(tokenizer: Any) -> Frame:
     # Some tokenizers repeat the token that begins a text before the second one, which separates nothing.
     if not between or between == prefix:
         between = _default_separator(tokenizer, encode)
-    return Frame(tuple(prefix), tuple(between), tuple(suffix))
+    return RewardFrame(tuple(prefix), tuple(between), tuple(suffix))
 
 
 def _encode_with_special(tokenizer: Any, *texts: str) -> list[int]:
@@ -249,8 +249,8 @@ class RewardSettings:
     standard deviation of the rewards of training answers."""
 
     pooling: Pooling
-    layout: Layout
-    frame: Frame
+    layout: RewardLayout
+    frame: RewardFrame
     criteria: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     centre: float = 0.0
@@ -294,7 +294,7 @@ class RewardSettings:
         return RewardSettings(
             pooling=facts["pooling"],
             layout=_check_layout(facts["layout"]),
-            frame=Frame(*(_check_ids(part, frame[part]) for part in Frame._fields)),
+            frame=RewardFrame(*(_check_ids(part, frame[part]) for part in RewardFrame._fields)),
             criteria={name: _check_text(name, value) for name, value in criteria.items()},
             fields={name: _check_labels(name, value) for name, value in fields.items()},
             centre=_check_number("centre", facts["centre"]),
@@ -307,14 +307,14 @@ def _suggest_repair(folder: Path) -> str:
     return storage.suggest_repair(folder) if (folder / storage.WEIGHTS).is_file() else "train the model again"
 
 
-def _check_layout(value: Any) -> Layout:
+def _check_layout(value: Any) -> RewardLayout:
     # All keys are required: a default for a lost one would change the rewards.
     labelled, max_length, keep = (_check_mapping("layout", value)[key] for key in ("labelled", "max_length", "keep"))
     if not isinstance(labelled, bool):
         raise ValueError(f"layout.labelled must be true or false, got {labelled!r}")
     if max_length is not None and type(max_length) is not int:
         raise ValueError(f"layout.max_length must be an integer or null, got {max_length!r}")
-    return Layout(labelled=labelled, max_length=max_length, keep=keep)
+    return RewardLayout(labelled=labelled, max_length=max_length, keep=keep)
 
 
 def _check_ids(part: str, value: Any) -> tuple[int, ...]:

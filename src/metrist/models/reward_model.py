@@ -22,9 +22,9 @@ from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import (
     HEAD,
     Encode,
-    Layout,
     Pooling,
     RewardInput,
+    RewardLayout,
     RewardSettings,
     build_rows,
     read_frame,
@@ -231,7 +231,7 @@ class TorchReward:
     pad: int
     settings: RewardSettings
     device: Any
-    budget: batching.Budget
+    budget: batching.TokenBudget
     facts: Mapping[str, str]
     name: str
 
@@ -246,7 +246,7 @@ class TorchReward:
 
     @staticmethod
     def untrained(
-        options: Options, layout: Layout, pooling: str = "auto", seed: int = 0, runtime: Runtime | None = None
+        options: Options, layout: RewardLayout, pooling: str = "auto", seed: int = 0, runtime: Runtime | None = None
     ) -> TorchReward:
         """Load a base model with a random head, as at the start of a training."""
         place = devices.resolve_placement(options, runtime, cpu_tokens=CPU_TOKENS)
@@ -294,7 +294,7 @@ def pad_rows(rows: Sequence[Row], pad: int) -> tuple[NDArray[np.int64], NDArray[
     return ids, mask.astype(np.int64)
 
 
-def make_settings(body: Any, tokenizer: Any, layout: Layout, pooling: Pooling) -> RewardSettings:
+def make_settings(body: Any, tokenizer: Any, layout: RewardLayout, pooling: Pooling) -> RewardSettings:
     """Return the settings of a base model: the layout, within the model's limit."""
     limit = token_limit(body, tokenizer)
     limited = replace(layout, max_length=min(layout.max_length or limit, limit))
@@ -317,7 +317,7 @@ def make_torch_reward(
         pad=padding_id(model.body.config, tokenizer),
         settings=settings,
         device=place.device,
-        budget=batching.Budget(place.tokens),
+        budget=batching.TokenBudget(place.tokens),
         facts={"weights": files.fingerprint, "dtype": options.dtype},
         name=files.name,
     )

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.models import devices, tokenization
-from metrist.models.batching import Budget, DistinctPairs, MemoryShortage, PairResults, longest_first, run_in_batches
+from metrist.models.batching import (
+    DistinctPairs,
+    LikelihoodBuilder,
+    MemoryShortage,
+    TokenBudget,
+    longest_first,
+    run_in_batches,
+)
 from metrist.models.devices import Options
 from metrist.models.protocols import Likelihoods
 from metrist.models.tokenization import BackgroundTokens, Ids, TokenizerSide, language_facts, set_languages
@@ -38,7 +45,7 @@ class Seq2Seq:
         self._conditions, self._targets = TokenizerSide(tokenizer), TokenizerSide(tokenizer, target=True)
         with torch.inference_mode():
             self._path = choose_path(model, weights.name, find_label_shift(model, weights.name), place)
-        self._encoding, self._decoding = Budget(place.tokens), Budget(place.tokens)
+        self._encoding, self._decoding = TokenBudget(place.tokens), TokenBudget(place.tokens)
         self._facts = {
             "weights": weights.fingerprint,
             "dtype": str(place.dtype).removeprefix("torch."),
@@ -108,7 +115,7 @@ class _Call:
     """One call of `log_probs`: the work and its results so far."""
 
     def __init__(self, engine: Seq2Seq, work: DistinctPairs, max_tokens: int | None) -> None:
-        self._engine, self._work, self._results = engine, work, PairResults(work)
+        self._engine, self._work, self._results = engine, work, LikelihoodBuilder(work)
         self._target_limit = engine.target_limit(max_tokens)
         self._ids = self._encode_conditions(engine.condition_limit(max_tokens))
         #: Conditions by descending length.

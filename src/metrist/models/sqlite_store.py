@@ -218,7 +218,7 @@ def _open_cache(folder: Path, limit_gb: float, _process: int) -> CacheFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class CacheContents:
     """The entries of a cache, and the bytes that it takes on disk."""
 
     entries: int
@@ -249,10 +249,10 @@ class CacheFile:
             if self._growing:
                 self._attempt(lambda connection, group=group: self._insert(connection, group))  # type: ignore[misc]
 
-    def contents(self) -> Contents:
+    def contents(self) -> CacheContents:
         """Count the entries and their bytes."""
         count = self._attempt(lambda connection: connection.execute("SELECT count(*) FROM entries").fetchone()[0])
-        return Contents(entries=count or 0, size=self._file.size())
+        return CacheContents(entries=count or 0, size=self._file.size())
 
     def clear(self) -> None:
         """Delete all entries and release their space."""

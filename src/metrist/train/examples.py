@@ -243,7 +243,7 @@ def standardize_ratings(pairs: Sequence[GoodBad]) -> Floats:
 # ---- Accuracy of a reward model
 
 
-class PairScores(NamedTuple):
+class PairRewards(NamedTuple):
     """The rewards of the good and the bad answers of pairs."""
 
     good: Floats
@@ -256,13 +256,13 @@ class PairScores(NamedTuple):
         return won
 
 
-def score_pairs(reward: RewardScorer, pairs: Sequence[GoodBad]) -> PairScores:
+def score_pairs(reward: RewardScorer, pairs: Sequence[GoodBad]) -> PairRewards:
     """Compute the rewards of both answers of each pair; an answer that several pairs share is scored once."""
     values = reward.rewards([answer for pair in pairs for answer in _reward_inputs(pair)]).values
-    return PairScores(values[::2], values[1::2])
+    return PairRewards(values[::2], values[1::2])
 
 
-def accuracy_by_criterion(pairs: Sequence[GoodBad], scores: PairScores) -> dict[str, float]:
+def accuracy_by_criterion(pairs: Sequence[GoodBad], scores: PairRewards) -> dict[str, float]:
     """Return the share of pairs whose good answer has the higher reward, by criterion."""
     won: dict[str, list[bool]] = {}
     for pair, correct in zip(pairs, scores.won.tolist(), strict=True):

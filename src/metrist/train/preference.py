@@ -16,7 +16,7 @@ import numpy as np
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError, RunError
 from metrist.models.devices import Placement
-from metrist.models.reward_layout import Layout, RewardSettings, token_encoder
+from metrist.models.reward_layout import RewardLayout, RewardSettings, token_encoder
 from metrist.models.weights import Weights, read_shape, read_tokenizer
 from metrist.train.batches import Balanced, Sampler, Shuffled, split_parts
 from metrist.train.dataset import fill_instructions
@@ -122,7 +122,7 @@ class PreferenceTask(TrainingTask):
 
     train: Sequence[GoodBad]
     dev: Sequence[GoodBad] = ()
-    layout: Layout = field(default_factory=Layout)
+    layout: RewardLayout = field(default_factory=RewardLayout)
     pooling: str = "auto"
     recipe: Recipe = RECIPE
     balance: float = 1.0

@@ -19,7 +19,7 @@ from metrist.data.leaks import leaks
 from metrist.data.pairs import GoodBad, write_good_bad
 from metrist.errors import InputError, RunError, SpecError
 from metrist.models.devices import Options
-from metrist.models.reward_layout import Layout
+from metrist.models.reward_layout import RewardLayout
 from metrist.studies.heap import worker_pool
 from metrist.studies.heap.hyperparameters import CHOICES, Search, _Subject, _Trial, check_search, list_values
 from metrist.studies.heap.jobs import CriterionScores, Job, Result, Settings, TrainingRequest, list_jobs
@@ -60,7 +60,7 @@ def study(word_bert: Path, tmp_path: Path) -> Study:
         out=tmp_path / "study",
         settings=Settings(
             base=Options(model=str(word_bert)),
-            layout=Layout(max_length=64),
+            layout=RewardLayout(max_length=64),
             recipe=Recipe(epochs=2, batch=8, lr=6e-3),
         ),
         setups=("base", "multi"),

@@ -16,7 +16,7 @@ from metrist.data.pairs import Fields, GoodBad
 from metrist.errors import InputError, RunError, did_you_mean
 from metrist.io.writer import atomic_write
 from metrist.models.devices import Options
-from metrist.models.reward_layout import Layout
+from metrist.models.reward_layout import RewardLayout
 from metrist.train.preference import RECIPE, Ties
 from metrist.train.recipe import Recipe
 
@@ -37,7 +37,7 @@ class Settings:
     """
 
     base: Options
-    layout: Layout = field(default_factory=Layout)
+    layout: RewardLayout = field(default_factory=RewardLayout)
     pooling: str = "auto"
     recipe: Recipe = RECIPE
     balance: float = 1.0
@@ -73,7 +73,7 @@ class Settings:
     def from_dict(row: Mapping[str, Any]) -> Settings:
         languages = row["base"]["languages"]
         base = Options(**{**row["base"], "languages": tuple(languages) if languages else None})
-        parts = {"base": base, "layout": Layout(**row["layout"]), "recipe": Recipe(**row["recipe"])}
+        parts = {"base": base, "layout": RewardLayout(**row["layout"]), "recipe": Recipe(**row["recipe"])}
         return Settings(**{**row, **parts})
 
 
