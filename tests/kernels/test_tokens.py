@@ -25,10 +25,11 @@ def test_relabelled_words_that_become_equal_share_a_number(lists: list[list[str]
     assert len(set(lowered.words)) == len(lowered.words)
 
 
-def test_classes_are_asked_page_by_page_when_a_text_needs_them() -> None:
+def test_characters_beyond_the_first_page_are_classified_page_by_page_on_first_use() -> None:
     requests: list[str] = []
     classes = CharClasses(lambda character: requests.append(character) or WORD)
-    assert not requests
+    assert requests == [chr(number) for number in range(256) if number != ord(" ")]
+    requests.clear()
     assert classes[0x4E2D] == WORD
     assert len(requests) == 256
     assert classes[0x4E2E] == WORD

@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that `--help` is quick.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -97,25 +98,22 @@ app.add_typer(
 )
 
 
-def _print_version(requested: bool) -> None:
-    if requested:
+@app.callback(invoke_without_command=True)
+def _common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Score generated text, explain its errors, and learn which metric to trust on your own data."""
+    if version:
         typer.echo(f"metrist {__version__}")
         raise typer.Exit
 
 
-@app.callback()
-def _common(
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Score generated text, explain its errors, and learn which metric to trust on your own data."""
-
-
 def main() -> None:
     """Run the command line. An error that the user can fix prints one line on standard error and exits with 2."""
+    arguments = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # Not every terminal can encode the user's data.
     try:
-        app(args=_repeat_option(sys.argv[1:], "--systems"))
+        app(args=_repeat_option(arguments, "--systems") if "--systems" in arguments else arguments)
     except MetristError as error:
         print_note(str(error))
         sys.exit(2)

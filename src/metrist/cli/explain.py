@@ -19,7 +19,6 @@ from metrist.cli.options import (
     RunPath,
     SkipBad,
     expand_options,
-    parse_item_key,
     parse_pairs,
 )
 from metrist.errors import RunError
@@ -76,7 +75,7 @@ def explain(
         "item": item,
         "system": system,
         "limit": limit,
-        "item_key": parse_item_key(item_key),
+        "item_key": tuple(part for part in item_key.split("+") if part),
         "fields": parse_pairs(fields or [], "--field"),
         "skip_bad": skip_bad,
     }

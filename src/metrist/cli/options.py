@@ -114,7 +114,7 @@ class ReadingOptions:
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of `read_records`."""
         return {
-            "item_key": parse_item_key(self.item_key),
+            "item_key": tuple(part for part in self.item_key.split("+") if part),  # "doc+segment"
             "fields": parse_pairs(self.fields or [], "--field"),
             "system": self.system,
             "skip_bad": self.skip_bad,
@@ -199,8 +199,3 @@ def parse_numbers(pairs: list[str], option: str) -> dict[str, float]:
 def _check_new(name: str, known: Container[str], option: str) -> None:
     if name in known:
         raise SpecError(f"{option} is given twice for {name!r}")
-
-
-def parse_item_key(text: str) -> tuple[str, ...]:
-    """Parse `"doc+segment"` as `("doc", "segment")`."""
-    return tuple(part for part in text.split("+") if part)

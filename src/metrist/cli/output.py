@@ -87,20 +87,15 @@ class Dollars:
 
 
 def print_text(text: str) -> None:
-    """Print text on standard output. It may quote the user's data, which not every terminal can encode."""
-    sys.stdout.write(_encodable(text, sys.stdout.encoding) + "\n")
+    """Print text on standard output."""
+    sys.stdout.write(f"{text}\n")
 
 
 def print_note(text: str) -> None:
     """Print a message that is not a result, on standard error."""
-    sys.stderr.write(f"metrist: {_encodable(text, sys.stderr.encoding)}\n")
+    sys.stderr.write(f"metrist: {text}\n")
 
 
 def format_count(number: int, noun: str) -> str:
     """Format a number of things: `1 answer`, `1,200 answers`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _encodable(text: str, encoding: str | None) -> str:
-    encoding = encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -50,14 +51,16 @@ def progress_bar(title: str) -> Iterator[Progress | None]:
             yield draw
 
 
+@dataclass(eq=False)
 class AnswerWatch:
     """Count answers, and print a note when a server makes the run wait: at once, then at most every ten seconds."""
 
-    def __init__(self, draw: Callable[[], None] | None = None) -> None:
-        self._draw = draw
-        self._requests = self._answers = self._failures = 0
-        self._last_note: float | None = None
-        self._lock = threading.Lock()
+    draw: Callable[[], None] | None = None
+    _requests: int = 0
+    _answers: int = 0
+    _failures: int = 0
+    _last_note: float | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def message(self) -> str:
@@ -83,8 +86,8 @@ class AnswerWatch:
             print_note(f"{reason}; trying again in {wait:.1f} seconds{attempts}")
 
     def _redraw(self) -> None:
-        if self._draw:
-            self._draw()
+        if self.draw:
+            self.draw()
 
 
 def format_progress(done: int, total: int | None, seconds: float) -> str:

@@ -60,7 +60,8 @@ def score(
     reader = reading.read(inputs)
     if dry_run:
         total = estimate(reader, metrics)
-        report_skipped(reader)
+        if reader.skipped.count:
+            report_skipped(reader)
         print_estimate(total, form)
         return
     error: RunError | None = None
@@ -78,7 +79,8 @@ def score(
             )
     except NothingScored as nothing_scored:
         results, error = nothing_scored.results, nothing_scored
-    report_skipped(reader)
+    if reader.skipped.count:
+        report_skipped(reader)
     print_table(results.table(draws=draws, seed=seed), form)
     if error:
         raise error
@@ -92,8 +94,6 @@ def report_skipped(reader: Reader) -> None:
     """Print which bad rows were skipped."""
     from metrist.cli.output import print_note
 
-    if not reader.skipped.count:
-        return
     for message in reader.skipped.messages:
         print_note(f"skipped: {message}")
     print_note(f"skipped {reader.skipped.count:,} bad rows in all")

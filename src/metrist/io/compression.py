@@ -184,10 +184,15 @@ class _Prefixed(io.RawIOBase):
 
 
 def decode_line(line: bytes) -> str:
-    """Decode a line of UTF-8 text; a `RowError` guesses what it is otherwise."""
+    """Decode a line of UTF-8 text, or raise a `RowError`."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        kind = next((f"; it looks like {kind}" for magic, kind in _BINARY_KINDS.items() if line.startswith(magic)), "")
-        byte, position = line[error.start], error.start + 1
-        raise RowError(f"not UTF-8 text: byte 0x{byte:02x} at position {position} of the line{kind}") from None
+        raise undecodable(line, error) from None
+
+
+def undecodable(line: bytes, error: UnicodeDecodeError) -> RowError:
+    """The error of a line that is not UTF-8 text, with a guess at what it is."""
+    kind = next((f"; it looks like {kind}" for magic, kind in _BINARY_KINDS.items() if line.startswith(magic)), "")
+    byte, position = line[error.start], error.start + 1
+    return RowError(f"not UTF-8 text: byte 0x{byte:02x} at position {position} of the line{kind}")

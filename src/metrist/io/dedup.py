@@ -24,15 +24,15 @@ _SMALLEST = 1 << 10
 _FREE = -1
 
 
+@dataclass(slots=True, eq=False)
 class DigestIndex:
     """Number distinct 128-bit digests 0, 1, 2 … in order of arrival: a hash table in flat arrays, which takes a third
     of the memory of a dict."""
 
-    def __init__(self) -> None:
-        self._slots = array("i", [_FREE]) * _SMALLEST
-        self._mask = _SMALLEST - 1
-        self._low = array("q")
-        self._high = array("q")
+    _slots: array[int] = field(default_factory=lambda: array("i", [_FREE]) * _SMALLEST)
+    _mask: int = _SMALLEST - 1
+    _low: array[int] = field(default_factory=lambda: array("q"))
+    _high: array[int] = field(default_factory=lambda: array("q"))
 
     def __len__(self) -> int:
         return len(self._low)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import IO, Any, cast
 
 from metrist.errors import InputError
-from metrist.io.compression import BYTE_ORDER_MARK, decode_line
+from metrist.io.compression import BYTE_ORDER_MARK, undecodable
 from metrist.io.row_model import RowError, format_value
 
 Row = dict[str, Any]
@@ -28,10 +28,10 @@ def json_line_rows(stream: IO[bytes]) -> Iterator[tuple[int, Row | RowError]]:
         if not line:
             continue
         try:
-            text = decode_line(line)
+            text = line.decode("utf-8")
             value, end = _raw_decode(text)
-        except RowError as error:
-            yield number, error
+        except UnicodeDecodeError as error:
+            yield number, undecodable(line, error)
         except (ValueError, RecursionError) as error:
             yield number, RowError(describe_json_error(error))
         else:

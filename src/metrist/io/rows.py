@@ -152,26 +152,20 @@ def open_source(path: str | os.PathLike[str]) -> RowSource:
     # The system is the file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`.
     file = PurePath(uncompressed_name(text))
     system = display_name(file.stem if file.suffix.lower() in FORMATS else file) or UNNAMED
-    if not _is_regular(text):
-        return RowSource(name=name, system=system, read=_read_once(read_file_rows(text), f"the rows of {name}"))
-    meter, size = Meter(), os.path.getsize(text)
-    read = partial(read_file_rows, text, meter)
-    return RowSource(name=name, system=system, read=read, size=size, meter=meter)
-
-
-def _is_regular(path: str) -> bool:
-    """Return whether the file can be read more than once; a pipe cannot."""
-    name = display_name(path)
     try:
-        mode = os.stat(path).st_mode
+        mode = os.stat(text).st_mode
+    except FileNotFoundError:
+        raise InputError(f"{name}: no such file{_suggest_file(text)}") from None
     except (OSError, ValueError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise InputError(f"{name}: no such file{_suggest_file(path)}") from None
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{name!r}: cannot be read: {reason}") from None
     if stat.S_ISDIR(mode):
         raise InputError(f"{name}: is a folder; pass the files in it (`metrist convert` reads folders)")
-    return stat.S_ISREG(mode)
+    if not stat.S_ISREG(mode):  # A pipe can be read only once.
+        return RowSource(name=name, system=system, read=_read_once(read_file_rows(text), f"the rows of {name}"))
+    meter, size = Meter(), os.path.getsize(text)
+    read = partial(read_file_rows, text, meter)
+    return RowSource(name=name, system=system, read=read, size=size, meter=meter)
 
 
 def _suggest_file(path: str) -> str:

@@ -43,7 +43,7 @@ __all__ = [
 
 
 def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
-    return _tokens(_native.scan(tuple(texts), _fill_ascii(classes), classes.case == "lower"))
+    return _tokens(_native.scan(tuple(texts), classes, classes.case == "lower"))
 
 
 def scan_13a(texts: Sequence[str]) -> Tokens:
@@ -180,20 +180,14 @@ def _tokens(scanned: tuple[bytearray, bytearray, list[str]]) -> Tokens:
     return Tokens(np.frombuffer(ids, np.int32), np.frombuffer(starts, np.int64), words)
 
 
-def _fill_ascii(classes: CharClasses) -> CharClasses:
-    # The compiled loop reads ASCII classes without checking that they are filled.
-    _ = classes[0]
-    return classes
-
-
 @cache
 def _classes_13a() -> CharClasses:
     def classify(character: str) -> int:
         return SEPARATOR if character.isspace() else SINGLE if character in SYMBOLS_13A else WORD
 
-    return _fill_ascii(CharClasses(classify))
+    return CharClasses(classify)
 
 
 @cache
 def _whitespace() -> CharClasses:
-    return _fill_ascii(CharClasses(lambda character: SEPARATOR if character.isspace() else WORD))
+    return CharClasses(lambda character: SEPARATOR if character.isspace() else WORD)

@@ -68,6 +68,7 @@ class CharClasses:
         self.case = case
         #: One byte per code point: its class, plus CHANGES where lower-casing changes it; 0 before `fill`.
         self.table = bytearray(_CODE_POINTS)
+        self.fill(0)  # The compiled loop reads ASCII classes without checking that they are filled.
 
     def fill(self, code_point: int) -> None:
         """Classify a character and its neighbours."""

@@ -330,20 +330,20 @@ class Pairs:
 
 
 def pairs_of(shard: Shard) -> Pairs:
-    """The shard's outputs beside their references, each distinct text listed once."""
-    return shard.once("pairs", lambda: _pairs(shard.records))
-
-
-def _pairs(records: Sequence[Record]) -> Pairs:
-    outputs = [record.output for record in records]
-    references = [record.references for record in records]
+    """The shard's outputs beside their references, each distinct text listed once. Computed once per shard."""
+    pairs: Pairs | None = shard._made.get("pairs")
+    if pairs is not None:
+        return pairs
+    outputs = [record.output for record in shard.records]
+    references = [record.references for record in shard.records]
     counts = np.fromiter(map(len, references), np.int64, len(references))
     flat = list(chain.from_iterable(references))
     texts = list(dict.fromkeys(chain(outputs, flat)))
     number = dict(zip(texts, range(len(texts)), strict=True)).__getitem__
-    return Pairs(
+    pairs = shard._made["pairs"] = Pairs(
         texts,
         np.repeat(np.fromiter(map(number, outputs), np.int32, len(outputs)), counts),
         np.fromiter(map(number, flat), np.int32, len(flat)),
         np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
     )
+    return pairs

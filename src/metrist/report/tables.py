@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 from metrist.errors import RunError, did_you_mean
 
@@ -52,7 +52,7 @@ class Table:
         """The table in one of the `FORMATS`."""
         match form:
             case "text":
-                return self.text()
+                return _render_text(self, None)
             case "json":
                 return json.dumps(self.to_dict(), indent=2)
             case "markdown":
@@ -91,7 +91,8 @@ class Table:
 
 def _render_text(table: Table, width: int | None) -> str:
     rows = [[column.name for column in table.columns], *table.rows]
-    cells = [[shorten(format_cell(cell), _MAX_CELL) for cell in row] for row in rows]
+    cells = [[format_cell(cell) for cell in row] for row in rows]
+    cells = [[c if len(c) <= _MAX_CELL else shorten(c, _MAX_CELL) for c in row] for row in cells]
     lines = align_columns(cells, [column.align for column in table.columns], width)
     title = [escape_controls(table.title), ""] if table.title else []
     notes = ["", *map(escape_controls, table.notes)] if table.notes else []
@@ -140,15 +141,13 @@ def _fit_widths(natural: Sequence[int], rows: Sequence[Sequence[str]], screen: i
 
 
 def _align_row(row: Sequence[str], widths: Sequence[int], aligns: Sequence[str]) -> list[str]:
-    cells = [_fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+    cells = [[c] if text_width(c) <= width else _fold(c, width) for c, width in zip(row, widths, strict=True)]
     height = max(map(len, cells))
     padded = [cell + [""] * (height - len(cell)) for cell in cells]
     return [_GAP.join(map(_align_cell, line, widths, aligns)).rstrip() for line in zip(*padded, strict=True)]
 
 
 def _fold(cell: str, width: int) -> list[str]:
-    if text_width(cell) <= width:
-        return [cell]
     lines = [""]
     for word in cell.split():
         longer = f"{lines[-1]} {word}".lstrip()
@@ -308,27 +307,21 @@ class Estimate:
     high: float = math.nan
     decimals: int = 3
 
+    sign: ClassVar[str] = "-"
+
     def __str__(self) -> str:
-        return _join_interval(*(format_number(x, self.decimals) for x in (self.value, self.low, self.high)))
+        value, low, high = (format_number(x, self.decimals, self.sign) for x in (self.value, self.low, self.high))
+        return value if NOT_AVAILABLE in (value, low, high) else f"{value} [{low}, {high}]"
 
     def plain(self) -> dict[str, float | None]:
         return {"value": or_none(self.value), "low": or_none(self.low), "high": or_none(self.high)}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(Estimate):
     """A difference with its interval, always signed: `+1.2 [-0.1, +2.5]`."""
 
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-    decimals: int = 3
-
-    def __str__(self) -> str:
-        return _join_interval(*(format_number(x, self.decimals, sign="+") for x in (self.value, self.low, self.high)))
-
-    def plain(self) -> dict[str, float | None]:
-        return {"value": or_none(self.value), "low": or_none(self.low), "high": or_none(self.high)}
+    sign: ClassVar[str] = "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,10 +420,6 @@ def format_cell(value: Any) -> str:
 def or_none(value: float) -> float | None:
     """None in place of NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
-
-
-def _join_interval(value: str, low: str, high: str) -> str:
-    return value if NOT_AVAILABLE in (value, low, high) else f"{value} [{low}, {high}]"
 
 
 def _escape_character(character: str) -> str:

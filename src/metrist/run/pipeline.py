@@ -33,7 +33,7 @@ from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.results import NothingScored, Results, describe_total_failure
 from metrist.run.run_folder import Listed, Manifest, MetricFolder, RunFolder, folder_name, write_object
 from metrist.run.shard_file import Header, InputHash, Unit
-from metrist.run.tasks import Block, Executor, Task, TaskResult, describe_missing, score_shard
+from metrist.run.tasks import Block, Executor, Task, TaskResult, describe_missing, find_scorable, score_shard
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 from metrist.spec import Spec
@@ -209,7 +209,8 @@ class Pipeline:
         # That of the folder's last run, so that no metric in it is scored again for being cut differently. An external
         # program loads its model anew for each shard, so it gets large ones.
         small = any(map(is_resident, metrics)) and not any(metric.programs for metric in metrics)
-        default = (folder.shard_size if folder else None) or (SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE)
+        manifest = folder.manifest if folder else None
+        default = manifest.shard_size if manifest else SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE
         self._shard_size = shard_size or default
         self._tokens = tokens
         self._progress, self._reader, self._total = progress, reader, total
@@ -370,7 +371,7 @@ def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Un
     while unserved and len(seen) < LOOK_AHEAD and text <= MAX_TEXT and (unit := next(remaining, None)):
         seen.append(unit)
         text += _count_characters([unit])
-        unserved = [metric for metric in unserved if describe_missing(metric, unit)]
+        unserved = [metric for metric in unserved if not find_scorable(metric, [unit])]
     if unserved and seen:
         what = "pairs" if isinstance(seen[0], Pair) else "records"
         raise NeedsError(

@@ -140,7 +140,8 @@ class Results:
         return rows
 
     def table(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Table:
-        """System scores, one row per system and one column per metric, with intervals and coverage."""
+        """System scores, one row per system and one column per metric, with intervals. Coverage is the least of the
+        system's metrics."""
         rows = self.system_scores(draws, seed, confidence)
         about = f"{confidence:.0%} intervals: {draws:,} bootstrap resamples of the items, seed {seed}"
         items_of: dict[str, set[str]] = {}
@@ -149,7 +150,43 @@ class Results:
         first, *others = items_of.values()
         different = "The systems have outputs for different items: `metrist compare` compares them on shared ones"
         notes = (about, *([different] if any(other != first for other in others) else []), *self.notes)
-        return summary_table(rows, self.metrics, self.scores, notes)
+        decimals: dict[str, int] = {}
+        for metric in self.metrics:
+            # By the metric's bounds, or by its scores where it declares none.
+            values = [row.value for row in rows if row.metric == metric.text and np.isfinite(row.value)]
+            low, high = metric.bounds
+            if not np.isfinite(metric.bounds).all():
+                low, high = min(values, default=0.0), max(values, default=0.0)
+            decimals[metric.text] = decimals_for(low, high)
+        by_system: dict[str, list[SystemScore]] = {}
+        for row in rows:
+            by_system.setdefault(row.system, []).append(row)
+        lines: list[list[object]] = []
+        for system, group in by_system.items():
+            least = min(group, key=lambda row: row.coverage)
+            estimates = [Estimate(row.value, row.low, row.high, decimals[row.metric]) for row in group]
+            lines.append([system, *estimates, Count(least.n), Share(least.coverage)])
+        lower = [metric.text for metric in self.metrics if metric.higher_is_better is False]
+        return Table(
+            title="System scores",
+            columns=[
+                Column("system"),
+                *(Column(text, "right") for text in decimals),
+                Column("scored", "right"),
+                Column("coverage", "right"),
+            ],
+            rows=lines,
+            notes=(
+                *([f"Lower is better: {', '.join(lower)}"] if lower else []),
+                *notes,
+                *(
+                    f"{text}: {len(block.failures):,} of {len(block):,} outputs not scored, "
+                    f"{summarize_reasons(_reasons(block))}"
+                    for text, block in self.scores.items()
+                    if block.failures
+                ),
+            ),
+        )
 
     def heat(
         self,
@@ -228,49 +265,6 @@ def _estimates(
             resampled.append(metric.pool(total(counts))[:, 0])
     intervals = [interval(np.concatenate(resampled), confidence, items=len(scored)) for resampled in drawn]
     return [(value, low, high) for value, (low, high) in zip(values, intervals, strict=True)]
-
-
-def summary_table(
-    rows: Sequence[SystemScore], metrics: Sequence[Metric], scores: Mapping[str, Scores], notes: Sequence[str]
-) -> Table:
-    """One row per system, one column per metric. Coverage is the least of the system's metrics."""
-    decimals: dict[str, int] = {}
-    for metric in metrics:
-        # By the metric's bounds, or by its scores where it declares none.
-        values = [row.value for row in rows if row.metric == metric.text and np.isfinite(row.value)]
-        low, high = metric.bounds
-        if not np.isfinite(metric.bounds).all():
-            low, high = min(values, default=0.0), max(values, default=0.0)
-        decimals[metric.text] = decimals_for(low, high)
-    by_system: dict[str, list[SystemScore]] = {}
-    for row in rows:
-        by_system.setdefault(row.system, []).append(row)
-    lines: list[list[object]] = []
-    for system, group in by_system.items():
-        least = min(group, key=lambda row: row.coverage)
-        estimates = [Estimate(row.value, row.low, row.high, decimals[row.metric]) for row in group]
-        lines.append([system, *estimates, Count(least.n), Share(least.coverage)])
-    lower = [metric.text for metric in metrics if metric.higher_is_better is False]
-    return Table(
-        title="System scores",
-        columns=[
-            Column("system"),
-            *(Column(text, "right") for text in decimals),
-            Column("scored", "right"),
-            Column("coverage", "right"),
-        ],
-        rows=lines,
-        notes=(
-            *([f"Lower is better: {', '.join(lower)}"] if lower else []),
-            *notes,
-            *(
-                f"{text}: {len(block.failures):,} of {len(block):,} outputs not scored, "
-                f"{summarize_reasons(_reasons(block))}"
-                for text, block in scores.items()
-                if block.failures
-            ),
-        ),
-    )
 
 
 # ---- Failures in words ----

@@ -29,6 +29,7 @@ _MANIFEST_OPENING = '{\n  "metrist":'
 _COMPLETE = "complete.json"
 _UNFINISHED = "unfinished.json"
 _UNFINISHED_NOTE = b'{"unfinished": "a run of other records or of another version of the metric"}\n'
+SHARD_NAME = "{:09d}-{}.jsonl"
 _SHARD_NAME = re.compile(rf"\d{{9,}}-[0-9a-f]{{{DIGEST_LENGTH}}}\.jsonl")
 _TIMING_NAME = re.compile(r"\d{9,}\.json")
 
@@ -58,7 +59,10 @@ class Manifest:
             metrics = tuple(
                 Listed(text=row["text"], signature=row["signature"], folder=row["folder"]) for row in facts["metrics"]
             )
-            return cls(shard_size=facts["shard_size"], metrics=metrics, input=tuple(facts["input"]))
+            size = facts["shard_size"]
+            if not isinstance(size, int) or size < 1:
+                return None
+            return cls(shard_size=size, metrics=metrics, input=tuple(facts["input"]))
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -153,13 +157,6 @@ class RunFolder:
         return Manifest.decode(_read_bytes(self.path / MANIFEST) or b"")
 
     @property
-    def shard_size(self) -> int | None:
-        """The shard size of the last run here; None if there was none."""
-        manifest = self.manifest
-        size = manifest.shard_size if manifest else None
-        return size if isinstance(size, int) and size > 0 else None
-
-    @property
     def inputs(self) -> tuple[str, ...]:
         """The files that the last run here read; empty if it read rows in memory."""
         return self.manifest.input if self.manifest else ()
@@ -225,12 +222,12 @@ class MetricFolder:
         """Declare the shard at this position; returns the digest in its file's name."""
         plain, rich = (digest_of(content, signature, tokens=with_tokens) for with_tokens in (False, True))
         digest = rich if tokens else plain
-        self._expected[start] = _shard_name(start, digest)
-        self._with_tokens[start] = _shard_name(start, rich)
+        self._expected[start] = SHARD_NAME.format(start, digest)
+        self._with_tokens[start] = SHARD_NAME.format(start, rich)
         if self._replaced is None:
             page = self.complete()
             self._replaced = frozenset(page.shards if page else ())
-        if self._replaced and self._replaced.isdisjoint((_shard_name(start, plain), self._with_tokens[start])):
+        if self._replaced and self._replaced.isdisjoint((SHARD_NAME.format(start, plain), self._with_tokens[start])):
             # If this run does not finish, readers of the folder must know that the complete one is older.
             write_object(self.results / _UNFINISHED, _UNFINISHED_NOTE)
             self._replaced = frozenset()
@@ -339,10 +336,6 @@ def write_object(path: Path, data: bytes) -> None:
         raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
 
 
-def _shard_name(start: int, digest: str) -> str:
-    return f"{start:09d}-{digest}.jsonl"
-
-
 def _read_shard(path: Path) -> ShardFile:
     try:
         file = decode(path.read_bytes())
@@ -351,7 +344,7 @@ def _read_shard(path: Path) -> ShardFile:
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
     header = file.header
-    if path.name != _shard_name(header.start, header.digest):
+    if path.name != SHARD_NAME.format(header.start, header.digest):
         raise Torn(f"it is a shard of {header.metric} at position {header.start} under another name")
     return file
 

@@ -96,7 +96,7 @@ def perform(metrics: Mapping[str, Metric], task: Task) -> TaskResult:
 
 def score_shard(metric: Metric, shard: Shard) -> Scores:
     """One metric's scores. Records that lack a field it needs get a failure instead."""
-    able = shard.once(("able", metric.needs), lambda: _able(metric, shard.records))
+    able = shard.once(("able", metric.needs), lambda: find_scorable(metric, shard.records))
     if len(able) == len(shard):
         return _checked_scores(metric, shard)
     failures = _missing_inputs(metric, shard.records, able)
@@ -112,7 +112,7 @@ def score_shard(metric: Metric, shard: Shard) -> Scores:
 
 def judge_shard(comparator: Comparator, shard: PairShard) -> list[Judgment]:
     """One comparator's judgments. Pairs that lack a field it needs get a failure instead."""
-    able = _able(comparator, shard.pairs)
+    able = find_scorable(comparator, shard.pairs)
     pairs = shard if len(able) == len(shard) else PairShard([shard.pairs[i] for i in able], runtime=shard.runtime)
     judgments = _call(comparator, pairs, "prefer")
     if not isinstance(judgments, list) or len(judgments) != len(able):
@@ -137,7 +137,8 @@ def describe_record(unit: Unit) -> str:
     return f"item {record.item!r} of system {record.system!r}"
 
 
-def _able(metric: Metric, units: Sequence[Unit]) -> list[int]:
+def find_scorable(metric: Metric, units: Sequence[Unit]) -> list[int]:
+    """The positions of the records or pairs that have all fields which the metric needs."""
     # Whole columns first: usually every record has every field.
     columns = (
         [] if units and isinstance(units[0], Pair) else [(need, map(attrgetter(need), units)) for need in metric.needs]

@@ -159,7 +159,7 @@ def rounding_slack(first: Floats, second: Floats) -> Floats:
 
 def resample_counts(items: int, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
     """Yield bootstrap weights: how often each item was picked, at most `rows` draws at a time."""
-    for size in _sizes(draws, rows):
+    for size in (min(rows, draws - start) for start in range(0, draws, rows)):
         picked = rng.integers(0, items, size=(size, items)) if items else np.empty((size, 0), np.int64)
         picked += np.arange(size)[:, None] * items
         yield np.bincount(picked.ravel(), minlength=size * items).reshape(size, items).astype(np.float64)
@@ -169,7 +169,7 @@ def coin_tosses(items: int, draws: int, rng: np.random.Generator, rows: int) -> 
     """Yield fair zeros and ones per item, at most `rows` draws at a time."""
     # Each draw uses whole 64-bit words: narrower types buffer bits within a call, so that draws would depend on chunks.
     words = -(-items // 64)
-    for size in _sizes(draws, rows):
+    for size in (min(rows, draws - start) for start in range(0, draws, rows)):
         bits = rng.integers(0, 2**64 - 1, size=(size, words), dtype=np.uint64, endpoint=True)
         octets = bits.astype("<u8").view(np.uint8).reshape(size, words * 8)
         yield np.unpackbits(octets, axis=1, count=items).astype(np.float64)
@@ -210,11 +210,6 @@ class ExactSums:
 def _chunk_rows(stats: Floats, pairs: int = 0) -> int:
     systems, items, width = map(int, stats.shape)
     return max(1, CHUNK // max(1, items, max(systems, pairs) * width))
-
-
-def _sizes(draws: int, rows: int) -> Iterator[int]:
-    for start in range(0, draws, rows):
-        yield min(rows, draws - start)
 
 
 # ---- Many systems, tested pair by pair

@@ -388,12 +388,13 @@ def lay_out(text_pairs: TextPairs, frame: Frame) -> Layout:
     starts = [0]
     # What prompt and prefix add to an empty condition is what they take from the room of a window.
     additions = [
-        (phrase, frame.condition_prefix + insert_phrase("", "", phrase, frame.side)[0]) for phrase in frame.phrases
+        (phrase, frame.condition_prefix + (insert_phrase("", "", phrase, frame.side)[0] if phrase else ""))
+        for phrase in frame.phrases
     ]
     for condition, target in (pair for pairs in text_pairs.pairs for pair in pairs):
         for phrase, addition in additions:
             for window in frame.windows(condition, addition) if frame.windows else (condition,):
-                with_phrase, scored = insert_phrase(window, target, phrase, frame.side)
+                with_phrase, scored = insert_phrase(window, target, phrase, frame.side) if phrase else (window, target)
                 texts.append((frame.condition_prefix + with_phrase, frame.target_prefix + scored))
             starts.append(len(texts))
     return Layout(text_pairs=text_pairs, phrases=frame.phrases, texts=texts, starts=np.array(starts, np.int64))

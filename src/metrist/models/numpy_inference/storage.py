@@ -174,7 +174,7 @@ def dequantize(integers: NDArray[np.int8], scale: NDArray[np.float16]) -> Floats
     """Return the matrix that integers and scales represent."""
     rows, columns = integers.shape
     grouped = integers.reshape(rows, scale.shape[1], -1).astype(np.float32)
-    grouped *= _step_sizes(scale)
+    grouped *= (scale.astype(np.float32) * _UNIT)[..., None]
     return grouped.reshape(rows, columns)
 
 
