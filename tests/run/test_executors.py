@@ -1,4 +1,4 @@
-"""Metrics that hold a model: one process per card, one alone where there is none, whatever else is in the run."""
+"""Metrics with a resident model: one process per GPU, or a single process if there is none."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from metrist.scores import Scores
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="puts shell scripts on the path")
 
-HOLDING = """
+RESIDENT = """
 @dataclass(frozen=True)
-class Holding(Metric):
+class Resident(Metric):
     resident = True
     folder: str = ""
     def score(self, shard):
         names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
-        said = " ".join(f"{os.environ.get(name)}" for name in names)
+        environment = " ".join(f"{os.environ.get(name)}" for name in names)
         time.sleep(0.1)
         if self.folder and not os.path.exists(f"{self.folder}/died") and shard.records[0].item == "3":
             open(f"{self.folder}/died", "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
-        return Scores.of(Score(value=1.0, explanation=f"{os.getpid()} {said}") for _ in shard.records)
+        return Scores.of(Score(value=1.0, explanation=f"{os.getpid()} {environment}") for _ in shard.records)
 """
 
 TWO_CARDS = """#!/bin/sh
@@ -44,24 +44,24 @@ echo "GPU 1: NVIDIA H200 (UUID: GPU-bbbb)"
 
 @pytest.fixture(autouse=True)
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """`smi(script)` puts an `nvidia-smi` of that content on the path; until then there is none."""
+    """`smi(script)` installs an `nvidia-smi` with this content; before, there is none."""
     for name in ("CUDA_VISIBLE_DEVICES", "METRIST_DEVICE", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
-    def put(script: str) -> None:
+    def install(script: str) -> None:
         program = tmp_path / "bin" / "nvidia-smi"
         program.write_text(script)
         program.chmod(0o755)
 
-    return put
+    return install
 
 
 @pytest.fixture
-def holding(module: Callable[[str], ModuleType]) -> Metric:
-    made: Metric = module(HOLDING).Holding()
-    return made
+def resident(module: Callable[[str], ModuleType]) -> Metric:
+    metric: Metric = module(RESIDENT).Resident()
+    return metric
 
 
 def tasks(metric: Metric, count: int = 12) -> Iterator[Task]:
@@ -70,14 +70,14 @@ def tasks(metric: Metric, count: int = 12) -> Iterator[Task]:
         yield Task(start=n, units=(record,), headers={metric.text: None})
 
 
-def said(executor: Executor, metric: Metric) -> set[tuple[str, ...]]:
+def list_workers(executor: Executor, metric: Metric) -> set[tuple[str, ...]]:
     """(process, card, threads) of each worker that was used."""
     done = executor.map([metric], tasks(metric))
     return {tuple(cast(Scores, o.block).explanations[0].split()) for d in done for o in d.outcomes.values()}
 
 
 @pytest.mark.parametrize(
-    ("visible", "found"),
+    ("visible", "expected"),
     [
         ("0,1", ("0", "1")),
         ("3", ("3",)),
@@ -89,15 +89,15 @@ def said(executor: Executor, metric: Metric) -> set[tuple[str, ...]]:
     ],
 )
 def test_cards_are_those_that_cuda_would_show(
-    visible: str, found: tuple[str, ...], smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    visible: str, expected: tuple[str, ...], smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi(TWO_CARDS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert list_cards() == found
+    assert list_cards() == expected
 
 
 @pytest.mark.parametrize(
-    ("script", "found"),
+    ("script", "expected"),
     [
         (TWO_CARDS, ("0", "1")),
         ("#!/bin/sh\necho 'No devices were found'\n", ()),
@@ -105,12 +105,10 @@ def test_cards_are_those_that_cuda_would_show(
         ("not a program", ()),
     ],
 )
-def test_cards_are_counted_by_the_driver_s_own_program(
-    script: str, found: tuple[str, ...], smi: Callable[[str], None]
-) -> None:
+def test_cards_are_counted_by_nvidia_smi(script: str, expected: tuple[str, ...], smi: Callable[[str], None]) -> None:
     assert list_cards() == ()
     smi(script)
-    assert list_cards() == found
+    assert list_cards() == expected
 
 
 def test_a_driver_that_hangs_is_not_waited_for(smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,74 +118,72 @@ def test_a_driver_that_hangs_is_not_waited_for(smi: Callable[[str], None], monke
 
 
 @pytest.mark.parametrize(("device", "count"), [("auto", 2), ("cuda", 2), ("cpu", 0), ("cuda:1", 0), ("map", 0)])
-def test_a_device_that_is_named_is_not_shared_out(device: str, count: int, smi: Callable[[str], None]) -> None:
+def test_an_explicit_device_is_not_distributed(device: str, count: int, smi: Callable[[str], None]) -> None:
     smi(TWO_CARDS)
     assert len(list_cards(device)) == count
 
 
-def test_without_cards_a_model_stays_in_this_process(holding: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cards_a_model_stays_in_this_process(resident: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
-    assert choose_executor(None, [holding, build("chrf")]) == (Serial(), [])
-    assert choose_executor("processes", [holding]) == (Serial(), [])
-    assert choose_executor(Processes(workers=3), [holding]) == (Processes(workers=3), [])
+    assert choose_executor(None, [resident, build("chrf")]) == (Serial(), [])
+    assert choose_executor("processes", [resident]) == (Serial(), [])
+    assert choose_executor(Processes(workers=3), [resident]) == (Processes(workers=3), [])
     assert choose_executor(None, [build("chrf")])[0] == Adaptive()
 
 
-def test_one_card_is_used_from_this_process_too(holding: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_card_is_used_from_this_process_too(resident: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
-    assert choose_executor(None, [holding]) == (Serial(), [])
+    assert choose_executor(None, [resident]) == (Serial(), [])
 
 
 def test_several_cards_have_a_worker_each(
-    holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    resident: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi(TWO_CARDS)
     monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
     monkeypatch.setattr("metrist.run.worker_pool.count_cores", lambda: 8)
-    chosen, _ = choose_executor(None, [build("chrf"), holding])
+    chosen, _ = choose_executor(None, [build("chrf"), resident])
     assert chosen == Processes(workers=2, cards=("0", "1"))
-    workers = said(chosen, holding)
+    workers = list_workers(chosen, resident)
     assert len({process for process, *_ in workers}) == 2
     # Eight cores among two workers.
     assert {tuple(rest) for _, *rest in workers} == {("0", "4"), ("1", "4")}
 
 
 def test_more_workers_than_cards_share_them_and_share_the_cores(
-    holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    resident: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi(TWO_CARDS)
     monkeypatch.setattr("metrist.run.worker_pool.count_cores", lambda: 2)
-    chosen, _ = choose_executor(Processes(workers=4), [holding])
-    workers = said(chosen, holding)
+    chosen, _ = choose_executor(Processes(workers=4), [resident])
+    workers = list_workers(chosen, resident)
     assert sorted(rest for _, *rest in workers) == [["0", "1"], ["0", "1"], ["1", "1"], ["1", "1"]]
-    given = Processes(workers=2, cards=("7",))
-    assert choose_executor(given, [holding]) == (given, [])
+    executor = Processes(workers=2, cards=("7",))
+    assert choose_executor(executor, [resident]) == (executor, [])
 
 
-def test_without_cards_workers_see_what_the_run_sees_and_share_the_cores(
-    holding: Metric, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_cards_workers_share_the_cores(resident: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metrist.run.worker_pool.count_cores", lambda: 6)
-    assert {tuple(rest) for _, *rest in said(Processes(workers=2), holding)} == {("None", "3")}
+    assert {tuple(rest) for _, *rest in list_workers(Processes(workers=2), resident)} == {("None", "3")}
 
 
 def test_a_worker_that_dies_is_replaced_on_its_card(
     module: Callable[[str], ModuleType], tmp_path: Path, smi: Callable[[str], None]
 ) -> None:
     smi(TWO_CARDS)
-    metric = module(HOLDING).Holding(folder=str(tmp_path))
+    metric = module(RESIDENT).Resident(folder=str(tmp_path))
     chosen, _ = choose_executor(Processes(workers=2), [metric])
-    workers = said(chosen, metric)
+    workers = list_workers(chosen, metric)
     assert (tmp_path / "died").exists()
     assert {card for _, card, _ in workers} == {"0", "1"}
 
 
-def test_a_run_uses_the_cards(holding: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_uses_the_cards(resident: Metric, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     smi(TWO_CARDS)
     monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 2)
     rows = [{"item": str(n), "system": "s", "output": "a"} for n in range(12)]
-    results = score(rows, [holding, "length"], shard_size=1)
-    assert {line.split()[1] for line in results.scores[holding.text].explanations.values()} == {"0", "1"}
-    here = score(rows, [holding], shard_size=1, device="cpu")
-    assert {line.split()[0] for line in here.scores[holding.text].explanations.values()} == {str(os.getpid())}
+    results = score(rows, [resident, "length"], shard_size=1)
+    assert {line.split()[1] for line in results.scores[resident.text].explanations.values()} == {"0", "1"}
+    here = score(rows, [resident], shard_size=1, device="cpu")
+    assert {line.split()[0] for line in here.scores[resident.text].explanations.values()} == {str(os.getpid())}

@@ -1,4 +1,4 @@
-"""Runs whose judge does not answer, or answers what cannot be read: what is kept, shown and asked again."""
+"""Runs whose judge does not answer, or whose answers cannot be parsed: what is stored, shown and requested again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = [{"item": str(i), "system": "a", "source": "s", "output": f"fine {i}", "i
 
 
 class Server:
-    """Grades all that it is asked, but for the outputs that `fails` and `babbles` name."""
+    """Grades every output, except those that the patterns `fails` and `babbles` match."""
 
     def __init__(self) -> None:
         self.fails = self.babbles = "nothing"
@@ -41,55 +41,55 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, FaultServer, str]]:
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
     client.reset_server_states()
-    acts = Server()
-    with FaultServer(acts) as served:
-        yield acts, served, f"judge(llm=openai(model='m', url='{served.url}'))"
+    judge_server = Server()
+    with FaultServer(judge_server) as fault_server:
+        yield judge_server, fault_server, f"judge(llm=openai(model='m', url='{fault_server.url}'))"
 
 
-def test_what_a_server_did_not_answer_is_asked_again_when_the_run_is_completed(server, tmp_path: Path) -> None:
-    acts, served, spec = server
-    acts.fails = "[123]"
+def test_missing_answers_are_requested_again_when_the_run_is_resumed(server, tmp_path: Path) -> None:
+    judge_server, fault_server, spec = server
+    judge_server.fails = "[123]"
     first = metrist.score(ROWS, spec, out=tmp_path / "run")
     assert sorted(first.scores[spec].failures) == [1, 2, 3]
     assert first.scores[spec].failures[1].startswith("no answer: gave up after 1 attempt")
-    acts.fails, before = "nothing", len(served.requests)
+    judge_server.fails, before = "nothing", len(fault_server.requests)
     second = metrist.score(ROWS, spec, out=tmp_path / "run")
     assert not second.scores[spec].failures
-    assert len(served.requests) - before == 3
+    assert len(fault_server.requests) - before == 3
     assert not metrist.load(tmp_path / "run").scores[spec].failures
 
 
-def test_an_answer_that_cannot_be_read_is_work_done(server, tmp_path: Path) -> None:
-    acts, served, spec = server
-    acts.babbles = "4"
+def test_unparsable_answers_are_not_requested_again(server, tmp_path: Path) -> None:
+    judge_server, fault_server, spec = server
+    judge_server.babbles = "4"
     first = metrist.score(ROWS, spec, out=tmp_path / "run")
     assert sorted(first.scores[spec].failures) == [4]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("0*.jsonl")}
-    asked = len(served.requests)
+    requests = len(fault_server.requests)
     metrist.score(ROWS, spec, out=tmp_path / "run")
-    assert len(served.requests) == asked
+    assert len(fault_server.requests) == requests
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("0*.jsonl")} == before
 
 
 class Flaky:
-    """Judges in all ways, and fails what `fails` says of a request's text and its model."""
+    """Answers all kinds of judges; fails requests for which `fails(text, model)` is true."""
 
     def __init__(self) -> None:
-        self.fails: Callable[[str, str], bool] = lambda _said, _model: False
+        self.fails: Callable[[str, str], bool] = lambda _text, _model: False
 
     def __call__(self, request: Request) -> Act:
-        said, model = request.prompt, request.fields["model"]
-        if self.fails(said, model):
+        text, model = request.prompt, request.fields["model"]
+        if self.fails(text, model):
             return error(500, "overloaded")
-        marks = re.findall(r'"mark": "(\w+)"', said)
-        if "You decide whether it is real" in said:
+        marks = re.findall(r'"mark": "(\w+)"', text)
+        if "You decide whether it is real" in text:
             return answer(json.dumps({"mark": marks[-1], "real": "no"}))
         if marks:
             row = {"error_location": "fine", "error_aspect": "A", "explanation": "e", "severity": "Major"}
             return answer(json.dumps({"mark": marks[-1], "errors": [{**row, "score_reduction": 2, "revision": ""}]}))
         grade = 2 if model == "m3" else 3
         grades = {**dict.fromkeys(("naturalness", "relatedness", "correctness"), grade), "better": "tie"}
-        mark = re.search(r"carry the mark (\w+)", said)
+        mark = re.search(r"carry the mark (\w+)", text)
         return answer(json.dumps({**grades, "id": mark[1]}) if mark else "My analysis.")
 
 
@@ -98,9 +98,9 @@ def flaky(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Flaky, FaultServer]
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
     monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
     client.reset_server_states()
-    acts = Flaky()
-    with FaultServer(acts) as served:
-        yield acts, served
+    judge_server = Flaky()
+    with FaultServer(judge_server) as fault_server:
+        yield judge_server, fault_server
 
 
 def panel(url: str, name: str = "panel", judge: str = "judge") -> str:
@@ -116,68 +116,73 @@ def second_pass(url: str) -> str:
     return f"error_analysis(llm=openai(model='m', url='{url}'), check='second_pass')"
 
 
-def third_judge(said: str, model: str) -> bool:
-    return model == "m3" and "fine 7" not in said
+def third_judge(text: str, model: str) -> bool:
+    return model == "m3" and "fine 7" not in text
 
 
 class FewSamples:
-    """Fails every third question about one output, once the server has shown that it works."""
+    """Fails every third request about one output, after the first requests succeeded."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
-    def __call__(self, said: str, _model: str) -> bool:
-        self.asked += "fine 4" in said
-        return "fine 4" in said and self.asked % 3 == 0
+    def __call__(self, text: str, _model: str) -> bool:
+        self.requests += "fine 4" in text
+        return "fine 4" in text and self.requests % 3 == 0
 
 
-def looks(said: str, _model: str) -> bool:
-    return "You decide whether it is real" in said and "fine 7" not in said
+def second_pass_fails(text: str, _model: str) -> bool:
+    return "You decide whether it is real" in text and "fine 7" not in text
 
 
 @pytest.mark.parametrize(
-    ("metric", "fails"), [(panel, third_judge), (samples, FewSamples()), (second_pass, looks)], ids=["a", "b", "c"]
+    ("metric", "fails"),
+    [(panel, third_judge), (samples, FewSamples()), (second_pass, second_pass_fails)],
+    ids=["a", "b", "c"],
 )
-def test_a_score_in_spite_of_a_missing_answer_is_made_again_when_the_run_is_completed(
+def test_scores_with_a_missing_answer_are_computed_again_when_the_run_is_resumed(
     flaky, tmp_path: Path, metric: Callable[[str], str], fails: Callable[[str, str], bool]
 ) -> None:
-    acts, served = flaky
-    spec = metric(served.url)
-    acts.fails = fails
+    judge_server, fault_server = flaky
+    spec = metric(fault_server.url)
+    judge_server.fails = fails
     first = metrist.score(ROWS, spec, out=tmp_path / "run").scores
-    text = next(iter(first))
-    wanting = [i for i, said in first[text].explanations.items() if "no answer: gave up after" in said]
-    assert wanting
-    assert not first[text].failures
-    acts.fails, before = lambda _said, _model: False, len(served.requests)
-    second = metrist.score(ROWS, spec, out=tmp_path / "run").scores[text]
-    asked = len(served.requests) - before
-    assert asked >= len(wanting)
-    assert not any("no answer" in said for said in second.explanations.values())
-    assert list(second.values) == list(metrist.score(ROWS, spec).scores[text].values)
-    # Now all is work done, and what had been answered was not asked for again.
+    metric_text = next(iter(first))
+    incomplete = [i for i, text in first[metric_text].explanations.items() if "no answer: gave up after" in text]
+    assert incomplete
+    assert not first[metric_text].failures
+    judge_server.fails, before = lambda _text, _model: False, len(fault_server.requests)
+    second = metrist.score(ROWS, spec, out=tmp_path / "run").scores[metric_text]
+    requests = len(fault_server.requests) - before
+    assert requests >= len(incomplete)
+    assert not any("no answer" in text for text in second.explanations.values())
+    assert list(second.values) == list(metrist.score(ROWS, spec).scores[metric_text].values)
+    # Now the run is complete, and earlier answers were not requested again.
     metrist.score(ROWS, spec, out=tmp_path / "run")
-    assert len(served.requests) - before == asked < len(served.requests) / 2
+    assert len(fault_server.requests) - before == requests < len(fault_server.requests) / 2
 
 
 @pytest.mark.parametrize("judge", ["panel_pair", "panel"])
-def test_a_choice_in_spite_of_a_missing_answer_is_made_again_when_the_run_is_completed(
+def test_choices_with_a_missing_answer_are_made_again_when_the_run_is_resumed(
     flaky, tmp_path: Path, judge: str
 ) -> None:
-    acts, served = flaky
+    judge_server, fault_server = flaky
     rows = [*ROWS, *({**row, "system": "b", "output": f"{row['output']} too"} for row in ROWS)]
-    spec = panel(served.url, "panel_pair", "judge_pair") if judge == "panel_pair" else panel(served.url)
-    acts.fails = third_judge
+    spec = panel(fault_server.url, "panel_pair", "judge_pair") if judge == "panel_pair" else panel(fault_server.url)
+    judge_server.fails = third_judge
     first = metrist.prefer(rows, spec, out=tmp_path / "run")
-    acts.fails, before = lambda _said, _model: False, len(served.requests)
+    judge_server.fails, before = lambda _text, _model: False, len(fault_server.requests)
     second = metrist.prefer(rows, spec, out=tmp_path / "run")
-    # Two questions about each of nine pairs, and what it may take to learn again what the server can do.
-    assert 18 <= len(served.requests) - before < 22
-    before = len(served.requests)
+    # Two requests for each of nine pairs, and some to probe the server's features again.
+    assert 18 <= len(fault_server.requests) - before < 22
+    before = len(fault_server.requests)
     metrist.prefer(rows, spec, out=tmp_path / "run")
-    assert len(served.requests) == before
-    told = [" ".join(one.explanation or "" for one in next(iter(run.judgments.values()))) for run in (first, second)]
-    assert ["no answer:" in said for said in told] == [True, False]
+    assert len(fault_server.requests) == before
+    texts = [
+        " ".join(judgment.explanation or "" for judgment in next(iter(run.judgments.values())))
+        for run in (first, second)
+    ]
+    assert ["no answer:" in text for text in texts] == [True, False]
 
 
 def read_flat(path: Path) -> list[dict[str, Any]]:
@@ -192,20 +197,20 @@ def read_flat(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
-def test_the_answer_behind_a_failure_is_in_every_file(server, tmp_path: Path, suffix: str) -> None:
-    acts, _, spec = server
-    acts.babbles = "4"
+def test_every_format_has_the_raw_answer_of_a_failure(server, tmp_path: Path, suffix: str) -> None:
+    judge_server, _, spec = server
+    judge_server.babbles = "4"
     results = metrist.score(ROWS, [spec, "length"], out=tmp_path / "run")
     export(tmp_path / "run", tmp_path / f"out.{suffix}")
     for rows in (read_flat(tmp_path / f"out.{suffix}"), list(results.rows())):
-        told = {(row["item"], row["metric"]): row["raw"] for row in rows}
-        assert told.pop(("4", spec)) == "I like it very much."
-        assert set(told.values()) == {None}
+        raws = {(row["item"], row["metric"]): row["raw"] for row in rows}
+        assert raws.pop(("4", spec)) == "I like it very much."
+        assert set(raws.values()) == {None}
 
 
 def test_a_file_with_raw_answers_reads_back(server, tmp_path: Path) -> None:
-    acts, _, spec = server
-    acts.babbles = "4"
+    judge_server, _, spec = server
+    judge_server.babbles = "4"
     metrist.score(ROWS, spec, out=tmp_path / "out.jsonl")
     assert metrist.load(tmp_path / "out.jsonl").scores[spec].raws == {4: "I like it very much."}
 
@@ -215,11 +220,11 @@ def test_files_without_raw_answers_have_no_column_for_them(tmp_path: Path) -> No
     assert "raw" not in read_flat(tmp_path / "out.jsonl")[0]
 
 
-def test_answers_none_of_which_can_be_read_end_the_run_and_are_there_to_be_looked_at(server, tmp_path: Path) -> None:
-    acts, _, spec = server
-    acts.babbles = r"\d"
-    said = r"failed on all 10 records: .*; the first answer: 'I like it very much.' \(all of it is in .*run\)"
-    with pytest.raises(NothingScored, match=said) as fault:
+def test_a_run_without_any_parsable_answer_fails_and_keeps_the_answers(server, tmp_path: Path) -> None:
+    judge_server, _, spec = server
+    judge_server.babbles = r"\d"
+    text = r"failed on all 10 records: .*; the first answer: 'I like it very much.' \(all of it is in .*run\)"
+    with pytest.raises(NothingScored, match=text) as fault:
         metrist.score(ROWS, spec, out=tmp_path / "run")
     assert len(fault.value.results.scores[spec].raws) == 10
     export(tmp_path / "run", tmp_path / "flat.jsonl")
@@ -229,23 +234,23 @@ def test_answers_none_of_which_can_be_read_end_the_run_and_are_there_to_be_looke
     assert len(read_flat(tmp_path / "out.jsonl")) == 10
 
 
-def test_failures_of_several_kinds_end_the_run_as_those_of_one_kind_do(server) -> None:
-    acts, _, spec = server
-    acts.babbles, acts.fails = "[1-9]", "0"
+def test_a_run_that_fails_for_several_reasons_names_the_most_frequent_one(server) -> None:
+    judge_server, _, spec = server
+    judge_server.babbles, judge_server.fails = "[1-9]", "0"
     with pytest.raises(RunError, match=r"failed on all 10 records, most often \(9\): the answer .*; the first answer"):
         metrist.score(ROWS, spec)
 
 
-def test_a_long_answer_is_shown_by_its_beginning() -> None:
+def test_a_long_answer_is_shortened() -> None:
     from metrist.run.results import describe_failures
 
-    said = describe_failures("judge", "records", ["unread", "unread"], ["word\n" * 100])
-    assert said.endswith(f"; the first answer: {('word ' * 40 + '…')!r}")
+    text = describe_failures("judge", "records", ["unread", "unread"], ["word\n" * 100])
+    assert text.endswith(f"; the first answer: {('word ' * 40 + '…')!r}")
     assert describe_failures("m", "pairs", ["one", "two"], [""]) == "m failed on all 2 pairs, such as: one"
 
 
 def test_the_closing_note_has_the_most_frequent_reason(server) -> None:
-    acts, _, spec = server
-    acts.fails, acts.babbles = "0", "[456]"
+    judge_server, _, spec = server
+    judge_server.fails, judge_server.babbles = "0", "[456]"
     notes = metrist.score(ROWS, spec).table().notes
     assert any(re.search(r"4 of 10 outputs not scored, most often \(3\): the answer", note) for note in notes)

@@ -1,4 +1,4 @@
-"""Flat files: the same rows in every format, whole or not at all."""
+"""Flat files: the same rows in every format, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_a_suffix_asks_for_compression(tmp_path: Path, flat: Flat, name: str) ->
 def test_csv_holds_the_same_rows_with_nested_cells_as_json(tmp_path: Path, flat: Flat) -> None:
     write_flat(tmp_path / "x.csv", flat)
     with open(tmp_path / "x.csv", encoding="utf-8", newline="") as file:
-        found = list(csv.DictReader(file))
-    assert list(found[0]) == list(COLUMNS)
-    assert [float(row["value"]) if row["value"] else None for row in found] == [r["value"] for r in flat.rows()]
-    assert json.loads(found[0]["parts"]) == {"50%": 1 / 3, ODD: None}
-    assert found[2]["item"] == ODD.replace("\ud800", "\\ud800")
-    assert json.loads(found[4]["errors"])[0]["aspect"] == ODD
+        read_rows = list(csv.DictReader(file))
+    assert list(read_rows[0]) == list(COLUMNS)
+    assert [float(row["value"]) if row["value"] else None for row in read_rows] == [r["value"] for r in flat.rows()]
+    assert json.loads(read_rows[0]["parts"]) == {"50%": 1 / 3, ODD: None}
+    assert read_rows[2]["item"] == ODD.replace("\ud800", "\\ud800")
+    assert json.loads(read_rows[4]["errors"])[0]["aspect"] == ODD
 
 
 @pytest.mark.parametrize("name", ["a\rb", "\r", "a\r\nb", '"', '""', ",", " a ", "a\nb", "a\u2028b\x0bc", "=1+1", "'"])
@@ -82,13 +82,13 @@ def test_csv_brings_any_name_back(tmp_path: Path, name: str) -> None:
 def test_parquet_holds_the_same_rows(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flat_module, "CHUNK", 2)
     write_flat(tmp_path / "x.parquet", flat)
-    found = parquet.read_table(tmp_path / "x.parquet").to_pylist()
-    wanted = list(flat.rows())
+    read_rows = parquet.read_table(tmp_path / "x.parquet").to_pylist()
+    expected = list(flat.rows())
     for name in ("system", "metric", "value", "stats", "explanation", "signature"):
-        assert [row[name] for row in found] == [row[name] for row in wanted]
-    assert dict(found[0]["parts"])["50%"] == 1 / 3
-    assert found[4]["errors"][0]["penalty"] == 1.5
-    assert found[2]["item"] == ODD.replace("\ud800", "\\ud800")
+        assert [row[name] for row in read_rows] == [row[name] for row in expected]
+    assert dict(read_rows[0]["parts"])["50%"] == 1 / 3
+    assert read_rows[4]["errors"][0]["penalty"] == 1.5
+    assert read_rows[2]["item"] == ODD.replace("\ud800", "\\ud800")
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,8 +85,8 @@ class Longer(Comparator):
 def answer(conversation: Any, _sampling: Any) -> str | Completion:
     """Grades and errors, in the forms that `judge` and `error_analysis` ask for."""
     text = conversation[-1].text
-    whole = " ".join(message.text for message in conversation)
-    if failure := SCRIPT.meet(whole):
+    prompt = " ".join(message.text for message in conversation)
+    if failure := SCRIPT.meet(prompt):
         return Completion(failure=failure)
     if marks := re.findall(r'"mark": "(\w+)"', text):
         error = {"error_location": "text", "error_aspect": "A", "explanation": "e", "severity": "Major"}
@@ -99,7 +99,7 @@ def answer(conversation: Any, _sampling: Any) -> str | Completion:
 def score_with(metric: Metric) -> Run:
     def run(rows: list[dict[str, Any]], folder: Path) -> list[Any]:
         results = metrist.score(rows, metric, out=folder, shard_size=SHARD, executor="serial")
-        return [(one.value, one.failure) for one in results[metric]]
+        return [(result.value, result.failure) for result in results[metric]]
 
     return run
 
@@ -107,7 +107,7 @@ def score_with(metric: Metric) -> Run:
 def prefer(rows: list[dict[str, Any]], folder: Path) -> list[Any]:
     both = [{**row, "system": system} for row in rows for system in ("a", "b")]
     results = metrist.prefer(both, Longer(), out=folder, shard_size=SHARD, executor="serial")
-    return [(one.preference, one.failure) for one in results.judgments[Longer().text]]
+    return [(result.preference, result.failure) for result in results.judgments[Longer().text]]
 
 
 def explain(rows: list[dict[str, Any]], folder: Path) -> list[Any]:

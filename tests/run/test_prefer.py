@@ -51,14 +51,14 @@ def keys(preferred):
 
 def test_all_systems_of_an_item_meet_in_the_order_of_the_data():
     shuffled = [ROWS[i] for i in (2, 0, 1, 5, 3, 4)]
-    found = metrist.prefer(shuffled, [Longer()])
-    assert keys(found) == [(i, x, y) for i in "01" for x, y in (("c", "a"), ("c", "b"), ("a", "b"))]
+    results = metrist.prefer(shuffled, [Longer()])
+    assert keys(results) == [(i, x, y) for i in "01" for x, y in (("c", "a"), ("c", "b"), ("a", "b"))]
 
 
 def test_a_baseline_meets_every_other_system_and_comes_first():
-    found = metrist.prefer(ROWS, Longer(), baseline="b")
-    assert keys(found)[:2] == [("0", "b", "a"), ("0", "b", "c")]
-    assert len(found) == 8
+    results = metrist.prefer(ROWS, Longer(), baseline="b")
+    assert keys(results)[:2] == [("0", "b", "a"), ("0", "b", "c")]
+    assert len(results) == 8
 
 
 def test_a_baseline_that_is_not_there_is_refused():
@@ -89,23 +89,23 @@ PAIRS = [
 
 
 def test_pairs_that_the_data_give_are_taken_once_with_what_most_people_chose():
-    found = metrist.prefer(PAIRS, Longer())
-    assert keys(found) == [("1", "a", "b"), ("1", "b", "c"), ("2", "a", "b")]
+    results = metrist.prefer(PAIRS, Longer())
+    assert keys(results) == [("1", "a", "b"), ("1", "b", "c"), ("2", "a", "b")]
     # Item 1, a and b: two for a, one for b, and one for b shown first: undecided.
-    assert found.human == {"good": ("tie", "tie", "second"), "brief": (None, None, "first")}
-    good, brief = found.agreement()
+    assert results.human == {"good": ("tie", "tie", "second"), "brief": (None, None, "first")}
+    good, brief = results.agreement()
     assert (good.pairs, good.value, good.chance) == (3, pytest.approx(1 / 3), pytest.approx(1 / 6))
     assert (brief.pairs, brief.value) == (1, 0.0)
 
 
 def test_the_note_on_people_counts_the_pairs_of_every_comparator():
     """By hand: three pairs, two of which people decided; the second comparator cannot judge the pair of item 2."""
-    (note,) = [one for one in metrist.prefer(PAIRS, Longer()).comparator_table().notes if "good" in one]
+    (note,) = [note for note in metrist.prefer(PAIRS, Longer()).comparator_table().notes if "good" in note]
     assert note.endswith("chose as most people did, of 3; a coin would reach 0.167.")
     rows = [*PAIRS[:3], {**PAIRS[3], "outputs": ["", "yy"]}]
-    found = metrist.prefer(rows, [Longer(), "by_score(metric=length, better='higher')"])
-    (note,) = [one for one in found.comparator_table().notes if "good" in one]
-    counts = {one.comparator: (one.pairs, f"{one.chance:.3f}") for one in found.agreement() if one.aspect == "good"}
+    results = metrist.prefer(rows, [Longer(), "by_score(metric=length, better='higher')"])
+    (note,) = [note for note in results.comparator_table().notes if "good" in note]
+    counts = {row.comparator: (row.pairs, f"{row.chance:.3f}") for row in results.agreement() if row.aspect == "good"}
     assert sorted(pairs for pairs, _ in counts.values()) == [2, 3]
     assert note.endswith(": " + ", ".join(f"{name} {n} and {coin}" for name, (n, coin) in counts.items()) + ".")
 
@@ -121,20 +121,20 @@ def test_all_pairs_can_be_asked_for_where_the_data_give_some():
 
 
 def test_items_of_one_system_have_no_pair_and_are_counted():
-    found = metrist.prefer([*ROWS, {"item": "9", "system": "a", "output": "x"}], Longer())
-    assert found.notes == ("1 of 5 items have an output of one system only, and no pair",)
+    results = metrist.prefer([*ROWS, {"item": "9", "system": "a", "output": "x"}], Longer())
+    assert results.notes == ("1 of 5 items have an output of one system only, and no pair",)
     with pytest.raises(RunError, match="there is nothing to compare: no item has outputs of two systems"):
         metrist.prefer(ROWS[:1], Longer())
 
 
 def test_win_rates_count_a_tie_as_half_and_strengths_follow():
-    found = metrist.prefer(ROWS, Longer())
-    rates = {row.system: row for row in found.win_rates(draws=200)}
+    results = metrist.prefer(ROWS, Longer())
+    rates = {row.system: row for row in results.win_rates(draws=200)}
     # b is as long as a in items 1 and 3, shorter in 0 and 2.
     assert [(r.won, r.tied, r.lost) for r in rates.values()] == [(6, 2, 0), (4, 2, 2), (0, 0, 8)]
     assert [r.value for r in rates.values()] == [7 / 8, 5 / 8, 0.0]
     assert rates["a"].low <= rates["a"].value <= rates["a"].high
-    assert "strengths are not determined" in found.table().text()
+    assert "strengths are not determined" in results.table().text()
     mixed = metrist.prefer(
         [*ROWS, {"item": "9", "system": "a", "output": "x"}, {"item": "9", "system": "c", "output": "xx"}], Longer()
     )
@@ -151,14 +151,14 @@ def test_flips_and_ties_are_shares_of_the_judged_pairs():
 
 def test_a_pair_that_fails_is_data_and_bounds_the_win_rate():
     rows = [*ROWS, {"item": "9", "system": "a", "output": ""}, {"item": "9", "system": "b", "output": "x"}]
-    found = metrist.prefer(rows, Longer())
-    a = found.win_rates()[0]
+    results = metrist.prefer(rows, Longer())
+    a = results.win_rates()[0]
     assert (a.failed, a.worst, a.best) == (1, pytest.approx(7 / 9), pytest.approx(8 / 9))
-    text = found.table().text()
+    text = results.table().text()
     assert "own_metrics" not in text
     assert "1 of 13 pairs not judged, such as: an output is empty" in text
     assert "13 lengths were compared" in text
-    assert list(found.rows())[-1]["failure"] == "an output is empty"
+    assert list(results.rows())[-1]["failure"] == "an output is empty"
 
 
 def test_pairs_that_all_fail_alike_are_a_fault_of_the_run():
@@ -183,8 +183,10 @@ def test_a_comparator_that_the_data_cannot_serve_is_refused_at_once():
 
 def test_a_pair_that_lacks_what_is_needed_fails_alone():
     with_references = [{**row, "references": ["xxx"]} for row in ROWS[:3]]
-    found = metrist.prefer([*with_references, *ROWS[3:]], "rougeL")
-    assert [one.failure is None for one in found.judgments["by_score(metric=rougeL)"]] == [True] * 3 + [False] * 9
+    results = metrist.prefer([*with_references, *ROWS[3:]], "rougeL")
+    assert [judgment.failure is None for judgment in results.judgments["by_score(metric=rougeL)"]] == [True] * 3 + [
+        False
+    ] * 9
 
 
 @dataclass(frozen=True)
@@ -208,24 +210,24 @@ def test_a_comparator_that_breaks_is_named():
 
 def test_shards_keep_an_items_pairs_together_and_progress_is_reported():
     CALLS.clear()
-    told = []
-    metrist.prefer(ROWS, Longer(), shard_size=4, progress=lambda done, total: told.append((done, total)))
+    calls = []
+    metrist.prefer(ROWS, Longer(), shard_size=4, progress=lambda done, total: calls.append((done, total)))
     assert CALLS == [6, 6]
-    assert told == [(6, 12), (12, 12)]
+    assert calls == [(6, 12), (12, 12)]
 
 
 def test_a_file_of_preferences_reads_back_and_meta_takes_its_choices(tmp_path):
     out = tmp_path / "prefs.jsonl.gz"
-    found = metrist.prefer(PAIRS, Longer(), out=out)
+    results = metrist.prefer(PAIRS, Longer(), out=out)
     entries = list(read_records(out).entries())
-    assert [one.choices[0].choice for one in entries] == ["first", "second", "second"]
+    assert [entry.choices[0].choice for entry in entries] == ["first", "second", "second"]
     assert entries[0].choices[0].metric == "test_prefer.Longer"
     assert entries[0].keys == (("1", "a"), ("1", "b"))
     human = tmp_path / "human.jsonl"
     human.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    told = metrist.meta_evaluate([human, out], preferences=True, measures="accuracy", draws=100)
-    values = {(figure.aspect, figure.metric): figure.value for figure in told.figures}
-    assert values["good", "test_prefer.Longer"] == pytest.approx(found.agreement()[0].value)
+    evaluation = metrist.meta_evaluate([human, out], preferences=True, measures="accuracy", draws=100)
+    values = {(figure.aspect, figure.metric): figure.value for figure in evaluation.figures}
+    assert values["good", "test_prefer.Longer"] == pytest.approx(results.agreement()[0].value)
 
 
 def test_failed_pairs_are_written_and_read_as_no_choice(tmp_path):
@@ -271,17 +273,17 @@ class ByExtra(Comparator):
 def test_a_torn_file_in_the_folder_is_made_anew(tmp_path):
     metrist.prefer(ROWS, [Longer()], out=tmp_path)
     (file,) = (tmp_path / "preferences").glob("*.jsonl")
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
     CALLS.clear()
     metrist.prefer(ROWS, [Longer()], out=tmp_path)
     assert CALLS == []
-    assert file.read_bytes() == whole
+    assert file.read_bytes() == content
     (shard,) = (tmp_path / "preferences" / "shards").rglob("0*.jsonl")
     shard.write_bytes(shard.read_bytes()[:-20])
     assert any("set aside" in note for note in metrist.prefer(ROWS, [Longer()], out=tmp_path).notes)
     assert CALLS == [12]
-    assert file.read_bytes() == whole
+    assert file.read_bytes() == content
 
 
 def test_a_change_of_extra_fields_is_judged_again(tmp_path):
@@ -309,9 +311,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_p
 
 def test_rows_of_two_without_outputs_find_their_texts_in_other_rows():
     rows = [*ROWS[:3], {"item": "0", "systems": ["c", "a"], "ratings": {"good": "second"}}]
-    found = metrist.prefer(rows, Longer())
-    assert keys(found) == [("0", "c", "a")]
-    assert found.agreement()[0].value == 1.0
+    results = metrist.prefer(rows, Longer())
+    assert keys(results) == [("0", "c", "a")]
+    assert results.agreement()[0].value == 1.0
     with pytest.raises(metrist.InputError, match="'outputs' must be a list of strings, got null"):
         metrist.prefer([{"item": "0", "systems": ["a", "b"]}], Longer())
 
@@ -324,7 +326,9 @@ def test_a_file_of_choices_alone_holds_nothing_to_compare(tmp_path):
 
 def test_on_pandalm_lengths_agree_with_people_as_often_as_brute_force_counts(data):
     path = data("pandalm")
-    found = metrist.prefer(path, "by_score(metric=length(unit='characters'), better='higher')").agreement(draws=100)[0]
+    agreement = metrist.prefer(path, "by_score(metric=length(unit='characters'), better='higher')").agreement(
+        draws=100
+    )[0]
     rows = [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
     right = 0
     for row in rows:
@@ -332,8 +336,8 @@ def test_on_pandalm_lengths_agree_with_people_as_often_as_brute_force_counts(dat
         human = 0 if len(votes) == 2 and votes[0][1] == votes[1][1] else votes[0][0]
         first, second = (len(str(output)) for output in row["outputs"])
         right += human == (1 if first > second else 2 if second > first else 0)
-    assert found.pairs == 999
-    assert found.value == pytest.approx(right / 999, abs=1e-12)
+    assert agreement.pairs == 999
+    assert agreement.value == pytest.approx(right / 999, abs=1e-12)
 
 
 def test_to_pandas_has_a_row_per_pair_and_comparator():
@@ -344,6 +348,6 @@ def test_to_pandas_has_a_row_per_pair_and_comparator():
 
 def test_records_can_be_given_as_objects():
     records = [Record(item="1", system=system, output=output) for system, output in (("a", "xx"), ("b", "x"))]
-    found = metrist.prefer(records, Longer())
-    assert [one.preference for one in found.judgments["test_prefer.Longer"]] == ["first"]
-    assert repr(found) == "PreferenceResults(1 pairs, comparators: test_prefer.Longer)"
+    results = metrist.prefer(records, Longer())
+    assert [judgment.preference for judgment in results.judgments["test_prefer.Longer"]] == ["first"]
+    assert repr(results) == "PreferenceResults(1 pairs, comparators: test_prefer.Longer)"

@@ -48,17 +48,17 @@ def results(rows: Rows) -> Results:
 
 
 def test_a_system_s_score_pools_its_statistics(rows: Rows, results: Results) -> None:
-    found = {(row.system, row.metric): row for row in results.system_scores(draws=50)}
+    scores = {(row.system, row.metric): row for row in results.system_scores(draws=50)}
     for system in dict.fromkeys(results.systems):
         mine = [row for row in rows if row["system"] == system]
         # Origin: sacrebleu's corpus-level chrF, and a plain mean of word counts.
         references = list(zip(*(row["references"] for row in mine), strict=True))
         peer = sacrebleu.corpus_chrf([row["output"] for row in mine], references).score
-        assert found[system, "chrf"].value == pytest.approx(peer, abs=1e-9)
+        assert scores[system, "chrf"].value == pytest.approx(peer, abs=1e-9)
         words = np.mean([len(row["output"].split()) for row in mine])
-        assert found[system, "length"].value == pytest.approx(words)
-        assert found[system, "chrf"].low < peer < found[system, "chrf"].high
-        assert (found[system, "chrf"].n, found[system, "chrf"].coverage) == (12, 1.0)
+        assert scores[system, "length"].value == pytest.approx(words)
+        assert scores[system, "chrf"].low < peer < scores[system, "chrf"].high
+        assert (scores[system, "chrf"].n, scores[system, "chrf"].coverage) == (12, 1.0)
 
 
 def test_intervals_depend_on_the_seed_and_on_nothing_else(rows: Rows, results: Results) -> None:
@@ -148,12 +148,12 @@ def test_a_missing_frame_library_is_named(results: Results, name: str, monkeypat
 
 @pytest.mark.parametrize("name", ["run", "x.jsonl", "x.jsonl.zst"])
 def test_loaded_results_equal_those_that_were_written(rows: Rows, tmp_path: Path, name: str) -> None:
-    made = score(rows, ["chrf", "ter", "rougeL"], out=tmp_path / name, shard_size=7)
-    found = load(tmp_path / name)
-    assert (found.items, found.systems, found.metrics) == (made.items, made.systems, made.metrics)
-    assert found.signatures == made.signatures
-    assert list(found.rows()) == list(made.rows())
-    assert found.system_scores() == made.system_scores()
+    results = score(rows, ["chrf", "ter", "rougeL"], out=tmp_path / name, shard_size=7)
+    loaded = load(tmp_path / name)
+    assert (loaded.items, loaded.systems, loaded.metrics) == (results.items, results.systems, results.metrics)
+    assert loaded.signatures == results.signatures
+    assert list(loaded.rows()) == list(results.rows())
+    assert loaded.system_scores() == results.system_scores()
 
 
 @pytest.mark.parametrize("name", ["run", "x.jsonl"])
@@ -161,25 +161,25 @@ def test_a_metric_from_outside_is_pooled_without_its_code_only_where_that_is_exa
     rows: Rows, tmp_path: Path, module: Callable[[str], ModuleType], name: str
 ) -> None:
     own = module(MINE)
-    made = score(rows, [own.Mean(), own.Root()], out=tmp_path / name, executor="serial")
-    found = load(tmp_path / name)
-    mean, root = found.metrics
-    assert [metric.text for metric in found.metrics] == ["own_metrics.Mean", "own_metrics.Root"]
+    results = score(rows, [own.Mean(), own.Root()], out=tmp_path / name, executor="serial")
+    loaded = load(tmp_path / name)
+    mean, root = loaded.metrics
+    assert [metric.text for metric in loaded.metrics] == ["own_metrics.Mean", "own_metrics.Root"]
     assert mean.higher_is_better is (False if name == "run" else None)
     assert mean.signature == own.Mean().signature
-    one = Results(
-        items=found.items,
-        systems=found.systems,
+    single = Results(
+        items=loaded.items,
+        systems=loaded.systems,
         metrics=(mean,),
-        scores=found.scores,
-        signatures=found.signatures,
+        scores=loaded.scores,
+        signatures=loaded.signatures,
     )
-    assert one.system_scores() == [row for row in made.system_scores() if row.metric == mean.text]
+    assert single.system_scores() == [row for row in results.system_scores() if row.metric == mean.text]
     with pytest.raises(RunError, match=r"own_metrics\.Root pools its scores by its own code: name it .*-m 'own"):
-        found.system_scores()
-    assert load(tmp_path / name, metrics=[root.text, mean.text]).system_scores() == made.system_scores()
-    found.write(tmp_path / "again.jsonl")
-    made.write(tmp_path / "first.jsonl")
+        loaded.system_scores()
+    assert load(tmp_path / name, metrics=[root.text, mean.text]).system_scores() == results.system_scores()
+    loaded.write(tmp_path / "again.jsonl")
+    results.write(tmp_path / "first.jsonl")
     assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "first.jsonl").read_bytes()
 
 
@@ -198,17 +198,17 @@ KEYED = "judge(llm=openai(model='m', url='http://127.0.0.1:9/v1', key='SOME_SECR
 def test_a_judge_with_a_key_is_loaded_as_it_was_and_asked_nothing(rows: Rows, tmp_path: Path, name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Judge, "score", lambda _self, shard: Scores.of(float(len(r.output) % 3) for r in shard.records))
-        made = score(rows, [KEYED, "length"], out=tmp_path / name, executor="serial")
-    found = load(tmp_path / name)
-    assert found.metrics == made.metrics
-    assert found.system_scores() == made.system_scores()
-    assert found.metrics[0].bounds == made.metrics[0].bounds
-    assert compare(found, metrics=["judge"]).contests[0].metric.text == KEYED
-    assert check(found, minimum={KEYED: -1.0}).passed
+        results = score(rows, [KEYED, "length"], out=tmp_path / name, executor="serial")
+    loaded = load(tmp_path / name)
+    assert loaded.metrics == results.metrics
+    assert loaded.system_scores() == results.system_scores()
+    assert loaded.metrics[0].bounds == results.metrics[0].bounds
+    assert compare(loaded, metrics=["judge"]).contests[0].metric.text == KEYED
+    assert check(loaded, minimum={KEYED: -1.0}).passed
     with pytest.raises(
         ModelError, match=r"openai\(key=…\) names .* to http://127.*its text comes from a file: name the"
     ):
-        score(rows, found.metrics)
+        score(rows, loaded.metrics)
 
 
 def _line(**change: Any) -> str:

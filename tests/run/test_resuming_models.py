@@ -84,5 +84,5 @@ def test_a_killed_run_with_a_model_ends_with_the_same_bytes(tmp_path: Path, tiny
     assert contents(tmp_path / "killed") == contents(tmp_path / "calm")
     results = load(tmp_path / "killed")
     assert len(results.scores[results.metrics[0].text].tokens) == 120
-    kept = [CacheFile(tmp_path / f"{name}-cache").contents().entries for name in ("calm", "killed")]
-    assert kept[0] == kept[1] > 100
+    entries = [CacheFile(tmp_path / f"{name}-cache").contents().entries for name in ("calm", "killed")]
+    assert entries[0] == entries[1] > 100

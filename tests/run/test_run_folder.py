@@ -1,4 +1,4 @@
-"""Run folders: what is ours, what is whole, and what is never touched."""
+"""Run folders: ownership, completeness, and files that are never touched."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_a_finished_run_is_read_back_in_the_input_s_order(run: RunFolder) -> None:
-    found = run.read()
-    (stored,) = found.stored
+    contents = run.read()
+    (stored,) = contents.stored
     assert (stored.metric, stored.signature, stored.higher_is_better) == ("chrf", "chrf | 1", True)
     assert stored.items == ["a", "b", "c", "d"]
     assert stored.scores.values.tolist() == [1, 2, 3, 4]
     assert stored.content == "four texts"
-    assert (found.unfinished, found.outdated) == ([], [])
+    assert (contents.unfinished, contents.outdated) == ([], [])
     assert is_run_folder(run.path)
 
 
@@ -100,17 +100,17 @@ def test_a_missing_shard_is_named_on_reading(run: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("page", [b"", b'{"metric": "chrf"', b"[]", b'{"shards": ["../../x"]}'])
-def test_a_run_whose_last_page_is_not_whole_is_unfinished(run: RunFolder, page: bytes) -> None:
+def test_a_run_with_a_torn_last_page_is_unfinished(run: RunFolder, page: bytes) -> None:
     (MetricFolder(run.path, folder_name("chrf")).results / "complete.json").write_bytes(page)
     with pytest.raises(RunError, match="holds no finished metric: run the same `metrist score` again"):
         run.read()
 
 
-def test_an_unfinished_metric_beside_a_finished_one_is_noted(run: RunFolder) -> None:
+def test_an_unfinished_metric_is_noted_next_to_a_finished_one(run: RunFolder) -> None:
     put(MetricFolder(run.path, folder_name("bleu")), 0, rows("a", "b"), [9.0, 9.0], metric="bleu")
-    found = run.read()
-    assert [one.metric for one in found.stored] == ["chrf"]
-    assert found.unfinished == ["bleu"]
+    contents = run.read()
+    assert [metric.metric for metric in contents.stored] == ["chrf"]
+    assert contents.unfinished == ["bleu"]
 
 
 def test_an_unfinished_metric_is_called_by_its_text(run: RunFolder) -> None:
@@ -150,11 +150,11 @@ def test_the_manifest_keeps_metrics_of_earlier_runs(run: RunFolder) -> None:
 @pytest.mark.parametrize("length", [0, 5, 60])
 def test_a_torn_manifest_does_not_lose_the_run(run: RunFolder, length: int) -> None:
     path = run.path / "manifest.json"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:length])
-    assert [one.metric for one in RunFolder(run.path).read().stored] == ["chrf"]
+    manifest = path.read_bytes()
+    path.write_bytes(manifest[:length])
+    assert [metric.metric for metric in RunFolder(run.path).read().stored] == ["chrf"]
     RunFolder(run.path).begin(MANIFEST)
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == manifest
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "manifest.json"])
@@ -165,20 +165,20 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path, na
     assert os.listdir(tmp_path) == [name]
 
 
-def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
+def test_a_file_is_not_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(RunError, match="run is a file, expected a run folder"):
         RunFolder(tmp_path / "run")
 
 
-def test_what_cannot_be_written_is_said_with_its_path(tmp_path: Path) -> None:
+def test_a_write_error_names_the_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file.x: .*; earlier results are kept"):
         write_object(tmp_path / "file" / "x", b"data")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_a_read_only_folder_is_said_with_its_path(tmp_path: Path) -> None:
+def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RunError, match=r"cannot write .*: Permission denied"):
         write_object(tmp_path / "run" / "x", b"data")
@@ -197,7 +197,7 @@ def small_disk() -> Iterator[None]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_FSIZE as Linux has it")
-def test_a_full_disk_leaves_a_torn_shard_that_is_not_taken_for_whole(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_a_shard_that_is_detected_as_torn(tmp_path: Path) -> None:
     part = MetricFolder(tmp_path / "run", "chrf")
     full = pytest.raises(RunError, match=r"cannot write .*: File too large; earlier results are kept")
     with full, small_disk():

@@ -45,28 +45,28 @@ def test_the_worst_outputs_come_first_and_the_rest_is_counted(
     rows: list[dict[str, Any]], own: ModuleType, tmp_path: Path
 ) -> None:
     score(rows, [own.Reading(), own.Lower(), "chrf"], out=tmp_path / "run", tokens=True)
-    found = load(tmp_path / "run", metrics=[own.Lower()]).heat(limit=4)
+    heat = load(tmp_path / "run", metrics=[own.Lower()]).heat(limit=4)
     lengths = sorted(len(row["output"]) for row in rows if row["item"] != "i5")
-    assert [o.value for o in found.outputs] == [*lengths[:4], *lengths[::-1][:4]]
-    assert found.notes == [
+    assert [o.value for o in heat.outputs] == [*lengths[:4], *lengths[::-1][:4]]
+    assert heat.notes == [
         "own_metrics.Reading: 4 of 33 outputs, the worst first",
         "own_metrics.Lower: 4 of 33 outputs, the worst first",
     ]
 
 
-def test_one_metric_item_and_system_can_be_asked_for(rows: list[dict[str, Any]], own: ModuleType) -> None:
+def test_heat_can_be_limited_to_a_metric_item_and_system(rows: list[dict[str, Any]], own: ModuleType) -> None:
     results = score(rows, [own.Reading(), own.Lower()], tokens=True)
-    found = results.heat("own_metrics.Lower", item="i2", system="second")
-    (output,) = found.outputs
+    heat = results.heat("own_metrics.Lower", item="i2", system="second")
+    (output,) = heat.outputs
     assert (output.item, output.system, output.metric) == ("i2", "second", "own_metrics.Lower")
     assert [reading.label for reading in output.readings] == ["output, given source", "output; prompt: in short"]
     assert output.readings[0].pieces == tuple(rows[7]["output"].split())
-    assert found.notes == []
+    assert heat.notes == []
     assert results.heat(own.Reading(), item="i5").outputs == []
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("options", "message"),
     [
         ({"item": "i20"}, "this run has no item 'i20'; did you mean"),
         ({"system": "secnd"}, "this run has no system 'secnd'; did you mean 'second'?"),
@@ -74,22 +74,18 @@ def test_one_metric_item_and_system_can_be_asked_for(rows: list[dict[str, Any]],
         ({"metric": "chrf"}, "no scores of single tokens by chrf: score it again with `metrist score --tokens`"),
     ],
 )
-def test_what_is_not_there_is_told(rows: list[dict[str, Any]], own: ModuleType, asked: Any, message: str) -> None:
+def test_unknown_outputs_are_named(rows: list[dict[str, Any]], own: ModuleType, options: Any, message: str) -> None:
     results = score(rows, [own.Reading(), "chrf"], tokens=True)
     with pytest.raises(RunError, match=message):
-        results.heat(**asked)
+        results.heat(**options)
 
 
-def test_a_run_that_did_not_ask_for_tokens_is_answered_with_what_to_do(
-    rows: list[dict[str, Any]], own: ModuleType
-) -> None:
+def test_a_run_without_tokens_explains_what_to_do(rows: list[dict[str, Any]], own: ModuleType) -> None:
     with pytest.raises(RunError, match=r"by own_metrics\.Reading, chrf: score it again with `metrist score --tokens`"):
         score(rows, [own.Reading(), "chrf"]).heat()
 
 
-def test_readings_of_another_shape_are_refused_with_the_shape_that_is_wanted(
-    rows: list[dict[str, Any]], own: ModuleType
-) -> None:
+def test_malformed_readings_are_refused_with_the_expected_format(rows: list[dict[str, Any]], own: ModuleType) -> None:
     metric: Metric = own.Reading(odd=True)
     message = "for item 'i0' of system 'first' cannot be drawn: wanted a list of readings, each with condition, target"
     with pytest.raises(RunError, match=message):

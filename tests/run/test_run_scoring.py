@@ -65,9 +65,7 @@ def test_an_exported_run_equals_the_flat_file_of_the_same_command(
     assert (tmp_path / f"exported-{name}").read_bytes() == (tmp_path / name).read_bytes()
 
 
-def test_the_same_command_again_does_and_changes_nothing(
-    rows: Rows, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_command_changes_nothing(rows: Rows, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, times = contents(run), written(run)
     monkeypatch.setattr("metrist.run.tasks.score_shard", None)
     results = score(rows, METRICS, out=run, shard_size=8)
@@ -106,9 +104,9 @@ def test_a_changed_tail_redoes_only_the_shards_that_changed(rows: Rows, run: Pat
     times = written(run)
     changed = [*rows[:30], {**rows[30], "output": "changed"}, *rows[31:-1]]
     results = score(changed, METRICS, out=run, shard_size=8)
-    kept = {name: time for name, time in times.items() if int(Path(name).name[:9]) < 24}
-    assert len(kept) == 9
-    assert kept.items() <= written(run).items()
+    unchanged = {name: time for name, time in times.items() if int(Path(name).name[:9]) < 24}
+    assert len(unchanged) == 9
+    assert unchanged.items() <= written(run).items()
     assert len(results) == 35
     score(changed, METRICS, out=tmp_path / "fresh", shard_size=8)
     assert contents(run) == contents(tmp_path / "fresh")
@@ -138,7 +136,7 @@ def test_metrics_scored_on_the_same_records_in_other_shards_are_loaded_together(
     assert set(load(run).scores) == {*METRICS, "bleu"}
 
 
-def test_an_unfinished_metric_is_told_wherever_the_run_is_read(run: Path, tmp_path: Path) -> None:
+def test_an_unfinished_metric_is_noted_wherever_the_run_is_read(run: Path, tmp_path: Path) -> None:
     (run / "results/chrf/complete.json").unlink()
     note = "chrf is left out, because it is not finished: run the same `metrist score` again"
     assert load(run).notes == (note,)
@@ -166,17 +164,15 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("shards", [0, 2])
-def test_results_that_an_interrupted_run_was_to_replace_are_told_from_new_ones(
-    rows: Rows, run: Path, shards: int
-) -> None:
+def test_results_that_an_interrupted_run_was_to_replace_are_marked(rows: Rows, run: Path, shards: int) -> None:
     edited = [{**row, "output": f"{row['output']} too"} for row in rows]
     before = load(run)
     with pytest.raises(Interrupted):
         score(edited, METRICS, out=run, shard_size=8, executor=Interrupting(after=shards))
-    found = load(run)
-    assert list(found.rows()) == list(before.rows())
-    assert [note.partition(":")[0] for note in found.notes] == METRICS
-    assert found.notes[0] == (
+    loaded = load(run)
+    assert list(loaded.rows()) == list(before.rows())
+    assert [note.partition(":")[0] for note in loaded.notes] == METRICS
+    assert loaded.notes[0] == (
         "exact: these are the scores of an earlier run; a later one, of other records or of another version of the "
         "metric, was not finished: run `metrist score` again"
     )
@@ -186,7 +182,7 @@ def test_results_that_an_interrupted_run_was_to_replace_are_told_from_new_ones(
     assert contents(run) == contents(run.parent / "fresh")
 
 
-def test_a_metric_asked_for_twice_is_computed_once(rows: Rows) -> None:
+def test_a_repeated_metric_is_computed_once(rows: Rows) -> None:
     results = score(rows, ["chrf", "chrf(beta=2.0)", parse("chrf"), "length"])
     assert list(results.scores) == ["chrf", "length"]
     assert list(score(rows, "chrf").scores) == ["chrf"]
@@ -220,7 +216,7 @@ def test_the_manifest_notes_the_input_and_no_date(tmp_path: Path, monkeypatch: p
     assert '"began": "20' in Path("run/timings/machine.json").read_text()
 
 
-def test_progress_counts_records_done_or_found(rows: Rows, run: Path) -> None:
+def test_progress_counts_computed_and_stored_records(rows: Rows, run: Path) -> None:
     calls: list[tuple[int, int | None]] = []
     score(rows, METRICS, shard_size=8, progress=lambda *call: calls.append(call))
     score(rows, METRICS, out=run, shard_size=8, progress=lambda *call: calls.append(call))
@@ -233,7 +229,7 @@ NONE_SERVES = (
 
 
 @pytest.mark.parametrize("shard_size", [1, 8, 1024])
-def test_needs_that_no_record_meets_end_the_run_before_it_begins(rows: Rows, tmp_path: Path, shard_size: int) -> None:
+def test_a_need_that_no_record_meets_fails_before_the_run(rows: Rows, tmp_path: Path, shard_size: int) -> None:
     bare = [{key: value for key, value in row.items() if key != "references"} for row in rows]
     with pytest.raises(NeedsError, match=NONE_SERVES.format(36)):
         score(bare, ["length", "chrf"], out=tmp_path / "run", shard_size=shard_size)
@@ -253,20 +249,20 @@ def test_whether_needs_are_met_does_not_depend_on_the_size_of_shards(
     assert len(score(late, ["chrf"], shard_size=shard_size, executor="serial")) == 36
 
 
-def test_no_more_records_are_held_than_tell_whether_needs_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[Record] = []
+def test_checking_needs_reads_as_few_records_as_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumed: list[Record] = []
 
     def records(*references: tuple[str, ...]) -> Iterator[Record]:
         for n, texts in enumerate(references):
-            taken.append(Record(item=str(n), system="s", output="o" * 10, references=texts))
-            yield taken[-1]
+            consumed.append(Record(item=str(n), system="s", output="o" * 10, references=texts))
+            yield consumed[-1]
 
     chrf, length = metrist.metric("chrf"), metrist.metric("length")
     check_needs([length], records((), ("a",)))
-    assert len(taken) == 0
-    found = check_needs([length, chrf], records((), ("a",), (), ("b",)))
-    assert len(taken) == 2
-    assert list(found) == taken
+    assert len(consumed) == 0
+    checked = check_needs([length, chrf], records((), ("a",), (), ("b",)))
+    assert len(consumed) == 2
+    assert list(checked) == consumed
     monkeypatch.setattr("metrist.run.pipeline.MAX_TEXT", 25)
     with pytest.raises(NeedsError, match="none of the first 3 records"):
         check_needs([chrf], records(*[()] * 9))
@@ -292,7 +288,7 @@ def test_some_records_without_a_need_are_failed_scores(rows: Rows, tmp_path: Pat
         (["chrf"], {"executor": "ray"}, "no executor named 'ray'"),
     ],
 )
-def test_a_run_that_cannot_end_well_does_not_begin(
+def test_invalid_runs_fail_before_they_begin(
     rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metrics: list[str], settings: Any, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -301,7 +297,7 @@ def test_a_run_that_cannot_end_well_does_not_begin(
     assert os.listdir(tmp_path) == []
 
 
-def test_an_empty_input_is_told(tmp_path: Path) -> None:
+def test_an_empty_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no rows"):
         score([], ["chrf"], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

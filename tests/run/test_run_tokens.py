@@ -47,27 +47,25 @@ def remark(rows: Rows) -> str:
 
 @pytest.fixture
 def letters(module: Callable[[str], ModuleType], tmp_path: Path) -> Metric:
-    made: Metric = module(LETTERS).Letters(folder=str(tmp_path))
-    return made
+    metric: Metric = module(LETTERS).Letters(folder=str(tmp_path))
+    return metric
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Callable[[], list[str]]:
-    """What the metric was asked since the last look."""
+def read_calls(tmp_path: Path) -> Callable[[], list[str]]:
+    """Read and clear the log of the metric's calls."""
 
-    def look() -> list[str]:
+    def read_and_clear() -> list[str]:
         path = tmp_path / "asked"
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
         return lines
 
-    return look
+    return read_and_clear
 
 
 @pytest.mark.parametrize("executor", ["serial", "processes"])
-def test_readings_are_asked_for_stored_and_read_back(
-    rows: Rows, letters: Metric, tmp_path: Path, executor: str
-) -> None:
+def test_readings_are_computed_stored_and_read_back(rows: Rows, letters: Metric, tmp_path: Path, executor: str) -> None:
     # A record without references: the metric sees a smaller shard, which must ask for tokens too.
     some = [{**row, "references": []} if n == 1 else row for n, row in enumerate(rows)]
     results = score(some, [letters, "chrf"], out=tmp_path / "run", shard_size=16, executor=executor, tokens=True)
@@ -85,39 +83,39 @@ def test_readings_are_asked_for_stored_and_read_back(
     assert load(tmp_path / "run").scores[letters.text].tokens == tokens
 
 
-def test_without_being_asked_for_nothing_changes(rows: Rows, letters: Metric, tmp_path: Path) -> None:
+def test_readings_are_optional(rows: Rows, letters: Metric, tmp_path: Path) -> None:
     results = score(rows, [letters], out=tmp_path / "x.jsonl")
     assert results.scores[letters.text].tokens == {}
     assert list(json.loads((tmp_path / "x.jsonl").read_text().splitlines()[0])) == list(COLUMNS)
 
 
-def test_a_finished_run_is_scored_again_for_readings_and_never_for_the_lack_of_them(
-    rows: Rows, letters: Metric, tmp_path: Path, asked: Callable[[], list[str]]
+def test_a_finished_run_is_scored_again_only_to_add_readings(
+    rows: Rows, letters: Metric, tmp_path: Path, read_calls: Callable[[], list[str]]
 ) -> None:
     run = tmp_path / "run"
     plain = score(rows, [letters], out=run, shard_size=16, executor="serial")
-    assert asked() == ["16 False", "16 False", "4 False"]
+    assert read_calls() == ["16 False", "16 False", "4 False"]
     rich = score(rows, [letters], out=run, shard_size=16, executor="serial", tokens=True)
-    assert asked() == ["16 True", "16 True", "4 True"]
+    assert read_calls() == ["16 True", "16 True", "4 True"]
     assert rich.scores[letters.text].values.tolist() == plain.scores[letters.text].values.tolist()
     before = contents(run)
     assert sum(name.endswith(".jsonl") for name in before) == 3
     for tokens in (False, True):
         again = score(rows, [letters], out=run, shard_size=16, executor="serial", tokens=tokens)
         assert again.scores[letters.text].tokens == rich.scores[letters.text].tokens
-    assert asked() == []
+    assert read_calls() == []
     assert contents(run) == before
     score(rows, [letters], out=tmp_path / "fresh", shard_size=16, executor="serial", tokens=True)
     assert contents(tmp_path / "fresh") == before
 
 
-def test_readings_change_names_and_add_to_lines_and_nothing_else(rows: Rows, letters: Metric, tmp_path: Path) -> None:
+def test_readings_only_change_names_and_extend_lines(rows: Rows, letters: Metric, tmp_path: Path) -> None:
     for name, tokens in (("plain", False), ("rich", True)):
         score(rows, [letters, "chrf"], out=tmp_path / name, shard_size=16, tokens=tokens)
     folders = {name: sorted((tmp_path / name / "results/chrf").glob("0*.jsonl")) for name in ("plain", "rich")}
-    for one, other in zip(*folders.values(), strict=True):
-        assert one.name != other.name
-        assert one.read_bytes().splitlines()[1:-1] == other.read_bytes().splitlines()[1:-1]
+    for first, second in zip(*folders.values(), strict=True):
+        assert first.name != second.name
+        assert first.read_bytes().splitlines()[1:-1] == second.read_bytes().splitlines()[1:-1]
     first, second = (_lines(tmp_path / name / "results") for name in ("plain", "rich"))
     assert [row[:5] for row in first] == [row[:5] for row in second]
     assert [len(row) for row in first + second] == [5] * 36 + [6] * 36
@@ -130,12 +128,12 @@ def _lines(results: Path) -> list[list[Any]]:
 
 
 def test_a_run_interrupted_on_its_way_to_readings_keeps_both(
-    rows: Rows, letters: Metric, tmp_path: Path, asked: Callable[[], list[str]]
+    rows: Rows, letters: Metric, tmp_path: Path, read_calls: Callable[[], list[str]]
 ) -> None:
     run = tmp_path / "run"
     score(rows, [letters], out=run, shard_size=16, executor="serial")
     score(rows, [letters], out=tmp_path / "other", shard_size=16, executor="serial", tokens=True)
-    asked()
+    read_calls()
     (name,) = (path.name for path in (run / "results").iterdir())
     rich = sorted((tmp_path / "other/results" / name).glob("0*.jsonl"))
     # As if the run that asked for readings had been killed after one shard, and in the middle of another.
@@ -143,31 +141,31 @@ def test_a_run_interrupted_on_its_way_to_readings_keeps_both(
     (run / "results" / name / rich[1].name).write_bytes(rich[1].read_bytes()[:-9])
     assert load(run).notes == ()
     assert score(rows, [letters], out=run, shard_size=16, executor="serial").notes == (remark(rows),)
-    assert asked() == []
+    assert read_calls() == []
     assert len(load(run).scores[letters.text].tokens) == 16
     score(rows, [letters], out=run, shard_size=16, executor="serial", tokens=True)
-    assert asked() == ["16 True", "4 True"]
+    assert read_calls() == ["16 True", "4 True"]
     assert contents(run) == contents(tmp_path / "other")
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.zst", "x.csv", "x.parquet"])
 def test_a_flat_file_has_the_readings_of_the_run_folder(rows: Rows, letters: Metric, tmp_path: Path, name: str) -> None:
-    made = score(rows, [letters, "chrf"], out=tmp_path / name, tokens=True)
+    results = score(rows, [letters, "chrf"], out=tmp_path / name, tokens=True)
     score(rows, [letters, "chrf"], out=tmp_path / "run", tokens=True)
     export(tmp_path / "run", tmp_path / f"exported-{name}")
     assert (tmp_path / f"exported-{name}").read_bytes() == (tmp_path / name).read_bytes()
-    assert list(next(iter(made.rows()))) == [*COLUMNS, "tokens"]
+    assert list(next(iter(results.rows()))) == [*COLUMNS, "tokens"]
     if ".jsonl" in name:
-        found = load(tmp_path / name)
-        assert found.scores[letters.text].tokens == made.scores[letters.text].tokens
-        assert list(found.rows()) == list(made.rows())
+        loaded = load(tmp_path / name)
+        assert loaded.scores[letters.text].tokens == results.scores[letters.text].tokens
+        assert list(loaded.rows()) == list(results.rows())
     if name == "x.parquet":
         first, second = parquet.read_table(tmp_path / name)["tokens"].to_pylist()[:2]
-        assert json.loads(first)[0]["logprobs"] == made.scores[letters.text].tokens[0][0]["logprobs"]
+        assert json.loads(first)[0]["logprobs"] == results.scores[letters.text].tokens[0][0]["logprobs"]
         assert second is None
 
 
-def test_frames_hold_readings_too(rows: Rows, letters: Metric) -> None:
+def test_frames_contain_readings(rows: Rows, letters: Metric) -> None:
     results = score(rows, [letters, "chrf"], tokens=True, executor="serial")
     assert results.to_pandas()["tokens"][0][0]["pieces"] == ["t", "h", "\\ud800"]
     assert results.to_polars()["tokens"].to_list()[0][0]["logprobs"][0] == -0.1
@@ -177,7 +175,7 @@ def test_a_metric_s_remarks_are_notes_of_its_results_wherever_they_are_read(
     rows: Rows, letters: Metric, tmp_path: Path
 ) -> None:
     for name in ("run", "x.jsonl"):
-        made = score(rows, [letters], out=tmp_path / name)
-        assert made.notes == (remark(rows),)
-        assert remark(rows) in made.table().notes
+        results = score(rows, [letters], out=tmp_path / name)
+        assert results.notes == (remark(rows),)
+        assert remark(rows) in results.table().notes
         assert load(tmp_path / name, metrics=[letters]).notes == (remark(rows),)

@@ -1,4 +1,4 @@
-"""Shard files: what is written is read back, and nothing damaged is ever taken for whole."""
+"""Shard files: contents survive a round trip, and damage is always detected."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_errors_raw_answers_and_tokens_survive_and_usage_is_kept_out() -> None:
     error = Error(aspect="fluency", severity="major", penalty=2.5, text="a\ud800", start=1, end=3, side="source")
     score = Score(value=1.0, errors=(error,), raw="answer", tokens=["a"], usage={"tokens": 3})
     data = encode(header(1), records(1), Scores.of([score]))
-    found = decode(data).scores[0]
-    assert (found.errors, found.raw, found.tokens, found.usage) == ((error,), "answer", ["a"], None)
+    decoded = decode(data).scores[0]
+    assert (decoded.errors, decoded.raw, decoded.tokens, decoded.usage) == ((error,), "answer", ["a"], None)
 
 
 def test_every_line_is_strict_ascii_json() -> None:
@@ -78,7 +78,7 @@ def test_every_line_is_strict_ascii_json() -> None:
         json.loads(line.decode("ascii"), parse_constant=refuse)
 
 
-def test_whole_statistics_are_written_as_whole_numbers() -> None:
+def test_integral_statistics_are_written_as_integers() -> None:
     data = encode(header(1), records(1), Scores.of([Score(value=2.0, stats=(3.0, -0.0, 1e16, 0.5))]))
     assert data.splitlines()[1] == b'["i0","s",2.0,[],[3,-0.0,1e+16,0.5]]'
 
@@ -102,7 +102,7 @@ def test_a_shard_with_fewer_records_than_promised_is_torn() -> None:
         decode(encode(header(3), records(2), Scores.of([1.0, 2.0])))
 
 
-def test_a_score_that_json_cannot_hold_is_refused() -> None:
+def test_a_score_that_json_cannot_represent_is_refused() -> None:
     with pytest.raises(RunError, match="a score cannot be written as JSON"):
         encode(header(1), records(1), Scores.of([Score(value=1.0, tokens=object())]))
 
@@ -129,21 +129,21 @@ def test_each_field_of_a_record_counts_for_the_digest(change: dict[str, object])
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_the_hash_of_an_input_does_not_depend_on_how_it_is_cut(size: int) -> None:
-    everything, whole, cut = records(7), InputHash(), InputHash()
-    assert whole.add(everything) == content_hash(everything)
+    everything, uncut, cut = records(7), InputHash(), InputHash()
+    assert uncut.add(everything) == content_hash(everything)
     for start in range(0, 7, size):
         assert cut.add(everything[start : start + size]) == content_hash(everything[start : start + size])
-    assert cut.total.digest() == whole.total.digest()
+    assert cut.total.digest() == uncut.total.digest()
     changed = InputHash()
     changed.add([*everything[:-1], replace(everything[-1], output="other")])
-    assert changed.total.digest() != whole.total.digest()
+    assert changed.total.digest() != uncut.total.digest()
 
 
-def test_the_digest_tells_metrics_and_reference_borders_apart() -> None:
+def test_the_digest_depends_on_metrics_and_reference_borders() -> None:
     assert digest_of("content", "a") != digest_of("content", "b")
     assert digest_of("content", "a", tokens=True) not in (digest_of("content", "a"), digest_of("content", "atokens"))
-    one, two = (Record(item="i", system="s", output="o", references=r) for r in (("a", "b"), ("a\0b",)))
-    assert content_hash([one]) != content_hash([two])
+    first, second = (Record(item="i", system="s", output="o", references=r) for r in (("a", "b"), ("a\0b",)))
+    assert content_hash([first]) != content_hash([second])
 
 
 def test_columns_that_json_does_not_know_can_be_hashed() -> None:

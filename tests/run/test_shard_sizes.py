@@ -38,7 +38,7 @@ def test_a_metric_with_a_model_gets_smaller_shards(tmp_path: Path) -> None:
     assert starts(tmp_path / "heavy", "length") == starts(tmp_path / "heavy", "own") == [0, 256, 512, 768, 1024]
 
 
-def test_a_program_that_is_started_for_each_shard_gets_few(tmp_path: Path) -> None:
+def test_an_external_program_gets_few_shards(tmp_path: Path) -> None:
     script = tmp_path / "constant.py"
     script.write_text("import sys\nopen(sys.argv[2], 'w').writelines('{\"value\": 1}\\n' for _ in open(sys.argv[1]))\n")
     spec = f"external(command=[{sys.executable!r}, {str(script)!r}])"
@@ -46,7 +46,7 @@ def test_a_program_that_is_started_for_each_shard_gets_few(tmp_path: Path) -> No
     assert starts(tmp_path / "run", "external") == starts(tmp_path / "run", "own") == [0, 1024]
 
 
-def test_a_folder_stays_cut_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_keeps_its_shard_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     score(ROWS, ["length"], out=run)
     score(ROWS, ["length", "own_metrics.Holding"], out=run)
@@ -60,7 +60,7 @@ def test_a_folder_stays_cut_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("size", ["0", '"many"', "null"])
-def test_a_manifest_that_says_no_size_is_not_believed(tmp_path: Path, size: str) -> None:
+def test_an_invalid_size_in_a_manifest_is_ignored(tmp_path: Path, size: str) -> None:
     run = tmp_path / "run"
     score(ROWS, ["length"], out=run)
     page = (run / "manifest.json").read_text().replace('"shard_size": 1024', f'"shard_size": {size}')

@@ -32,7 +32,7 @@ class Words(Metric):
 
 @dataclass(frozen=True)
 class Returns(Metric):
-    """Gives back whatever it was made with; raises it if it is an exception."""
+    """Returns `what`, or raises it if it is an exception."""
 
     what: Any = None
     catalog_name: ClassVar[str | None] = "returns"
@@ -45,15 +45,15 @@ class Returns(Metric):
         assert len(shard)
         if isinstance(self.what, Exception):
             raise self.what
-        found: Scores = self.what() if callable(self.what) else self.what
-        return found
+        scores: Scores = self.what() if callable(self.what) else self.what
+        return scores
 
 
 def record(item: str, *references: str) -> Record:
     return Record(item=item, system="nllb", output="o", references=references)
 
 
-def test_a_record_that_lacks_a_need_is_a_failed_score_that_says_so() -> None:
+def test_a_record_that_lacks_a_need_has_a_failed_score_with_the_reason() -> None:
     shard = Shard([record("6", "a b"), record("7"), record("8", "a b c")])
     scores = score_shard(Words(), shard)
     assert scores.values.tolist() == pytest.approx([2, np.nan, 3], nan_ok=True)
@@ -117,15 +117,15 @@ def test_numbers_of_any_type_become_doubles() -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "found"),
+    ("block", "fault"),
     [
         (Scores.of([1.0, np.inf]), "the value inf with the statistics [inf, 1.0]"),
         (Scores.of([1.0, -np.inf]), "the value -inf with the statistics [-inf, 1.0]"),
         (Scores(values=np.ones(2), stats=np.array([[1.0], [np.nan]])), "the value 1.0 with the statistics [nan]"),
     ],
 )
-def test_a_score_that_cannot_be_pooled_is_refused_with_the_record(block: Scores, found: str) -> None:
-    message = f"returns gave item '7' of system 'nllb' {found}: wanted finite numbers, or a failure that says why"
+def test_a_score_that_cannot_be_pooled_is_refused_with_the_record(block: Scores, fault: str) -> None:
+    message = f"returns gave item '7' of system 'nllb' {fault}: wanted finite numbers, or a failure that says why"
     with pytest.raises(RunError, match=re.escape(message)):
         score_shard(Returns(block), Shard([record("6"), record("7")]))
 

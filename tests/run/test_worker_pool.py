@@ -1,4 +1,4 @@
-"""Worker processes: the same results whatever their number, no loss when one dies, none left behind."""
+"""Worker processes: results do not depend on their number, no loss when one dies, none left behind."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def outcome(executor: Executor, metric: Metric, count: int) -> list[tuple[int, b
     return [(d.start, o.file, cast(Scores, o.block).values.tolist()) for d in done for o in d.outcomes.values()]
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether a process has ended, given some time to do so."""
     for _ in range(1200):
         try:
@@ -65,7 +65,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_any_number_of_workers_gives_what_one_process_gives(module: Module) -> None:
+def test_results_do_not_depend_on_the_number_of_workers(module: Module) -> None:
     metric = module(METRIC.format(body="time.sleep(0.01 * (len(shard.records[0].output) % 3))")).Mine()
     expected = outcome(Serial(), metric, 9)
     assert [start for start, *_ in expected] == list(range(0, 27, 3))
@@ -81,19 +81,19 @@ def test_a_single_task_starts_no_worker(module: Module, monkeypatch: pytest.Monk
     assert len(outcome(Processes(workers=1), metric, 3)) == 3
 
 
-def test_only_few_tasks_are_taken_ahead(module: Module) -> None:
+def test_few_tasks_are_read_ahead(module: Module) -> None:
     metric = module(METRIC.format(body="")).Mine()
-    taken = []
+    consumed = []
 
     def counted() -> Iterator[Task]:
         for task in tasks(50, metric):
-            taken.append(task)
+            consumed.append(task)
             yield task
 
     done = Processes(workers=2).map([metric], counted())
     assert isinstance(done, Generator)
     next(done)
-    assert len(taken) <= 5
+    assert len(consumed) <= 5
     done.close()
 
 
@@ -131,9 +131,9 @@ def test_a_worker_that_dies_is_replaced_once(module: Module, tmp_path: Path) -> 
     )
     body += "            open(mark, 'w').close(); os.kill(os.getpid(), signal.SIGKILL)"
     metric = module(METRIC.format(body=body)).Mine(folder=str(tmp_path))
-    found = outcome(Processes(workers=2), metric, 6)
+    outcomes = outcome(Processes(workers=2), metric, 6)
     assert (tmp_path / "died").exists()
-    assert found == outcome(Serial(), metric, 6)
+    assert outcomes == outcome(Serial(), metric, 6)
 
 
 def test_records_on_which_workers_keep_dying_are_named(module: Module) -> None:
@@ -147,20 +147,20 @@ def test_records_on_which_workers_keep_dying_are_named(module: Module) -> None:
         outcome(Processes(workers=2), metric, 4)
 
 
-def test_a_worker_that_leaves_is_told_from_one_that_was_killed(module: Module) -> None:
+def test_a_worker_that_exits_is_distinguished_from_a_killed_one(module: Module) -> None:
     metric = module(METRIC.format(body="os._exit(3)")).Mine()
     with pytest.raises(RunError, match=r"died twice on records 1 to 3 .*: it ended with exit code 3"):
         outcome(Processes(workers=2), metric, 4)
 
 
-def test_what_a_metric_raises_comes_back_with_its_traceback(module: Module) -> None:
+def test_an_exception_of_a_metric_is_raised_with_its_traceback(module: Module) -> None:
     metric = module(METRIC.format(body="if shard.records[0].item.startswith('2'): {}['oh']")).Mine()
     with pytest.raises(RunError, match=r"own_metrics\.Mine failed on 3 records .*'2-0.*KeyError: 'oh'") as caught:
         outcome(Processes(workers=2), metric, 6)
     assert "own_metrics.py" in caught.value.__notes__[0]
 
 
-def test_a_user_s_own_kind_of_error_comes_back_whatever_its_constructor(module: Module) -> None:
+def test_exceptions_with_any_constructor_are_raised(module: Module) -> None:
     source = """
 from metrist.errors import MetristError
 class Odd(MetristError):
@@ -172,7 +172,7 @@ class Odd(MetristError):
         outcome(Processes(workers=2), metric, 2)
 
 
-def test_a_worker_that_cannot_be_started_is_told(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_be_started_is_reported(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     metric = module(METRIC.format(body="")).Mine()
     with pytest.raises(RunError, match=r"cannot start a worker process \(No such file .*\): use executor='serial'"):
@@ -208,7 +208,7 @@ def test_workers_end_when_the_run_stops_listening(module: Module, tmp_path: Path
     done.close()
     pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
     assert pids
-    assert all(map(gone, pids))
+    assert all(map(has_ended, pids))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("metrist")]
 
 
@@ -236,11 +236,11 @@ def test_no_worker_outlives_a_run_that_is_ended_from_outside(
         time.sleep(0.05)
     run.send_signal(how)
     _, errors = run.communicate(timeout=60)
-    assert all(map(gone, pids))
+    assert all(map(has_ended, pids))
     assert (b"KeyboardInterrupt" in errors) == (how == signal.SIGINT)
 
 
-def test_a_worker_whose_run_has_gone_leaves_without_a_word(
+def test_a_worker_whose_run_has_ended_exits_silently(
     module: Module, popen: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     metric = module(METRIC.format(body="")).Mine()
@@ -284,7 +284,7 @@ print(results.notes[0])
     ]
 
 
-def test_what_cannot_be_pickled_is_told(module: Module) -> None:
+def test_a_metric_that_cannot_be_pickled_is_reported(module: Module) -> None:
     metric = module(METRIC.format(body="")).Mine()
     stuck = Record(item="i", system="s", output="", extra={"f": lambda: 0})
     both = [Task(start=n, units=(stuck,), headers={metric.text: None}) for n in range(2)]
@@ -292,7 +292,7 @@ def test_what_cannot_be_pickled_is_told(module: Module) -> None:
         list(Processes(workers=2).map([metric], both))
 
 
-def test_a_module_that_workers_cannot_import_is_told(module: Module, tmp_path: Path) -> None:
+def test_a_module_that_workers_cannot_import_is_reported(module: Module, tmp_path: Path) -> None:
     metric = module(METRIC.format(body="")).Mine()
     (tmp_path / "own_metrics.py").unlink()
     with pytest.raises(RunError, match=r"the metrics cannot be read in a worker process \(ModuleNotFound.*serial"):
