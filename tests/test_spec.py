@@ -53,7 +53,7 @@ def test_nested_calls_and_negative_numbers_are_read() -> None:
         ("chrf(**x)", r"'\*\*' cannot be used here"),
         ("__import__('os').system('ls')", "settings are given by name"),
         ("(lambda: 1)()", "only a name can be called"),
-        ("'chrf'", "wanted a name such as"),
+        ("'chrf'", "expected a name such as"),
         ("chrf(word_order=", "was never closed at character"),
         ("chrf(word_order=2, word_order=3)", "repeated"),
         ("", "cannot read the metric ''"),

@@ -45,7 +45,7 @@ def parse(text: str) -> Spec:
     except (ValueError, RecursionError, MemoryError) as error:
         raise SpecError(f"cannot read the metric {text!r}: {str(error) or 'it is nested too deeply'}") from None
     if not isinstance(spec, Spec):
-        raise SpecError(f"cannot read the metric {text!r}: wanted a name such as chrf(word_order=2)")
+        raise SpecError(f"cannot read the metric {text!r}: expected a name such as chrf(word_order=2)")
     return spec
 
 

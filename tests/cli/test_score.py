@@ -71,7 +71,7 @@ def test_bad_rows_stop_the_run_unless_skipped(metrist, outputs: Path) -> None:
         (("-m", "exact", "--field", "output"), "--field must be NAME=VALUE, got 'output'"),
         (("-m", "exact", "--field", "a=b", "--field", "a=c"), "--field is given twice for 'a'"),
         (("-m", "rougeL(tokenizer=squad)"), "got squad; quote a string: tokenizer='squad'"),
-        (("-m", "exact", "-o", "x.txt"), "wanted a folder (end it with '/'), or a file that ends in .jsonl"),
+        (("-m", "exact", "-o", "x.txt"), "expected a folder (end it with '/'), or a file that ends in .jsonl"),
         (("-m", "bleu(tokenize='13b')"), "did you mean '13a'?"),
     ],
 )

@@ -101,7 +101,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, flat: Flat, mon
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("x.json", r"cannot write .*x\.json: wanted a name that ends in \.jsonl, \.csv or \.parquet"),
+        ("x.json", r"cannot write .*x\.json: expected a name that ends in \.jsonl, \.csv or \.parquet"),
         ("x.parquet.gz", r"Parquet compresses by itself, name it \.parquet"),
         ("folder.csv", "it is a folder"),
         ("none/x.csv", r"cannot write .*none.x\.csv: there is no folder .*none"),

@@ -220,7 +220,7 @@ def _line(**change: Any) -> str:
     ("lines", "message"),
     [
         ([], r"x\.jsonl holds no scores"),
-        (['{"item": "1"}'], r"x\.jsonl:1: 'system' is missing: wanted a line that `metrist score` wrote"),
+        (['{"item": "1"}'], r"x\.jsonl:1: 'system' is missing: expected a line that `metrist score` wrote"),
         ([_line(), _line(stats=[1])], r"x\.jsonl:2: not a line that .* wrote: it has 1 stats, the lines before have 2"),
         (
             [_line(), _line(), _line(signature="m | 2")],
@@ -243,7 +243,7 @@ def test_places_without_a_run_are_told(tmp_path: Path) -> None:
     for name, message in {
         "none": "there is no run at .*none",
         "": "is not a run folder: it has no manifest.json",
-        "x.csv": r"x\.csv: wanted a run folder or a \.jsonl file that metrist wrote",
+        "x.csv": r"x\.csv: expected a run folder or a \.jsonl file that metrist wrote",
     }.items():
         with pytest.raises((RunError, InputError), match=message):
             load(tmp_path / name)

@@ -87,7 +87,7 @@ def test_metrics_with_the_same_needs_share_the_smaller_shard() -> None:
     [
         (
             Scores.of([1.0]),
-            "returns returned 1 scores for 2 records (the first is item '6' of system 'nllb'): wanted",
+            "returns returned 1 scores for 2 records (the first is item '6' of system 'nllb'): expected",
         ),
         ([1.0, 2.0], "returns: score(shard) must return Scores, got list"),
         (None, "returns: score(shard) must return Scores, got NoneType"),
@@ -125,7 +125,7 @@ def test_numbers_of_any_type_become_doubles() -> None:
     ],
 )
 def test_a_score_that_cannot_be_pooled_is_refused_with_the_record(block: Scores, fault: str) -> None:
-    message = f"returns gave item '7' of system 'nllb' {fault}: wanted finite numbers, or a failure that says why"
+    message = f"returns gave item '7' of system 'nllb' {fault}: expected finite numbers, or a failure that says why"
     with pytest.raises(RunError, match=re.escape(message)):
         score_shard(Returns(block), Shard([record("6"), record("7")]))
 

@@ -43,7 +43,7 @@ class Price:
     seen: datetime.date | None = None
 
     def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """The cost of so many tokens."""
+        """The cost of these numbers of tokens."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
     def covers(self, model: str, host: str) -> bool:

@@ -59,7 +59,7 @@ class RateLimiter:
         self._tokens = Bucket(tokens, now) if tokens else None
 
     def book(self, tokens: int) -> float:
-        """Book a request of about so many tokens; the result is the number of seconds to wait before sending it."""
+        """Book a request of about this many tokens; return the seconds to wait before sending it."""
         now = time.monotonic()
         waits = [self._requests.take(1, now)] if self._requests else []
         waits += [self._tokens.take(tokens, now)] if self._tokens else []

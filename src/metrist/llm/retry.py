@@ -100,7 +100,7 @@ class RetryPolicy:
         return max(own, retry_after + FIRST_WAIT * rng.uniform(0.0, 0.5)) if retry_after else own
 
     def is_exhausted(self, failures: int, seconds: float, *, first_contact: bool) -> bool:
-        """Whether to give up after so many failed attempts, where the next is due so many seconds after the first."""
+        """Whether to give up after this many failed attempts, if the next one is due this long after the first."""
         return failures >= (FIRST_CONTACT if first_contact else self.attempts) or seconds > self.seconds
 
 

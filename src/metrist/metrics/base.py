@@ -318,7 +318,7 @@ class PairShard(Sequence[Pair]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Each output beside each of its references, as numbers into the shard's distinct texts.
+    """Each output with each of its references, as numbers into the shard's distinct texts.
 
     The pairs of record r are `starts[r]:starts[r + 1]`; pair p sets text `outputs[p]` against text `references[p]`.
     """
@@ -330,7 +330,7 @@ class Pairs:
 
 
 def pairs_of(shard: Shard) -> Pairs:
-    """The shard's outputs beside their references, each distinct text listed once. Computed once per shard."""
+    """The shard's outputs with their references, each distinct text listed once. Computed once per shard."""
     pairs: Pairs | None = shard._made.get("pairs")
     if pairs is not None:
         return pairs

@@ -81,7 +81,7 @@ def choose_executor(
     else:
         raise RunError(f"an executor needs a method map(metrics, tasks), {type(executor).__name__} has none")
     # Without several cards a model stays in this process: its library uses all cores by itself, and a second copy would
-    # only take memory. Lexical metrics of the same run stay with it: beside a model they take next to no time.
+    # only take memory. Lexical metrics of the same run stay with it: compared with a model they take hardly any time.
     has_cards = isinstance(chosen, Processes) and chosen.cards
     if any(map(is_resident, metrics)) and isinstance(chosen, Processes | Adaptive) and not has_cards:
         cards = list_cards((runtime or Runtime.current()).device)

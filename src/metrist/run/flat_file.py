@@ -81,7 +81,7 @@ def check_writable(path: Path) -> None:
     """Refuse a flat file that could not be written at the end, before any work is done."""
     suffix = flat_suffix(path)
     if suffix is None:
-        raise RunError(f"cannot write {path}: wanted a name that ends in .jsonl, .csv or .parquet")
+        raise RunError(f"cannot write {path}: expected a name that ends in .jsonl, .csv or .parquet")
     if suffix == ".parquet":
         if detect_compression(path):
             raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet")

@@ -137,12 +137,12 @@ class _MetricRows:
 
 def _read_flat(path: Path) -> list[Stored]:
     if flat_suffix(path) != ".jsonl":
-        raise RunError(f"{path}: wanted a run folder or a .jsonl file that metrist wrote")
+        raise RunError(f"{path}: expected a run folder or a .jsonl file that metrist wrote")
     by_metric: dict[str, _MetricRows] = {}
     names: dict[str, str] = {}
     for location, row in read_rows(path):
         if missing := [name for name in COLUMNS if name not in row]:
-            raise InputError(f"{location}: {missing[0]!r} is missing: wanted a line that `metrist score` wrote")
+            raise InputError(f"{location}: {missing[0]!r} is missing: expected a line that `metrist score` wrote")
         try:
             if row["metric"] not in by_metric:
                 by_metric[row["metric"]] = _MetricRows(row["signature"], len(row["stats"]))

@@ -172,7 +172,7 @@ def resolve_destination(out: str | os.PathLike[str] | None) -> Destination:
     named_as_folder = os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
     if not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix):
         raise RunError(
-            f"cannot tell what to write to {path}: wanted a folder (end it with '/'), or a file that ends in "
+            f"cannot tell what to write to {path}: expected a folder (end it with '/'), or a file that ends in "
             ".jsonl, .csv or .parquet"
         )
     return Destination(folder=RunFolder(path))
@@ -207,7 +207,7 @@ class Pipeline:
         self._parts = {text: MetricFolder(folder.path, folder_name(text)) for text in self.signatures} if folder else {}
         self._inputs = inputs
         # That of the folder's last run, so that no metric in it is scored again for being cut differently. An external
-        # program loads its model anew for each shard, so it gets large ones.
+        # program loads its model again for each shard, so it gets large ones.
         small = any(map(is_resident, metrics)) and not any(metric.programs for metric in metrics)
         manifest = folder.manifest if folder else None
         default = manifest.shard_size if manifest else SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE
@@ -309,7 +309,7 @@ def is_final(block: Block) -> bool:
     """Whether a stored block can be used as it is.
 
     Where a request failed for a reason that may have passed, or where nothing at all succeeded, it is computed again;
-    earlier answers are in the LLM cache, so only what is missing is asked again.
+    earlier answers are in the LLM cache, so only what is missing is requested again.
     """
     if isinstance(block, Scores):
         failures, incomplete = list(block.failures.values()), bool(block.incomplete)

@@ -149,7 +149,7 @@ def _resolve_destination(out: str | os.PathLike[str] | None, inputs: Iterable[st
     if path.is_dir() or not path.suffix or os.fspath(out).endswith(("/", os.sep)):
         return None, path / _FOLDER
     if flat_suffix(path) != ".jsonl":
-        raise RunError(f"cannot write preferences to {path}: wanted a folder, or a file that ends in .jsonl")
+        raise RunError(f"cannot write preferences to {path}: expected a folder, or a file that ends in .jsonl")
     check_writable(path)
     check_distinct(path, inputs)
     return path, None
@@ -159,7 +159,7 @@ def _write_folder(
     folder: Path, pairs: Sequence[Pair], judgments: Mapping[str, Sequence[Judgment]], signatures: Mapping[str, str]
 ) -> None:
     """Write each comparator's judgments as one file, which `read_records` and `metrist meta --preferences` read, and
-    beside it a page that says which pairs it was made of, and by what. Resuming works on the shards, not on these."""
+    next to it a page with the hash of its pairs and the signature. Resuming uses the shards, not these files."""
     content = content_hash(pairs)[:16]
     for text, block in judgments.items():
         path = folder / f"{folder_name(text)}.jsonl"
@@ -181,7 +181,7 @@ def _write_folder(
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedRecords:
     """Pairs in the order of their items and systems in the data. `human` has, per aspect, what most people chose of
-    each pair: a tie where they are undecided, None where nobody was asked."""
+    each pair: a tie where they are undecided, None where nobody chose."""
 
     pairs: tuple[Pair, ...]
     human: Mapping[str, tuple[Choice | None, ...]] = field(default_factory=dict)
@@ -289,8 +289,8 @@ class _Rows:
 
 
 def _limit(keys: Sequence[Key], limit: int | None) -> list[Key]:
-    """At most so many pairs per item. A hash of their names picks them, so that no system is always among them, and the
-    same ones are picked every time."""
+    """At most `limit` pairs per item. A hash of their names picks them, so that no system is always among them and the
+    same pairs are picked every time."""
     if limit is None:
         return list(keys)
     if limit < 1:

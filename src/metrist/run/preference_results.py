@@ -91,7 +91,7 @@ class Agreement(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreferenceResults:
     """The judgments of a call of `prefer`, by the comparator's text; one per pair of `keys` (item, first system, second
-    system). `human` has what most people chose, by aspect, None where nobody was asked."""
+    system). `human` has what most people chose, by aspect, None where nobody chose."""
 
     keys: Sequence[Key]
     comparators: tuple[Comparator, ...]

@@ -252,7 +252,7 @@ def _estimates(
     seed: int,
     confidence: float,
 ) -> list[tuple[float, float, float]]:
-    """Value and interval by each of the metrics that have scored the same records. The generator starts anew for each
+    """Value and interval by each of the metrics that have scored the same records. The generator restarts for each
     group, so that no interval depends on which other metrics are in the run."""
     if not len(scored):
         return [(np.nan, np.nan, np.nan)] * len(metrics)
@@ -340,7 +340,7 @@ def _heat_output(item: str, system: str, metric: Metric, scores: Scores, positio
         readings = tuple(map(_heat_reading, scores.tokens[position]))
     except (TypeError, KeyError, ValueError, AttributeError):
         raise RunError(
-            f"the token scores of {metric.text} for item {item!r} of system {system!r} cannot be drawn: wanted a list "
+            f"the token scores of {metric.text} for item {item!r} of system {system!r} cannot be drawn: expected a list "
             f"of readings, each with {', '.join(_READING_FIELDS)}"
         ) from None
     value = float(scores.values[position])

@@ -1,6 +1,6 @@
-"""Run folders: shard files named by position and content, and pages that say what was asked for and what is complete.
+"""Run folders: shard files named by position and content, a manifest, and a page per complete metric.
 
-run/manifest.json                                what was asked for (a note to the reader)
+run/manifest.json                                the settings of the run (a note to the reader)
 run/results/<metric>/<start>-<digest>.jsonl      the set of valid shard files is the state of the run
 run/results/<metric>/complete.json               written last: which shard files make up the run
 run/results/<metric>/unfinished.json             exists while a run of other records replaces a complete one

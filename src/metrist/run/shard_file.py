@@ -35,7 +35,7 @@ Unit = Record | Pair
 
 DIGEST_LENGTH = 32
 CHECKSUM = b'{"sha256": "%s"}\n'
-#: Keys beside a failure's message and a score: files written before they existed have neither.
+#: Optional keys next to a failure's message and a score; older files have neither.
 KIND, INCOMPLETE = "failure_kind", "incomplete"
 # The key in a file, and the sparse column of `Scores`, of what only some scores carry. Usage is left out: what a score
 # cost differs from run to run and is kept with the timings.

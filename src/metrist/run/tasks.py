@@ -43,7 +43,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What one metric returned for a task, the bytes of its shard file if wanted, and the seconds it took."""
+    """What one metric returned for a task, the bytes of its shard file if there is one, and the seconds it took."""
 
     block: Block
     file: bytes | None
@@ -178,7 +178,7 @@ def _checked_scores(metric: Metric, shard: Shard) -> Scores:
     if len(scores) != len(shard):
         raise RunError(
             f"{metric.text} returned {len(scores):,} scores for {len(shard):,} records (the first is "
-            f"{describe_record(shard.records[0])}): wanted one score per record, in order"
+            f"{describe_record(shard.records[0])}): expected one score per record, in order"
         )
     if any(column.dtype != np.float64 for column in (scores.values, scores.stats, *scores.parts.values())):
         # Shard files hold doubles, so a result must not depend on whether it was read back.
@@ -193,6 +193,6 @@ def _checked_scores(metric: Metric, shard: Shard) -> Scores:
         first = int(np.argmax(unusable))
         raise RunError(
             f"{metric.text} gave {describe_record(shard.records[first])} the value {scores.values[first]} with the "
-            f"statistics {scores.stats[first].tolist()}: wanted finite numbers, or a failure that says why"
+            f"statistics {scores.stats[first].tolist()}: expected finite numbers, or a failure that says why"
         )
     return scores

@@ -34,7 +34,7 @@ def main() -> None:
         try:
             send(results, reply)
         except OSError:
-            os._exit(0)  # The run is gone, and with it whoever could read a traceback.
+            os._exit(0)  # The run has ended, so nobody would read a traceback.
 
 
 def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
