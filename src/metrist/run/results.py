@@ -340,8 +340,8 @@ def _heat_output(item: str, system: str, metric: Metric, scores: Scores, positio
         readings = tuple(map(_heat_reading, scores.tokens[position]))
     except (TypeError, KeyError, ValueError, AttributeError):
         raise RunError(
-            f"the token scores of {metric.text} for item {item!r} of system {system!r} cannot be drawn: expected a list "
-            f"of readings, each with {', '.join(_READING_FIELDS)}"
+            f"the token scores of {metric.text} for item {item!r} of system {system!r} cannot be drawn: expected a "
+            f"list of readings, each with {', '.join(_READING_FIELDS)}"
         ) from None
     value = float(scores.values[position])
     return HeatOutput(item=item, system=system, metric=metric.text, value=value, readings=readings)
