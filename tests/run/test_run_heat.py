@@ -87,8 +87,6 @@ def test_a_run_without_tokens_explains_what_to_do(rows: list[dict[str, Any]], ow
 
 def test_malformed_readings_are_refused_with_the_expected_format(rows: list[dict[str, Any]], own: ModuleType) -> None:
     metric: Metric = own.Reading(odd=True)
-    message = (
-        "for item 'i0' of system 'first' cannot be drawn: expected a list of readings"
-    )
+    message = "for item 'i0' of system 'first' cannot be drawn: expected a list of readings"
     with pytest.raises(RunError, match=message):
         score(rows, [metric], tokens=True).heat(item="i0", system="first")
