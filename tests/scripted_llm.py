@@ -57,6 +57,6 @@ def say(*texts: str) -> list[list[Message]]:
     return [[Message("user", text)] for text in texts]
 
 
-def asked(log: Path) -> list[str]:
+def read_log(log: Path) -> list[str]:
     """The texts of all requests so far."""
     return log.read_text().splitlines() if log.exists() else []

@@ -26,17 +26,17 @@ def logprob(condition: Sequence[str], token: str, place: int) -> float:
 
 
 class WordModel:
-    """Records the pairs of each call in `asked`, so that tests can check what is scored together."""
+    """Records the pairs of each call in `calls`, so that tests can check what is scored together."""
 
     def __init__(self) -> None:
-        self.asked: list[list[tuple[str, str]]] = []
+        self.calls: list[list[tuple[str, str]]] = []
 
     @property
     def facts(self) -> Mapping[str, str]:
         return {"weights": "none"}
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        self.asked.append(list(pairs))
+        self.calls.append(list(pairs))
         logprobs: list[float] = []
         tokens: list[int] = []
         starts, failures, cut = [0], {}, []

@@ -58,12 +58,12 @@ def test_each_step_has_its_own_colour_that_can_be_read(browser: Any, address: st
 
 def test_text_is_shown_and_never_run(browser: Any, address: str) -> None:
     page = browser.new_page()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested_urls: list[str] = []
+    page.on("request", lambda request: requested_urls.append(request.url))
     page.goto(address)
     assert page.title() == "Tokens by how unlikely they are"
     assert page.locator("img, script").count() == 0
-    assert asked == [address]
+    assert requested_urls == [address]
     assert f"The cat sat on Bush{ATTACK}" in page.locator(".tokens").inner_text()
     assert page.locator(".t", has_text="Bush").last.get_attribute("title") == (
         "log-probability -9.00, probability 0.00012"
@@ -71,9 +71,9 @@ def test_text_is_shown_and_never_run(browser: Any, address: str) -> None:
     page.close()
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """The contrast of two colours as WCAG 2 defines it."""
-    darker, lighter = sorted(map(_luminance, (one, other)))
+    darker, lighter = sorted(map(_luminance, (first, second)))
     return (lighter + 0.05) / (darker + 0.05)
 
 

@@ -14,7 +14,7 @@ from metrist.io.compression import open_bytes
 from metrist.llm import gateway
 from metrist.llm.cache import open_cache
 from metrist.llm.messages import Sampling
-from scripted_llm import Scripted, asked, say
+from scripted_llm import Scripted, read_log, say
 
 ASKING = """
 from metrist.llm import gateway
@@ -60,7 +60,7 @@ def test_a_dry_run_prints_what_would_be_asked_and_leaves_no_files(metrist, outpu
     assert row.split()[1:4] == ["80", "0", f"{sum(-(-len(t) // 4) + 4 for t in texts):,}"]
     assert row.split()[4:] == ["8,000", f"${sum(-(-len(t) // 4) + 4 for t in texts) / 100:,.2f}", f"${most:,.2f}"]
     assert "list price of 2026-02-03" in done.out
-    assert asked(tmp_path / "asked.txt") == []
+    assert read_log(tmp_path / "asked.txt") == []
     assert [path for path in sorted(tmp_path.iterdir()) if path.name != "__pycache__"] == before
     assert not open_cache().path.parent.exists()
 
@@ -84,7 +84,7 @@ def test_a_run_stops_at_its_cost_limit_and_a_second_run_continues(metrist, outpu
     stopped = metrist("score", outputs, "-m", asking, "--max-cost", "10", "--workers", "1")
     assert stopped.code == 2
     assert "the limit of $10 " in stopped.err
-    requests = len(asked(log))
+    requests = len(read_log(log))
     assert 0 < requests * 0.3 <= 10
     assert "METRIST_MAX_COST" not in os.environ
     dry_run = metrist("score", outputs, "-m", asking, "--dry-run")
@@ -94,7 +94,7 @@ def test_a_run_stops_at_its_cost_limit_and_a_second_run_continues(metrist, outpu
     ]
     done = metrist("score", outputs, "-m", asking, "--max-cost", "200", "--workers", "1")
     assert done.code == 0
-    assert len(asked(log)) == 80
+    assert len(read_log(log)) == 80
 
 
 def test_limits_reach_the_runtime_of_metrics(metrist, outputs, module):

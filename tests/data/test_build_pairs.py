@@ -57,7 +57,7 @@ def build(folder: Path, rows: list[Row], rules: Rules, aim: Aim = AIM, **more: A
 
 def naive(rows: list[Row], rules: Rules, sign: int = 1) -> tuple[Counter[tuple[str, str, str]], Counter[str]]:
     """(item, good output, bad output) and the reasons, by looking at each two rows."""
-    kept: Counter[tuple[str, str, str]] = Counter()
+    expected_pairs: Counter[tuple[str, str, str]] = Counter()
     reasons: Counter[str] = Counter()
     for first, second in combinations(rows, 2):
         if first["item"] != second["item"]:
@@ -71,11 +71,11 @@ def naive(rows: list[Row], rules: Rules, sign: int = 1) -> tuple[Counter[tuple[s
             reasons["tie"] += 1
         elif abs(values[0] - values[1]) < rules.margin - 1e-12:
             reasons["below margin"] += 1
-        elif result in kept:
+        elif result in expected_pairs:
             reasons["repeated"] += 1
         else:
-            kept[result] += 1
-    return kept, reasons
+            expected_pairs[result] += 1
+    return expected_pairs, reasons
 
 
 def as_triples(pairs: list[GoodBad]) -> Counter[tuple[str, str, str]]:
@@ -88,9 +88,9 @@ def test_pairs_and_reasons_are_those_of_looking_at_all_pairs(tmp_path: Path, agg
     rows = rated_rows(seed=3)
     rules = Rules(aggregate=aggregate, margin=margin)
     built = build(tmp_path, rows, rules)
-    kept, reasons = naive(rows, rules)
+    expected_pairs, reasons = naive(rows, rules)
     account = built.accounts[0]
-    assert as_triples(built.pairs) == kept
+    assert as_triples(built.pairs) == expected_pairs
     assert account.dropped == reasons
     assert account.possible == 12 * 10 == account.kept + account.dropped.total()
     assert account.adds_up
@@ -119,11 +119,11 @@ def test_opposite_aspects_turn_the_order_and_the_ratings_round(tmp_path: Path) -
 def test_soft_ties_keep_equal_ratings_with_half_certainty(tmp_path: Path) -> None:
     rows = rated_rows(seed=6)
     built = build(tmp_path, rows, Rules(ties="soft"))
-    kept, reasons = naive(rows, Rules())
+    expected_pairs, reasons = naive(rows, Rules())
     soft = [pair for pair in built.pairs if pair.certainty == 0.5]
     repeated = built.accounts[0].dropped["repeated"] - reasons["repeated"]
     assert len(soft) + repeated == reasons["tie"]
-    assert as_triples([pair for pair in built.pairs if pair.certainty == 1]) == kept
+    assert as_triples([pair for pair in built.pairs if pair.certainty == 1]) == expected_pairs
     assert built.accounts[0].adds_up
     assert built.accounts[0].soft == len(soft)
 

@@ -79,7 +79,8 @@ def test_compared_texts_are_not_paired_again_by_ratings(tmp_path: Path) -> None:
     built = build(tmp_path, rated_and_preferred(), Rules())
     # Of the 15 couples the 5 of neighbours are in the order of the preference, all others in that of the ratings.
     expected = {
-        (one, other) if ord(other) - ord(one) == 1 else (other, one) for one, other in combinations("abcdef", 2)
+        (first, second) if ord(second) - ord(first) == 1 else (second, first)
+        for first, second in combinations("abcdef", 2)
     }
     assert {pair.systems for pair in built.pairs} == expected
     assert len(built.pairs) == 15

@@ -289,9 +289,9 @@ def test_the_same_data_give_the_same_sample_and_card_whatever_their_order():
     rows = make_rows(80)
     first, again = run_audit(Habits(), rows), run_audit(Habits(), rows[::-1])
     assert first.data["items"] == 50
-    for one, other in zip(first.findings, again.findings, strict=True):
-        if one.part != "cost":
-            assert one.value == pytest.approx(other.value, nan_ok=True), one.name
+    for original, repeated in zip(first.findings, again.findings, strict=True):
+        if original.part != "cost":
+            assert original.value == pytest.approx(repeated.value, nan_ok=True), original.name
 
 
 def test_the_card_is_written_as_json_and_markdown(tmp_path):
@@ -333,7 +333,7 @@ def test_the_cost_includes_the_second_llm():
     usage = Usage(prompt_tokens=1000, completion_tokens=20, cost=0.00001)
 
     def priced(answer):
-        return FakeLLM(lambda *asked: Completion(text=answer(*asked), usage=usage))
+        return FakeLLM(lambda *arguments: Completion(text=answer(*arguments), usage=usage))
 
     plan = Plan(items=10)
     card = audit(make_rows(10), priced(Habits()), second_llm=priced(checker), rubric=RUBRIC, plan=plan)

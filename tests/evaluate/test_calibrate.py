@@ -30,8 +30,8 @@ def test_a_runs_scores_become_a_reference_distribution() -> None:
 
 def test_systems_are_placed_by_the_mean_percentile_of_their_outputs() -> None:
     run = make_run(quality={"a": noisy(0.4, 1), "b": noisy(0.6, 2), "c": [*noisy(0.5, 3), None]})
-    placed = apply_calibration(run, calibrate(run).calibration)
-    rows = {row["system"]: row for row in placed.table().to_dict()["rows"]}
+    calibrated = apply_calibration(run, calibrate(run).calibration)
+    rows = {row["system"]: row for row in calibrated.table().to_dict()["rows"]}
     values, systems = run.scores["quality"].values, np.array(run.systems)
     known = values[~np.isnan(values)]
     for system, row in rows.items():
@@ -40,22 +40,22 @@ def test_systems_are_placed_by_the_mean_percentile_of_their_outputs() -> None:
         assert row["mean percentile"] == pytest.approx(expected)
         assert row["quality"] == pytest.approx(mine.mean())
     assert (rows["c"]["placed"], rows["c"]["of"]) == (80, 81)
-    last = list(placed.rows())[-1]
+    last = list(calibrated.rows())[-1]
     assert (last["system"], last["value"], last["percentile"]) == ("c", None, None)
 
 
 def test_percentiles_are_reversed_where_lower_is_better() -> None:
     run = make_run(errors={"few": noisy(10, 1), "many": noisy(20, 2)})
-    placed = apply_calibration(run, calibrate(run).calibration)
-    rows = {row["system"]: row["mean percentile"] for row in placed.table().to_dict()["rows"]}
+    calibrated = apply_calibration(run, calibrate(run).calibration)
+    rows = {row["system"]: row["mean percentile"] for row in calibrated.table().to_dict()["rows"]}
     assert rows["few"] > 70 > 30 > rows["many"]
-    assert "160 reference values that are worse, that is higher; equal ones count half" in placed.table().render()
+    assert "160 reference values that are worse, that is higher; equal ones count half" in calibrated.table().render()
 
 
 def test_another_run_needs_the_same_signature() -> None:
     calibration = calibrate(make_run(quality={"a": noisy(0.5, 1)})).calibration
-    placed = apply_calibration(make_run(quality={"x": [0.0, 1.0]}), calibration)
-    assert placed.percentiles.tolist() == [0, 100]
+    calibrated = apply_calibration(make_run(quality={"x": [0.0, 1.0]}), calibration)
+    assert calibrated.percentiles.tolist() == [0, 100]
     with pytest.raises(RunError, match=r"fitted on other numbers: .*'quality \| version 1', .*'quality \| version 2'"):
         apply_calibration(make_run(quality={"x": [0.0, 1.0]}, signature="2"), calibration)
     with pytest.raises(RunError, match="no metric 'quality' in the run, which has 'errors'"):
@@ -67,11 +67,11 @@ def test_groups_by_system_leave_out_those_with_few_outputs() -> None:
     fitted = calibrate(run, by="system")
     assert list(fitted.calibration.groups) == ["a", "b"]
     assert fitted.notes == ("system 'few' has only 29 values, fewer than 30, and is left out",)
-    placed = apply_calibration(run, fitted.calibration)
-    rows = {row["system"]: row["mean percentile"] for row in placed.table().to_dict()["rows"]}
+    calibrated = apply_calibration(run, fitted.calibration)
+    rows = {row["system"]: row["mean percentile"] for row in calibrated.table().to_dict()["rows"]}
     assert rows["a"] == rows["b"] == pytest.approx(50)
     assert rows["few"] is None
-    assert "29 outputs belong to no group of the calibration, which has 'a', 'b'" in placed.table().render()
+    assert "29 outputs belong to no group of the calibration, which has 'a', 'b'" in calibrated.table().render()
 
 
 def test_too_few_values_and_unknown_columns_are_refused() -> None:
@@ -131,10 +131,10 @@ def test_the_command_fits_applies_and_the_metric_agrees(call) -> None:
     code, out, _ = call("run", "--apply", "c.json", "-o", "placed.jsonl", "--format", "json")
     assert code == 0
     table = json.loads(out)["rows"]
-    placed = [json.loads(line) for line in Path("placed.jsonl").read_text().splitlines()]
+    calibrated = [json.loads(line) for line in Path("placed.jsonl").read_text().splitlines()]
     spec = "calibrated(metric=length(unit='characters'), by='c.json', show='percentile')"
     results = metrist.score("records.jsonl", spec, executor="serial")
-    assert results.scores[spec].values.tolist() == [row["percentile"] for row in placed]
+    assert results.scores[spec].values.tolist() == [row["percentile"] for row in calibrated]
     assert [row.value for row in results.system_scores(draws=0)] == [row["mean percentile"] for row in table]
 
 

@@ -84,8 +84,8 @@ def test_every_prompt_is_evaluated_alone(rows):
 
 def test_all_prompts_are_scored_in_one_pass(model, rows):
     run_search(rows)
-    assert len(model.asked) == 1
-    assert len(model.asked[0]) == 20 * (1 + len(PHRASES))
+    assert len(model.calls) == 1
+    assert len(model.calls[0]) == 20 * (1 + len(PHRASES))
 
 
 @pytest.mark.usefixtures("model")

@@ -16,7 +16,7 @@ from metrist.llm.budget import Budget
 from metrist.llm.cache import AnswerCache, open_cache
 from metrist.llm.messages import Sampling
 from metrist.runtime import VARIABLES, Runtime
-from scripted_llm import Scripted, asked, say
+from scripted_llm import Scripted, read_log, say
 
 HERE = str(Path(__file__).parent.parent)
 GREEDY = Sampling(max_tokens=100)
@@ -47,12 +47,12 @@ def test_a_run_stops_before_what_could_pass_the_limit(log, monkeypatch):
     letters = [chr(97 + n) for n in range(20)]
     with pytest.raises(ModelError, match=expected):
         gateway.complete(cheap(log), say(*letters), GREEDY)
-    assert asked(log) == letters[:9]
+    assert read_log(log) == letters[:9]
     assert 9 * 0.3 + WORST > 4 >= 8 * 0.3 + WORST
     monkeypatch.setenv("METRIST_MAX_COST", "20")
     monkeypatch.setenv(VARIABLES["run_id"], "a second run")
     answers = gateway.complete(cheap(log), say(*letters), GREEDY)
-    assert asked(log) == letters
+    assert read_log(log) == letters
     assert sum(answer.usage.cost or 0.0 for answer in answers) == pytest.approx(11 * 0.3)
 
 
@@ -75,7 +75,7 @@ def test_answered_questions_are_free_even_with_nothing_left(log, monkeypatch):
     assert gateway.complete(cheap(log), say("a"), GREEDY)[0].text == "A"
     with pytest.raises(ModelError, match=r"the limit of \$0 .* \$0\.0000 is spent; .* 1 are left"):
         gateway.complete(cheap(log), say("b"), GREEDY)
-    assert asked(log) == ["a"]
+    assert read_log(log) == ["a"]
 
 
 def test_without_a_price_a_limit_is_refused_with_what_to_do(log, monkeypatch):
@@ -84,7 +84,7 @@ def test_without_a_price_a_limit_is_refused_with_what_to_do(log, monkeypatch):
     expected = r"no price is known for scripted\(model='nobody/knows'.*\$5.*METRIST_PRICES.* model = 'nobody/knows'"
     with pytest.raises(ModelError, match=expected):
         gateway.complete(llm, say("a"), GREEDY)
-    assert asked(log) == []
+    assert read_log(log) == []
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])
@@ -108,7 +108,7 @@ def test_each_run_has_a_limit_of_its_own(log, monkeypatch):
         with Runtime.current().override(max_cost=WORST).activate() as runtime:
             gateway.complete(cheap(log), say(letter), GREEDY)
             assert Runtime.current().override(device="cpu").run_id == runtime.run_id
-    assert asked(log) == ["a", "b", "c"]
+    assert read_log(log) == ["a", "b", "c"]
     assert Runtime.current().run_id is None
 
 
@@ -142,7 +142,7 @@ def test_three_processes_of_a_run_share_one_limit(log, monkeypatch, popen):
         popen([sys.executable, "-c", SPENDER, HERE, f"{log}.{name}", name], stdout=subprocess.PIPE) for name in "abc"
     ]
     texts = [spender.communicate(timeout=300)[0].decode() for spender in spenders]
-    count = sum(len(asked(Path(f"{log}.{name}"))) for name in "abc")
+    count = sum(len(read_log(Path(f"{log}.{name}"))) for name in "abc")
     assert count * 0.3 <= 30
     # None stops while another may yet give back what it has reserved: the last sent leaves less than a worst case.
     assert 30 - count * 0.3 < 1.35 + 1e-9

@@ -12,7 +12,7 @@ from metrist.llm.budget import PLACEHOLDER, estimate_calls
 from metrist.llm.cache import open_cache
 from metrist.llm.local import Transformers
 from metrist.llm.messages import Message, Sampling
-from scripted_llm import Scripted, asked, say
+from scripted_llm import Scripted, read_log, say
 
 GREEDY = Sampling(max_tokens=100)
 
@@ -37,7 +37,7 @@ def two_steps(llm: Scripted, texts: Sequence[str]) -> None:
 def test_questions_are_counted_and_not_asked(log):
     with estimate_calls() as result:
         answers = gateway.complete(Scripted(log=str(log)), say("a" * 40, "b" * 80, "a" * 40), GREEDY)
-    assert asked(log) == []
+    assert read_log(log) == []
     assert not open_cache().path.parent.exists()
     assert [answer.text for answer in answers] == [PLACEHOLDER] * 3
     (counted,) = result.by_llm.values()
@@ -57,7 +57,7 @@ def test_what_is_answered_already_is_told_apart_and_costs_nothing(log):
     assert [answer.text for answer in answers] == ["A", PLACEHOLDER]
     (counted,) = result.by_llm.values()
     assert (counted.calls, counted.answered, counted.most_completion_tokens) == (2, 1, 100)
-    assert asked(log) == ["a"]
+    assert read_log(log) == ["a"]
 
 
 def test_a_quoted_answer_to_come_counts_for_as_long_as_it_may_be(log):
@@ -80,7 +80,7 @@ def test_a_limit_of_the_highest_cost_does_not_stop_the_run(log, monkeypatch):
     (counted,) = result.by_llm.values()
     monkeypatch.setenv("METRIST_MAX_COST", repr(counted.most_cost))
     two_steps(llm, texts)
-    assert len(asked(log)) == counted.calls
+    assert len(read_log(log)) == counted.calls
 
 
 def test_no_price_is_no_cost_and_this_process_is_free(tiny):

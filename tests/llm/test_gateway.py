@@ -21,7 +21,7 @@ from metrist.llm import gateway
 from metrist.llm.base import LLM, Call
 from metrist.llm.cache import FILE_NAME, open_cache
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice, Usage
-from scripted_llm import Scripted, asked, say
+from scripted_llm import Scripted, read_log, say
 
 GREEDY = Sampling(max_tokens=100)
 
@@ -38,7 +38,7 @@ def texts(answers: Sequence[Completion]) -> list[str]:
 def test_answers_come_in_order_and_equal_questions_are_asked_once(log):
     answers = gateway.complete(Scripted(log=str(log)), say("b", "a", "b", "c", "a"), GREEDY)
     assert texts(answers) == ["B", "A", "B", "C", "A"]
-    assert asked(log) == ["b", "a", "c"]
+    assert read_log(log) == ["b", "a", "c"]
     assert [answer.usage.cached for answer in answers] == [False, False, True, False, True]
 
 
@@ -46,7 +46,7 @@ def test_a_second_call_asks_nothing_and_costs_nothing(log):
     first = gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)
     again = gateway.complete(Scripted(log=str(log)), say("b", "new", "a"), GREEDY)
     assert texts(again) == ["B", "NEW", "A"]
-    assert asked(log) == ["a", "b", "new"]
+    assert read_log(log) == ["a", "b", "new"]
     assert first[0].usage == Usage(prompt_tokens=100, completion_tokens=50, seconds=0.5)
     assert again[2].usage == Usage(prompt_tokens=100, completion_tokens=50, cost=0.0, attempts=0, cached=True)
 
@@ -76,27 +76,27 @@ def test_no_conversations_ask_nothing_and_leave_no_file():
 def test_whatever_can_change_the_answer_makes_it_another_question(log, other, sampling, said):
     gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
     gateway.complete(Scripted(log=str(log), **other), say(said), replace(GREEDY, **sampling))
-    assert len(asked(log)) == 2
+    assert len(read_log(log)) == 2
 
 
 def test_the_order_of_a_schema_s_properties_makes_it_another_question(log):
     for names in (["reason", "grade"], ["grade", "reason"]):
         schema: dict[str, Any] = {"properties": {name: {} for name in names}}
         gateway.complete(Scripted(log=str(log)), say("a"), replace(GREEDY, schema=schema))
-    assert len(asked(log)) == 2
+    assert len(read_log(log)) == 2
 
 
 def test_where_the_key_is_found_and_a_whole_number_for_a_float_are_the_same_question(log):
     gateway.complete(Scripted(log=str(log), key="ONE_KEY"), say("a"), GREEDY)
     gateway.complete(Scripted(log=str(log), key="OTHER_KEY"), say("a"), replace(GREEDY, temperature=0, top_p=1))
-    assert len(asked(log)) == 1
+    assert len(read_log(log)) == 1
 
 
 def test_failures_are_handed_on_and_not_kept(log):
     first = gateway.complete(Scripted(log=str(log)), say("a", "fail 1"), GREEDY)
     assert (first[1].failure, first[1].usage.attempts) == ("no answer after 5 attempts", 5)
     gateway.complete(Scripted(log=str(log)), say("a", "fail 1"), GREEDY)
-    assert asked(log) == ["a", "fail 1", "fail 1"]
+    assert read_log(log) == ["a", "fail 1", "fail 1"]
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_is_asked(tmp_path,
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(ModelError, match=r"\(Not a directory\), .* METRIST_LLM"):
         gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
-    assert asked(log) == []
+    assert read_log(log) == []
 
 
 FULL_DISK = """
@@ -295,7 +295,7 @@ def test_a_full_disk_ends_the_run_at_the_first_answer_that_cannot_be_kept(log):
         [sys.executable, "-c", FULL_DISK, str(log), here], capture_output=True, text=True, timeout=300, check=False
     )
     assert "metrist.errors.ModelError" in run.stderr
-    paid = [line for line in asked(log) if line[:2].strip().isdigit()]
+    paid = [line for line in read_log(log) if line[:2].strip().isdigit()]
     stored = sum(open_cache().contents().answers.values())
     # One that was paid for could not be kept, if not the check before asking has found it out.
     assert 2 < len(paid) < 50
@@ -325,9 +325,9 @@ def test_a_killed_run_asks_again_only_what_was_not_answered(log):
     here = str(Path(__file__).parent.parent)
     died = subprocess.run([sys.executable, "-c", KILLED, str(log), here], timeout=300, check=False)
     assert died.returncode == -signal.SIGKILL
-    assert asked(log) == [str(n) for n in range(7)]
+    assert read_log(log) == [str(n) for n in range(7)]
     answers = gateway.complete(Scripted(log=str(log)), say(*map(str, range(20))), GREEDY)
-    assert asked(log) == [str(n) for n in range(20)]
+    assert read_log(log) == [str(n) for n in range(20)]
     assert [answer.usage.cached for answer in answers] == [True] * 7 + [False] * 13
 
 

@@ -17,7 +17,7 @@ from metrist.llm import gateway
 from metrist.llm.base import build_llm
 from metrist.llm.cache import FILE_NAME, AnswerCache, CachedAnswer, Request, build_requests, cache_folder, open_cache
 from metrist.llm.messages import Completion, Message, Sampling
-from scripted_llm import Scripted, asked, say
+from scripted_llm import Scripted, read_log, say
 
 HERE = str(Path(__file__).parent.parent)
 GREEDY = Sampling(max_tokens=100)
@@ -109,7 +109,7 @@ def test_an_answer_with_a_changed_byte_is_asked_again_and_mended(tmp_path):
     assert [one.request.messages[0].text for one in cache.entries()] == ["b"]
     for _ in range(2):
         assert [one.text for one in gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)] == ["A", "B"]
-    assert asked(log) == ["a", "b", "a"]
+    assert read_log(log) == ["a", "b", "a"]
 
 
 def test_a_file_that_takes_nothing_is_found_by_the_check(tmp_path, monkeypatch):
@@ -164,7 +164,7 @@ def test_three_writers_at_once_killed_lose_no_answer_that_was_used(tmp_path, pop
         texts = [f"{who} {n}" for n in range(count) for who in (name, "shared")]
         answers = gateway.complete(Scripted(log=str(log)), say(*texts), GREEDY)
         assert [answer.text for answer in answers] == [text.upper() for text in texts]
-    assert asked(log) == []
+    assert read_log(log) == []
     check = sqlite3.connect(open_cache().path)
     assert check.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     check.close()

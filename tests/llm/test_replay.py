@@ -20,7 +20,7 @@ from metrist.llm.cache import AnswerCache, open_cache
 from metrist.llm.messages import Completion, Message, Sampling, TokenChoice, Usage
 from metrist.llm.replay import Replay, import_answers, read_answers, write_answers
 from metrist.scores import FailureKind
-from scripted_llm import Scripted, asked, say
+from scripted_llm import Scripted, read_log, say
 
 GREEDY = Sampling(max_tokens=100, stop=("END",), schema={"type": "object"})
 
@@ -91,7 +91,7 @@ def test_an_imported_answer_is_not_asked_for(file, monkeypatch, tmp_path):
     import_answers(open_cache(), file)
     log = tmp_path / "asked.txt"
     assert gateway.complete(Scripted(log=str(log)), say("c", "a"), GREEDY)[0].text == "C"
-    assert asked(log) == []
+    assert read_log(log) == []
 
 
 @pytest.mark.parametrize(

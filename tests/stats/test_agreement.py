@@ -90,17 +90,17 @@ def alpha_by_pairs(table: Floats, scale: str) -> float:
     units = [unit for unit in units if len(unit) > 1]
     every = [v for unit in units for v in unit]
 
-    def apart(one: float, two: float) -> float:
+    def distance(first: float, second: float) -> float:
         if scale == "nominal":
-            return float(one != two)
+            return float(first != second)
         if scale == "interval":
-            return (one - two) ** 2
-        low, high = min(one, two), max(one, two)
-        between = sum(low <= v <= high for v in every) - (every.count(one) + every.count(two)) / 2
-        return between**2 if one != two else 0.0
+            return (first - second) ** 2
+        low, high = min(first, second), max(first, second)
+        between = sum(low <= v <= high for v in every) - (every.count(first) + every.count(second)) / 2
+        return between**2 if first != second else 0.0
 
-    within = sum(sum(apart(a, b) for a, b in permutations(unit, 2)) / (len(unit) - 1) for unit in units)
-    overall = sum(apart(a, b) for a, b in permutations(every, 2))
+    within = sum(sum(distance(a, b) for a, b in permutations(unit, 2)) / (len(unit) - 1) for unit in units)
+    overall = sum(distance(a, b) for a, b in permutations(every, 2))
     if not overall:
         return math.nan
     return 1 - (within / len(every)) / (overall / (len(every) * (len(every) - 1)))
@@ -142,9 +142,9 @@ def test_cohens_kappa_is_that_of_the_worked_examples() -> None:
 @pytest.mark.parametrize("weighting", ["plain", "linear", "quadratic"])
 @given(rows=st.lists(st.tuples(*[st.sampled_from([1.0, 2.0, 4.0])] * 2), min_size=1, max_size=9))
 def test_cohens_kappa_equals_the_sum_over_all_pairs(weighting: Weighting, rows: list[tuple[float, float]]) -> None:
-    apart = {"plain": lambda d: float(d != 0), "linear": abs, "quadratic": lambda d: d * d}[weighting]
-    observed = np.mean([apart(a - b) for a, b in rows])
-    expected = np.mean([apart(a - b) for a, _ in rows for _, b in rows])
+    distance = {"plain": lambda d: float(d != 0), "linear": abs, "quadratic": lambda d: d * d}[weighting]
+    observed = np.mean([distance(a - b) for a, b in rows])
+    expected = np.mean([distance(a - b) for a, _ in rows for _, b in rows])
     first, second = np.array(rows).T
     result = cohen_kappa(first, second, np.ones((1, len(rows))), weighting)[0]
     assert result == pytest.approx(1 - observed / expected if expected else math.nan, nan_ok=True)
@@ -160,9 +160,9 @@ def tau_b(first: list[float], second: list[float]) -> float:
 def test_pairwise_coefficients_are_means_over_pairs_of_raters(table: Floats) -> None:
     taus = []
     present = [row for row in table if not np.isnan(row).all()]
-    for one, two in combinations(present, 2):
-        shared = ~np.isnan(one + two)
-        taus.append(tau_b(one[shared].tolist(), two[shared].tolist()))
+    for first, second in combinations(present, 2):
+        shared = ~np.isnan(first + second)
+        taus.append(tau_b(first[shared].tolist(), second[shared].tolist()))
     (result,) = measured(table, "kendall")
     defined = [tau for tau in taus if not math.isnan(tau)]
     assert result.value == pytest.approx(np.mean(defined) if defined else math.nan, nan_ok=True)
@@ -172,8 +172,8 @@ def test_pairwise_coefficients_are_means_over_pairs_of_raters(table: Floats) -> 
 
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.3, 1.0, N]), max_size=8), st.sampled_from([0.0, 0.1, 0.2, 0.7]))
 def test_a_tie_share_counts_all_pairs(values: list[float], epsilon: float) -> None:
-    given_ = [v for v in values if not math.isnan(v)]
-    tied = [abs(a - b) <= epsilon for a, b in combinations(given_, 2)]
+    present_values = [v for v in values if not math.isnan(v)]
+    tied = [abs(a - b) <= epsilon for a, b in combinations(present_values, 2)]
     expected = np.mean(tied) if tied else math.nan
     assert tie_share(np.array(values, dtype=np.float64), epsilon) == pytest.approx(expected, nan_ok=True)
 
@@ -240,8 +240,8 @@ def test_clusters_are_resampled_whole() -> None:
     names = ["fleiss_kappa", "kendall", "cohen_kappa_quadratic"]
     (*plain,) = measured(table, *names, draws=100)
     repeated = agreement(long(np.repeat(table, 4, axis=1)), names, 100, np.random.default_rng(0), cluster)
-    for one, four in zip(plain, repeated, strict=True):
-        assert (four.value, four.low, four.high) == pytest.approx((one.value, one.low, one.high))
+    for first, fourfold in zip(plain, repeated, strict=True):
+        assert (fourfold.value, fourfold.low, fourfold.high) == pytest.approx((first.value, first.low, first.high))
     with pytest.raises(RunError, match="one code per output: 30 outputs, 120 codes"):
         agreement(long(table), names, 0, np.random.default_rng(0), cluster)
 

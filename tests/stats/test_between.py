@@ -156,11 +156,11 @@ def test_scales_of_the_metrics_do_not_matter() -> None:
     stretched = eighths * [[2.0**20], [2.0**-20]] + [[5.0], [-3.0]]
     moved = Panel(human=panel.human, metrics=stretched, item=panel.item, system=panel.system)
     for measure in (PEARSON, KENDALL):
-        (one,), (other,) = (
+        (first_result,), (second_result,) = (
             permutation_tests(measure, p, [(0, 1)], draws=99, rng=seeded(), alpha=None) for p in (panel, moved)
         )
-        assert one.p == other.p
-        assert one.difference == pytest.approx(other.difference)
+        assert first_result.p == second_result.p
+        assert first_result.difference == pytest.approx(second_result.difference)
 
 
 def test_stopping_early_changes_no_verdict_and_little_of_p() -> None:

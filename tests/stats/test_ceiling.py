@@ -29,7 +29,7 @@ def test_each_rater_is_judged_by_the_gold_of_the_others() -> None:
     assert third.outputs.tolist() == [0, 2]
     assert third.sample.item.tolist() == [4, 7]
     assert third.sample.system.tolist() == [0, 0]
-    assert [left.rater for left in (first, second, third)] == [0, 1, 2]
+    assert [fold.rater for fold in (first, second, third)] == [0, 1, 2]
 
 
 def test_the_gold_of_the_others_may_be_made_in_any_way() -> None:
@@ -42,7 +42,7 @@ def test_the_ceiling_is_the_mean_over_raters_under_any_measure() -> None:
     table = rng.normal(size=60) + 0.5 * rng.normal(size=(4, 60))
     samples = leave_one_out(long(table), np.arange(60), np.zeros(60, np.intp))
     pearson = measure("pearson")
-    result = mean_over_raters(samples, lambda left: np.array([pearson.value(left.sample.human, left.sample.metric)]))
+    result = mean_over_raters(samples, lambda fold: np.array([pearson.value(fold.sample.human, fold.sample.metric)]))
     by_hand = [np.corrcoef(table[r], np.delete(table, r, axis=0).mean(axis=0))[0, 1] for r in range(4)]
     assert result.values == pytest.approx([np.mean(by_hand)])
     assert (result.raters, result.undefined) == (4, 0)
@@ -51,7 +51,7 @@ def test_the_ceiling_is_the_mean_over_raters_under_any_measure() -> None:
 def test_raters_without_a_value_are_skipped_and_counted() -> None:
     samples = leave_one_out(long([[1, 2, 3], [1, 3, 2], [2, 2, 2]]), np.arange(3), np.zeros(3, np.intp))
     tau = measure("kendall_b")
-    result = mean_over_raters(samples, lambda left: np.array([tau.value(left.sample.human, left.sample.metric)]))
+    result = mean_over_raters(samples, lambda fold: np.array([tau.value(fold.sample.human, fold.sample.metric)]))
     assert (result.raters, result.undefined) == (2, 1)
     assert result.values == pytest.approx([1 / 3])
 

@@ -80,9 +80,9 @@ def accuracy_of_copies(sample: Sample, items: Floats, systems: Floats, grouping:
     accuracies = []
     for rows in groups.values():
         right = [
-            np.sign(one[1] - two[1]) == np.sign(one[2] - two[2])
-            for one, two in itertools.combinations(rows, 2)
-            if one[0] != two[0]
+            np.sign(first[1] - second[1]) == np.sign(first[2] - second[2])
+            for first, second in itertools.combinations(rows, 2)
+            if first[0] != second[0]
         ]
         accuracies += [np.mean(right)] if right else []
     return float(np.mean(accuracies)) if accuracies else math.nan

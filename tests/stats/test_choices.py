@@ -59,8 +59,8 @@ def test_a_weighted_table_is_that_of_repeated_pairs(pairs: list[tuple[int, int]]
     human, metric = np.array(pairs, np.intp).reshape(-1, 2).T
     weights = np.random.default_rng(seed).integers(0, 4, (2, len(pairs))).astype(float)
     result = confusion(human, metric, weights)
-    for one, row in zip(result, weights.astype(int), strict=True):
-        assert np.array_equal(one, confusion(np.repeat(human, row), np.repeat(metric, row))[0])
+    for matrix, row in zip(result, weights.astype(int), strict=True):
+        assert np.array_equal(matrix, confusion(np.repeat(human, row), np.repeat(metric, row))[0])
 
 
 def test_pairwise_measures_apply_to_preferences() -> None:

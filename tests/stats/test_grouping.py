@@ -53,13 +53,13 @@ def copies(sample: Sample, items: np.ndarray, systems: np.ndarray) -> dict[str, 
 def group_values(name: str, drawn: dict, by: str | None) -> list[float]:
     keys = drawn[by] if by else [0] * len(drawn["human"])
     human, metric, origin = (np.array(drawn[side]) for side in ("human", "metric", "origin"))
-    members = [[i for i, key in enumerate(keys) if key == one] for one in dict.fromkeys(keys)]
+    members = [[i for i, key in enumerate(keys) if key == group] for group in dict.fromkeys(keys)]
     return [brute_force.value(name, human[some], metric[some], origin[some]) for some in members]
 
 
 def system_means(drawn: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     systems = list(dict.fromkeys(drawn["system"]))
-    rows = {one: [i for i, system in enumerate(drawn["system"]) if system == one] for one in systems}
+    rows = {group: [i for i, system in enumerate(drawn["system"]) if system == group] for group in systems}
 
     def means(side: str) -> list[float]:
         return [math.fsum(drawn[side][i] for i in rows[system]) / len(rows[system]) for system in systems]
@@ -76,7 +76,7 @@ def expected(name: str, drawn: dict, grouping: str) -> tuple[float, int, int]:
     return (float(np.mean(known)) if known else math.nan), len(known), len(values) - len(known)
 
 
-def kept(draws: Draws, side: str) -> Draws:
+def select_side(draws: Draws, side: str) -> Draws:
     return draws if side == "both" else Draws(**{side: getattr(draws, side)})
 
 
@@ -94,7 +94,7 @@ def test_an_estimate_is_the_mean_over_defined_groups(sample: Sample, name: str, 
 @pytest.mark.parametrize("grouping", GROUPINGS)
 @pytest.mark.parametrize("side", ["items", "systems", "both"])
 def test_a_draw_is_the_estimate_of_copied_items_and_systems(sample, draws, name, grouping, side) -> None:
-    result = estimate(MEASURES[name], sample, grouping, kept(draws, side))
+    result = estimate(MEASURES[name], sample, grouping, select_side(draws, side))
     for draw in range(DRAWS):
         items = draws.items[draw] if side != "systems" else np.ones(ITEMS)
         systems = draws.systems[draw] if side != "items" else np.ones(SYSTEMS)
@@ -106,7 +106,7 @@ def test_a_draw_is_the_estimate_of_copied_items_and_systems(sample, draws, name,
 def test_a_column_groups_outputs_by_its_values(sample: Sample) -> None:
     task = sample.item % 2 * 10
     result = estimate(MEASURES["kendall_b"], sample, task)
-    values = [estimate(MEASURES["kendall_b"], sample.take(task == one)).values[0] for one in (0, 10)]
+    values = [estimate(MEASURES["kendall_b"], sample.take(task == group)).values[0] for group in (0, 10)]
     assert result.values[0] == pytest.approx(np.mean(values))
     assert result.groups[0] == 2
 
@@ -115,7 +115,7 @@ def test_draws_of_items_weigh_outputs_within_a_column(sample: Sample, draws: Dra
     task = sample.item % 2
     only = Draws(items=draws.items)
     result = estimate(MEASURES["spearman"], sample, task, only)
-    parts = [estimate(MEASURES["spearman"], sample.take(task == one), "none", only).values for one in (0, 1)]
+    parts = [estimate(MEASURES["spearman"], sample.take(task == group), "none", only).values for group in (0, 1)]
     assert np.allclose(result.values, np.nanmean(parts, axis=0))
 
 
@@ -123,9 +123,9 @@ def test_draws_of_items_weigh_whole_groups_of_any_column_that_parts_items(sample
     # Twice an item whose outputs fall into two groups: two more groups, not the same ones with copies inside.
     halves = sample.item * 2 + (sample.system > 1)
     result = estimate(MEASURES["acc_eq"], sample, halves, Draws(items=draws.items))
-    each = {one: estimate(MEASURES["acc_eq"], sample.take(halves == one)).values[0] for one in np.unique(halves)}
+    each = {group: estimate(MEASURES["acc_eq"], sample.take(halves == group)).values[0] for group in np.unique(halves)}
     for draw, times in enumerate(draws.items):
-        known = [(times[one // 2], value) for one, value in each.items() if not math.isnan(value)]
+        known = [(times[group // 2], value) for group, value in each.items() if not math.isnan(value)]
         target = sum(weight * value for weight, value in known) / sum(weight for weight, _ in known)
         assert result.values[draw] == pytest.approx(target)
 

@@ -232,9 +232,9 @@ def test_a_sample_refuses_invalid_values(changed, message: str) -> None:
 
 
 def test_negative_numbers_of_items_are_refused() -> None:
-    one = np.zeros(1)
+    values = np.zeros(1)
     with pytest.raises(RunError, match="item numbers start at 0, got -1"):
-        Sample(human=one, metric=one, item=np.array([-1]), system=np.array([0]))
+        Sample(human=values, metric=values, item=np.array([-1]), system=np.array([0]))
 
 
 def test_draws_must_fit_the_sample_and_each_other() -> None:

@@ -68,8 +68,8 @@ def test_one_size_of_group_is_a_plain_binomial() -> None:
 
 def test_the_two_metrics_exchanged_exchange_the_sides() -> None:
     wins = counted([(3, 9, 4), (10, 30, 41)])
-    one, other = sign_test(wins, 0, 1, seeded(), "greater"), sign_test(wins, 1, 0, seeded(), "less")
-    assert (one.p, one.difference) == (other.p, -other.difference)
+    greater, less = sign_test(wins, 0, 1, seeded(), "greater"), sign_test(wins, 1, 0, seeded(), "less")
+    assert (greater.p, greater.difference) == (less.p, -less.difference)
     assert sign_test(wins, 0, 1, seeded()).p == sign_test(wins, 1, 0, seeded()).p
 
 

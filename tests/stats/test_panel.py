@@ -33,13 +33,13 @@ def test_a_column_to_group_by_is_cut_with_the_outputs() -> None:
 
 
 def test_samples_of_the_same_outputs_make_a_panel() -> None:
-    one = Sample.of([1, 2], [3, 4], ["a", "b"], ["s", "s"])
-    other = Sample.of([1, 2], [5, 6], ["a", "b"], ["s", "s"])
-    panel = Panel.of([one, other])
+    first_sample = Sample.of([1, 2], [3, 4], ["a", "b"], ["s", "s"])
+    second_sample = Sample.of([1, 2], [5, 6], ["a", "b"], ["s", "s"])
+    panel = Panel.of([first_sample, second_sample])
     assert panel.metrics.tolist() == [[3, 4], [5, 6]]
     assert all_pairs(panel) == [(0, 1)]
     with pytest.raises(RunError, match="sample 1 has other outputs than sample 0, or in another order"):
-        Panel.of([one, Sample.of([1, 2], [5, 6], ["a", "a"], ["s", "t"])])
+        Panel.of([first_sample, Sample.of([1, 2], [5, 6], ["a", "a"], ["s", "t"])])
 
 
 def test_a_panel_is_refused_where_its_columns_do_not_fit() -> None:

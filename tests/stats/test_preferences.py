@@ -62,9 +62,11 @@ def likelihood(rows: Sequence[Row], strengths: Sequence[float], tie: float) -> f
     """Davidson's model, one kind of preference at a time."""
     total = 0.0
     for (first, second, choice), times in Counter(row[1:] for row in rows).items():
-        one, two = math.exp(strengths[first]), math.exp(strengths[second])
-        both = tie * math.sqrt(one * two)
-        total += times * math.log({1: one, -1: two, 0: both}[choice] / (one + two + both))
+        first_worth, second_worth = math.exp(strengths[first]), math.exp(strengths[second])
+        both = tie * math.sqrt(first_worth * second_worth)
+        total += times * math.log(
+            {1: first_worth, -1: second_worth, 0: both}[choice] / (first_worth + second_worth + both)
+        )
     return total
 
 
@@ -217,9 +219,11 @@ def test_resampled_strengths_spread_as_the_standard_errors_say() -> None:
     rows = []
     for item in range(600):
         first, second = rng.choice(3, 2, replace=False)
-        one, two = np.exp(truth[[first, second]])
-        both = 0.8 * np.sqrt(one * two)
-        choice = rng.choice([1, -1, 0], p=np.array([one, two, both]) / (one + two + both))
+        first_worth, second_worth = np.exp(truth[[first, second]])
+        both = 0.8 * np.sqrt(first_worth * second_worth)
+        choice = rng.choice(
+            [1, -1, 0], p=np.array([first_worth, second_worth, both]) / (first_worth + second_worth + both)
+        )
         rows.append((item, first, second, int(choice)))
     result = bradley_terry(preferences(rows))
     assert np.all(np.abs(result.strength - truth) < 3 * result.error)

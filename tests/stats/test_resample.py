@@ -68,8 +68,8 @@ def some_translations() -> tuple[list[str], list[str], list[str]]:
     references = [" ".join(rng.choice(words, size=rng.integers(6, 14))) for _ in range(120)]
 
     def broken(share: float) -> list[str]:
-        kept = (np.where(rng.random(len(r.split())) < share, "zzz", r.split()) for r in references)
-        return [" ".join(tokens) for tokens in kept]
+        damaged = (np.where(rng.random(len(r.split())) < share, "zzz", r.split()) for r in references)
+        return [" ".join(tokens) for tokens in damaged]
 
     return references, broken(0.30), broken(0.34)
 

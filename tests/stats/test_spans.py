@@ -100,9 +100,9 @@ def test_another_severity_earns_half() -> None:
 
 
 def test_errors_without_a_place_are_counted_and_left_out() -> None:
-    placed = Errors.of([0, 0, 1], [2, -1, 3], [4, -1, 3], [1, 1, 0])
-    assert placed.unplaced == 2
-    result = agreed(placed, errors([(0, 2, 2, 1)]))
+    spans = Errors.of([0, 0, 1], [2, -1, 3], [4, -1, 3], [1, 1, 0])
+    assert spans.unplaced == 2
+    result = agreed(spans, errors([(0, 2, 2, 1)]))
     assert (result.human_unplaced, result.predicted_unplaced) == (2, 0)
     assert values(result.overall) == [1, 1, 1]
 

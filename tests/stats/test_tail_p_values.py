@@ -43,8 +43,8 @@ def test_a_tail_is_close_to_the_share_of_many_draws() -> None:
 
 def test_a_p_value_that_many_draws_reach_is_left_alone() -> None:
     far = PermutationTest(difference=9.0, p=0.5, draws=1000, outputs=50, spread=1.0, differing=50)
-    kept = [far, far._replace(p=0.02), far._replace(p=math.nan), far._replace(p=0.001, spread=math.nan)]
-    np.testing.assert_array_equal(exchange_p_values(kept), [0.5, 0.02, math.nan, 0.001])
+    tests = [far, far._replace(p=0.02), far._replace(p=math.nan), far._replace(p=0.001, spread=math.nan)]
+    np.testing.assert_array_equal(exchange_p_values(tests), [0.5, 0.02, math.nan, 0.001])
     assert exchange_p_values([far._replace(p=0.001)])[0] < 1e-10
 
 

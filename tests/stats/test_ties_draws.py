@@ -149,9 +149,9 @@ def test_intervals_cover_the_truth_though_the_threshold_is_chosen_on_the_same_da
         sample = make_sample(items, rng)
         choice = Choice(sample=sample, groups=sample.item)
         (draws,) = draw_resamples(sample.item, sample.system, "items", 200, rng, 200)
-        held = accuracy_at(choice.best())
-        value = float(estimate(held, sample, "item").values[0])
-        low, high = interval(estimate(held, sample, "item", draws).values, 0.95, items)
+        fixed = accuracy_at(choice.best())
+        value = float(estimate(fixed, sample, "item").values[0])
+        low, high = interval(estimate(fixed, sample, "item", draws).values, 0.95, items)
         assert draws.items is not None
         gained = optimism(choice, sample, "item", Draws(items=draws.items[:25]))
         low, high = calibrated_interval(value, low, high, optimism=gained, units=items, confidence=0.95)

@@ -24,9 +24,9 @@ def brute_force_accuracy(rows: list[Row], metric: str, epsilon: float) -> float:
     for item in dict.fromkeys(row["item"] for row in rows):
         group = [row for row in rows if row["item"] == item]
         right = []
-        for one, two in combinations(group, 2):
-            human = np.sign(np.mean(one["ratings"]["quality"]) - np.mean(two["ratings"]["quality"]))
-            gap = one["scores"][metric] - two["scores"][metric]
+        for first, second in combinations(group, 2):
+            human = np.sign(np.mean(first["ratings"]["quality"]) - np.mean(second["ratings"]["quality"]))
+            gap = first["scores"][metric] - second["scores"][metric]
             right.append(human == (0 if abs(gap) <= epsilon else np.sign(gap)))
         shares.append(np.mean(right))
     return float(np.mean(shares))
@@ -243,11 +243,11 @@ def test_data_that_lack_one_side_are_named() -> None:
         quick(drop_fields(ROWS, "scores"))
     with pytest.raises(RunError, match="the data hold no ratings to agree with"):
         quick(drop_fields(ROWS, "ratings", "raters"))
-    two = make_rows(items=2)
-    for row in two:
+    few_rows = make_rows(items=2)
+    for row in few_rows:
         row["ratings"]["style"] = [1, 2, 3]
     with pytest.raises(RunError, match="--aspect quality or --aspect style"):
-        quick(two)
+        quick(few_rows)
 
 
 def test_resamples_never_pair_an_output_with_itself() -> None:

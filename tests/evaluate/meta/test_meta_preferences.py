@@ -174,15 +174,15 @@ def three_systems(items: int = 30, seed: int = 3) -> list[Row]:
     rng = np.random.default_rng(seed)
     rows = []
     for item in range(items):
-        for one, two in ((0, 1), (1, 2), (0, 2)):
-            chosen = [1 if rng.random() < 0.25 + 0.25 * (two - one) else 2 for _ in range(2)]
+        for first_system, second_system in ((0, 1), (1, 2), (0, 2)):
+            chosen = [1 if rng.random() < 0.25 + 0.25 * (second_system - first_system) else 2 for _ in range(2)]
             right = chosen[0] if chosen[0] == chosen[1] else 0
             scores = {"good": right if rng.random() < 0.8 else 0, "bad": int(rng.integers(1, 3))}
             rows.append(
                 {
                     "item": f"i{item}",
-                    "systems": [THREE[one], THREE[two]],
-                    "outputs": [f"{THREE[one]}{item}", f"{THREE[two]}{item}"],
+                    "systems": [THREE[first_system], THREE[second_system]],
+                    "outputs": [f"{THREE[first_system]}{item}", f"{THREE[second_system]}{item}"],
                     "task": "even" if item % 3 else "odd",
                     "ratings": {"better": chosen},
                     "raters": ["kind", "stern"],
@@ -250,12 +250,12 @@ def test_a_metric_is_better_by_the_items_that_both_judged() -> None:
 def test_strengths_are_of_the_systems_and_choices_that_take_part() -> None:
     rows = three_systems()
     (table,) = analyse(meta_evaluate(rows, preferences=True, exclude_systems="a", draws=100), "strengths")
-    left = [row for row in rows if "a" not in row["systems"]]
+    without_a = [row for row in rows if "a" not in row["systems"]]
     assert {line[0]: line[2].value for line in table.rows} == {
-        name: pytest.approx(np.mean(points(left, name))) for name in ("b", "c")
+        name: pytest.approx(np.mean(points(without_a, name))) for name in ("b", "c")
     }
     # Between two systems without ties, the strengths differ by the log odds of a win.
-    odds = np.mean(points(left, "b")) / np.mean(points(left, "c"))
+    odds = np.mean(points(without_a, "b")) / np.mean(points(without_a, "c"))
     strength = {line[0]: line[3] for line in table.rows}
     assert strength["b"].value - strength["c"].value == pytest.approx(np.log(odds))
     assert strength["b"].low < strength["b"].value < strength["b"].high
@@ -333,11 +333,11 @@ def test_win_rates_may_be_the_gold_of_scores() -> None:
     assert any("the share of its preferences that an output won" in note for note in result.notes)
     by_item = meta_evaluate(scored(rows), gold="win-rate", group="none", measures="pearson", draws=0).figure("late")
     assert by_item.n == 90
-    left = meta_evaluate(
+    result = meta_evaluate(
         scored(rows), gold="win-rate", group="system-level", measures="acc_eq", exclude_systems="a", draws=0
     )
     b, c = (np.mean(points([row for row in rows if "a" not in row["systems"]], name)) for name in "bc")
-    assert left.figure("late").value == float(c > b)
+    assert result.figure("late").value == float(c > b)
 
 
 def test_bradley_terry_strengths_may_be_the_gold_between_systems() -> None:

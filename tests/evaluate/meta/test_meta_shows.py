@@ -29,7 +29,7 @@ def evaluation() -> Any:
 
 
 def cell(table: Table, row: str, column: str) -> Any:
-    at = [one.name for one in table.columns].index(column)
+    at = [header.name for header in table.columns].index(column)
     return next(line[at] for line in table.rows if line[0] == row)
 
 

@@ -17,7 +17,7 @@ EVERYTHING = np.arange(len(JUDGED))
 
 def test_a_column_gives_a_slice_per_value_after_all_outputs() -> None:
     result = make_slices(JUDGED, ["task"], EVERYTHING)
-    assert [(one.name, len(one.outputs)) for one in result] == [("all", 48), ("task=qa", 24), ("task=summary", 24)]
+    assert [(part.name, len(part.outputs)) for part in result] == [("all", 48), ("task=qa", 24), ("task=summary", 24)]
 
 
 def test_a_length_is_cut_at_its_median() -> None:
@@ -31,10 +31,10 @@ def test_a_length_is_cut_at_its_median() -> None:
 def test_classes_are_equally_large_or_end_at_given_limits() -> None:
     quarters = make_slices(JUDGED, ["output_length:4"], EVERYTHING)[1:]
     assert len(quarters) == 4
-    assert max(len(one.outputs) for one in quarters) - min(len(one.outputs) for one in quarters) <= 4
+    assert max(len(part.outputs) for part in quarters) - min(len(part.outputs) for part in quarters) <= 4
     limited = make_slices(JUDGED, ["reference_length@12,15"], EVERYTHING)[1:]
-    assert [one.value for one in limited] == ["≤12", ">12–15", ">15"]
-    assert [len(one.outputs) for one in limited] == [12, 12, 24]
+    assert [part.value for part in limited] == ["≤12", ">12–15", ">15"]
+    assert [len(part.outputs) for part in limited] == [12, 12, 24]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_a_column_that_cannot_be_sliced_by_is_explained(column: str, message: st
 
 def test_systems_are_chosen_and_left_out() -> None:
     names = np.array(JUDGED.systems.names)
-    kept = select_outputs(JUDGED, exclude_systems=["b"])
-    assert set(names[JUDGED.systems.codes[kept]]) == {"a", "c", "d"}
+    selected = select_outputs(JUDGED, exclude_systems=["b"])
+    assert set(names[JUDGED.systems.codes[selected]]) == {"a", "c", "d"}
     assert len(select_outputs(JUDGED, systems=["a", "b"])) == 24
     with pytest.raises(RunError, match=r"no system 'bb' in the data"):
         select_outputs(JUDGED, exclude_systems=["bb"])

@@ -32,8 +32,8 @@ def two_decimals(items: int, seed: int) -> list[Row]:
 
 
 def human(row: Row) -> float:
-    given = row["ratings"]["quality"]
-    return float(sum(given) / len(given))
+    ratings = row["ratings"]["quality"]
+    return float(sum(ratings) / len(ratings))
 
 
 def score(row: Row) -> float:

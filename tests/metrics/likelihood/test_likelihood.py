@@ -197,15 +197,15 @@ class TestFailures:
         result = score(Likelihood(direction="f", prompts="reference-output", long="max"), record(output=""))
         assert len(result.failures) == 1
         assert set(result.parts) == {"precision", "recall", "prompt_variance", "windows", "cut_tokens"}
-        assert model.asked == []
+        assert model.calls == []
 
 
 class TestWhatIsAskedTogether:
     def test_all_prompts_and_outputs_of_a_source_are_asked_at_once(self, model):
         records = [record(output=f"o{i}", source=f"s{i % 2}", item=str(i)) for i in range(6)]
         score(Likelihood(prompts="source-output"), *records)
-        assert [len(pairs) for pairs in model.asked] == [6 * 70]
-        sources = [condition for condition, _ in model.asked[0]]
+        assert [len(pairs) for pairs in model.calls] == [6 * 70]
+        sources = [condition for condition, _ in model.calls[0]]
         assert sources == ["s0"] * 210 + ["s1"] * 210
 
     def test_large_shards_are_asked_in_pieces_with_the_same_scores(self, model, monkeypatch):
@@ -216,7 +216,7 @@ class TestWhatIsAskedTogether:
         assert score(metric, *records).values.tolist() == full
         monkeypatch.setattr(layout, "MAX_TEXT", 12)
         assert score(metric, *records).values.tolist() == full
-        assert max(len(pairs) for pairs in model.asked[1:]) == 7
+        assert max(len(pairs) for pairs in model.calls[1:]) == 7
         assert score(metric, *records[::-1]).values.tolist() == full[::-1]
 
 

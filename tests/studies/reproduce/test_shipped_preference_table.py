@@ -33,7 +33,7 @@ def model(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., DataFolder]:
+def small_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., DataFolder]:
     """The table's file and data made small; without the sets named by `leave_out`."""
     content = {
         **read_table_file(PREFERENCE_TABLE),
@@ -115,42 +115,44 @@ def cell(table: PreferenceTable, aspect: str, name: str) -> float:
 
 @pytest.mark.parametrize(("column", "criterion"), [(OWN, "coherence"), (OVERALL, "overall")])
 def test_a_figure_is_that_of_the_metric_asked_for_the_criterion(
-    made: Callable[..., DataFolder], model: str, column: str, criterion: str
+    small_data: Callable[..., DataFolder], model: str, column: str, criterion: str
 ) -> None:
-    table = make_preference_table(made("rated"), model)
+    table = make_preference_table(small_data("rated"), model)
     values = rewards(model, criterion)
     expected = np.mean([spearmanr(RATINGS["coherence"][item], values[item]).statistic for item in range(2)])
     assert cell(table, "coherence", column) == pytest.approx(expected)
 
 
 def test_the_mean_row_is_the_mean_of_the_aspects_and_stands_after_them(
-    made: Callable[..., DataFolder], model: str
+    small_data: Callable[..., DataFolder], model: str
 ) -> None:
-    table = make_preference_table(made("rated"), model)
+    table = make_preference_table(small_data("rated"), model)
     assert [row.aspect for row in table.rows][:3] == ["coherence", "fluency", "mean of all"]
     each = [cell(table, aspect, OWN) for aspect in RATINGS]
     assert cell(table, "mean of all", OWN) == pytest.approx(np.mean(each))
 
 
 def test_what_needs_references_or_a_model_that_is_not_there_has_no_figure(
-    made: Callable[..., DataFolder], model: str
+    small_data: Callable[..., DataFolder], model: str
 ) -> None:
-    rows = make_preference_table(made("rated", "chosen"), model).table.to_dict()["rows"]
+    rows = make_preference_table(small_data("rated", "chosen"), model).table.to_dict()["rows"]
     assert [row["BERTScore"] for row in rows] == [None] * 4
     assert [row["ROUGE-1"] is None for row in rows] == [False, False, False, True]
     assert [row["length"] is None for row in rows] == [False] * 4
 
 
-def test_pairs_are_those_with_a_majority_and_scores_of_all(made: Callable[..., DataFolder], model: str) -> None:
-    (row,) = [row for row in make_preference_table(made("chosen"), model).rows if row.data == "chosen"]
+def test_pairs_are_those_with_a_majority_and_scores_of_all(small_data: Callable[..., DataFolder], model: str) -> None:
+    (row,) = [row for row in make_preference_table(small_data("chosen"), model).rows if row.data == "chosen"]
     # Of four pairs people tie one, and another has an empty answer, which preference does not score.
     assert (row.n, row.chance) == (2, 0.5)
     assert row.cells["length"].value == 0.5  # By hand: the longer answer is the chosen one in the first of two.
     assert row.cells[OWN] == row.cells[OVERALL]
 
 
-def test_the_summary_counts_aspects_with_a_figure_and_no_means(made: Callable[..., DataFolder], model: str) -> None:
-    table = make_preference_table(made("rated", "chosen"), model)
+def test_the_summary_counts_aspects_with_a_figure_and_no_means(
+    small_data: Callable[..., DataFolder], model: str
+) -> None:
+    table = make_preference_table(small_data("rated", "chosen"), model)
     own, length = ([row.cells[name].value for row in table.rows if not row.is_mean] for name in (OWN, "length"))
     above = sum(first > second for first, second in zip(own, length, strict=True))
     assert table.summary.startswith("Of 3 aspects, preference is above preference, overall in ")
