@@ -146,7 +146,7 @@ def test_certainty_is_the_share_of_raters_who_agree(tmp_path: Path) -> None:
     assert [pair.certainty for pair in soft.pairs] == [pytest.approx(2 / 3), 0.75, 0.5]
 
 
-def test_equal_means_are_ties_whatever_their_rounding(tmp_path: Path) -> None:
+def test_equal_means_are_ties_despite_rounding(tmp_path: Path) -> None:
     rows = [
         {"item": "1", "system": "a", "output": "x", "ratings": {"fluency": [0.1, 0.2]}},
         {"item": "1", "system": "b", "output": "y", "ratings": {"fluency": [0.15]}},
@@ -170,7 +170,7 @@ def test_a_cap_draws_from_each_item_by_the_seed(tmp_path: Path) -> None:
         assert built.accounts[0].adds_up
 
 
-def test_outputs_of_all_items_are_paired_when_asked(tmp_path: Path) -> None:
+def test_outputs_of_all_items_are_paired_on_request(tmp_path: Path) -> None:
     rows = rated_rows(seed=9, items=20, systems=1, raters=1)
     built = build(tmp_path, rows, Rules(within="all"))
     values = {row["source"]: row["ratings"]["fluency"][0] for row in rows}

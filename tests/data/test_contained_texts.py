@@ -82,7 +82,7 @@ def test_texts_from_one_template_are_not_compared_two_by_two(monkeypatch: pytest
     }
 
 
-def test_the_same_is_found_whatever_the_seed_of_pythons_hashes() -> None:
+def test_results_do_not_depend_on_the_hash_seed() -> None:
     code = (
         "import metrist.data.text_overlap as c; c._MAX_CANDIDATES_PER_GRAM = 100; "
         "t = ' '.join(f'w{at}' for at in range(60)); "

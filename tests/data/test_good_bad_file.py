@@ -52,7 +52,7 @@ def test_the_published_pairs_come_back_byte_for_byte(
     assert (tmp_path / "again.jsonl").read_bytes() == lzma.decompress(data("heap-pairs").read_bytes())
 
 
-def test_contexts_and_answers_are_told_apart() -> None:
+def test_contexts_and_answers_are_distinguished() -> None:
     pair = GoodBad(criterion="c", good=(("s", "x"), ("o", "y")), bad=(("s", "w"), ("o", "z")))
     assert pair.contexts == ("x", "w")
     assert pair.answers == ("y", "z")

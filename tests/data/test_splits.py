@@ -155,7 +155,7 @@ def test_too_few_pairs_have_an_error_of_their_own(count: int, empty: str) -> Non
         split_pairs(pairs)
 
 
-def test_a_group_of_all_pairs_is_cut_and_what_crosses_is_left_out() -> None:
+def test_a_group_of_all_pairs_is_split_and_crossing_pairs_are_dropped() -> None:
     rng = random.Random(5)
     answers = [words(rng) for _ in range(60)]
     pairs = [make_pair("", *couple) for couple in combinations(answers, 2)]

@@ -154,7 +154,7 @@ def test_length_bias_is_detected_by_padding_and_with_ratings_fixed():
     assert not {"flips", "equal grades", "probes that raise the grade"} & set(card.problems)
 
 
-def test_longer_outputs_that_are_better_make_no_bias_when_people_say_so_too():
+def test_preferring_longer_outputs_is_no_bias_when_people_agree():
     rows = make_rows()
     for row in rows:
         row["output"] += " more" * 20 * read_quality(row["output"])
@@ -285,7 +285,7 @@ def test_where_every_output_has_the_best_grade_no_probe_can_raise_it():
     )
 
 
-def test_the_same_data_give_the_same_sample_and_card_whatever_their_order():
+def test_sample_and_card_do_not_depend_on_the_order_of_the_data():
     rows = make_rows(80)
     first, again = run_audit(Habits(), rows), run_audit(Habits(), rows[::-1])
     assert first.data["items"] == 50
@@ -367,7 +367,7 @@ def test_agreement_with_people_is_shown_with_its_baselines():
         ({"rubric": "reliability", "aspect": "correctness"}, "(correctness, by the rubric reliability)"),
     ],
 )
-def test_the_card_says_which_grade_is_compared_with_the_ratings(settings, grade):
+def test_the_card_names_the_grade_compared_with_the_ratings(settings, grade):
     def graded_all(conversation, _):
         prompt = parse_prompt(conversation)
         grades = dict.fromkeys(("naturalness", "relatedness", "correctness", "quality"), 3)

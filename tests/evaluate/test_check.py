@@ -112,7 +112,7 @@ def test_p_values_are_one_sided_and_corrected_over_all_tests() -> None:
     assert any("Holm-corrected over 4 tests, alpha 0.05." in note for note in report.notes)
 
 
-def test_single_systems_pair_up_whatever_their_names() -> None:
+def test_single_systems_are_paired_under_any_names() -> None:
     report = check(make_run(quality={"new": BAD}), against=make_run(quality={"old": GOOD}), draws=500)
     assert list_verdicts(report) == [("new", "quality", False)]
 

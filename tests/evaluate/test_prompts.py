@@ -135,7 +135,7 @@ def test_shares_of_prompts_that_help_are_averaged_within_groups():
     assert "75.0 %" in text
 
 
-def test_the_table_shows_the_best_first_and_says_so_where_no_prompt_is_best():
+def test_the_table_shows_the_best_first_and_notes_when_no_prompt_is_best():
     study = make_study(relevance=(0.1, 0.3, 0.2), fluency=(0.3, 0.2, 0.1))
     assert study.best == "good"
     assert [row[0] for row in study.table().rows] == ["good", NO_PROMPT, "bad", ALL]

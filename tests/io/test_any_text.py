@@ -111,7 +111,7 @@ def test_any_bytes_on_standard_input_are_read_or_refused(content: bytes) -> None
         list(read_records("-"))
 
 
-def test_what_is_said_of_a_bad_row_can_be_printed() -> None:
+def test_messages_about_bad_rows_can_be_printed() -> None:
     rows = [{"item": "\ud800", "output": "a"}, {"item": "\ud800", "output": "b", "\udfff": 1}]
     with pytest.raises(MetristError, match=r"item '\\ud800' of system") as error:
         list(read_records(rows))

@@ -141,7 +141,7 @@ def test_a_missing_output_names_the_column_that_has_it(column: str, write: Write
     assert [record.output for record in read_records(path, fields={"output": column})] == ["o"]
 
 
-def test_a_missing_output_lists_what_there_is() -> None:
+def test_a_missing_output_lists_the_available_fields() -> None:
     row = {"item": 1, "pair": 1, "good": [], "bad": []}
     with pytest.raises(
         InputError, match=r"row 1: no 'output'; the fields are 'pair', 'good', 'bad' \(`metrist convert"

@@ -194,7 +194,7 @@ def test_ties_are_averaged_over_raters() -> None:
 
 @settings(max_examples=30)
 @given(TABLES, st.data())
-def test_weights_stand_for_repeated_outputs(table: Floats, data: st.DataObject) -> None:
+def test_weights_equal_repeated_outputs(table: Floats, data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.integers(0, 3), min_size=table.shape[1], max_size=table.shape[1]))
     repeated = np.repeat(table, weights, axis=1)
     for name in set(COEFFICIENTS) - {"ties"}:

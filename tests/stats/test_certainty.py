@@ -132,7 +132,7 @@ def test_a_gap_is_the_difference_of_the_same_draws() -> None:
 
 
 @pytest.mark.parametrize(("over", "units"), [("items", 12), ("systems", 5), ("both", 5)])
-def test_a_gap_tells_how_many_units_were_resampled(over: Over, units: int) -> None:
+def test_a_gap_has_the_number_of_resampled_units(over: Over, units: int) -> None:
     (gap,) = bootstrap_gaps(PEARSON, some_panel(), [(0, 1)], over=over, draws=20, rng=seeded())
     assert (gap.units, gap.items) == (units, 12)
 

@@ -187,7 +187,7 @@ def test_chance_is_the_mean_over_all_orders() -> None:
         assert entry.at_chance().value(human, np.arange(5)) == pytest.approx(entry.pool(rows).mean(), abs=1e-14)
 
 
-def test_a_correlation_says_nothing_of_all_ties() -> None:
+def test_a_correlation_of_all_ties_is_undefined() -> None:
     with pytest.raises(SpecError, match=r"pearson .*metric that ties all outputs"):
         MEASURES["pearson"].at_all_ties()
 

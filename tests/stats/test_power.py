@@ -43,7 +43,7 @@ def test_no_difference_takes_no_number_of_items() -> None:
     assert str(hopeless).startswith("no feasible number of items would separate these two")
 
 
-def test_an_unknown_difference_or_spread_says_nothing() -> None:
+def test_power_of_an_unknown_difference_or_spread_is_unknown() -> None:
     for result in (estimate_power(math.nan, 0.1, 9), estimate_power(0.3, math.nan, 1)):
         assert result.needed is None
         assert str(result) == "unknown: the difference or its standard error is undefined"

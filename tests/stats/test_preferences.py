@@ -204,7 +204,7 @@ def test_ties_alone_or_ties_that_strength_explains_determine_nothing() -> None:
         bradley_terry(preferences([(0, 0, 1, 1)]), prior=-1)
 
 
-def test_a_prior_is_as_good_as_the_preferences_it_stands_for() -> None:
+def test_a_prior_equals_the_preferences_that_it_replaces() -> None:
     rows = repeated((4, 0, 1, 1), (2, 1, 2, 0), (3, 2, 1, 1))
     imagined = repeated(
         *((1, i, j, 1) for i in range(3) for j in range(3) if i != j), (1, 0, 1, 0), (1, 1, 2, 0), (1, 0, 2, 0)
@@ -213,7 +213,7 @@ def test_a_prior_is_as_good_as_the_preferences_it_stands_for() -> None:
     assert bradley_terry(preferences(rows), prior=3).strength == pytest.approx(by_hand.strength)
 
 
-def test_resampled_strengths_spread_as_the_standard_errors_say() -> None:
+def test_resampled_strengths_spread_as_the_standard_errors() -> None:
     rng = np.random.default_rng(3)
     truth = np.array([0.6, 0.0, -0.6])
     rows = []

@@ -77,7 +77,7 @@ def test_an_output_without_a_rating_or_a_score_is_left_out_and_counted() -> None
     assert near.value == pytest.approx(brute_force_accuracy(rest, "near", near.epsilon))
 
 
-def test_a_mean_over_slices_tells_of_those_that_a_metric_lacks() -> None:
+def test_a_mean_over_slices_notes_those_that_a_metric_lacks() -> None:
     rows = make_rows()
     for row in rows:
         if row["task"] == "qa":
@@ -130,7 +130,7 @@ def test_the_better_metric_ranks_first_and_noise_last() -> None:
         {"epsilon_over": "crossfit", "test": "sign"},
     ],
 )
-def test_every_test_tells_the_best_metric_from_noise(settings: dict[str, Any]) -> None:
+def test_every_test_distinguishes_the_best_metric_from_noise(settings: dict[str, Any]) -> None:
     tests = quick(**settings, draws=200, metrics=["near", "noise"], correction="none").tests[0]
     assert tests.raw[0, 1] <= 0.2
     assert tests.how != "no tests"

@@ -52,7 +52,7 @@ def test_a_run_folder_brings_scores_direction_and_time(tmp_path: Path) -> None:
     assert judged.scores["ter"].signed().tolist() == (-judged.scores["ter"].values).tolist()
 
 
-def test_a_part_of_a_run_stands_in_for_the_value(tmp_path: Path) -> None:
+def test_a_part_of_a_run_replaces_the_value(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", drop_fields(make_rows(items=3), "scores"))
     results = metrist.score(path, ["rouge1", "exact"])
     judged = join([results, path], parts=["recall"])

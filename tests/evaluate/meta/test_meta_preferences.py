@@ -144,7 +144,7 @@ def test_settings_that_do_not_fit_preferences_are_refused(
         meta_evaluate(STORED, preferences=True, **settings)
 
 
-def test_data_without_preferences_say_so() -> None:
+def test_data_without_preferences_are_refused() -> None:
     rows = [{"item": "1", "system": "a", "output": "x", "ratings": {"q": 1}, "scores": {"m": 1}}]
     with pytest.raises(RunError, match="the data hold no preferences"):
         meta_evaluate(rows, preferences=True)

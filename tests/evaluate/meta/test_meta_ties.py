@@ -218,7 +218,7 @@ def test_an_interval_is_shifted_by_the_optimism_of_the_threshold() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"group": "none"}, {"resample": "systems"}, {"resample": "both"}])
-def test_intervals_stand_wherever_resamples_cut(settings: dict[str, Any]) -> None:
+def test_intervals_are_found_for_all_resamples(settings: dict[str, Any]) -> None:
     for figure in quick(make_rows(items=8), **settings, slices="language").figures:
         assert 0 <= figure.low <= figure.high <= 1
 

@@ -166,7 +166,7 @@ def test_an_answer_that_is_rated_in_a_later_pair_counts_as_rated() -> None:
     assert summary.mean == pytest.approx(stats.spearmanr([3, 1, 2], [0.4, 0.5, 0.1]).statistic)
 
 
-def test_pairs_are_grouped_by_the_first_field_that_tells_something() -> None:
+def test_pairs_are_grouped_by_the_first_informative_field() -> None:
     def context(*fields: str, bad: str = "b") -> str:
         labelled = tuple(("field", text) for text in fields)
         pair = GoodBad(criterion="DIA", good=(*labelled, ("answer", "a")), bad=(*labelled, ("answer", bad)))

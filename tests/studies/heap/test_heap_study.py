@@ -123,7 +123,7 @@ def test_settings_apply_to_the_whole_folder(study: Study) -> None:
     assert more.results.codes("single", "honest") == ("AG", "AV")
 
 
-def test_what_does_not_change_results_may_differ_and_older_folders_are_read(study: Study) -> None:
+def test_irrelevant_settings_may_differ_and_older_folders_are_read(study: Study) -> None:
     short = replace(study, setups=("base",), seeds=1)
     run(short)
     smaller = replace(study.settings, recipe=replace(study.settings.recipe, max_tokens=512))
@@ -153,14 +153,14 @@ def test_a_base_model_is_judged_again_when_criteria_are_added(study: Study) -> N
     assert recorder.done == []
 
 
-def test_a_base_model_judged_by_other_criteria_is_not_taken_for_this_one(study: Study) -> None:
+def test_a_base_model_with_other_criteria_is_not_reused(study: Study) -> None:
     short = replace(study, setups=("base",), seeds=1)
     run(replace(short, criteria=("AG",)))
     with pytest.raises(RunError, match=r"other settings: judged is \['AG'\] there, \['AV'\] here\. Use the same"):
         run(replace(short, criteria=("AV",)))
 
 
-def test_more_seeds_and_setups_join_what_is_there(study: Study) -> None:
+def test_seeds_and_setups_can_be_added(study: Study) -> None:
     run(replace(study, setups=("base",), seeds=1))
     recorder = Recorder()
     outcome = run(replace(study, setups=("base",), seeds=2), recorder)
@@ -290,7 +290,7 @@ def test_settings_are_chosen_on_dev_pairs_and_all_trials_are_logged(study: Study
     assert any("Chosen on development pairs for single-AG-authors" in note for note in outcome.tables[0].notes)
 
 
-def test_what_is_tried_of_a_setting_is_the_papers_grid_and_both_sides_of_a_context() -> None:
+def test_settings_are_tried_on_the_papers_grid_and_both_sides_of_a_context() -> None:
     """Oracle: the paper's paragraph on tuning; four numbers of epochs stand for all from 1 to 20."""
     suite = criteria.suite("heap")
     assert {name: list_values(suite, name) for name in CHOICES} == {

@@ -97,7 +97,7 @@ def test_table_3_has_a_block_for_each_cluster_with_its_means() -> None:
     assert table_rows[5][6] is None
 
 
-def test_what_is_not_comparable_is_in_the_means_of_table_3_alone_and_the_notes_say_so() -> None:
+def test_incomparable_criteria_only_enter_the_means_of_table_3_with_a_note() -> None:
     """The paper's cluster 2 prints CNO 43.96 and HSO 58.06; ours are .4 and .8 here."""
     right = {"CNO": 4, "HSO": 8}
     tables = make_tables(

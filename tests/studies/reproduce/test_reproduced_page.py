@@ -42,7 +42,7 @@ def test_a_table_shows_the_printed_number_ours_and_the_difference(folder: Path) 
     assert rows[0]["difference"]["value"] == pytest.approx(0.432)
 
 
-def test_rows_without_data_say_so(folder: Path) -> None:
+def test_rows_note_missing_data(folder: Path) -> None:
     (section,) = reproduce(["002-table-5"], folder)
     absent = [row for row in section.table.to_dict()["rows"] if row["data"] == "qags-cnn"]
     assert len(absent) == 4
@@ -50,7 +50,7 @@ def test_rows_without_data_say_so(folder: Path) -> None:
     assert section.summary.endswith("The data is missing for 8.")
 
 
-def test_the_peers_table_says_so_where_its_data_is_absent(folder: Path) -> None:
+def test_the_table_of_peers_notes_missing_data(folder: Path) -> None:
     (section,) = reproduce([WMT23_TABLE], folder)
     assert section.summary == "The data is missing."
     assert {row["acc_eq"] for row in section.table.to_dict()["rows"]} == {"data missing"}

@@ -95,7 +95,7 @@ def test_the_file_asks_for_known_metrics_criteria_and_measures() -> None:
             assert criteria.find(criterion).code == criterion
 
 
-def test_without_data_the_table_says_so(tmp_path: Path) -> None:
+def test_the_table_notes_missing_data(tmp_path: Path) -> None:
     table = make_preference_table(DataFolder(tmp_path))
     assert table.summary == "The data is missing."
     assert len(table.rows) == sum(len(entry["criteria"]) for entry in read_table_file(PREFERENCE_TABLE)["sets"])
@@ -114,7 +114,7 @@ def cell(table: PreferenceTable, aspect: str, name: str) -> float:
 
 
 @pytest.mark.parametrize(("column", "criterion"), [(OWN, "coherence"), (OVERALL, "overall")])
-def test_a_figure_is_that_of_the_metric_asked_for_the_criterion(
+def test_a_figure_is_that_of_the_metric_for_the_criterion(
     small_data: Callable[..., DataFolder], model: str, column: str, criterion: str
 ) -> None:
     table = make_preference_table(small_data("rated"), model)
@@ -123,18 +123,14 @@ def test_a_figure_is_that_of_the_metric_asked_for_the_criterion(
     assert cell(table, "coherence", column) == pytest.approx(expected)
 
 
-def test_the_mean_row_is_the_mean_of_the_aspects_and_stands_after_them(
-    small_data: Callable[..., DataFolder], model: str
-) -> None:
+def test_the_mean_row_follows_the_aspects_and_is_their_mean(small_data: Callable[..., DataFolder], model: str) -> None:
     table = make_preference_table(small_data("rated"), model)
     assert [row.aspect for row in table.rows][:3] == ["coherence", "fluency", "mean of all"]
     each = [cell(table, aspect, OWN) for aspect in RATINGS]
     assert cell(table, "mean of all", OWN) == pytest.approx(np.mean(each))
 
 
-def test_what_needs_references_or_a_model_that_is_not_there_has_no_figure(
-    small_data: Callable[..., DataFolder], model: str
-) -> None:
+def test_metrics_without_references_or_model_have_no_figure(small_data: Callable[..., DataFolder], model: str) -> None:
     rows = make_preference_table(small_data("rated", "chosen"), model).table.to_dict()["rows"]
     assert [row["BERTScore"] for row in rows] == [None] * 4
     assert [row["ROUGE-1"] is None for row in rows] == [False, False, False, True]

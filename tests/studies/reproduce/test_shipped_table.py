@@ -26,7 +26,7 @@ def test_every_block_can_be_computed_and_has_a_number_for_each_peer() -> None:
             assert {len(numbers) for numbers in aspects.values()} == {len(content["peers"])}
 
 
-def test_without_data_the_table_says_so(tmp_path: Path) -> None:
+def test_the_table_notes_missing_data(tmp_path: Path) -> None:
     table = shipped.make_likelihood_table(DataFolder(tmp_path))
     assert table.summary == "The data is missing."
     assert "data missing" in table.table.render("markdown")
