@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,11 @@ def test_import_metrist_stays_cheap() -> None:
     code = "import sys, metrist; print([m for m in sys.modules if m.startswith(('numpy', 'metrist.'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['metrist._version']"
+
+
+def test_a_model_metric_takes_an_llm_as_text() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Both(metrist.ModelMetric):
+        llm: metrist.LLM
+
+    assert Both(model="m", llm="fake(answers='yes')").llm == metrist.FakeLLM(answers="yes")  # type: ignore[arg-type]

@@ -65,9 +65,8 @@ class Metric:
         declared: Iterable[dataclasses.Field[Any]] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
         for field in declared:
             value = getattr(self, field.name)
-            parsed = _parse_setting(str(field.type), value)
-            if parsed is not value:
-                object.__setattr__(self, field.name, parsed)
+            if isinstance(value, list) or re.search(r"\b(LLM|Metric|Comparator)\b", str(field.type)):
+                object.__setattr__(self, field.name, _parse_setting(str(field.type), value))
 
     @property
     def needs(self) -> tuple[Need, ...]:

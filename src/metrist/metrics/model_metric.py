@@ -36,6 +36,7 @@ class ModelMetric(Metric):
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.dtype != "float32" and (problem := dtype_problem(self.dtype)):
             raise SpecError(f"{self.name}: {problem}")
 

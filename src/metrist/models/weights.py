@@ -51,6 +51,8 @@ class Weights:
     fingerprint: str
     #: The content of config.json.
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    #: Whether the model runs on numpy, without torch.
+    runs_on_numpy: bool = False
 
     @property
     def has_tokenizer(self) -> bool:
@@ -59,11 +61,6 @@ class Weights:
             return True
         settings = self.folder / "tokenizer_config.json"
         return settings.is_file() and any(name in settings.read_text(encoding="utf-8") for name in _NO_VOCABULARY)
-
-    @property
-    def runs_on_numpy(self) -> bool:
-        """Whether the model runs on numpy, without torch."""
-        return _NUMPY_KEY in self.config
 
 
 def find_weights(options: Options) -> Weights:
@@ -80,7 +77,13 @@ def find_weights(options: Options) -> Weights:
         relevant |= options.trust_remote_code and path.suffix == ".py"
         if relevant and path.is_file():
             digest.update(f"{path.name} {file_digest(path)}\n".encode())
-    return Weights(name=options.model, folder=folder, fingerprint=digest.hexdigest()[:12], config=config)
+    return Weights(
+        name=options.model,
+        folder=folder,
+        fingerprint=digest.hexdigest()[:12],
+        config=config,
+        runs_on_numpy=runs_on_numpy,
+    )
 
 
 def _find_folder(options: Options) -> Path:
