@@ -76,7 +76,7 @@ def answered(folder: Path, talks: list[Any], **sampling: Any) -> list[Completion
 
 def ids_of(folder: Path, talk: list[Message]) -> list[int]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    turns = [{"role": one.role, "content": one.text} for one in talk]
+    turns = [{"role": message.role, "content": message.text} for message in talk]
     return tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
 
 
@@ -113,19 +113,19 @@ def test_neither_batches_nor_order_change_an_answer(folder, monkeypatch, tokens,
     local._cached_generator.cache_clear()
     result = answered(folder("llama"), TALKS[::-1], temperature=temperature)
     local._cached_generator.cache_clear()
-    assert [one.text for one in result[::-1]] == expected
+    assert [completion.text for completion in result[::-1]] == expected
 
 
 def test_a_model_that_heeds_its_padding_gets_conversations_of_one_length(folder, monkeypatch):
     generator = generation.Generator.load(Options(model=str(folder("llama"))))
     assert not generator._depends_on_padding
     prompts = [generation._Prompt(n, [0] * length, 5) for n, length in enumerate([3, 4, 3])]
-    assert [[one.number for one in group] for group in generator._group(prompts)] == [[0, 1, 2]]
+    assert [[prompt.number for prompt in group] for group in generator._group(prompts)] == [[0, 1, 2]]
     monkeypatch.setattr(
         generation.Generator, "_second_token_logprobs", lambda _, some: torch.full((len(some), 3), float(len(some)))
     )
     heeding = generation.Generator.load(Options(model=str(folder("llama"))))
-    assert [[one.number for one in group] for group in heeding._group(prompts)] == [[0, 2], [1]]
+    assert [[prompt.number for prompt in group] for group in heeding._group(prompts)] == [[0, 2], [1]]
 
 
 def test_logprobs_are_those_of_a_plain_pass(folder):
@@ -156,11 +156,13 @@ def test_an_answer_ends_before_its_stop(folder):
     assert cut.tokens is not None
     assert whole.tokens is not None
     assert len(cut.tokens) == cut.usage.completion_tokens
-    assert [one.text for one in cut.tokens] == [one.text for one in whole.tokens][: len(cut.tokens)]
+    assert [token.text for token in cut.tokens] == [token.text for token in whole.tokens][: len(cut.tokens)]
 
 
 def test_an_answer_is_no_longer_than_asked_for_nor_than_the_context(folder):
-    assert [one.usage.completion_tokens for one in answered(folder("llama"), TALKS[:1], max_tokens=3)] == [3]
+    assert [
+        completion.usage.completion_tokens for completion in answered(folder("llama"), TALKS[:1], max_tokens=3)
+    ] == [3]
     long = [Message("user", "cat " * 235)]
     room = 256 - len(ids_of(folder("llama"), long))
     assert 0 < room < 20
@@ -187,11 +189,13 @@ def test_draws_follow_the_probabilities_and_the_seed(folder):
         for n in range(300)
     ]
     likeliest, number = draws[0][0].alternatives[0]
-    share = Counter(one[0].text for one in draws)[likeliest] / 300
+    share = Counter(draw[0].text for draw in draws)[likeliest] / 300
     expected = math.exp(number)
     assert share == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 300))
     again = answered(folder("llama"), talk, temperature=1.0, sample=5)
-    assert again == [_as(again[0], one) for one in answered(folder("llama"), talk, temperature=1.0, sample=5)]
+    assert again == [
+        _as(again[0], completion) for completion in answered(folder("llama"), talk, temperature=1.0, sample=5)
+    ]
     assert answered(folder("llama"), talk, temperature=1.0, seed=1)[0].text != again[0].text
 
 
@@ -255,7 +259,7 @@ def test_what_a_model_s_folder_wishes_for_decoding_is_no_part_of_the_question(fo
 
 
 def test_when_memory_runs_out_smaller_batches_give_the_same(folder, monkeypatch):
-    expected = [one.text for one in answered(folder("llama"), TALKS)]
+    expected = [completion.text for completion in answered(folder("llama"), TALKS)]
     run, sizes = generation.Generator._generate, []
 
     def full(self: Any, prompts: Any, sampling: Sampling) -> list[Completion]:
@@ -268,7 +272,7 @@ def test_when_memory_runs_out_smaller_batches_give_the_same(folder, monkeypatch)
     local._cached_generator.cache_clear()
     result = answered(folder("llama"), [*TALKS, [Message("user", "cat " * 70)]])
     local._cached_generator.cache_clear()
-    assert [one.text for one in result[:-1]] == expected
+    assert [completion.text for completion in result[:-1]] == expected
     assert (result[-1].failure or "").startswith("the conversation does not fit into the device's memory even alone")
     assert max(sizes) > 1
 
@@ -277,10 +281,10 @@ def test_answers_are_kept_and_cost_nothing(folder, monkeypatch):
     monkeypatch.setenv("METRIST_MAX_COST", "0")
     llm = Transformers(model=str(folder("llama")))
     first = gateway.complete(llm, TALKS, Sampling(max_tokens=5))
-    assert {one.usage.cost for one in first} == {0.0}
+    assert {completion.usage.cost for completion in first} == {0.0}
     monkeypatch.setattr(generation.Generator, "complete", None)
     again = gateway.complete(llm, TALKS, Sampling(max_tokens=5))
-    assert [one.text for one in again] == [one.text for one in first]
+    assert [completion.text for completion in again] == [completion.text for completion in first]
 
 
 def test_its_text_reads_back_and_its_facts_name_the_weights(folder):

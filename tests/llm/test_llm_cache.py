@@ -36,11 +36,11 @@ def kept(text: str, answer: str = "x", llm: str = "m") -> CachedAnswer:
 
 def test_what_is_kept_is_found_and_the_first_answer_stands(tmp_path):
     cache = AnswerCache(tmp_path)
-    one, other = kept("q", "first"), kept("q", "second")
-    assert cache.store([one]) == [one.completion]
+    entry, other = kept("q", "first"), kept("q", "second")
+    assert cache.store([entry]) == [entry.completion]
     assert cache.store([other, kept("r")]) == [Completion(text="first"), Completion(text="x")]
     assert AnswerCache(tmp_path).find([other.request, kept("unknown").request]) == {
-        one.request.key: Completion(text="first")
+        entry.request.key: Completion(text="first")
     }
 
 
@@ -48,9 +48,9 @@ def test_more_questions_than_sqlite_takes_at_once_are_found(tmp_path):
     cache = AnswerCache(tmp_path)
     many = [kept(str(n), str(n)) for n in range(2300)]
     cache.store(many)
-    result = cache.find([one.request for one in many])
-    assert [result[one.request.key].text for one in many] == [str(n) for n in range(2300)]
-    assert [one.request.messages[0].text for one in cache.entries()] == [str(n) for n in range(2300)]
+    result = cache.find([entry.request for entry in many])
+    assert [result[entry.request.key].text for entry in many] == [str(n) for n in range(2300)]
+    assert [entry.request.messages[0].text for entry in cache.entries()] == [str(n) for n in range(2300)]
 
 
 def test_contents_are_counted_by_llm_and_cleared_by_it(tmp_path):
@@ -58,7 +58,7 @@ def test_contents_are_counted_by_llm_and_cleared_by_it(tmp_path):
     cache.store([kept(str(n), "x" * 5000, llm) for llm in ("a", "b") for n in range(30)])
     assert cache.contents().answers == {"a": 30, "b": 30}
     assert cache.contents().size > 10_000
-    assert [one.request.llm for one in cache.entries("b")] == ["b"] * 30
+    assert [entry.request.llm for entry in cache.entries("b")] == ["b"] * 30
     assert cache.clear("a") == 30
     assert cache.contents().answers == {"b": 30}
     assert cache.clear() == 30
@@ -106,9 +106,12 @@ def test_an_answer_with_a_changed_byte_is_asked_again_and_mended(tmp_path):
     with sqlite3.connect(cache.path) as raw:
         raw.execute("UPDATE answers SET answer = zeroblob(30) WHERE rowid = 1")
     raw.close()
-    assert [one.request.messages[0].text for one in cache.entries()] == ["b"]
+    assert [entry.request.messages[0].text for entry in cache.entries()] == ["b"]
     for _ in range(2):
-        assert [one.text for one in gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)] == ["A", "B"]
+        assert [completion.text for completion in gateway.complete(Scripted(log=str(log)), say("a", "b"), GREEDY)] == [
+            "A",
+            "B",
+        ]
     assert read_log(log) == ["a", "b", "a"]
 
 

