@@ -49,6 +49,12 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(match["info"].strip(), match["body"], text.count("\n", 0, match.start()) + 1)
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def commands(body: str) -> Iterator[tuple[str, str]]:
     """The commands of a console block, each with what is shown below it; a backslash continues a line."""
     for piece in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
@@ -137,6 +143,14 @@ def test_links_to_files_exist(page: Path) -> None:
     targets = [match["target"].partition("#")[0] for match in _LINK.finditer(text)]
     missing = [t for t in targets if t and "://" not in t and not (page.parent / t).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_headings_exist(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    targets = [match["target"].partition("#") for match in _LINK.finditer(text) if "://" not in match["target"]]
+    linked = [(page.parent / path if path else page, anchor) for path, _, anchor in targets if anchor]
+    assert [f"{target.name}#{anchor}" for target, anchor in linked if anchor not in anchors(target)] == []
 
 
 def test_the_readme_is_short() -> None:
