@@ -60,8 +60,7 @@ def score(
     reader = reading.read(inputs)
     if dry_run:
         total = estimate(reader, metrics)
-        if reader.skipped.count:
-            report_skipped(reader)
+        report_skipped(reader)
         print_estimate(total, form)
         return
     error: RunError | None = None
@@ -79,8 +78,7 @@ def score(
             )
     except NothingScored as nothing_scored:
         results, error = nothing_scored.results, nothing_scored
-    if reader.skipped.count:
-        report_skipped(reader)
+    report_skipped(reader)
     print_table(results.table(draws=draws, seed=seed), form)
     if error:
         raise error
@@ -91,9 +89,11 @@ def score(
 
 
 def report_skipped(reader: Reader) -> None:
-    """Print which bad rows were skipped."""
+    """Print which bad rows were skipped, if any."""
     from metrist.cli.output import print_note
 
+    if not reader.skipped.count:
+        return
     for message in reader.skipped.messages:
         print_note(f"skipped: {message}")
     print_note(f"skipped {reader.skipped.count:,} bad rows in all")
