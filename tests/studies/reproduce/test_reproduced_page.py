@@ -66,12 +66,12 @@ def test_the_page_has_a_heading_a_caption_and_a_command_for_each_table(folder: P
 def test_the_command_writes_the_page_and_prints_summaries(folder: Path) -> None:
     done = _run("--data", str(folder), "--table", "002-table-5", "-o", str(folder / "tables.md"))
     assert done.exit_code == 0
-    assert "metrist: 002-table-5: Of 3 figures computed here, 0 within .005 of the paper's, 3 further" in done.stderr
-    assert (folder / "tables.md").read_text().startswith("# Published tables, computed again\n")
+    assert "metrist: 002-table-5: Computed here, 0 of 3 figures are within .005 of the paper's, 3 further" in done.stderr
+    assert (folder / "tables.md").read_text().startswith("# Published tables, reproduced\n")
 
 
 def test_without_a_file_the_page_is_printed(folder: Path) -> None:
-    assert "## BARTScore (002), Table 6" in _run("--data", str(folder), "--table", "002-table-6").stdout
+    assert "## BARTScore, Table 6" in _run("--data", str(folder), "--table", "002-table-6").stdout
 
 
 def test_an_absent_folder_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_wmt23s_metrics_reach_the_values_known_from_mt_metrics_eval(data: Callab
     # XCOMET-Ensemble-refA .6040 … chrF-refA .5192: mt-metrics-eval at sample_rate 1.0 on the same scores.
     table = make_wmt23_table(DataFolder(data("wmt23.en-de").parent), draws=0)
     assert len(table.figures) == 43
-    assert table.summary == "6 of the 6 values known from mt-metrics-eval are met within 0.0001."
+    assert table.summary == "6 of the 6 values known from mt-metrics-eval agree to within 0.0001."
 
 
 def test_the_page_in_the_docs_has_all_tables() -> None:

@@ -30,14 +30,20 @@ from metrist.studies.reproduce.shipped import (
 )
 
 _HEAD = """\
-# Published tables, computed again
+# Published tables, reproduced
 
 <!-- Written by `metrist reproduce` (`make tables`); edit src/metrist/studies/reproduce, not this page. -->
 
-The figures of several papers next to those that metrist computes from the same human judgments: of lexical metrics, of
-scores stored with the data, and of the shipped models. Paper 001 is TIGERScore, 002 is BARTScore (Yuan, Neubig and Liu
-2021). n counts outputs that have both a human judgment and a score, or pairs that raters compared. The data sets are
-public but not part of metrist: name their folder with `--data` or the environment variable METRIST_TEST_DATA.
+Recompute the tables of several papers from the same human judgments, and compare the numbers:
+
+```sh
+metrist reproduce --data DATA -o tables.md
+```
+
+This page is the output. It has lexical metrics, scores stored with the data, and the shipped models. The papers are
+TIGERScore (table names with 001) and BARTScore (Yuan, Neubig and Liu 2021; 002). n is the number of outputs that have both
+a human judgment and a score, or of pairs that raters compared. The data sets are public but not part of metrist: `--data`
+or the environment variable METRIST_TEST_DATA names their folder.
 """
 
 
@@ -139,7 +145,7 @@ def summarize(figures: Sequence[ReproducedFigure]) -> str:
     """Say how many figures agree with the printed ones."""
     computed = [figure for figure in figures if not figure.block.stored]
     stored = [figure for figure in figures if figure.block.stored]
-    parts = [_count_same("computed here", computed), _count_same("of scores stored with the data", stored)]
+    parts = [_count_same("Computed here", computed), _count_same("From stored scores", stored)]
     missing = sum(not figure.has_data for figure in figures)
     parts += [f"The data is missing for {missing}."] if missing else []
     return " ".join(filter(None, parts))
@@ -156,10 +162,10 @@ def _count_same(kind: str, figures: Sequence[ReproducedFigure]) -> str:
         return ""
     same, far = sum(gap <= SAME for gap in gaps), sum(gap > EXPLAINED_ABOVE for gap in gaps)
     near = len(gaps) - same - far
-    counts = [f"{same} within {_shorten(SAME)} of the paper's"]
+    counts = [f"{same} of {len(gaps)} figures are within {_shorten(SAME)} of the paper's"]
     counts += [f"{near} within {_shorten(EXPLAINED_ABOVE)}"] if near else []
     counts += [f"{far} further off (see the notes)"] if far else []
-    return f"Of {len(gaps)} figures {kind}, {', '.join(counts)}."
+    return f"{kind}, {', '.join(counts)}."
 
 
 def _shorten(number: float) -> str:
@@ -196,7 +202,7 @@ class WMT23Table:
             return "The data is missing."
         gaps = [abs(self._difference(figure)) for figure in self.figures if figure.metric in self.printed]
         same = sum(gap <= _WMT23_SAME for gap in gaps)
-        return f"{same} of the {len(gaps)} values known from mt-metrics-eval are met within {_WMT23_SAME:.4f}."
+        return f"{same} of the {len(gaps)} values known from mt-metrics-eval agree to within {_WMT23_SAME:.4f}."
 
     @property
     def table(self) -> Table:

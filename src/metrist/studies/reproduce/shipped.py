@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import util
 from pathlib import Path
@@ -162,7 +162,7 @@ def make_preference_table(folder: DataFolder, model: str = MODEL) -> PreferenceT
     return PreferenceTable(
         title=content["title"],
         caption=content["caption"].strip(),
-        notes=(*content["notes"], *map(_describe_metric, content["others"])),
+        notes=(*content["notes"], *_describe_metrics(content["others"])),
         decimals=content["decimals"],
         others=tuple(other["label"] for other in content["others"]),
         rows=tuple(rows),
@@ -184,9 +184,13 @@ def _resolve_metric(other: Mapping[str, str]) -> str | None:
     return f"{other['metric']}(model={str(folder)!r})" if folder else None
 
 
-def _describe_metric(other: Mapping[str, str]) -> str:
-    description = f"{other['label']}: {other['metric']}"
-    return f"{description} with {other['model']}, its last layer." if "model" in other else f"{description}."
+def _describe_metrics(others: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yield the settings of each metric that the name of its column does not tell."""
+    for other in others:
+        if "model" in other:
+            yield f"{other['label']}: {other['metric']} with {other['model']}, its last layer."
+        elif other["metric"] != other["label"]:
+            yield f"{other['label']}: {other['metric']}."
 
 
 def _compute_rows(
