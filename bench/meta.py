@@ -216,8 +216,8 @@ def _round(seconds: float) -> str:
 def _describe_setup() -> str:
     return (
         f"Measured by `make bench-meta` on one core of {machine()}, numpy {np.__version__}: CPU time, best of "
-        f"{ROUNDS}. Peers that are "
-        'not installed are written out plainly from their published procedure; "ext." is extrapolated from '
+        f"{ROUNDS}. Peers that are not installed are "
+        'plain implementations of their published procedure. "ext." means extrapolated, from '
         f"{PEER_SCORES:,} scores (by pairs), or from {PEER_DRAWS} draws of one metric or pair."
     )
 

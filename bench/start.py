@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _describe_setup() -> str:
-    return f"Measured by `make bench-start` on {machine()}; {RUNS} fresh processes each, with the interpreter's start."
+    return f"Measured by `make bench-start` on {machine()}; {RUNS} fresh processes each, including the start of the interpreter."
 
 
 def _row(name: str, program: str) -> str:
