@@ -32,7 +32,8 @@ def main() -> None:
 
 
 def _describe_setup() -> str:
-    return f"Measured by `make bench-start` on {machine()}; {RUNS} fresh processes each, including the start of the interpreter."
+    setup = f"Measured by `make bench-start` on {machine()}; {RUNS} fresh processes each"
+    return f"{setup}, including the start of the interpreter."
 
 
 def _row(name: str, program: str) -> str:

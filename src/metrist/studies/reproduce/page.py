@@ -41,9 +41,9 @@ metrist reproduce --data DATA -o tables.md
 ```
 
 This page is the output. It has lexical metrics, scores stored with the data, and the shipped models. The papers are
-TIGERScore (table names with 001) and BARTScore (Yuan, Neubig and Liu 2021; 002). n is the number of outputs that have both
-a human judgment and a score, or of pairs that raters compared. The data sets are public but not part of metrist: `--data`
-or the environment variable METRIST_TEST_DATA names their folder.
+TIGERScore (001 in the names of tables) and BARTScore (002; Yuan, Neubig and Liu 2021). n is the number of outputs with
+both a human judgment and a score, or of pairs that raters compared. The data sets are public but not part of metrist:
+`--data` or the environment variable METRIST_TEST_DATA names their folder.
 """
 
 
