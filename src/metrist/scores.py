@@ -150,7 +150,9 @@ class Scores(Sequence[Score]):
         object.__setattr__(self, "failures", {i: Failure.of(failure) for i, failure in self.failures.items()})
         mismatches = set(np.flatnonzero(np.isnan(self.values)).tolist()) ^ set(self.failures)
         if mismatches:
-            raise ValueError(f"score {min(mismatches)} must be NaN exactly when a failure says why")
+            first = min(mismatches)
+            expected = "no value, or no failure" if first in self.failures else "a failure that says why it is NaN"
+            raise ValueError(f"score {first} must have {expected}")
 
     @staticmethod
     def of(rows: Iterable[float | Score]) -> Scores:

@@ -1,4 +1,4 @@
-"""An LLM's text that cannot be: said in one line, with what was wanted."""
+"""An LLM's text that cannot be: said in one line, with what was expected."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from metrist.llm.base import build_llm
         ("transformers(modle='m')", "transformers has no setting 'modle'; did you mean 'model'"),
         ("openai(url='http://x')", r"openai needs the setting 'model': openai\(model='…'\)"),
         ("transformers()", r"transformers needs the setting 'model': transformers\(model='…'\)"),
+        ("openai(model=m)", "openai: model must be the name of a model, got m without quotes"),
         ("transformers(model=3)", "transformers: model must be a string, got 3"),
         (
             "transformers(model='m', dtype='float61')",

@@ -65,6 +65,29 @@ def test_a_metric_without_score_says_what_it_must_define():
         Unfinished().score(Shard([RECORD]))
 
 
+def test_an_exception_names_the_record():
+    class Breaking(Metric):
+        def score_record(self, record: Record) -> float:
+            return 1 / len(record.output)
+
+    records = [RECORD, Record(item="2", system="s", output="")]
+    with pytest.raises(RunError, match=r"Breaking failed on item '2' of system 's': ZeroDivisionError") as caught:
+        Breaking().score(Shard(records))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_class_in_place_of_a_metric_is_refused():
+    with pytest.raises(SpecError, match=r"class Vowels: write Vowels\(\)"):
+        metrist.score([{"item": "1", "system": "s", "output": "o"}], [Vowels])
+
+
+@pytest.mark.parametrize("needs", [("refs",), "references"])
+def test_needs_that_are_no_fields_of_a_record_are_refused(needs: Any):
+    metric = type("Needy", (Vowels,), {"needs": needs})()
+    with pytest.raises(SpecError, match=r"Needy: needs must be a tuple of fields"):
+        metrist.score([{"item": "1", "system": "s", "output": "o"}], [metric])
+
+
 def test_a_choice_is_checked_with_the_nearest_name():
     check_choice(Vowels(), "letters", ("aeiou", "aeiouy"))
     with pytest.raises(SpecError, match=r"letters must be one of 'aeiou', 'aeiouy', got 'aeio'; did you mean 'aeiou'"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from metrist.errors import RunError, SpecError
 from metrist.llm.messages import Completion, Message, Sampling, Usage
 from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Shard
@@ -184,8 +185,18 @@ def test_a_metric_without_wording_or_with_odd_settings_is_refused():
     class Wordless(LLMMetric):
         pass
 
-    with pytest.raises(NotImplementedError, match=r"Wordless must define prompt\(self, record\)"):
+    with pytest.raises(SpecError, match=r"Wordless must define prompt\(self, record\)"):
         Wordless(llm=FakeLLM(two_steps)).facts()
+
+
+@pytest.mark.parametrize("prompt", [None, {"role": "user", "content": "?"}, [{"role": "user"}], 3])
+def test_a_prompt_that_is_neither_text_nor_messages_is_refused(prompt):
+    class Odd(LLMMetric):
+        def prompt(self, record):  # noqa: ARG002
+            return prompt
+
+    with pytest.raises(RunError, match="Odd: prompt must return a text or a list of messages"):
+        Odd(llm=FakeLLM("1")).score(Shard([Record(item="1", system="s", output="o")]))
 
 
 def test_what_is_put_into_a_template_is_not_looked_at_again():

@@ -200,11 +200,13 @@ class Broken(Comparator):
 
 
 def test_a_comparator_that_breaks_is_named():
-    with pytest.raises(RunError, match=r"Broken failed on 12 pairs \(the first is item '0' of system 'a'\): ZeroDiv"):
+    with pytest.raises(
+        RunError, match=r"Broken failed on a shard of 12 pairs \(the first is item '0' of system 'a'\): ZeroDiv"
+    ):
         metrist.prefer(ROWS, Broken())
     with pytest.raises(RunError, match="must return a list of 12 judgments, one per pair in order"):
         metrist.prefer(ROWS, Broken(how="too many"))
-    with pytest.raises(RunError, match="no comparator was asked for"):
+    with pytest.raises(RunError, match="no comparator was requested"):
         metrist.prefer(ROWS, [])
 
 

@@ -227,7 +227,7 @@ def _line(**change: Any) -> str:
             r"x\.jsonl:3: not a line that .* wrote: it has the signature 'm \| 2', the lines before have 'm'",
         ),
         ([_line(value="high")], r"x\.jsonl:1: not a line that `metrist score` wrote"),
-        ([_line(value=None)], r"lines of m are not what .* wrote: score 0 must be NaN exactly when"),
+        ([_line(value=None)], r"lines of m are not what .* wrote: score 0 must have a failure"),
         ([_line(errors=[{"x": 1}])], r"lines of m are not what .* wrote"),
         ([_line(), _line(metric="n", item="2")], "m and n were scored on different records"),
     ],

@@ -281,7 +281,7 @@ def test_some_records_without_a_need_are_failed_scores(rows: Rows, tmp_path: Pat
 @pytest.mark.parametrize(
     ("metrics", "settings", "message"),
     [
-        ([], {}, "no metric was asked for: name at least one, such as 'chrf'"),
+        ([], {}, "no metric was requested: name at least one, such as 'chrf'"),
         (["chrf"], {"shard_size": 0}, "shard_size must be at least 1, got 0"),
         (["chrf"], {"out": "scores.txt"}, "cannot tell what to write to scores.txt: expected a folder"),
         (["chrf"], {"out": "x.parquet.gz"}, "Parquet compresses by itself"),
@@ -360,7 +360,7 @@ class Breaking(Metric):
         return Scores.of(1.0 for _ in shard.records)
 """
     metric = module(source).Breaking()
-    with pytest.raises(RunError, match=r"own_metrics\.Breaking failed on 8 records .*: ValueError: a bug"):
+    with pytest.raises(RunError, match=r"own_metrics\.Breaking failed on a shard of 8 records .*: ValueError: a bug"):
         score(rows, [metric], out=tmp_path / "run", shard_size=8, executor="serial")
     assert len(list((tmp_path / "run/results").rglob("0*.jsonl"))) == 2
     with pytest.raises(RunError, match="holds no finished metric"):

@@ -93,9 +93,9 @@ def test_metrics_with_the_same_needs_share_the_smaller_shard() -> None:
         (None, "returns: score(shard) must return Scores, got NoneType"),
         (
             ZeroDivisionError("oh"),
-            "returns failed on 2 records (the first is item '6' of system 'nllb'): ZeroDivisionError: oh",
+            "returns failed on a shard of 2 records (the first is item '6' of system 'nllb'): ZeroDivisionError: oh",
         ),
-        (lambda: Scores.of([1.0, np.nan]), "ValueError: score 1 must be NaN exactly when a failure says why"),
+        (lambda: Scores.of([1.0, np.nan]), "ValueError: score 1 must have a failure"),
         (MissingExtra("x", "tables"), "x needs an optional dependency"),
     ],
 )

@@ -155,7 +155,9 @@ def test_a_worker_that_exits_is_distinguished_from_a_killed_one(module: Module) 
 
 def test_an_exception_of_a_metric_is_raised_with_its_traceback(module: Module) -> None:
     metric = module(METRIC.format(body="if shard.records[0].item.startswith('2'): {}['oh']")).Mine()
-    with pytest.raises(RunError, match=r"own_metrics\.Mine failed on 3 records .*'2-0.*KeyError: 'oh'") as caught:
+    with pytest.raises(
+        RunError, match=r"own_metrics\.Mine failed on a shard of 3 records .*'2-0.*KeyError: 'oh'"
+    ) as caught:
         outcome(Processes(workers=2), metric, 6)
     assert "own_metrics.py" in caught.value.__notes__[0]
 

@@ -1,7 +1,7 @@
 """Draft a table of aspects for a new task with an LLM, for a person to edit.
 
-The three steps are those of paper 001, A.1: twenty candidates; three to five that cover all of them and do not overlap;
-a definition and five typical errors for each.
+The three steps are those of the TIGERScore paper, A.1: twenty candidates; three to five that cover all of them and do
+not overlap; a definition and five typical errors for each.
 """
 
 from __future__ import annotations

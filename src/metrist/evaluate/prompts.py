@@ -1,6 +1,7 @@
 """Find out which prompts help a likelihood metric, on data that people have judged.
 
-Paper 002 chose its translation prompt this way (section 4.2.2) and studied where prompts help (section 4.4.2).
+The BARTScore paper chose its translation prompt this way (section 4.2.2) and studied where prompts help (section
+4.4.2).
 """
 
 from __future__ import annotations

@@ -134,7 +134,8 @@ def check_text(llm: LLM, *settings: str) -> None:
     """Raise SpecError unless these settings are non-empty strings."""
     for name in settings:
         if not isinstance(value := getattr(llm, name), str) or not value:
-            raise SpecError(f"{llm.llm_name}: {name} must be a string, got {value!r}")
+            found = f"{value} without quotes" if isinstance(value, Spec) else repr(value)
+            raise SpecError(f"{llm.llm_name}: {name} must be a string, got {found}")
 
 
 def check_choice(llm: LLM, setting: str, choices: Iterable[object]) -> None:
@@ -155,11 +156,6 @@ _BUILTIN: Mapping[str, tuple[str, str]] = {
     "fake": ("metrist.llm.replay", "FakeLLM"),
 }
 _EXAMPLE = "openai(model='gpt-4o-mini')"
-
-
-def llm_names() -> list[str]:
-    """All names that an LLM spec can start with."""
-    return list(_BUILTIN)
 
 
 def build_llm(llm: str | Spec | LLM) -> LLM:

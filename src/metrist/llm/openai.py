@@ -19,6 +19,7 @@ from metrist.llm.messages import Completion, Conversation, Sampling, Turns
 from metrist.llm.openai_format import LENGTH_FIELDS, OMITTABLE, RESERVED_FIELDS
 from metrist.llm.rate_limit import RequestPool, rate_limiter
 from metrist.llm.retry import RetryPolicy
+from metrist.spec import Spec
 
 VENDOR_URL = "https://api.openai.com/v1"
 VENDOR_KEY = "OPENAI_API_KEY"
@@ -149,7 +150,8 @@ def _split_header(header: str) -> tuple[str, str]:
 
 def _check(holds: bool, expected: str, *value: object) -> None:
     if not holds:
-        raise SpecError(f"openai: {expected}{''.join(f', got {item!r}' for item in value)}")
+        shown = [f"{item} without quotes" if isinstance(item, Spec) else repr(item) for item in value]
+        raise SpecError(f"openai: {expected}{''.join(f', got {text}' for text in shown)}")
 
 
 def _check_url(url: str | None) -> None:

@@ -320,7 +320,8 @@ class FakeLLM(LLM):
         if not isinstance(answers, Sequence):
             return answers(conversation, sampling)
         if len(self.requests) > len(answers):
-            raise ModelError(f"FakeLLM: request {len(self.requests)} came, but there are only {len(answers)} answers")
+            count = "1 answer" if len(answers) == 1 else f"{len(answers)} answers"
+            raise ModelError(f"FakeLLM: request {len(self.requests)} has no answer; the list has only {count}")
         return answers[len(self.requests) - 1]
 
 

@@ -1,4 +1,7 @@
-"""The possible outcomes of one request to a server, and when to send it again."""
+"""The possible outcomes of one request to a server, and when to send it again.
+
+Which responses may be sent again is decided by `classify_error` in `http`.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist._version import __version__
-from metrist.errors import InputError, RunError, SpecError, did_you_mean
+from metrist.errors import InputError, MetristError, RunError, SpecError, did_you_mean
 from metrist.llm.base import LLM, build_llm
 from metrist.records import Need, Pair, Record
 from metrist.runtime import Runtime
@@ -117,7 +117,7 @@ class Metric:
 
     def score(self, shard: Shard) -> Scores:
         """One score per record of the shard, in order. Override it to compute many records at once."""
-        return Scores.of(_as_score(self, record, self.score_record(record)) for record in shard.records)
+        return Scores.of(_score_record(self, record) for record in shard.records)
 
     def remarks(self, scores: Scores) -> list[str]:  # noqa: ARG002
         """What a reader of all these scores should know: shown under every table of a run."""
@@ -234,6 +234,18 @@ def _parse_setting(annotation: str, value: Any) -> Any:
     return build(value) if build else value
 
 
+def _score_record(metric: Metric, record: Record) -> Score:
+    """One record's score. An exception that is not metrist's own is reported with the metric and the record."""
+    try:
+        value = metric.score_record(record)
+    except (MetristError, NotImplementedError):
+        raise
+    except Exception as error:
+        place = f"item {record.item!r} of system {record.system!r}"
+        raise RunError(f"{metric.text} failed on {place}: {type(error).__name__}: {error}") from error
+    return _as_score(metric, record, value)
+
+
 def _as_score(metric: Metric, record: Record, value: Any) -> Score:
     """What `score_record` returned, as a score."""
     if isinstance(value, Score):
@@ -245,7 +257,7 @@ def _as_score(metric: Metric, record: Record, value: Any) -> Score:
     if isinstance(value, numbers.Real | np.bool_):
         return Score(value=float(value))
     raise RunError(
-        f"{metric.text}: score_record returned {type(value).__name__} for item {record.item!r} of system "
+        f"{metric.text}: score_record returned a {type(value).__name__} for item {record.item!r} of system "
         f"{record.system!r}; return one number, a Score, or None where there is no score (several numbers go into "
         "Score(value=…, parts={…}))"
     )

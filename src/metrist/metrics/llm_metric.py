@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metrist.errors import SpecError
+from metrist.errors import RunError, SpecError
 from metrist.llm import gateway
 from metrist.llm.base import LLM
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
@@ -75,7 +75,9 @@ class LLMMetric(Metric):
         The default is the source code of `prompt`. Override it where the wording comes from elsewhere, such as a file.
         """
         if type(self).prompt is LLMMetric.prompt:
-            raise NotImplementedError(f"{type(self).__name__} must define prompt(self, record) or prompt_text(self)")
+            raise SpecError(
+                f"{self.name} must define prompt(self, record), or score(self, shard) together with prompt_text(self)"
+            )
         try:
             return inspect.getsource(type(self).prompt)
         except (OSError, TypeError):
@@ -92,7 +94,7 @@ class LLMMetric(Metric):
         return Sampling(temperature=self.temperature, max_tokens=self.max_tokens, **options)
 
     def score(self, shard: Shard) -> Scores:
-        conversations = [_to_conversation(self.prompt(record)) for record in shard.records]
+        conversations = [_to_conversation(self.name, self.prompt(record)) for record in shard.records]
         answers = ask_llm(self.llm, conversations, self.sampling(), shard.runtime)
         return Scores.of(score_answers(answers, lambda _, answer: self._parse_score(answer.text)))
 
@@ -119,13 +121,19 @@ class UnparsableAnswer(ValueError):
     """An answer that gives no score; the message becomes the failure of the score."""
 
 
-def _to_conversation(prompt: str | Sequence[Message | Mapping[str, str]]) -> Conversation:
+def _to_conversation(name: str, prompt: str | Sequence[Message | Mapping[str, str]]) -> Conversation:
     if isinstance(prompt, str):
         return (Message("user", prompt),)
-    return tuple(
-        message if isinstance(message, Message) else Message(message["role"], message["content"])  # type: ignore[arg-type]
-        for message in prompt
-    )
+    try:
+        return tuple(
+            message if isinstance(message, Message) else Message(message["role"], message["content"])  # type: ignore[arg-type]
+            for message in prompt
+        )
+    except (TypeError, LookupError):
+        raise RunError(
+            f'{name}: prompt must return a text or a list of messages such as {{"role": "user", "content": "…"}}, '
+            f"got {prompt!r:.200}"
+        ) from None
 
 
 def ask_llm(
@@ -279,7 +287,8 @@ def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
     cost = [f"{total['cost']:.4g} US dollars"] if "cost" in total else []
     if "unpriced" in total:
         # An unknown cost must not look like no cost.
-        cost.append(f"{total['unpriced']:,} calls of unknown cost (set METRIST_PRICES)")
+        calls = "1 call" if total["unpriced"] == 1 else f"{total['unpriced']:,} calls"
+        cost.append(f"{calls} of unknown cost (set METRIST_PRICES)")
     return [
         f"{metric.text}: "
         + ", ".join([f"{total['calls']:,} call{'' if total['calls'] == 1 else 's'}{cached}", *tokens, *cost])

@@ -1,4 +1,4 @@
-"""How much people would prefer an output, by a model that was trained on their choices (paper 003, HEAP)."""
+"""How much people would prefer an output, by a model that was trained on their choices (HEAP paper)."""
 
 from __future__ import annotations
 

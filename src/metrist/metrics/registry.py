@@ -148,6 +148,7 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True, disable_ris
     """
     if isinstance(metric, Metric):
         return metric
+    _refuse_class(metric)
     if isinstance(metric, str) and (ours := _FOREIGN_NAMES.get(metric.strip().lower())) and metric not in names():
         raise SpecError(f"no metric named {metric!r}; here it is {ours}")
     spec = parse(metric) if isinstance(metric, str) else metric
@@ -162,8 +163,13 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True, disable_ris
     check_settings(cls, spec.name, settings)
     built = cls(**settings)
     if not isinstance(built, Metric):
-        raise SpecError(f"{spec.name} is not a metric: it must be a subclass of metrist.Metric")
+        raise SpecError(f"{spec.name!r} is not a metric: it must be a class derived from metrist.Metric")
     return built
+
+
+def _refuse_class(metric: Any) -> None:
+    if isinstance(metric, type):
+        raise SpecError(f"expected a metric, got the class {metric.__name__}: write {metric.__name__}()")
 
 
 def _check_trusted(cls: type, spec: Spec) -> None:
@@ -212,7 +218,11 @@ def _find_class(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]
         return _import_class(name), {}
     if "." in name:
         raise SpecError(f"{name!r} is an import path, {_TRUSTED_ONLY}")
-    raise SpecError(f"no metric named {name!r}{did_you_mean(name, names())}")
+    hint = (
+        did_you_mean(name, names())
+        or f"; see `metrist list`, or name a metric of your own with its module: my_module.{name}"
+    )
+    raise SpecError(f"no metric named {name!r}{hint}")
 
 
 def _find_entry_points() -> Mapping[str, EntryPoint]:
@@ -258,7 +268,9 @@ def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
     known = [f.name for f in fields]
     for key, value in settings.items():
         if key not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            takes = (
+                f"it takes {', '.join(known)}" if known else "it takes none (settings are the fields of a dataclass)"
+            )
             raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}")
         if hints[key] == Dtype and (problem := dtype_problem(value)):
             raise SpecError(f"{name}: {problem}")

@@ -26,7 +26,7 @@ from metrist.metrics.model_metric import find_spans
 from metrist.models.protocols import LikelihoodModel
 
 #: uniform: all tokens count the same; stopwords: tokens within English stop words do not count; idf: inverse document
-#: frequency; prior: the share of the token among the tokens of its text (paper 002, equation 2 and footnote 2).
+#: frequency; prior: the share of the token among the tokens of its text (BARTScore, equation 2 and footnote 2).
 Weighting = Literal["uniform", "stopwords", "idf", "prior"]
 Numbers = NDArray[np.float64]
 #: Maps a target and the ids of its tokens to the tokens' weights.

@@ -259,10 +259,6 @@ class VarlenDecoder:
 _Joined = tuple[Tensor, Tensor | None]
 
 
-def _join_projections(attention: Any) -> _Joined:
-    return _join_linear([attention.q_proj, attention.k_proj, attention.v_proj])
-
-
 def _join_linear(parts: list[Any]) -> _Joined:
     """Join linear layers with the same input into one matrix. The layers keep views of it, to save memory."""
     weight = torch.cat([part.weight for part in parts])

@@ -6,6 +6,7 @@ unless some of its scores failed for a reason that may have passed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from metrist._version import __version__
-from metrist.errors import NeedsError, RunError
+from metrist.errors import NeedsError, RunError, SpecError
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
@@ -102,7 +103,7 @@ def score(
     several = (metrics,) if isinstance(metrics, str | Spec | Metric) else metrics
     built = tuple({metric.text: metric for metric in map(build, several)}.values())
     if not built:
-        raise RunError("no metric was asked for: name at least one, such as 'chrf'")
+        raise RunError("no metric was requested: name at least one, such as 'chrf'")
     destination = resolve_destination(out)
     reader = read_records(records, **reading)
     if destination.file:
@@ -363,18 +364,28 @@ def _count_characters(units: Sequence[Unit]) -> int:
     return total + sum(map(len, filter(None, [record.instruction for record in records])))
 
 
+def _check_declared_needs(metric: Metric) -> None:
+    """Refuse a metric of the user's own whose `needs` names something that no record has."""
+    needs: Any = metric.needs
+    if isinstance(needs, str) or not {field.name for field in dataclasses.fields(Record)}.issuperset(needs):
+        raise SpecError(
+            f"{metric.text}: needs must be a tuple of fields of a record, such as ('references',), got {needs!r}"
+        )
+
+
 def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Unit]:
     """The same records or pairs. A metric that can score none of the first ones is refused; mostly a look at one
     record decides, and no more are held than were looked at."""
     remaining, seen, text = iter(units), list[Unit](), 0
     unserved = [metric for metric in metrics if metric.needs]
+    for metric in unserved:
+        _check_declared_needs(metric)
     while unserved and len(seen) < LOOK_AHEAD and text <= MAX_TEXT and (unit := next(remaining, None)):
         seen.append(unit)
         text += _count_characters([unit])
         unserved = [metric for metric in unserved if not find_scorable(metric, [unit])]
     if unserved and seen:
         what = "pairs" if isinstance(seen[0], Pair) else "records"
-        raise NeedsError(
-            f"{describe_missing(unserved[0], seen[0])}; none of the first {len(seen):,} {what} can be scored by it"
-        )
+        others = f"; none of the first {len(seen):,} {what} can be scored by it" if len(seen) > 1 else ""
+        raise NeedsError(f"{describe_missing(unserved[0], seen[0])}{others}")
     return chain(seen, remaining)

@@ -137,7 +137,7 @@ def _build_comparators(comparators: str | Spec | Metric | Iterable[str | Spec | 
     several = (comparators,) if isinstance(comparators, str | Spec | Metric) else comparators
     built = {metric.text: metric for metric in map(build_comparator, several)}
     if not built:
-        raise RunError("no comparator was asked for: name at least one, such as 'judge_pair(llm=…)' or 'chrf'")
+        raise RunError("no comparator was requested: name at least one, such as 'judge_pair(llm=…)' or 'chrf'")
     return tuple(built.values())
 
 

@@ -162,10 +162,12 @@ def _call(metric: Metric, shard: Shard | PairShard, method: str) -> Any:
         return getattr(metric, method)(shard)
     except MetristError:
         raise
+    except NotImplementedError as error:
+        raise RunError(f"{metric.text}: {error}") from error
     except Exception as error:
         what = f"{len(units):,} {'records' if isinstance(shard, Shard) else 'pairs'}"
         first = f" (the first is {describe_record(units[0])})" if units else ""
-        raise RunError(f"{metric.text} failed on {what}{first}: {type(error).__name__}: {error}") from error
+        raise RunError(f"{metric.text} failed on a shard of {what}{first}: {type(error).__name__}: {error}") from error
 
 
 def _checked_scores(metric: Metric, shard: Shard) -> Scores:

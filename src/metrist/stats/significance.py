@@ -259,7 +259,7 @@ def marks(
     alpha: float = 0.05,
     differences: Floats | None = None,
 ) -> list[Mark]:
-    """Return the marks of the BARTScore paper (002, "Significance Tests") for the metrics of the marked families.
+    """Return the marks of the BARTScore paper ("Significance Tests") for the metrics of the marked families.
 
     † : significantly better than every metric outside its own family; ‡ : than every other metric, including its own
     family's variants.

@@ -43,9 +43,11 @@ _LINE_LR = 1e-2
 
 
 class PairLoss:
-    """-log sigmoid(r_good - r_bad) if raters were certain, its expectation if not. `regression` is the weight of the
-    mean squared error of ratings. The development figure is the share of pairs whose good answer has the higher reward;
-    equal rewards count as wrong."""
+    """The Bradley-Terry loss, -log sigmoid(r_good - r_bad) if raters were certain, its expectation if not.
+
+    `regression` is the weight of the mean squared error of ratings. The development figure is the share of pairs whose
+    good answer has the higher reward; equal rewards count as wrong.
+    """
 
     def __init__(self, *, regression: float = 0.0, criteria: int = 1) -> None:
         self.regression = regression

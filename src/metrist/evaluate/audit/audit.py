@@ -496,8 +496,8 @@ def _build_raised(part: str, name: str, graded: Mapping[Probe, Floats], controls
 def measure_analyses(
     second: LLM | None, records: Sequence[Record], scores: Scores
 ) -> tuple[list[Finding], Mapping[str, Any]]:
-    """The share of the judge's analyses that contain made-up content according to a second LLM (paper 001, Tables 22
-    and 23), and the usage of its calls."""
+    """The share of the judge's analyses that contain made-up content according to a second LLM (TIGERScore paper,
+    Tables 22 and 23), and the usage of its calls."""
     part, name = "analyses", "made-up analyses"
     if second is None:
         return [build_unmeasured(part, name, "no second LLM was named (--second-llm)")], {}

@@ -1,11 +1,11 @@
 """Choose a metric's tie threshold ε, and apply it.
 
 all        one threshold per metric, the best over all outputs that take part; for the slices of a column, the one that
-           is best for the average of these slices (as paper 004 does over its tasks)
+           is best for the average of these slices (as Doostmohammadi et al. (2024) do over tasks)
 slice      one per metric and slice, the best on that slice
 crossfit   items are dealt into folds; each fold uses the threshold that is best on the others, so that no threshold is
            chosen on the data it is evaluated on
-COLUMN     one per metric and value of the column (a language, as in paper 004)
+COLUMN     one per metric and value of the column (a language, as they do)
 
 Under the last two a metric has several thresholds. Only outputs that share a threshold are then paired.
 """

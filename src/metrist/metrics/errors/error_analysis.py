@@ -1,4 +1,6 @@
-"""Error analysis by any LLM in two steps (paper 001, A.2): it first analyses freely, then gives the errors as JSON.
+"""Error analysis by any LLM in two steps: it first analyses freely, then gives the errors as JSON.
+
+The steps are those of the TIGERScore paper, A.2.
 
 With `check='second_pass'`, a further question per error asks whether it is real; errors that the LLM rejects then are
 dropped.

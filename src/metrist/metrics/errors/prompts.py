@@ -1,4 +1,4 @@
-"""The questions of the two-step error analysis (paper 001, appendices A.2 and A.3) and its worked examples.
+"""The questions of the two-step error analysis (TIGERScore paper, appendices A.2 and A.3) and its worked examples.
 
 The wording is in the folder `prompts` beside the metrics. Examples are a JSONL file of outputs with their errors:
 

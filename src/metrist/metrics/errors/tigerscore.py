@@ -1,4 +1,4 @@
-"""TIGERScore: an LLM lists the errors of an output, and the score is minus the sum of their penalties (paper 001).
+"""TIGERScore: an LLM lists the errors of an output, and the score is minus the sum of their penalties.
 
 The prompt is exactly the one that the published checkpoints were trained on, and works with any other LLM, though
 `error_analysis` suits general LLMs better. The checkpoints answer in this form:

@@ -1,4 +1,4 @@
-"""Likelihood metrics: the mean log-probability of a text's tokens given another text, as in BARTScore (paper 002)."""
+"""Likelihood metrics: the mean log-probability of a text's tokens given another text, as in BARTScore."""
 
 from __future__ import annotations
 

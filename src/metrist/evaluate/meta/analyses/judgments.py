@@ -271,7 +271,7 @@ def _errors_within(spans: ErrorSpans, outputs: Codes, size: int) -> Errors:
 
 def reduction_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per metric and system: how often nothing, less than 2, or at most 1 was deducted. Meant for outputs that are the
-    references themselves (paper 001, Table 21)."""
+    references themselves (TIGERScore paper, Table 21)."""
     dataset, outputs = evaluation.dataset, _participating_outputs(evaluation)
     rows: list[list[Any]] = []
     for metric in evaluation.metrics():

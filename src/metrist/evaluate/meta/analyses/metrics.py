@@ -63,8 +63,8 @@ def _matrix(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
 
 
 def top_k_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect and measure: each metric's figure on the outputs of the k best systems, for falling k (paper 002,
-    Figure 2a). Agreement that falls with k comes from telling good systems from bad ones."""
+    """Per aspect and measure: each metric's figure on the outputs of the k best systems, for falling k (BARTScore
+    paper, Figure 2a). Agreement that falls with k comes from telling good systems from bad ones."""
     dataset, plan = evaluation.dataset, replace(evaluation.plan, slices=(), draws=0)
     counts = [
         int(np.count_nonzero(~np.isnan(system_means(dataset, gold, evaluation.outputs[aspect]))))
@@ -207,7 +207,7 @@ def _aspect_data(evaluation: MetaEvaluation, aspect: str) -> AspectData:
 
 def tie_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect: the share of output pairs that humans and each metric tie (at its ε), over all outputs, or as mean
-    and standard deviation over the slices (paper 004, Table 1)."""
+    and standard deviation over the slices (Doostmohammadi et al. 2024, Table 1)."""
     return [_tie_table(evaluation, aspect) for aspect in evaluation.golds]
 
 

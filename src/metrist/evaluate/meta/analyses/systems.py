@@ -73,7 +73,7 @@ def _systems_by_value(dataset: JudgedDataset, column: str, outputs: Codes) -> di
 
 def level_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect: each system's mean rating and mean score on a scale of 0 to 100, for metrics that use the raters'
-    scale, with the average gap between the two (paper 004, Table 2)."""
+    scale, with the average gap between the two (Doostmohammadi et al. 2024, Table 2)."""
     return [_mean_level_table(evaluation, aspect) for aspect in evaluation.golds]
 
 
@@ -176,8 +176,8 @@ def _level_table(evaluation: MetaEvaluation, aspect: str, metric: str) -> Table:
 
 def inflation_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect: a metric's mean score of the outputs that humans rate lowest and highest, on each slice. If wrong
-    answers share words with right ones, the ratio comes close to 1, and the metric's mean says little (paper 004, Task
-    1615)."""
+    answers share words with right ones, the ratio comes close to 1, and the metric's mean says little
+    (Doostmohammadi et al. 2024, Task 1615)."""
     return [_inflation_table(evaluation, aspect) for aspect in evaluation.golds]
 
 
@@ -210,8 +210,8 @@ def _inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
 # ---- Label spaces: the scores of wrong answers that come from the same small set as the right one.
 #
 # If all answers of a task share words ("B entails A", "B contradicts A"), an overlap metric rewards any of them, and a
-# system that is always wrong looks good (paper 004, Task 1615). Each answer of such a set is scored against every other
-# as if that were the right one. This is the only analysis that runs metrics, on a few short texts.
+# system that is always wrong looks good (Doostmohammadi et al. 2024, Task 1615). Each answer of such a set is scored
+# against every other as if that were the right one. This is the only analysis that runs metrics, on a few short texts.
 
 
 def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
