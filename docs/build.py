@@ -24,15 +24,22 @@ _HEAD = """\
 
 <!-- Generated from the cards in src/metrist/metrics/cards by `make docs`; edit those, not this page. -->
 
-What each metric measures, how to read its number, and when not to trust it. `metrist explain-metric NAME` prints the
-same on the command line, with the settings and signature of the metric that you name.
+Look up what a metric measures, how to read its score, and when not to trust it:
+
+```sh
+metrist explain-metric chrf
+```
+
+The command also prints the signature of the metric with the settings that you give. This page has the same text for all
+metrics; `metrist list` lists them on the command line.
 """
 _COMMANDS_HEAD = """\
 # The command line
 
 <!-- Generated from the code by `make docs`; edit src/metrist/cli, not this page. -->
 
-All commands and their options. `metrist COMMAND --help` prints the same.
+`metrist COMMAND --help` prints the options of a command. This page lists those of all commands. `metrist --version`
+prints the version.
 
 Exit codes: 0, success; 1, a check of `check`, `run` or `build leaks` failed; 2, an error that you can fix, described in
 one line on standard error (for a wrong option, with the usage); 130, interrupted.
