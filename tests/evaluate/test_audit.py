@@ -166,13 +166,13 @@ def test_preferring_longer_outputs_is_no_bias_when_people_agree():
 
 def test_an_effect_of_the_reference_is_detected():
     card = run_audit(Habits(grade=lambda honest, prompt, _: honest - 2 * ("reference" in prompt)))
-    finding = card.finding("grade with the reference less without")
+    finding = card.finding("grade with the reference minus without")
     # No grade goes below 1, so the mean is a little above -2.
     assert finding.verdict == "found"
     assert finding.value == pytest.approx(-1.86, abs=0.1)
-    assert card.problems == ("grade with the reference less without",)
+    assert card.problems == ("grade with the reference minus without",)
     turned = run_audit(Habits(grade=lambda honest, prompt, _: honest - 2 * ("reference" in prompt)), reference="shown")
-    assert turned.finding("grade with the reference less without").value == pytest.approx(finding.value)
+    assert turned.finding("grade with the reference minus without").value == pytest.approx(finding.value)
 
 
 def test_a_single_grade_for_all_outputs_is_detected():
@@ -262,7 +262,7 @@ def test_unmeasured_findings_give_a_reason():
     assert reasons["flips"] == "no item has two different outputs"
     assert reasons["equal grades"] == "the question was asked once only (--repeats)"
     assert reasons["correlation with length"] == "the outputs of an item do not differ in grade and length"
-    assert reasons["grade with the reference less without"] == "the data have no references"
+    assert reasons["grade with the reference minus without"] == "the data have no references"
     assert reasons["own outputs' lead over others, beyond people's"].endswith("which system is the judge's own (--own)")
     assert reasons["made-up analyses"] == "no second LLM was named (--second-llm)"
     assert reasons["agreement with ratings"] == "the data have no human ratings"
@@ -273,7 +273,7 @@ def test_unmeasured_findings_give_a_reason():
 
 def test_without_ratings_length_and_own_outputs_get_no_verdict():
     card = run_audit(Habits(), make_rows(ratings=False))
-    assert card.finding("correlation with length").verdict == "told"
+    assert card.finding("correlation with length").verdict == "info"
     assert "may simply be better" in card.finding("correlation, human ratings fixed").reason
     assert "may simply be better" in card.finding("own outputs' lead over others, beyond people's").reason
 

@@ -261,7 +261,7 @@ def measure_length(sample: AuditSample, grades: Floats, sign: float) -> list[Fin
 def measure_reference(grader: Grader, sample: AuditSample, grades: Floats) -> tuple[list[Finding], Floats]:
     """How the reference in the prompt changes the grades. Also return the grades with the other setting, NaN where
     there is no reference to show."""
-    name = "grade with the reference less without"
+    name = "grade with the reference minus without"
     turned_grades = np.full(len(grades), math.nan)
     with_reference = [i for i, record in enumerate(sample.records) if record.references]
     if not with_reference:
@@ -309,7 +309,7 @@ def measure_own_grades(sample: AuditSample, grades: Floats, sign: float) -> list
     part, unit = "own outputs", "items, in standard scores"
     lead, lead_beyond = "own outputs' lead over others", "own outputs' lead over others, beyond people's"
     if sample.own is None:
-        return [build_unmeasured(part, lead_beyond, "it was not said which system is the judge's own (--own)")]
+        return [build_unmeasured(part, lead_beyond, "--own does not name the system that is the judge's own")]
     standard_grades = standardize(grades * sign)
     plain = build_estimate(part, lead, *_own_lead(standard_grades, sample), unit)
     human = sample.human_scores()
@@ -489,7 +489,7 @@ def _build_raised(part: str, name: str, graded: Mapping[Probe, Floats], controls
     raised = {probe.name: int(np.count_nonzero(row > controls + 1e-9)) for probe, row in graded.items()}
     known = sum(int(np.count_nonzero(~np.isnan(row - controls))) for row in graded.values())
     details = {probe: count for probe, count in raised.items() if count}
-    unit = "probes put on outputs"
+    unit = "probes on outputs"
     return build_share(part, name, sum(raised.values()), known, unit, above=round(above, 3), details=details)
 
 

@@ -23,7 +23,7 @@ from metrist.stats.resampling import pooled_interval
 Floats = NDArray[np.float64]
 #: A value with the ends of its interval.
 Interval = tuple[float, float, float]
-FindingVerdict = Literal["found", "not found", "told", "not measured"]
+FindingVerdict = Literal["found", "not found", "info", "not measured"]
 
 #: A finding needs at least this many cases.
 FEWEST = 5
@@ -37,7 +37,7 @@ _ROUNDING = 1e-9
 class Finding:
     """One number of the card.
 
-    `verdict` is 'found' where the whole interval lies beyond `limit`, 'told' where the number is no fault in itself,
+    `verdict` is 'found' where the whole interval lies beyond `limit`, 'info' where the number is not a fault in itself,
     and 'not measured' where `reason` says why there is none. `baseline` is what an uninformed judge would reach.
     """
 
@@ -48,7 +48,7 @@ class Finding:
     high: float = math.nan
     n: int = 0
     unit: str = ""
-    verdict: FindingVerdict = "told"
+    verdict: FindingVerdict = "info"
     limit: str = ""
     reason: str = ""
     baseline: str = ""
@@ -215,7 +215,7 @@ def build_share(
         high=high,
         n=n,
         unit=unit,
-        verdict="told" if not limit else "found" if beyond else "not found",
+        verdict="info" if not limit else "found" if beyond else "not found",
         limit=limit,
         details=details or {},
     )
@@ -243,7 +243,7 @@ def build_estimate(
         high=high,
         n=n,
         unit=unit,
-        verdict="told" if limit is None else "found" if beyond else "not found",
+        verdict="info" if limit is None else "found" if beyond else "not found",
         limit=f"beyond ± {limit:.2g}" if limit is not None else "",
         details=details or {},
     )
