@@ -309,7 +309,7 @@ def measure_own_grades(sample: AuditSample, grades: Floats, sign: float) -> list
     part, unit = "own outputs", "items, in standard scores"
     lead, lead_beyond = "own outputs' lead over others", "own outputs' lead over others, beyond people's"
     if sample.own is None:
-        return [build_unmeasured(part, lead_beyond, "--own does not name the system that is the judge's own")]
+        return [build_unmeasured(part, lead_beyond, "no system was named as the judge's own (--own)")]
     standard_grades = standardize(grades * sign)
     plain = build_estimate(part, lead, *_own_lead(standard_grades, sample), unit)
     human = sample.human_scores()
