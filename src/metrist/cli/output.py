@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from metrist.cli.options import Format
 
 if TYPE_CHECKING:
-    from metrist.llm.budget import Estimate
+    from metrist.llm.budget import CallEstimate
     from metrist.report.tables import Table
 
 
@@ -35,7 +35,7 @@ def print_tables(tables: Sequence[Table], form: Format) -> None:
         print_text("")
 
 
-def print_estimate(estimate: Estimate, form: Format) -> None:
+def print_estimate(estimate: CallEstimate, form: Format) -> None:
     """Print what a dry run found: one row per LLM."""
     from metrist.report.tables import Column, Count, Table
 
@@ -54,7 +54,7 @@ def print_estimate(estimate: Estimate, form: Format) -> None:
     print_table(Table(title="Dry run: nothing was sent", columns=columns, rows=rows, notes=notes), form)
 
 
-def _estimate_notes(estimate: Estimate) -> Iterator[str]:
+def _estimate_notes(estimate: CallEstimate) -> Iterator[str]:
     if not estimate.by_llm:
         yield "no metric asks an LLM"
         return

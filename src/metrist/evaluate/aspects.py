@@ -13,7 +13,7 @@ from typing import Any
 
 from metrist.errors import ModelError, RunError
 from metrist.llm.base import LLM, build_llm
-from metrist.llm.budget import PLACEHOLDER, Estimate, estimate_calls
+from metrist.llm.budget import PLACEHOLDER, CallEstimate, estimate_calls
 from metrist.llm.messages import Conversation, Message, Sampling
 from metrist.metrics.answer_parsing import find_objects
 from metrist.metrics.errors.aspect_tables import AspectTable, ErrorAspect, find_table, format_toml
@@ -68,7 +68,7 @@ def draft_aspects(task: str, llm: str | LLM) -> AspectDraft:
     return AspectDraft(table=table, candidates=candidates, llm=str(client), notes=notes)
 
 
-def estimate_aspects(task: str, llm: str | LLM) -> Estimate:
+def estimate_aspects(task: str, llm: str | LLM) -> CallEstimate:
     """Estimate the calls of `draft_aspects`. Nothing is sent; quoted answers count at their full length."""
     client = build_llm(llm)
     conversation: Conversation = ()

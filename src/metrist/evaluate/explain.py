@@ -14,7 +14,7 @@ from metrist.evaluate.selection import find_metric
 from metrist.io import Reader, read_records, read_rows
 from metrist.io.reader import check_keywords
 from metrist.llm import base as llms
-from metrist.llm.budget import Estimate
+from metrist.llm.budget import CallEstimate
 from metrist.metrics import registry
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import Calibrated
@@ -98,12 +98,12 @@ def estimate_explanations(
     system: str | None = None,
     limit: int | None = DEFAULT_LIMIT,
     **reading: Any,
-) -> Estimate:
+) -> CallEstimate:
     """Estimate the LLM calls of `explain` with the same arguments. Nothing is sent."""
     from metrist.run.pipeline import estimate
 
     if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
-        return Estimate()
+        return CallEstimate()
     records, _ = _select_records(read_records(source, **reading), _Selection(item, system, limit))
     return estimate(records, [_build_error_metric(metric, llm)])
 

@@ -175,7 +175,7 @@ class LLMEstimate:
 
 
 @dataclass(slots=True)
-class Estimate:
+class CallEstimate:
     """The calls that a run would make, by LLM.
 
     Metrics run as usual. A request that the cache answers gets its answer; any other gets a placeholder, and where a
@@ -245,13 +245,13 @@ def _known_completions(
 
 
 #: A context variable: a dry run in one thread does not affect the calls of another.
-_estimate: ContextVar[Estimate | None] = ContextVar("estimate", default=None)
+_estimate: ContextVar[CallEstimate | None] = ContextVar("estimate", default=None)
 
 
 @contextmanager
-def estimate_calls() -> Iterator[Estimate]:
+def estimate_calls() -> Iterator[CallEstimate]:
     """Inside the block, `gateway.complete` calls no LLM from this thread and counts what it would call."""
-    estimate = Estimate()
+    estimate = CallEstimate()
     token = _estimate.set(estimate)
     try:
         yield estimate
@@ -259,6 +259,6 @@ def estimate_calls() -> Iterator[Estimate]:
         _estimate.reset(token)
 
 
-def current_estimate() -> Estimate | None:
+def current_estimate() -> CallEstimate | None:
     """The estimate of the current dry run in this thread, if any."""
     return _estimate.get()

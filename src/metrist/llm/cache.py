@@ -218,7 +218,7 @@ class CachedAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheContents:
+class AnswerCounts:
     """The number of answers by LLM, and the size of the file in bytes."""
 
     answers: Mapping[str, int]
@@ -309,11 +309,11 @@ class AnswerCache:
                     yield CachedAnswer(request=Request.from_json(data), completion=parsed, arrived=arrived)
             rows = self._inspect(lambda connection, last=rows[-1][0]: _select_page(connection, last, llm))  # type: ignore[misc]
 
-    def contents(self) -> CacheContents:
+    def contents(self) -> AnswerCounts:
         """The number of answers, and the size of the file."""
         query = "SELECT llm, count(*) FROM answers GROUP BY llm ORDER BY llm"
         answers = dict(self._inspect(lambda connection: connection.execute(query).fetchall()))
-        return CacheContents(answers=answers, size=self._file.size())
+        return AnswerCounts(answers=answers, size=self._file.size())
 
     def clear(self, llm: str | None = None) -> int:
         """Delete all answers, or those of one LLM, and free the space; the number of deleted answers."""

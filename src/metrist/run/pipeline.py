@@ -25,7 +25,7 @@ from metrist.errors import NeedsError, RunError, SpecError
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
-from metrist.llm.budget import Estimate, estimate_calls
+from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.metrics.base import Metric, Shard, calls_llm, is_resident
 from metrist.metrics.registry import build
 from metrist.records import Pair, Record
@@ -142,7 +142,7 @@ def score(
     return results
 
 
-def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: Any) -> Estimate:
+def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: Any) -> CallEstimate:
     """The LLM requests that `score` with the same arguments would make. Nothing is sent and nothing written; metrics
     that call no LLM are left out."""
     built = [build(metric) for metric in metrics]

@@ -16,7 +16,7 @@ from metrist.errors import RunError, did_you_mean
 from metrist.io import Reader, atomic_write, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
-from metrist.llm.budget import Estimate, estimate_calls
+from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.metrics.base import Metric, PairShard, calls_llm
 from metrist.metrics.comparator import REVERSED, Comparator, Judgment, build_comparator
 from metrist.ratings import Choice, Preference
@@ -121,7 +121,7 @@ def estimate_preferences(
     baseline: str | None = None,
     limit_per_item: int | None = None,
     **reading: Any,
-) -> Estimate:
+) -> CallEstimate:
     """The LLM requests that `prefer` with the same arguments would make. Nothing is sent and nothing written;
     comparators that call no LLM are left out."""
     asking = [comparator for comparator in _build_comparators(comparators) if calls_llm(comparator)]

@@ -75,7 +75,7 @@ class ComparatorSummary(NamedTuple):
     usage: Mapping[str, Any]
 
 
-class Agreement(NamedTuple):
+class HumanAgreement(NamedTuple):
     """How often a comparator chose as most people did, on the pairs that both judged; `chance` is a coin's accuracy."""
 
     comparator: str
@@ -123,7 +123,7 @@ class PreferenceResults:
         """How each comparator chose."""
         return [self._summarize(text, draws, np.random.default_rng(seed), confidence) for text in self.judgments]
 
-    def agreement(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> list[Agreement]:
+    def agreement(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> list[HumanAgreement]:
         """How often each comparator agreed with people, by each aspect that they chose by."""
         return [
             self._agreement(text, aspect, draws, np.random.default_rng(seed), confidence)
@@ -233,7 +233,9 @@ class PreferenceResults:
             usage=merge_usage(judgment.usage for judgment in judgments),
         )
 
-    def _agreement(self, text: str, aspect: str, draws: int, rng: np.random.Generator, confidence: float) -> Agreement:
+    def _agreement(
+        self, text: str, aspect: str, draws: int, rng: np.random.Generator, confidence: float
+    ) -> HumanAgreement:
         item, _, _ = self._codes()
         both = [
             (i, CHOICES.index(human), CHOICES.index(judgment.preference))
@@ -245,7 +247,7 @@ class PreferenceResults:
         table = cells.sum(axis=0).reshape(1, 3, 3)
         low, high = _by_item(cells, item[[i for i, *_ in both]], draws, rng, confidence, _accuracy)
         shares = [float(share(table)[0]) for share in (accuracy, chance_accuracy, macro_f1)]
-        return Agreement(text, aspect, len(both), shares[0], low, high, *shares[1:])
+        return HumanAgreement(text, aspect, len(both), shares[0], low, high, *shares[1:])
 
 
 def _count_outcomes(preferences: Preferences, system: int) -> tuple[int, int, int]:
@@ -324,7 +326,7 @@ def _system_row(row: WinRate, with_failures: bool) -> list[Any]:
     return [row.comparator, row.system, Estimate(row.value, row.low, row.high), *counts, *failed, strength]
 
 
-def comparator_table(rows: Sequence[ComparatorSummary], agreements: Sequence[Agreement]) -> Table:
+def comparator_table(rows: Sequence[ComparatorSummary], agreements: Sequence[HumanAgreement]) -> Table:
     """One row per comparator, with a column of accuracy for each aspect that people chose by."""
     aspects = list(dict.fromkeys(agreement.aspect for agreement in agreements))
     estimates = {(a.comparator, a.aspect): Estimate(a.value, a.low, a.high) for a in agreements}
@@ -353,7 +355,7 @@ def comparator_table(rows: Sequence[ComparatorSummary], agreements: Sequence[Agr
     )
 
 
-def _agreement_notes(aspect: str, agreements: Sequence[Agreement]) -> list[str]:
+def _agreement_notes(aspect: str, agreements: Sequence[HumanAgreement]) -> list[str]:
     """The number of pairs and the accuracy of a coin, for each comparator where they judged different pairs."""
     shown = [agreement for agreement in agreements if agreement.aspect == aspect and agreement.pairs]
     if not shown:

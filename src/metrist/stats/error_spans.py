@@ -67,7 +67,7 @@ class Errors:
         )
 
 
-class Estimate(NamedTuple):
+class IntervalEstimate(NamedTuple):
     """A value with its bootstrap interval."""
 
     value: float
@@ -78,9 +78,9 @@ class Estimate(NamedTuple):
 class Figures(NamedTuple):
     """Precision is NaN if the metric marks nothing, recall if humans mark nothing, F1 if neither marks anything."""
 
-    precision: Estimate
-    recall: Estimate
-    f1: Estimate
+    precision: IntervalEstimate
+    recall: IntervalEstimate
+    f1: IntervalEstimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,7 +119,7 @@ def error_agreement(
 
     def estimates(table: int) -> Figures:
         limits = [interval(resampled[:, table, column], confidence, len(units)) for column in range(3)]
-        return Figures(*(Estimate(float(values[table, column]), *limits[column]) for column in range(3)))
+        return Figures(*(IntervalEstimate(float(values[table, column]), *limits[column]) for column in range(3)))
 
     return ErrorAgreement(
         overall=estimates(0),

@@ -33,7 +33,7 @@ from metrist.io import read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import base, budget
 from metrist.llm.base import LLM
-from metrist.llm.budget import Estimate, estimate_calls
+from metrist.llm.budget import CallEstimate, estimate_calls
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.comparator import Judgment
 from metrist.metrics.judge.grades import parse_grades
@@ -121,7 +121,7 @@ def audit(
     return card
 
 
-def estimate_audit(records: Any, llm: str | Spec | LLM, **settings: Any) -> Estimate:
+def estimate_audit(records: Any, llm: str | Spec | LLM, **settings: Any) -> CallEstimate:
     """Estimate the calls of `audit` with the same arguments. Nothing is sent or written. The second LLM is assumed to
     check a reason for each grade, up to its limit."""
     with estimate_calls() as estimate:
