@@ -58,7 +58,7 @@ def test_bad_rows_stop_the_run_unless_skipped(metrist, outputs: Path) -> None:
     skipped = metrist("score", outputs, "-m", "exact", "--skip-bad")
     assert skipped.code == 0
     assert "outputs.jsonl:81: 'output' must be" in skipped.err
-    assert "skipped 1 bad rows in all" in skipped.err
+    assert "skipped 1 bad row in all" in skipped.err
 
 
 @pytest.mark.parametrize(

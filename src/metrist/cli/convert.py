@@ -57,7 +57,7 @@ def convert(
     ] = None,
 ) -> None:
     """Convert files of other tools to records: sacreBLEU's line files, BARTScore, AlpacaEval, mt-metrics-eval."""
-    from metrist.cli.output import print_note
+    from metrist.cli.output import format_count, print_note
     from metrist.io import convert as formats
 
     rows: Iterator[dict[str, Any]]
@@ -78,7 +78,7 @@ def convert(
             ratings=rating,
             references=take,
         )
-    print_note(f"wrote {formats.write_rows(rows, out):,} rows to {out}")
+    print_note(f"wrote {format_count(formats.write_rows(rows, out), 'row')} to {out}")
 
 
 def export(

@@ -155,7 +155,7 @@ def heat(
     ] = None,
 ) -> None:
     """Colour each token by how unlikely the model found it; needs a run of `metrist score --tokens`."""
-    from metrist.cli.output import print_note
+    from metrist.cli.output import format_count, print_note
     from metrist.io.writer import atomic_write
     from metrist.run import load
 
@@ -166,4 +166,5 @@ def heat(
     with atomic_write(out) as file:
         file.write(page.page())
     metrics = len({output.metric for output in page.outputs})
-    print_note(f"wrote {len(page.outputs):,} outputs{f' of {metrics} metrics' if metrics > 1 else ''} to {out}")
+    of_metrics = f" of {metrics} metrics" if metrics > 1 else ""
+    print_note(f"wrote {format_count(len(page.outputs), 'output')}{of_metrics} to {out}")

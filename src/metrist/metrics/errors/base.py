@@ -45,7 +45,7 @@ class ErrorMetric(LLMMetric):
         check_choice(self, "ungrounded", ("keep", "drop"))
 
     def remarks(self, scores: Scores) -> list[str]:
-        """In addition to coverage and cost: how many errors were located, and which answers were irregular."""
+        """In addition to mean bounds and cost: how many errors were located, and which answers were irregular."""
 
         def part(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
             return np.nan_to_num(scores.parts.get(name, np.zeros(len(scores))))
