@@ -58,7 +58,7 @@ class Finding:
         """As plain data; NaN is null, and empty texts are left out."""
         texts = {
             "unit": self.unit,
-            "verdict": self.verdict,
+            "verdict": "told" if self.verdict == "info" else self.verdict,  # as in earlier cards
             "limit": self.limit,
             "beside": self.baseline,
             "reason": self.reason,

@@ -18,16 +18,16 @@ NO_MODEL = 4
 
 def main(arguments: list[str]) -> int:
     if arguments[0] == "--about":
-        return print_version()
-    input_path, output_path, settings_path = arguments
-    with open(settings_path, encoding="utf-8") as file:
+        return about()
+    asked, answered, told = arguments
+    with open(told, encoding="utf-8") as file:
         settings = json.load(file)
-    with open(input_path, encoding="utf-8") as file:
+    with open(asked, encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     try:
         bleurt = importlib.import_module("bleurt.score")
-    except ImportError as error:
-        print(f"cannot import bleurt: {error}", file=sys.stderr)
+    except ImportError as fault:
+        print(f"cannot import bleurt: {fault}", file=sys.stderr)
         return NOT_INSTALLED
     checkpoint = settings["checkpoint"]
     if not os.path.isdir(checkpoint):
@@ -40,12 +40,12 @@ def main(arguments: list[str]) -> int:
     scorer = bleurt.BleurtScorer(checkpoint)
     references, outputs = [row["reference"] for row in rows], [row["output"] for row in rows]
     scores = scorer.score(references=references, candidates=outputs, batch_size=settings["batch_size"])
-    with open(output_path, "w", encoding="utf-8") as file:
+    with open(answered, "w", encoding="utf-8") as file:
         file.writelines(json.dumps({"value": float(score)}) + "\n" for score in scores)
     return 0
 
 
-def print_version() -> int:
+def about() -> int:
     try:
         print(json.dumps({"bleurt": version("BLEURT")}))
     except PackageNotFoundError:

@@ -21,30 +21,30 @@ PENALTIES = {"minor": 1, "major": 5, "critical": 10}
 
 def main(arguments: list[str]) -> int:
     if arguments[0] == "--about":
-        return print_version()
-    input_path, output_path, settings_path = arguments
-    with open(settings_path, encoding="utf-8") as file:
+        return about()
+    asked, answered, told = arguments
+    with open(told, encoding="utf-8") as file:
         settings = json.load(file)
-    with open(input_path, encoding="utf-8") as file:
+    with open(asked, encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     try:
         comet = importlib.import_module("comet")
-    except ImportError as error:
-        print(f"cannot import comet: {error}", file=sys.stderr)
+    except ImportError as fault:
+        print(f"cannot import comet: {fault}", file=sys.stderr)
         return NOT_INSTALLED
     try:
         model = load(comet, settings["model"])
         check_references(model, rows)
-    except Exception as error:
-        print(error, file=sys.stderr)
+    except Exception as fault:
+        print(fault, file=sys.stderr)
         return NO_MODEL
     answers = predict(model, rows, settings["batch_size"])
-    with open(output_path, "w", encoding="utf-8") as file:
+    with open(answered, "w", encoding="utf-8") as file:
         file.writelines(json.dumps(answer) + "\n" for answer in answers)
     return 0
 
 
-def print_version() -> int:
+def about() -> int:
     try:
         print(json.dumps({"unbabel-comet": version("unbabel-comet")}))
     except PackageNotFoundError:
@@ -63,11 +63,11 @@ def load(comet: Any, name: str) -> Any:
 def downloaded(comet: Any, name: str) -> str:
     try:
         return str(comet.download_model(name))
-    except Exception as error:  # Whatever is wrong, the package calls the model unsupported.
+    except Exception as fault:  # Whatever is wrong, the package calls the model unsupported.
         raise RuntimeError(
-            f"{name!r} is no checkpoint on this machine and cannot be downloaded ({error}); go online once, accept its "
+            f"{name!r} is no checkpoint on this machine and cannot be downloaded ({fault}); go online once, accept its "
             "terms on huggingface.co where it has any, or give the folder of a copy"
-        ) from error
+        ) from fault
 
 
 def check_references(model: Any, rows: list[Any]) -> None:
