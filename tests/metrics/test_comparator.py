@@ -168,7 +168,7 @@ def test_remarks_of_the_metric_within_stand_under_the_table():
         llm=FakeLLM(lambda said, _: "no grade" if "bbb" in said[-1].text else grade(said)), rubric="single_answer"
     )
     notes = prefer(rows, judge).table().notes
-    assert any("with the 1 failed" in note for note in notes)
+    assert any("5 of 6 outputs" in note for note in notes)
     assert any("6 calls" in note for note in notes)
 
 

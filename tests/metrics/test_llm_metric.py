@@ -18,8 +18,8 @@ from metrist.metrics.llm_metric import (
     ask_llm,
     continue_conversations,
     cost_remarks,
+    coverage_remarks,
     is_retryable,
-    mean_bounds_remarks,
     merge_usage,
     score_answers,
     sum_usage,
@@ -128,13 +128,14 @@ def failed(count: int, *values: float) -> Scores:
 
 def test_the_mean_is_told_with_its_bounds_if_the_failed_ones_were_worst_or_best():
     metric = TwoSteps(llm=FakeLLM(two_steps))
-    texts = mean_bounds_remarks(metric, failed(2, 0.25, 0.75))
+    texts = coverage_remarks(metric, failed(2, 0.25, 0.75))
     assert [remark.removeprefix(f"{metric.text}: ") for remark in texts] == [
+        "2 of 4 outputs were scored; most frequent failure (2): no answer",
         "the mean of the scored outputs is 0.5; with the 2 failed it would be 0.25 if they had the worst score and "
         "0.75 if they had the best score",
     ]
-    assert mean_bounds_remarks(metric, failed(0, 0.5)) == []
-    assert len(mean_bounds_remarks(metric, failed(1))) == 0
+    assert coverage_remarks(metric, failed(0, 0.5)) == []
+    assert len(coverage_remarks(metric, failed(1))) == 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,9 +149,9 @@ class Boundless(TwoSteps):
 
 
 def test_a_scale_without_an_end_has_a_bound_on_one_side_or_none():
-    (texts,) = mean_bounds_remarks(Penalties(llm=FakeLLM(two_steps)), failed(1, -3.0))
+    _, texts = coverage_remarks(Penalties(llm=FakeLLM(two_steps)), failed(1, -3.0))
     assert texts.endswith("with the 1 failed it would be -1.5 if it had the best score")
-    assert len(mean_bounds_remarks(Boundless(llm=FakeLLM(two_steps)), failed(1, -3.0))) == 0
+    assert len(coverage_remarks(Boundless(llm=FakeLLM(two_steps)), failed(1, -3.0))) == 1
 
 
 def test_cost_is_told_where_it_is_known():

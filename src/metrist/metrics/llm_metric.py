@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import inspect
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -98,8 +99,8 @@ class LLMMetric(Metric):
         return Scores.of(score_answers(answers, lambda _, answer: self._parse_score(answer.text)))
 
     def remarks(self, scores: Scores) -> list[str]:
-        """The range of the mean if outputs failed, then tokens and cost."""
-        return [*mean_bounds_remarks(self, scores), *cost_remarks(self, scores)]
+        """Outputs without a score and the range of the mean, then tokens and cost."""
+        return [*coverage_remarks(self, scores), *cost_remarks(self, scores)]
 
     def _parse_score(self, text: str) -> Score:
         try:
@@ -240,13 +241,23 @@ def merge_usage(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     return total
 
 
-def mean_bounds_remarks(metric: Metric, scores: Scores) -> list[str]:
-    """The mean of the scored outputs, and what it would be if all failed ones had the worst or the best score."""
+def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
+    """How many outputs have no score, the most frequent reason, and the bounds of the mean over all outputs."""
+    failed = len(scores.failures)
+    if not failed:
+        return []
+    reason, count = Counter(scores.failures.values()).most_common(1)[0]
+    scored = len(scores) - failed
+    coverage = f"{metric.text}: {scored:,} of {len(scores):,} outputs were scored; most frequent failure ({count:,}): "
+    return [f"{coverage}{reason}", *_mean_bounds(metric, scores)]
+
+
+def _mean_bounds(metric: Metric, scores: Scores) -> list[str]:
     low, high = metric.bounds
     values = scores.values[~np.isnan(scores.values)]
-    failed = len(scores) - len(values)
-    if not failed or not len(values) or not (math.isfinite(low) or math.isfinite(high)):
+    if not len(values) or not (math.isfinite(low) or math.isfinite(high)):
         return []
+    failed = len(scores) - len(values)
     means = [(float(values.sum()) + failed * bound) / len(scores) for bound in (low, high)]
     worst, best = means if metric.higher_is_better is not False else means[::-1]
     cases = [

@@ -179,7 +179,7 @@ def test_a_record_without_instruction_is_judged_under_the_usual_one(task: str | 
     assert "1 records have no instruction; the default one of their task was used" in metric.remarks(scores)[-1]
 
 
-def test_remarks_give_mean_bounds_grounding_and_odd_answers() -> None:
+def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
     answers = iter(
         [
             tigerscore.format_tiger_answer([PLACED, INVENTED]),
@@ -191,7 +191,9 @@ def test_remarks_give_mean_bounds_grounding_and_odd_answers() -> None:
     # Equal questions are asked once, so each record has a source of its own.
     scores = metric.score(Shard([replace(RECORD, source=source) for source in "abc"]))
     texts = [remark.removeprefix(f"{metric.text}: ") for remark in metric.remarks(scores)]
-    assert "best" in texts[0]
+    assert texts[0].startswith("2 of 3 outputs")
+    assert "neither a header" in texts[0]
+    assert "best" in texts[1]
     assert "2 of 4 errors (50.0%) were located in the output" in texts
     assert "1 answers were truncated or incomplete; the errors that are complete count" in texts
     assert "1 answers were irregular; their explanations say how" in texts

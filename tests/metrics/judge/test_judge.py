@@ -189,13 +189,15 @@ def test_what_was_used_is_told_score_by_score_and_for_all():
     assert judge.remarks(scores) == [f"{judge.text}: 2 calls, 200 tokens in, 40 tokens out, 1 US dollars"]
 
 
-def test_failed_scores_give_bounds_of_the_mean():
+def test_failed_scores_are_told_with_where_the_mean_could_lie():
     def answer(conversation, _):
         return "no" if "Rome" in conversation[-1].text else json.dumps(GRADES)
 
     judge = Judge(llm=FakeLLM(answer), aspect="correctness")
     records = [RECORD, RECORD, RECORD, Record(item="2", system="s", output="Rome", instruction="x")]
-    bounds = judge.remarks(scored(judge, *records))[0]
+    coverage, bounds = judge.remarks(scored(judge, *records))[:2]
+    assert "3 of 4 outputs" in coverage
+    assert coverage.endswith("(1): the answer has no JSON object")
     # (1 + 1 + 1 + 1) / 4 and (1 + 1 + 1 + 3) / 4
     assert re.search("1 failed .* 1 if .* worst .* 1.5 if .* best", bounds)
 

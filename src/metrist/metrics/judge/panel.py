@@ -13,7 +13,7 @@ import numpy as np
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.comparator import Comparator, Judgment, build_comparator
-from metrist.metrics.llm_metric import cost_remarks, is_retryable, mean_bounds_remarks, merge_usage
+from metrist.metrics.llm_metric import cost_remarks, coverage_remarks, is_retryable, merge_usage
 from metrist.metrics.registry import build
 from metrist.ratings import Choice
 from metrist.records import Need, Pair
@@ -64,7 +64,7 @@ class Panel(Metric):
 
     def remarks(self, scores: Scores) -> list[str]:
         """Coverage and cost of the panel, the coverage of each judge, and how often all agreed."""
-        return [*mean_bounds_remarks(self, scores), *self._agreement(scores), *cost_remarks(self, scores)]
+        return [*coverage_remarks(self, scores), *self._agreement(scores), *cost_remarks(self, scores)]
 
     def _combine(self, scores: Sequence[Score]) -> Score:
         by_judge = dict(zip(_judge_names(self.judges), scores, strict=True))
