@@ -205,4 +205,4 @@ def test_a_model_metric_takes_an_llm_as_text() -> None:
     class Both(metrist.ModelMetric):
         llm: metrist.LLM
 
-    assert Both(model="m", llm="fake(answers='yes')").llm == metrist.FakeLLM(answers="yes")  # type: ignore[arg-type]
+    assert Both(model="m", llm="fake(answers='yes')").llm == metrist.FakeLLM(answers="yes")

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metrist.llm.http import Response, RetryableError, classify_error
 from metrist.llm.retry import FIRST_CONTACT, LONGEST_WAIT, RetryPolicy, parse_retry_after
+from metrist.runtime import Runtime
 
 POLICY = RetryPolicy(attempts=8, seconds=900.0)
 
@@ -72,3 +74,23 @@ def test_the_policy_gives_up_after_its_attempts_or_its_seconds() -> None:
     assert POLICY.is_exhausted(8, 1.0, first_contact=False)
     assert POLICY.is_exhausted(1, 901.0, first_contact=False)
     assert POLICY.is_exhausted(FIRST_CONTACT, 1.0, first_contact=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "retried", "throttled"),
+    [
+        *((status, True, False) for status in (408, 409, 425, 500, 502, 503, 504)),
+        *((status, True, True) for status in (429, 529)),
+        *((status, False, False) for status in (400, 401, 403, 404, 413, 422)),
+    ],
+)
+def test_these_statuses_are_retried_and_throttled_ones_do_not_count(
+    status: int, retried: bool, throttled: bool
+) -> None:
+    outcome = classify_error(Response(status, {}, b'{"error": {"message": "no"}}'), "m", ())
+    assert isinstance(outcome, RetryableError) is retried
+    assert getattr(outcome, "throttled", False) is throttled
+
+
+def test_the_defaults_are_those_of_the_docs() -> None:
+    assert (Runtime().attempts, Runtime().max_wait, Runtime().timeout) == (8, 900.0, 300.0)
