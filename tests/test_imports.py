@@ -1,4 +1,4 @@
-"""The import graph of the package: no cycles, not even through late imports."""
+"""The import graph of the package: no cycles, not even through late imports or imports for type checkers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ def _modules() -> dict[str, Path]:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """All statements, also those inside functions; blocks for type checkers alone are left out."""
+    """All statements, also those inside functions and in blocks for type checkers."""
     for statement in body:
-        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
-            continue
         yield statement
         for field in ("body", "orelse", "finalbody", "handlers", "cases"):
             yield from _statements(getattr(statement, field, []))

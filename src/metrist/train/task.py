@@ -22,7 +22,6 @@ from metrist.train.recipe import Recipe
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from metrist.train.loop import Trainer
 
 Batch = Mapping[str, Any]
 
@@ -120,7 +119,7 @@ class TrainingTask(ABC):
         """Load the model to train."""
 
     @abstractmethod
-    def publish(self, weights: Weights, data: Any, plan: Any, trainer: Trainer, folder: Any) -> dict[str, Any]:
+    def publish(self, weights: Weights, data: Any, plan: Any, trainer: Any, folder: Any) -> dict[str, Any]:
         """Write the trained model into its folder; return the facts that only this kind of card has."""
 
 
