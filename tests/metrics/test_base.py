@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ def test_an_exception_names_the_record():
     with pytest.raises(RunError, match=r"Breaking failed on item '2' of system 's': ZeroDivisionError") as caught:
         Breaking().score(Shard(records))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert re.search(r"ZeroDivisionError: .* \(test_base\.py:\d+\)$", str(caught.value))
 
 
 def test_a_class_in_place_of_a_metric_is_refused():

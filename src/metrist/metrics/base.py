@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist._version import __version__
-from metrist.errors import InputError, MetristError, RunError, SpecError, did_you_mean
+from metrist.errors import InputError, MetristError, RunError, SpecError, describe_exception, did_you_mean
 from metrist.llm.base import LLM, build_llm
 from metrist.records import Need, Pair, Record
 from metrist.runtime import Runtime
@@ -242,7 +242,7 @@ def _score_record(metric: Metric, record: Record) -> Score:
         raise
     except Exception as error:
         place = f"item {record.item!r} of system {record.system!r}"
-        raise RunError(f"{metric.text} failed on {place}: {type(error).__name__}: {error}") from error
+        raise RunError(f"{metric.text} failed on {place}: {describe_exception(error)}") from error
     return _as_score(metric, record, value)
 
 

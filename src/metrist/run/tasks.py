@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from metrist.errors import MetristError, RunError
+from metrist.errors import MetristError, RunError, describe_exception
 from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair
@@ -167,7 +167,7 @@ def _call(metric: Metric, shard: Shard | PairShard, method: str) -> Any:
     except Exception as error:
         what = f"{len(units):,} {'records' if isinstance(shard, Shard) else 'pairs'}"
         first = f" (the first is {describe_record(units[0])})" if units else ""
-        raise RunError(f"{metric.text} failed on a shard of {what}{first}: {type(error).__name__}: {error}") from error
+        raise RunError(f"{metric.text} failed on a shard of {what}{first}: {describe_exception(error)}") from error
 
 
 def _checked_scores(metric: Metric, shard: Shard) -> Scores:
