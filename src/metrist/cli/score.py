@@ -78,7 +78,8 @@ def score(
             )
     except NothingScored as nothing_scored:
         results, error = nothing_scored.results, nothing_scored
-    report_skipped(reader)
+    if reader.skipped.count:
+        report_skipped(reader)
     print_table(results.table(draws=draws, seed=seed), form)
     if error:
         raise error

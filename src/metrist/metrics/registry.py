@@ -148,7 +148,10 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True, disable_ris
     """
     if isinstance(metric, Metric):
         return metric
-    _refuse_class(metric)
+    if not isinstance(metric, str | Spec):  # A common mistake, which the types rule out but nothing else does.
+        name = getattr(metric, "__name__", None)  # type: ignore[unreachable]
+        hint = f"the class {name}: write {name}()" if isinstance(metric, type) else repr(metric)
+        raise SpecError(f"expected a metric, got {hint}")
     if isinstance(metric, str) and (ours := _FOREIGN_NAMES.get(metric.strip().lower())) and metric not in names():
         raise SpecError(f"no metric named {metric!r}; here it is {ours}")
     spec = parse(metric) if isinstance(metric, str) else metric
@@ -165,11 +168,6 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True, disable_ris
     if not isinstance(built, Metric):
         raise SpecError(f"{spec.name!r} is not a metric: it must be a class derived from metrist.Metric")
     return built
-
-
-def _refuse_class(metric: Any) -> None:
-    if isinstance(metric, type):
-        raise SpecError(f"expected a metric, got the class {metric.__name__}: write {metric.__name__}()")
 
 
 def _check_trusted(cls: type, spec: Spec) -> None:

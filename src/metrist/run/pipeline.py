@@ -364,22 +364,18 @@ def _count_characters(units: Sequence[Unit]) -> int:
     return total + sum(map(len, filter(None, [record.instruction for record in records])))
 
 
-def _check_declared_needs(metric: Metric) -> None:
-    """Refuse a metric of the user's own whose `needs` names something that no record has."""
-    needs: Any = metric.needs
-    if isinstance(needs, str) or not {field.name for field in dataclasses.fields(Record)}.issuperset(needs):
-        raise SpecError(
-            f"{metric.text}: needs must be a tuple of fields of a record, such as ('references',), got {needs!r}"
-        )
-
-
 def check_needs(metrics: Iterable[Metric], units: Iterable[Unit]) -> Iterator[Unit]:
     """The same records or pairs. A metric that can score none of the first ones is refused; mostly a look at one
     record decides, and no more are held than were looked at."""
     remaining, seen, text = iter(units), list[Unit](), 0
     unserved = [metric for metric in metrics if metric.needs]
+    fields = {field.name for field in dataclasses.fields(Record)}
     for metric in unserved:
-        _check_declared_needs(metric)
+        needs: Any = metric.needs
+        if isinstance(needs, str) or not fields.issuperset(needs):
+            raise SpecError(
+                f"{metric.text}: needs must be a tuple of fields of a record, such as ('references',), got {needs!r}"
+            )
     while unserved and len(seen) < LOOK_AHEAD and text <= MAX_TEXT and (unit := next(remaining, None)):
         seen.append(unit)
         text += _count_characters([unit])
