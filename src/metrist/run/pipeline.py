@@ -90,16 +90,15 @@ def score(
     """
     if reading:
         check_keywords(score, reading)
-    options: dict[str, Any] = {
-        "device": device,
-        "batch_tokens": batch_tokens,
-        "cache": cache,
-        "max_cost": max_cost,
-        "concurrency": concurrency,
-        "rpm": rpm,
-        "tpm": tpm,
-    }
-    runtime = (runtime or Runtime.current()).override(**options)
+    runtime = (runtime or Runtime.current()).override(
+        device=device,
+        batch_tokens=batch_tokens,
+        cache=cache,
+        max_cost=max_cost,
+        concurrency=concurrency,
+        rpm=rpm,
+        tpm=tpm,
+    )
     several = (metrics,) if isinstance(metrics, str | Spec | Metric) else metrics
     built = tuple({metric.text: metric for metric in map(build, several)}.values())
     if not built:

@@ -67,16 +67,15 @@ def prefer(
     """
     if reading:
         check_keywords(prefer, reading)
-    options: dict[str, Any] = {
-        "device": device,
-        "batch_tokens": batch_tokens,
-        "cache": cache,
-        "max_cost": max_cost,
-        "concurrency": concurrency,
-        "rpm": rpm,
-        "tpm": tpm,
-    }
-    runtime = (runtime or Runtime.current()).override(**options)
+    runtime = (runtime or Runtime.current()).override(
+        device=device,
+        batch_tokens=batch_tokens,
+        cache=cache,
+        max_cost=max_cost,
+        concurrency=concurrency,
+        rpm=rpm,
+        tpm=tpm,
+    )
     built = _build_comparators(comparators)
     reader = read_records(records, **reading)
     file, folder = _resolve_destination(out, reader.names)
