@@ -53,8 +53,8 @@ def score(
     from metrist.cli.output import print_estimate, print_table
     from metrist.cli.progress import progress_bar
     from metrist.run import score as score_records
+    from metrist.run.estimate import estimate
     from metrist.run.executors import Processes, Serial
-    from metrist.run.pipeline import estimate
     from metrist.run.results import NothingScored, describe_total_failure
 
     reader = reading.read(inputs)

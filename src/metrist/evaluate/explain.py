@@ -100,7 +100,7 @@ def estimate_explanations(
     **reading: Any,
 ) -> CallEstimate:
     """Estimate the LLM calls of `explain` with the same arguments. Nothing is sent."""
-    from metrist.run.pipeline import estimate
+    from metrist.run.estimate import estimate
 
     if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
         return CallEstimate()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from metrist.run.inputs import read_inputs
 from metrist.run.loading import export, load
 from metrist.run.pipeline import Progress, score
 from metrist.run.results import Results, SystemScore
 
-__all__ = ["Progress", "Results", "SystemScore", "export", "load", "score"]
+__all__ = ["Progress", "Results", "SystemScore", "export", "load", "read_inputs", "score"]

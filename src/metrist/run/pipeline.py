@@ -25,8 +25,7 @@ from metrist.errors import NeedsError, RunError, SpecError
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
-from metrist.llm.budget import CallEstimate, estimate_calls
-from metrist.metrics.base import Metric, Shard, calls_llm, is_resident
+from metrist.metrics.base import Metric, is_resident
 from metrist.metrics.registry import build
 from metrist.records import Pair, Record
 from metrist.run.executors import choose_executor
@@ -34,7 +33,7 @@ from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.results import NothingScored, Results, describe_total_failure
 from metrist.run.run_folder import Listed, Manifest, MetricFolder, RunFolder, folder_name, write_object
 from metrist.run.shard_file import Header, InputHash, Unit
-from metrist.run.tasks import Block, Executor, Task, TaskResult, describe_missing, find_scorable, score_shard
+from metrist.run.tasks import Block, Executor, Task, TaskResult, describe_missing, find_scorable
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 from metrist.spec import Spec
@@ -139,18 +138,6 @@ def score(
             written = destination.file or (destination.folder.path if destination.folder else None)
             raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
     return results
-
-
-def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: Any) -> CallEstimate:
-    """The LLM requests that `score` with the same arguments would make. Nothing is sent and nothing written; metrics
-    that call no LLM are left out."""
-    built = [build(metric) for metric in metrics]
-    judges = [metric for metric in built if calls_llm(metric)]
-    with estimate_calls() as result:
-        for _, shard in cut_shards(check_needs(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL):
-            for metric in judges:
-                score_shard(metric, Shard(shard))  # type: ignore[arg-type]
-    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from metrist.metrics.judge.judge import Judge
 from metrist.metrics.judge.panel import Panel
 from metrist.metrics.registry import build
 from metrist.records import Record
-from metrist.run.pipeline import estimate
+from metrist.run.estimate import estimate
 
 RECORD = Record(item="1", system="s", output="Lyon.", instruction="Answer.", references=("Paris",))
 
