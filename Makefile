@@ -77,7 +77,7 @@ docs: $(VENV)/.core  ## write the generated pages
 	$(BIN)/python docs/build.py
 
 tables: $(VENV)/.core  ## published tables, recomputed next to the papers' figures
-	$(BIN)/metrist reproduce -o docs/tables.md
+	$(BIN)/metrist reproduce -o docs/research/tables.md
 
 bench-lexical: $(VENV)/.bench  ## lexical metrics compared with other packages, pairs per second
 	$(BIN)/python -m bench.lexical

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "benchmarks.md"
 
 
 def machine() -> str:

@@ -1,12 +1,13 @@
 """Write the generated pages of the docs: `make docs`, or `python docs/build.py`.
 
-docs/metrics.md has one section per metric of the catalog, from its card; docs/commands.md has one per command, from its
-options. tests/test_docs.py checks that the pages are up to date.
+docs/reference/metrics has one page per family of metrics, from their cards, and an overview; docs/reference/commands.md
+has one section per command, from its options. tests/test_docs.py checks that the pages are up to date.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from metrist.metrics.base import Metric
 
 DOCS = Path(__file__).resolve().parent
 
-_HEAD = """\
+_GENERATED = "<!-- Generated from the cards in src/metrist/metrics/cards by `make docs`; edit those, not this page. -->"
+_OVERVIEW = f"""\
 # The metrics
 
-<!-- Generated from the cards in src/metrist/metrics/cards by `make docs`; edit those, not this page. -->
+{_GENERATED}
 
 Look up what a metric measures, how to read its score, and when not to trust it:
 
@@ -30,9 +32,24 @@ Look up what a metric measures, how to read its score, and when not to trust it:
 metrist explain-metric chrf
 ```
 
-The command also prints the signature of the metric with the settings that you give. This page has the same text for all
-metrics; `metrist list` lists them on the command line.
+The command also prints the signature of the metric with the settings that you give. The pages below have the same text
+for all metrics; `metrist list` lists them on the command line.
 """
+#: The pages by file name: their title, and the modules in metrist.metrics whose metrics they describe.
+_PAGES = {
+    "rouge": ("ROUGE", ("lexical.rouge",)),
+    "lexical": (
+        "BLEU, chrF, TER, METEOR and exact matches",
+        ("lexical.bleu", "lexical.chrf", "lexical.ter", "lexical.meteor", "lexical.match"),
+    ),
+    "descriptive": ("Descriptions: length, copying, diversity", ("lexical.descriptive",)),
+    "embedding": ("Embedding metrics", ("embedding.",)),
+    "likelihood": ("Likelihood metrics", ("likelihood.",)),
+    "preference": ("Metrics trained on preferences, and calibrated ones", ("preference", "calibrated")),
+    "errors": ("Metrics that explain errors", ("errors.",)),
+    "judges": ("LLM judges, and comparators of two outputs", ("judge.", "comparator")),
+    "external": ("Metrics of other packages and programs", ("external.",)),
+}
 _COMMANDS_HEAD = """\
 # The command line
 
@@ -52,11 +69,19 @@ _QUESTIONS = {
 }
 
 
-def metrics_page() -> str:
-    """Return the page of metrics: an overview, then a section per family."""
-    families = _families()
-    overview = "\n".join(["| metric | needs | better |", "|---|---|---|", *map(_overview_row, families)])
-    return "\n".join([_HEAD, overview, *map(_section, families), ""])
+def metric_pages() -> dict[str, str]:
+    """Return the pages of metrics by file name: an overview, and a page per family with a section per card."""
+    by_page: dict[str, list[list[Metric]]] = {page: [] for page in _PAGES}
+    for family in _families():
+        module = type(family[0]).__module__.removeprefix("metrist.metrics.")
+        by_page[next(page for page, (_, modules) in _PAGES.items() if module.startswith(modules))].append(family)
+    rows = [_overview_row(family, page) for page, families in by_page.items() for family in families]
+    overview = "\n".join([_OVERVIEW, "| metric | needs | better |", "|---|---|---|", *rows, ""])
+    pages = {
+        page: "\n".join([f"# {_PAGES[page][0]}\n\n{_GENERATED}", *map(_section, families), ""])
+        for page, families in by_page.items()
+    }
+    return {"README.md": overview} | {f"{page}.md": text for page, text in pages.items()}
 
 
 def _families() -> list[list[Metric]]:
@@ -74,8 +99,9 @@ def _title(family: list[Metric]) -> str:
     return f"{names[0]} … {names[-1]}" if len(names) > 3 else ", ".join(names)
 
 
-def _overview_row(family: list[Metric]) -> str:
-    return f"| {_title(family)} | {_needs(family[0])} | {_better(family[0])} |"
+def _overview_row(family: list[Metric], page: str) -> str:
+    anchor = re.sub(r"[^\w\- ]", "", _title(family).lower()).replace(" ", "-")  # As GitHub names headings.
+    return f"| [{_title(family)}]({page}.md#{anchor}) | {_needs(family[0])} | {_better(family[0])} |"
 
 
 def _section(family: list[Metric]) -> str:
@@ -163,5 +189,6 @@ def _default(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    (DOCS / "commands.md").write_text(commands_page(), encoding="utf-8")
-    (DOCS / "metrics.md").write_text(metrics_page(), encoding="utf-8")
+    (DOCS / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
+    for file, text in metric_pages().items():
+        (DOCS / "reference" / "metrics" / file).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""docs/design.md agrees with the code: its layers with the import contracts, its names with what can be imported."""
+"""docs/reference/design.md agrees with the code: its layers with import contracts, its names with imports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import metrist
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "design.md").read_text(encoding="utf-8")
 
 
 def table(heading: str) -> list[tuple[list[str], list[str]]]:

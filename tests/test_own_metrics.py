@@ -1,4 +1,4 @@
-"""The examples of docs/own-metrics.md: short, scored from Python and on the command line, with exact signatures."""
+"""The examples of docs/guides/own-metrics.md: short, scored from Python and the command line, exact signatures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import metrist
 from metrist.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "own-metrics.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "own-metrics.md").read_text(encoding="utf-8")
 FILES = {match[1]: match[2] for match in re.finditer(r"^```python\n# (\w+\.py)\n(.*?)^```$", PAGE, re.M | re.S)}
 RECORDS = [
     {"item": "1", "system": "a", "output": "STOP it"},

@@ -76,7 +76,7 @@ def stories() -> list[str]:
 
 
 def split_heap() -> Split:
-    """Split HEAP as in docs/heap.md, so that figures are comparable."""
+    """Split HEAP as in docs/research/heap.md, so that figures are comparable."""
     return split_pairs(read_heap_pairs(DATA / "heap-pairs.jsonl.xz"), inside=0)
 
 

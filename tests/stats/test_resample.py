@@ -304,7 +304,7 @@ def test_the_paired_bootstrap_rejects_a_true_null_about_as_often_as_it_says() ->
     real = observed[::2] - observed[1::2]
     result = [p_value(differences[:, t] - real[t], real[t]) for t in range(trials)]
     assert 0.04 <= np.mean(np.array(result) <= 0.05) <= 0.06
-    # Under sacrebleu's rule the same draws reject about twice as often: what docs/compare.md says of it.
+    # Under sacrebleu's rule the same draws reject about twice as often: what docs/guides/compare.md says of it.
     sizes = np.abs(differences)
     theirs = [p_value(sizes[:, t] - sizes[:, t].mean(), abs(real[t]), "greater") for t in range(trials)]
     assert 0.08 <= np.mean(np.array(theirs) <= 0.05) <= 0.12

@@ -66,7 +66,7 @@ def _estimate_notes(estimate: CallEstimate) -> Iterator[str]:
     yield "questions that depend on answers to come, such as a second pass over errors, are not counted"
     for llm in estimate.by_llm.values():
         if llm.price is None:
-            yield f"{llm.llm}: the price is unknown; set METRIST_PRICES to a file with prices (see docs/llm.md)"
+            yield f"{llm.llm}: the price is unknown; set METRIST_PRICES to a file with prices (see docs/guides/llm.md)"
         elif llm.price.seen:
             yield f"{llm.llm}: list price of {llm.price.seen}"
 

@@ -101,7 +101,7 @@ def report_skipped(reader: Reader) -> None:
 
 
 def run(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file; docs/ci.md describes it.")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file; docs/guides/ci.md describes it.")],
     allow_import: Annotated[
         bool,
         typer.Option(

@@ -83,7 +83,8 @@ def meta_evaluate(
     `data` is a file of records with `ratings` and `scores`, a run folder, results, rows, or a list of such sources,
     which are joined by item and system. `aspects` are the ratings to agree with (by default the only one); with
     `preferences` they are choices between two outputs. `measures` default to acc_eq, for preferences to accuracy and
-    f1. With `metrics=()` there are no figures, only analyses of the raters. docs/meta.md explains the other settings.
+    f1. With `metrics=()` there are no figures, only analyses of the raters. docs/guides/meta.md explains the
+    other settings.
     """
     dataset = join(
         data,

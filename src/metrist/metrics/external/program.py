@@ -2,8 +2,9 @@
 
     PROGRAM in.jsonl out.jsonl settings.json
 
-docs/external.md describes the files and the exit codes for those who write such a program. `Program` is the metric that
-runs a user's own program; `metrist.metrics.external.packages` runs the adapters of published metrics the same way.
+docs/guides/external.md describes the files and the exit codes for those who write such a program. `Program` is the
+metric that runs a user's own program; `metrist.metrics.external.packages` runs the adapters of published metrics the
+same way.
 """
 
 from __future__ import annotations
