@@ -61,6 +61,15 @@ def test_a_system_s_score_pools_its_statistics(rows: Rows, results: Results) -> 
         assert (scores[system, "chrf"].n, scores[system, "chrf"].coverage) == (12, 1.0)
 
 
+def test_a_run_knows_how_many_references_its_records_have(rows: Rows, tmp_path: Path) -> None:
+    fewer = [{**row, "references": row["references"][:1]} for row in rows[:3]]
+    none = [{**row, "references": []} for row in rows[3:5]]
+    scored = score([*fewer, *none, *rows[5:]], ["chrf"], out=tmp_path / "run")
+    assert scored.reference_counts == load(tmp_path / "run").reference_counts == (1, 2)
+    scored.write(tmp_path / "flat.jsonl")
+    assert load(tmp_path / "flat.jsonl").reference_counts == ()
+
+
 def test_intervals_depend_on_the_seed_and_on_nothing_else(rows: Rows, results: Results) -> None:
     assert results.system_scores() == results.system_scores()
     assert results.system_scores() != results.system_scores(seed=1)

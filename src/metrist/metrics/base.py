@@ -96,6 +96,11 @@ class Metric:
         facts = {"metrist": __version__, **self._code(), **self.facts()}
         return " | ".join([str(self.full_spec()), *(f"{k} {v}" for k, v in facts.items())])
 
+    def peer_signature(self, references: str) -> str:  # noqa: ARG002
+        """The signature of a system's score in the form that the package which readers know gives it, such as
+        sacreBLEU's; empty where there is none. `references` is the number of references, 'var' or '?'."""
+        return ""
+
     def full_spec(self) -> Spec:
         """The metric's name with all its settings, including those of metrics and LLMs within it."""
         settings = self._settings().items()

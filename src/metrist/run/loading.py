@@ -72,6 +72,7 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         signatures={stored.metric: stored.signature for stored in contents.stored},
         notes=(*unfinished, *outdated, *(remark for metric in built for remark in metric.remarks(scores[metric.text]))),
         unfinished=tuple(contents.unfinished),
+        reference_counts=first.references,
     )
 
 

@@ -129,6 +129,7 @@ def score(
         scores=scores,
         signatures=pipeline.signatures,
         notes=notes,
+        reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
     if destination.file:
         results.write(destination.file)
@@ -187,6 +188,8 @@ class Pipeline:
         self.signatures = {metric.text: metric.signature for metric in metrics}
         self.items: list[str] = []
         self.systems: list[str] = []
+        #: The different numbers of references that records have, records without any aside.
+        self.reference_counts: set[int] = set()
         self._executor, self.notes = choose_executor(executor, metrics, runtime)
         self._metrics = metrics
         self._runtime = runtime
@@ -224,6 +227,7 @@ class Pipeline:
                 metric.higher_is_better,
                 records=self._count,
                 content=self._hash.total.hexdigest(),
+                references=tuple(sorted(self.reference_counts)),
             )
         if self._folder and self._computed:
             machine = {
@@ -250,6 +254,7 @@ class Pipeline:
                 items, systems = [record.item for record in shard], [record.system for record in shard]  # type: ignore[union-attr]
                 self.items += map(intern, items, items)
                 self.systems += map(intern, systems, systems)
+                self.reference_counts |= {len(record.references) for record in shard if record.references}  # type: ignore[union-attr]
             missing: dict[str, Header | None] = dict.fromkeys(self.signatures)
             content = self._hash.add(shard) if self._folder else ""
             for text, part in self._parts.items():

@@ -72,7 +72,8 @@ class Results:
 
     `items` and `systems` have one entry per record; `scores` and `signatures` are by the metric's text, and
     `results["rougeL"]` is one metric's column. `notes` are for the user, metrics' own remarks included. `unfinished`
-    names metrics that a run folder has begun and not finished.
+    names metrics that a run folder has begun and not finished. `reference_counts` are the different numbers of
+    references that records have, records without any aside; empty: unknown, or none.
     """
 
     items: Sequence[str]
@@ -82,6 +83,7 @@ class Results:
     signatures: Mapping[str, str]
     notes: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
+    reference_counts: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.items)

@@ -74,7 +74,8 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
-    """The page of a metric whose shard files are all written. `content` is a hash of all records' texts."""
+    """The page of a metric whose shard files are all written. `content` is a hash of all records' texts, `references`
+    the different numbers of references that records have."""
 
     metric: str
     signature: str
@@ -82,11 +83,13 @@ class Complete:
     records: int
     content: str
     shards: tuple[str, ...]
+    references: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stored:
-    """One complete metric of a run, in the input's order. `content` is a hash of all records' texts; None: unknown."""
+    """One complete metric of a run, in the input's order. `content` is a hash of all records' texts; None: unknown.
+    `references` are the different numbers of references that records have; empty: unknown."""
 
     metric: str
     signature: str
@@ -95,6 +98,7 @@ class Stored:
     systems: list[str]
     scores: Scores
     content: str | None = None
+    references: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -196,6 +200,7 @@ class RunFolder:
             systems=systems,
             scores=Scores.join(scores),
             content=page.content,
+            references=page.references,
         )
 
 
@@ -255,7 +260,16 @@ class MetricFolder:
         write_object(self.results / self._expected[start], data)
         write_object(self.timings / f"{start:09d}.json", f"{json.dumps(timing, default=str)}\n".encode())
 
-    def close(self, metric: str, signature: str, higher_is_better: bool | None, *, records: int, content: str) -> None:
+    def close(
+        self,
+        metric: str,
+        signature: str,
+        higher_is_better: bool | None,
+        *,
+        records: int,
+        content: str,
+        references: tuple[int, ...] = (),
+    ) -> None:
         """Record that all declared shards are there, then remove those of an earlier input or version."""
         shards = tuple(self._expected[start] for start in sorted(self._expected))
         page = Complete(
@@ -265,6 +279,7 @@ class MetricFolder:
             records=records,
             content=content,
             shards=shards,
+            references=references,
         )
         data = f"{json.dumps(asdict(page), indent=1)}\n".encode("ascii")
         if _read_bytes(self.results / _COMPLETE) != data:
@@ -283,8 +298,9 @@ class MetricFolder:
     def complete(self) -> Complete | None:
         """The page that `close` wrote; None while the metric is unfinished."""
         try:
-            facts = json.loads(_read_bytes(self.results / _COMPLETE) or b"")
-            page = Complete(**{**facts, "shards": tuple(facts["shards"])})
+            facts = {"references": (), **json.loads(_read_bytes(self.results / _COMPLETE) or b"")}
+            references = tuple(number for number in facts["references"] if isinstance(number, int))
+            page = Complete(**{**facts, "shards": tuple(facts["shards"]), "references": references})
             return page if page.shards and all(map(_SHARD_NAME.fullmatch, page.shards)) else None
         except (ValueError, TypeError, KeyError):
             return None

@@ -34,6 +34,8 @@ Orders = Literal["all", "effective"]
 # sacrebleu's defaults, after Chen and Cherry (2014).
 _SMOOTH_VALUES: Mapping[str, float] = {"floor": 0.1, "add-k": 1.0}
 _MAX_ORDER = 16
+#: The version of sacreBLEU that BLEU, chrF and TER agree with, as the tests check.
+SACREBLEU_VERSION = "2.6.0"
 
 
 class _Bleu(NamedTuple):
@@ -79,6 +81,17 @@ class Bleu(Metric):
 
     def facts(self) -> Mapping[str, str]:
         return bleu_tokenizer_facts(self.tokenize)
+
+    def peer_signature(self, references: str) -> str:
+        # sacreBLEU's form cannot tell of other orders and ways to reduce; with MeCab it names the dictionary's version.
+        if self.max_order != 4 or self.reduce != "native" or "mecab" in self.tokenize:
+            return ""
+        value = f"[{self._smoothing():.2f}]" if self.smooth in _SMOOTH_VALUES else ""
+        version = _sacrebleu_version(self.tokenize) if self.tokenize in FROM_SACREBLEU else SACREBLEU_VERSION
+        return (
+            f"BLEU|nrefs:{references}|case:{'lc' if self.lowercase else 'mixed'}|eff:no|tok:{self.tokenize}|"
+            f"smooth:{self.smooth}{value}|version:{version}"
+        )
 
     def score(self, shard: Shard) -> Scores:
         pairs = pairs_of(shard)

@@ -16,7 +16,7 @@ from metrist import kernels
 from metrist.errors import SpecError
 from metrist.kernels import Tokens
 from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
-from metrist.metrics.lexical.bleu import shard_texts
+from metrist.metrics.lexical.bleu import SACREBLEU_VERSION, shard_texts
 from metrist.metrics.lexical.references import reduce_references
 from metrist.records import Need
 from metrist.scores import Column, Scores
@@ -60,6 +60,15 @@ class Chrf(Metric):
         if not 0 < self.beta < np.inf:
             raise SpecError(f"chrf: beta must be a number above 0, got {self.beta}")
         object.__setattr__(self, "beta", float(self.beta))  # So that 2 and 2.0 have the same text.
+
+    def peer_signature(self, references: str) -> str:
+        if self.reduce != "native":
+            return ""
+        return (
+            f"chrF{self.beta:g}{'+' * self.word_order}|nrefs:{references}|case:{'lc' if self.lowercase else 'mixed'}|"
+            f"eff:{'no' if self.eps_smoothing else 'yes'}|nc:{self.char_order}|nw:{self.word_order}|"
+            f"space:{'yes' if self.whitespace else 'no'}|version:{SACREBLEU_VERSION}"
+        )
 
     def score(self, shard: Shard) -> Scores:
         rows = self._pair_rows(shard)

@@ -14,7 +14,15 @@ import numpy as np
 from metrist import kernels
 from metrist.kernels import Tokens
 from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
-from metrist.metrics.lexical.bleu import PERIODS_AND_DASHES, SYMBOLS, Rule, rewrite, shard_texts, split_at_spaces
+from metrist.metrics.lexical.bleu import (
+    PERIODS_AND_DASHES,
+    SACREBLEU_VERSION,
+    SYMBOLS,
+    Rule,
+    rewrite,
+    shard_texts,
+    split_at_spaces,
+)
 from metrist.metrics.lexical.references import best_pairs, mean_rows, reduce_references
 from metrist.records import Need
 from metrist.scores import Column, Scores
@@ -62,6 +70,14 @@ class Ter(Metric):
 
     def __post_init__(self) -> None:
         check_choice(self, "reduce", ("native", "max", "mean"))
+
+    def peer_signature(self, references: str) -> str:
+        if self.reduce != "native":
+            return ""
+        settings = {"norm": self.normalized, "punct": not self.no_punct, "asian": self.asian_support}
+        answers = "".join(f"|{name}:{'yes' if value else 'no'}" for name, value in settings.items())
+        case = "mixed" if self.case_sensitive else "lc"
+        return f"TER|nrefs:{references}|case:{case}|tok:tercom{answers}|version:{SACREBLEU_VERSION}"
 
     def score(self, shard: Shard) -> Scores:
         pairs, (tokens, first_reference) = pairs_of(shard), self._words(shard)
