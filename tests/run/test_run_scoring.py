@@ -223,6 +223,16 @@ def test_progress_counts_computed_and_stored_records(rows: Rows, run: Path) -> N
     assert calls == [(8, 36), (16, 36), (24, 36), (32, 36), (36, 36)] * 2
 
 
+def test_a_progress_callback_that_takes_the_metric_is_told_it_from_the_start(rows: Rows) -> None:
+    calls: list[tuple[int, int | None, str | None]] = []
+
+    def note(done: int, total: int | None, *, metric: str | None = None) -> None:
+        calls.append((done, total, metric))
+
+    score(rows, ["chrf", "length"], shard_size=18, progress=note)
+    assert calls == [(done, 36, "chrf, length") for done in (0, 18, 36)]
+
+
 NONE_SERVES = (
     "chrf needs references, but item 'i0' of system 'first' has none; none of the first {} records can be scored"
 )

@@ -7,6 +7,7 @@ unless some of its scores failed for a reason that may have passed.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import os
 import platform
@@ -51,9 +52,45 @@ LOOK_AHEAD = 10_000
 
 
 class Progress(Protocol):
-    """Called after each shard with the number of records done, and of all records where that is known."""
+    """Called with the number of records (or pairs) done, and of all of them where that is known or can be estimated.
+
+    A callback with a keyword parameter `metric` is told more: which metrics are under way, as one text, and that they
+    begin, by a first call with 0 records done. The count starts again at 0 when other metrics come, since cheap metrics
+    go over the whole input before those with a model do.
+    """
 
     def __call__(self, done: int, total: int | None) -> None: ...
+
+
+class _ProgressReport:
+    """Tells a callback as much as it can take."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress: Any = progress
+        self._takes_metric = False
+        if progress is not None:
+            try:
+                parameters = inspect.signature(progress).parameters.values()
+            except (TypeError, ValueError):  # A builtin without a signature.
+                parameters = ()  # type: ignore[assignment]
+            self._takes_metric = any(
+                parameter.kind is parameter.VAR_KEYWORD
+                or (parameter.name == "metric" and parameter.kind is not parameter.POSITIONAL_ONLY)
+                for parameter in parameters
+            )
+        self._metric = ""
+
+    def begin(self, metrics: Iterable[Metric], total: int | None) -> None:
+        """Metrics begin to go over the input."""
+        self._metric = ", ".join(metric.text for metric in metrics)
+        if self._takes_metric:
+            self(0, total)
+
+    def __call__(self, done: int, total: int | None) -> None:
+        if self._takes_metric:
+            self._progress(done, total, metric=self._metric)
+        elif self._progress:
+            self._progress(done, total)
 
 
 def score(
@@ -203,7 +240,7 @@ class Pipeline:
         default = manifest.shard_size if manifest else SHARD_SIZE_WITH_MODEL if small else SHARD_SIZE
         self._shard_size = shard_size or default
         self._tokens = tokens
-        self._progress, self._reader, self._total = progress, reader, total
+        self._progress, self._reader, self._total = _ProgressReport(progress), reader, total
         self._names: dict[str, str] = {}
         self._blocks: dict[str, dict[int, Block]] = {text: {} for text in self.signatures}
         self._hash = InputHash()
@@ -212,6 +249,7 @@ class Pipeline:
 
     def run(self, units: Iterable[Unit]) -> dict[str, list[Any]]:
         """The blocks of each metric in the input's order, by the metric's text."""
+        self._progress.begin(self._metrics, self._total)
         results = self._executor.map(self._metrics, self._tasks(units))
         try:
             for result in results:
@@ -292,9 +330,8 @@ class Pipeline:
     def _report(self, count: int) -> None:
         """Report that these records are done. How many a file holds is estimated from the share of it read so far."""
         self._done += count
-        if self._progress:
-            share = self._reader.share_read if self._reader else None
-            self._progress(self._done, self._total or (round(self._count / share) if share else None))
+        share = self._reader.share_read if self._reader else None
+        self._progress(self._done, self._total or (round(self._count / share) if share else None))
 
 
 def is_final(block: Block) -> bool:
