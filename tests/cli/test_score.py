@@ -106,3 +106,11 @@ class Failing(Metric):
     assert "1.00" in next(line for line in answer.out.splitlines() if line.startswith("a "))
     which = ": no luck with 0" if count == 1 else ", such as: no luck with 0"
     assert answer.err == f"metrist: own_metrics.Failing failed on all {count} records{which}\n"
+
+
+@pytest.mark.parametrize("verb", ["score", "prefer"])
+def test_a_slash_at_the_end_asks_for_a_folder_whatever_its_name(
+    metrist, outputs: Path, tmp_path: Path, verb: str
+) -> None:
+    assert metrist(verb, outputs, "-m", "chrf", "-o", f"{tmp_path}/{verb}.out/").code == 0
+    assert (tmp_path / f"{verb}.out").is_dir()

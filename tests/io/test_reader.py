@@ -252,3 +252,21 @@ def test_files_with_the_same_numbers_for_different_inputs_print_a_note(tmp_path:
     assert reader.remarks[0].startswith("1 records have a different source than an earlier record of the same item")
     (tmp_path / "ru.jsonl").write_text('{"item": "1", "output": "hound", "source": "Hund"}\n')
     assert (len(list(reader)), reader.remarks) == (2, [])
+
+
+def test_a_reader_knows_its_options_and_whether_it_can_be_read_again(write: Write) -> None:
+    path = write('{"id": "1", "text": "a"}\n', "a.jsonl")
+    options = {"fields": {"item": "id", "output": "text"}, "system": "s", "item_key": ("item",)}
+    reader = read_records(path, **options)
+    assert reader.options == {**options, "item_key": ["item"]}
+    again = read_records(path, **reader.options)
+    assert list(again) == list(reader)
+    assert reader.is_repeatable
+    assert read_records(path).options == {}
+    assert not read_records(iter([{"item": "1", "system": "s", "output": "o"}])).is_repeatable
+
+
+def test_a_reader_knows_which_file_a_record_came_from(write: Write) -> None:
+    paths = [write(f'{{"item": "{n}", "output": "a"}}\n' * 2, f"{n}.jsonl") for n in range(3)]
+    reader = read_records(paths)
+    assert [(record.system, reader.source_number) for record in reader] == [("0", 0), ("1", 1), ("2", 2)]

@@ -44,8 +44,8 @@ def prefer(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="A .jsonl file of preferences, or a run folder (resumable)."),
+        str | None,  # Not a Path, which would drop the slash at the end that asks for a folder.
+        typer.Option("-o", "--out", metavar="PATH", help="A .jsonl file of preferences, or a run folder (resumable)."),
     ] = None,
     pairs: Annotated[
         PairSource | None,

@@ -34,8 +34,10 @@ def score(
     *,
     metrics: Metrics = None,
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="A run folder (resumable), or a .jsonl, .csv or .parquet file."),
+        str | None,  # Not a Path, which would drop the slash at the end that asks for a folder.
+        typer.Option(
+            "-o", "--out", metavar="PATH", help="A run folder (resumable), or a .jsonl, .csv or .parquet file."
+        ),
     ] = None,
     reading: ReadingOptions,
     models: ModelOptions,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from typing import Any, TypeVar
 
 from metrist.errors import InputError, did_you_mean
@@ -77,12 +78,30 @@ class Reader:
     skip_bad: bool = False
     system: str | None = None
     skipped: Skipped = field(default_factory=Skipped, init=False)
+    #: The number of the source that the latest record came from.
+    source_number: int = field(default=0, init=False)
     _source_check: SourceCheck = field(default_factory=SourceCheck, init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the files; empty for rows in memory."""
         return tuple(source.name for source in self.sources if source.name is not None)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the records can be read more than once; standard input, for one, cannot."""
+        return all(source.is_repeatable for source in self.sources)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `read_records` that differ from their defaults, as JSON can hold them."""
+        default = Reader(sources=())
+        options = {f.name: getattr(self, f.name) for f in dataclass_fields(self) if f.init and f.name != "sources"}
+        return {
+            name: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+            for name, value in options.items()
+            if value != getattr(default, name)
+        }
 
     @property
     def remarks(self) -> list[str]:
@@ -106,7 +125,7 @@ class Reader:
     def __iter__(self) -> Iterator[Record]:
         rows = self.sources[0].rows if len(self.sources) == 1 else None
         if rows and are_distinct_records(rows):
-            self.skipped, self._source_check = Skipped(), SourceCheck()
+            self.skipped, self._source_check, self.source_number = Skipped(), SourceCheck(), 0
             return iter(rows)
         return (record for row in self._parse_rows(judgments=False) for record in row)
 
@@ -121,6 +140,7 @@ class Reader:
         keys, seen = RecordKeys(), DigestIndex()
         any_record = False
         for file, source in enumerate(self.sources):
+            self.source_number = file
             name = source.name or "the input"
             parser = RowParser(system=self.system or source.system, item_key=self.item_key, fields=self.fields)
             position = good = 0

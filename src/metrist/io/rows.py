@@ -84,6 +84,10 @@ class RowSource:
     meter: Meter = field(default_factory=Meter)
     #: The rows themselves if they are a list or tuple in memory.
     rows: Sequence[Any] | None = None
+    #: The path of a regular file; None for everything else, such as standard input.
+    path: str | None = None
+    #: Whether the rows can be read more than once.
+    is_repeatable: bool = True
 
     def location(self, line: int) -> Location:
         return Location(self.name, line)
@@ -115,7 +119,15 @@ def resolve_sources(source: Any) -> tuple[RowSource, ...]:
         return tuple(open_source(path) for path in source)
     read = _read_once(source, "the rows") if isinstance(source, Iterator) else lambda: source
     rows = source if isinstance(source, (list, tuple)) else None
-    return (RowSource(name=None, system=UNNAMED, read=lambda: enumerate(map(_copy_row, read()), 1), rows=rows),)
+    return (
+        RowSource(
+            name=None,
+            system=UNNAMED,
+            read=lambda: enumerate(map(_copy_row, read()), 1),
+            rows=rows,
+            is_repeatable=not isinstance(source, Iterator),
+        ),
+    )
 
 
 def _copy_row(row: Any) -> Row | Record | RowError:
@@ -148,7 +160,8 @@ def open_source(path: str | os.PathLike[str]) -> RowSource:
     text = os.fspath(path)
     name = display_name(text)
     if text == STANDARD_INPUT:
-        return RowSource(name=name, system=UNNAMED, read=_read_once(read_file_rows(text), "the rows of standard input"))
+        read = _read_once(read_file_rows(text), "the rows of standard input")
+        return RowSource(name=name, system=UNNAMED, read=read, is_repeatable=False)
     # The system is the file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`.
     file = PurePath(uncompressed_name(text))
     system = display_name(file.stem if file.suffix.lower() in FORMATS else file) or UNNAMED
@@ -162,10 +175,12 @@ def open_source(path: str | os.PathLike[str]) -> RowSource:
     if stat.S_ISDIR(mode):
         raise InputError(f"{name}: is a folder; pass the files in it (`metrist convert` reads folders)")
     if not stat.S_ISREG(mode):  # A pipe can be read only once.
-        return RowSource(name=name, system=system, read=_read_once(read_file_rows(text), f"the rows of {name}"))
+        read = _read_once(read_file_rows(text), f"the rows of {name}")
+        return RowSource(name=name, system=system, read=read, is_repeatable=False)
     meter, size = Meter(), os.path.getsize(text)
-    read = partial(read_file_rows, text, meter)
-    return RowSource(name=name, system=system, read=read, size=size, meter=meter)
+    return RowSource(
+        name=name, system=system, read=partial(read_file_rows, text, meter), size=size, meter=meter, path=text
+    )
 
 
 def _suggest_file(path: str) -> str:
