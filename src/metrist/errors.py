@@ -12,6 +12,7 @@ MetristError
 from __future__ import annotations
 
 import traceback
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -59,6 +60,21 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_lower = {candidate.lower(): candidate for candidate in known}
     near = [by_lower[match] for match in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+# These change the direction of the text after them: a name with one could reorder a table on screen.
+_DIRECTION_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def escape_controls(text: str) -> str:
+    """Escape characters that a terminal or a page would interpret instead of showing."""
+    return text if text.isascii() and text.isprintable() else "".join(map(_escape_character, text))
+
+
+def _escape_character(character: str) -> str:
+    if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTION_CONTROLS:
+        return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return character
 
 
 def describe_exception(error: Exception) -> str:

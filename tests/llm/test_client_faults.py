@@ -7,13 +7,14 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from fault_server import CLOSED, SILENT, Act, FaultServer, Mixed, Request, answer, cut_off, error, status
 from metrist.errors import ModelError
-from metrist.llm import client, gateway, rate_limit, retry
+from metrist.llm import client, gateway, http, rate_limit, retry
 from metrist.llm.base import Call
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
@@ -121,28 +122,112 @@ def test_a_silent_server_is_given_up_after_the_timeout(monkeypatch: pytest.Monke
     assert 3 < result.usage.seconds < 60
 
 
-def test_a_server_that_trickles_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+HEAD = b"HTTP/1.1 200 OK\r\n"
+#: What a server sends at once, and what it then repeats.
+DRIPS = {
+    "status line": (b"HTTP/1.1 200 ", b"O"),
+    "headers": (HEAD + b"X-Long: ", b"a"),
+    "many headers": (HEAD, b"X-Many: a\r\n"),
+    "1xx": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": (HEAD + b"Content-Length: 1000000\r\n\r\n", b" "),
+    "chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    # A TLS record of 16 KiB that never ends.
+    "TLS": (b"\x16\x03\x03\x40\x00", b"\x02"),
+}
+
+
+@pytest.mark.parametrize("part", DRIPS)
+def test_a_server_that_drips_is_given_up_after_the_timeout(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_TIMEOUT", "1")
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        trickler = threading.Thread(target=_trickle, args=(listening,), daemon=True)
-        trickler.start()
-        (result,) = ask(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")
-        trickler.join()
-    assert re.search("1 attempt; .* 1 seconds or 67,108,864 bytes", result.failure or "")
-
-
-def _trickle(listening: socket.socket) -> None:
-    """A byte every tenth of a second until the other side has gone."""
-    connection, _ = listening.accept()
-    with connection:
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-        try:
-            while True:
-                connection.sendall(b" ")
-                time.sleep(0.1)
-        except OSError:
+    with serve_raw(*DRIPS[part], pause=0.05) as address:
+        scheme = "https" if part == "TLS" else "http"
+        if part == "TLS":
+            with pytest.raises(ModelError, match="handshake operation timed out"):
+                ask(f"{scheme}://{address}/v1")
             return
+        (result,) = ask(f"{scheme}://{address}/v1")
+    assert re.search("1 attempt; .* 1 second$", result.failure or "")
+    assert result.usage.seconds < 10
+
+
+@pytest.mark.parametrize("part", ["headers", "many headers", "1xx", "body", "chunks"])
+def test_a_server_that_sends_without_end_is_given_up_after_some_bytes(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_MAX_BYTES", 200_000)
+    monkeypatch.setenv("METRIST_LLM_TIMEOUT", "60")
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
+    first, more = DRIPS[part]
+    with serve_raw(first, more * 1000, pause=0) as address:
+        (result,) = ask(f"http://{address}/v1")
+    assert re.search("1 attempt; .*(not complete after 200,000 bytes|broke off)", result.failure or "")
+
+
+def test_a_server_that_does_not_read_is_given_up_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_TIMEOUT", "1")
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
+    with serve_raw(b"", b"", pause=0.05) as address:
+        (result,) = ask(f"http://{address}/v1", "long " * 4_000_000)
+    assert re.search("1 attempt; .* 1 second$", result.failure or "")
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
+def test_an_encoding_that_could_become_any_size_is_not_decoded(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
+    with FaultServer(lambda _: status(200, b"x", headers={"Content-Encoding": encoding})) as server:
+        (result,) = ask(server.url)
+    assert f"encoded as '{encoding}'" in (result.failure or "")
+
+
+@contextmanager
+def serve_raw(first: bytes, more: bytes, pause: float) -> Iterator[str]:
+    """The address of a server that sends `first`, and then `more` again and again until the client has gone, for at
+    most a quarter of a minute. It reads nothing."""
+
+    def send() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            try:
+                connection.sendall(first)
+                until = time.monotonic() + 15
+                while time.monotonic() < until and not ended.wait(pause):
+                    connection.sendall(more)
+            except OSError:
+                return
+
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        sender = threading.Thread(target=send, daemon=True)
+        sender.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        ended.set()
+        sender.join()
+
+
+@pytest.mark.parametrize(
+    "act", [error(401, "no \x1b[2J\x1b]0;owned\x07 \u202ekey\x9b31m"), Act(b"\x1b[2J\r\n\r\n", closes=True)]
+)
+def test_what_a_terminal_would_obey_is_escaped_in_messages(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
+    with FaultServer(lambda _: act) as server:
+        try:
+            message = str(ask(server.url)[0].failure)
+        except ModelError as fault:
+            message = str(fault)
+    assert "x1b[2J" in message
+    assert not set(message) & set("\x1b\x07\x9b\u202e")
+
+
+@pytest.mark.parametrize("count", [10**400, -1, 12.0, float("nan"), True, "12", [12], 10**10])
+def test_a_token_count_that_cannot_be_right_is_unknown(count: object) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": 3}
+    with FaultServer(lambda _: answer("hello", usage=usage)) as server:
+        (result,) = ask(server.url)
+    assert (result.usage.prompt_tokens, result.usage.completion_tokens, result.usage.unusable) == (None, 3, True)
+    with FaultServer(lambda _: answer("hello", usage={"completion_tokens": 3})) as server:
+        (result,) = ask(server.url)
+    assert not result.usage.unusable
 
 
 def test_the_server_says_when_to_come_again() -> None:

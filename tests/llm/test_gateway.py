@@ -19,7 +19,7 @@ import pytest
 from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.base import LLM, Call
-from metrist.llm.cache import FILE_NAME, open_cache
+from metrist.llm.cache import FILE_NAME, CachedAnswer, build_requests, open_cache
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice, Usage
 from scripted_llm import Scripted, read_log, say
 
@@ -144,13 +144,36 @@ def test_an_answer_without_words_that_was_paid_for_is_not_paid_for_again(finish,
     assert again.usage.cached == (count == 1)
 
 
-def test_an_empty_answer_that_ended_in_an_error_is_asked_for_again():
+@pytest.mark.parametrize("finish", ["stop", "other"])
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_answer_is_a_failure_and_asked_for_again(finish, text):
     usage = Usage(prompt_tokens=600, completion_tokens=3)
-    again, sent = asked_twice(Completion(text="", finish="other", usage=usage), GREEDY)
+    empty = Completion(text=text, finish=finish, usage=usage)
+    again, sent = asked_twice(empty, GREEDY)
     assert (again.text, sent) == ("4", 2)
+    Silent.requests.clear()
+    (first,) = gateway.complete(Silent(), say("b"), GREEDY)
+    assert first.failure is not None
+    assert first.failure.kind.is_retryable
+    assert first.usage.prompt_tokens == 600
 
 
-@pytest.mark.parametrize(("logprobs", "text", "count"), [(5, "4", 2), (5, "", 1), (0, "4", 1)])
+def test_an_empty_answer_that_an_earlier_version_stored_is_asked_for_again():
+    Silent.first = Silent.later = Completion(text="4")
+    Silent.requests = []
+    (request,) = build_requests(Silent(), say("a"), GREEDY)
+    open_cache().store([CachedAnswer(request=request, completion=Completion(text=""), arrived=0.0)])
+    (result,) = gateway.complete(Silent(), say("a"), GREEDY)
+    assert result.text == "4"
+    assert [stored.completion.text for stored in open_cache().entries()] == ["4"]
+
+
+def test_an_answer_may_begin_with_the_text_that_ends_it():
+    again, sent = asked_twice(Completion(text=""), replace(GREEDY, stop=("\n",)))
+    assert (again.failure, again.text, sent) == (None, "", 1)
+
+
+@pytest.mark.parametrize(("logprobs", "text", "count"), [(5, "4", 2), (0, "4", 1)])
 def test_an_answer_without_the_probabilities_asked_for_is_asked_for_again(logprobs, text, count):
     again, sent = asked_twice(Completion(text=text), replace(GREEDY, logprobs=logprobs))
     assert sent == count

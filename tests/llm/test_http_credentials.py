@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
+import re
 import socket
 import traceback
 from collections.abc import Callable
 from functools import partial
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -34,6 +37,29 @@ def refusing(code: int, request: Request) -> Act:
 
 def answering(code: int, request: Request) -> Act:
     return status(code, echoed(request).encode())
+
+
+def encodings(text: str) -> str:
+    """A text in the forms in which servers and proxies repeat it, alone and as part of more."""
+    data = text.encode()
+    encoded = [base64.b64encode(prefix + data + b"\xff\xfe") for prefix in (b"", b"\xfb", b"\xff\xff", b"Bearer ")]
+    encoded += [base64.urlsafe_b64encode(prefix + data) for prefix in (b"", b"\xfb", b"\xff\xff")]
+    forms = [code.decode() for code in encoded] + [data.hex(), data.hex().upper(), quote(text, safe=""), text.upper()]
+    return " ".join([*forms, "".join(f"%{byte:02X}" for byte in data)])
+
+
+def decoded(text: str) -> str:
+    """All that can be decoded from a text: each run of characters in base64, at each of its first four characters, in
+    hexadecimal and in percent signs."""
+    found = [text, unquote(text)]
+    for run in re.findall(r"[A-Za-z0-9+/_-]{16,}", text):
+        found += (
+            [bytes.fromhex(run[: len(run) // 2 * 2]).decode("latin-1")] if re.fullmatch("[0-9A-Fa-f]+", run) else []
+        )
+        for start in range(4):
+            part = run[start:].replace("-", "+").replace("_", "/")
+            found.append(base64.b64decode(part[: len(part) // 4 * 4]).decode("latin-1"))
+    return " ".join(found)
 
 
 WAYS: dict[str, Callable[[Request], Act]] = {
@@ -102,6 +128,39 @@ def test_a_key_is_seen_nowhere(
     assert "chained" not in texts
     assert not seen("".join(capfd.readouterr()))
     assert "the model 'm'" in texts or "Completion" in texts
+
+
+@pytest.mark.parametrize("key", [KEY, "sk/планка+~?>:plum".encode().hex(), "k/+~?>=:;plum-1234567890"])
+def test_a_key_is_seen_nowhere_in_another_form(
+    key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PLANTED_KEY", key)
+    assert key in decoded(encodings(key))  # The forms can be decoded where they are not masked.
+    for respond in (
+        lambda _: answer(encodings(key)),
+        lambda _: error(400, encodings(key)),
+        lambda _: status(200, json.dumps({"error": encodings(key).replace("/", "\\/")}).encode()),
+        lambda _: status(
+            200, answer("PLACE").data.partition(b"\r\n\r\n")[2].replace(b"PLACE", _escape_all(key).encode())
+        ),
+    ):
+        with FaultServer(respond) as server:
+            texts = everything_said(server.url)
+        assert "***" in texts
+        assert key.lower() not in decoded(texts + caplog.text).lower()
+
+
+def _escape_all(text: str) -> str:
+    return "".join(f"\\u{ord(character):04x}" for character in text)
+
+
+def test_tokens_of_an_answer_that_repeats_a_key_are_dropped() -> None:
+    tokens = [{"token": KEY[i : i + 4], "logprob": -1.0, "top_logprobs": []} for i in range(0, len(KEY), 4)]
+    for text, count in ((f"the key is {KEY}", None), ("the key is none", len(tokens))):
+        with FaultServer(lambda _, text=text: answer(text, logprobs={"content": tokens})) as server:
+            llm = OpenAI(model="m", url=server.url, key="PLANTED_KEY")
+            (result,) = llm.complete([(Message("user", "hello"),)], Sampling(logprobs=1))
+        assert (None if result.tokens is None else len(result.tokens)) == count
 
 
 def test_a_key_is_not_seen_where_there_is_no_server(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metrist.cli.options import Format
+from metrist.errors import escape_controls
 
 if TYPE_CHECKING:
     from metrist.llm.budget import CallEstimate
@@ -92,8 +93,10 @@ def print_text(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print a message that is not a result, on standard error."""
-    sys.stderr.write(f"metrist: {text}\n")
+    """Print a message that is not a result, on standard error. It may quote a server, a model or a file, so what a
+    terminal would obey is escaped; lines stay lines."""
+    safe = "\n".join(map(escape_controls, text.split("\n")))
+    sys.stderr.write(f"metrist: {safe}\n")
 
 
 def format_count(number: int, noun: str) -> str:

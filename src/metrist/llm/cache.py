@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import sqlite3
 import time
@@ -113,14 +112,22 @@ def is_cacheable(request: Request, completion: Completion) -> bool:
     if completion.failure is not None:
         is_counted = completion.usage.prompt_tokens or completion.usage.completion_tokens
         return bool(is_counted) and completion.failure.kind in (FailureKind.too_long, FailureKind.filtered)
-    if not completion.text.strip() and completion.finish == "other":
-        return False
     return has_requested_parts(request, completion)
 
 
 def has_requested_parts(request: Request, completion: Completion) -> bool:
-    """Whether log-probabilities are there if they were requested: the server may deliver them another time."""
+    """Whether there is an answer, with log-probabilities if they were requested: the server may deliver them another
+    time."""
+    if is_blank(completion, request.sampling):
+        return False
     return not request.sampling.logprobs or completion.tokens is not None or not completion.text
+
+
+def is_blank(completion: Completion, sampling: Sampling) -> bool:
+    """Whether a server says that it answered, and sent no text. Where a `stop` text was requested, an answer may be
+    empty because it begins with that."""
+    has_end = completion.finish == "other" or (completion.finish == "stop" and not sampling.stop)
+    return has_end and completion.failure is None and not completion.text.strip()
 
 
 _USAGE_NUMBERS: Mapping[str, Any] = {
@@ -138,6 +145,8 @@ _SAMPLING_NUMBERS: Mapping[str, Any] = {
     "logprobs": int,
     "sample": int,
 }
+#: No count, cost or seed is larger; the sum of larger numbers could overflow.
+_LARGEST = 1e18
 _TYPE_NAMES: Mapping[Any, str] = {int: "a whole number", (int, float): "a number", bool: "true or false"}
 
 
@@ -184,7 +193,7 @@ def _check_numbers(owner: str, data: Mapping[str, Any], types: Mapping[str, Any]
         if value is None:
             continue
         has_type = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-        if not has_type or not (math.isfinite(value) and (value >= 0 or name == "seed")):
+        if not has_type or not (-_LARGEST <= value <= _LARGEST and (value >= 0 or name == "seed")):
             raise ValueError(f"{owner}: {name} must be {_TYPE_NAMES[kind]}, got {value!r}")
 
 

@@ -272,9 +272,15 @@ class ChatClient:
                 return FatalError(response.reason)
             return RetryableError(response.reason, unreachable=response.kind == "unreachable")
         self.state.responded = True
-        response = replace(response, body=self.credentials.mask_body(response.body))
+        masked = self.credentials.mask_body(response.body)
+        has_secret = masked is not response.body
+        response = replace(response, body=masked)
         if 200 <= response.status < 300 and not is_error_body(response.body):
-            return self._parse(response)
+            outcome = self._parse(response)
+            if has_secret and isinstance(outcome, Success):
+                # The tokens of an answer that repeats a key hold its pieces.
+                return Success(replace(outcome.completion, tokens=None))
+            return outcome
         outcome = classify_error(response, self.llm.model, optional)
         if isinstance(outcome, FatalError) and self.llm.turns == "none" and response.status in (404, 405):
             return FatalError(f"{outcome.reason}; turns='none' needs /completions, which not every server has")

@@ -16,7 +16,7 @@ from metrist.errors import MetristError, ModelError
 from metrist.llm import base, budget, pricing
 from metrist.llm.base import LLM, Call, build_llm
 from metrist.llm.budget import Budget
-from metrist.llm.cache import AnswerCache, CachedAnswer, Request, build_requests, is_cacheable, open_cache
+from metrist.llm.cache import AnswerCache, CachedAnswer, Request, build_requests, is_blank, is_cacheable, open_cache
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
@@ -174,6 +174,8 @@ class _Batch(Call):
     def deliver(self, index: int, completion: Completion) -> None:
         """Store a completion, settle its cost, and report it."""
         request = self._current[index]
+        if is_blank(completion, request.sampling):
+            completion = replace(completion, failure=_BLANK)
         with self._lock:
             if request.key in self._completions:
                 return
@@ -231,4 +233,6 @@ class _Batch(Call):
                     self._budget.settle(reserved, 0.0)
 
 
+#: The next run asks again: a model that has something to say does not send nothing.
+_BLANK = Failure(FailureKind.transient, "the answer is empty")
 _NOT_ANSWERED = Failure(FailureKind.transient, "no answer came")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
 import re
 import ssl
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -14,10 +16,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 from metrist._version import __version__
-from metrist.errors import MissingExtra, ModelError
+from metrist.errors import MissingExtra, ModelError, escape_controls
 from metrist.llm.openai_format import UnreadableResponse, decode_body
 from metrist.llm.retry import (
     FatalError,
@@ -119,9 +121,10 @@ class Credentials:
 
     def mask_body(self, body: bytes) -> bytes:
         """A response body with all secrets masked, since responses are stored in files."""
-        if not any(secret.encode() in body for secret in self._secrets):
+        plain = _unescape_json(body) if self._secrets and _ESCAPED_ASCII.search(body) else body
+        if not any(secret.encode() in plain for secret in self._secrets):
             return body
-        return self.mask(body.decode("utf-8", "replace")).encode()
+        return self.mask(plain.decode("utf-8", "replace")).encode()
 
 
 def _check_key(variable: str, purpose: str) -> None:
@@ -136,10 +139,33 @@ def _check_key(variable: str, purpose: str) -> None:
         )
 
 
-def _spellings(secret: str) -> Iterable[str]:
-    """The secret itself, and as written in JSON, in Python's repr, and in both."""
-    as_repr = repr(secret)[1:-1]
-    return (secret, as_repr, json.dumps(secret)[1:-1], json.dumps(as_repr)[1:-1])
+#: A letter, digit or sign that JSON needs no escape for, written as one.
+_ESCAPED_ASCII = re.compile(rb"\\u00[2-7][0-9A-Fa-f]")
+
+
+def _unescape_json(body: bytes) -> bytes:
+    """The same JSON with ASCII characters written as themselves, so that a secret can be found in it."""
+    try:
+        return json.dumps(json.loads(body)).encode()
+    except (ValueError, RecursionError):
+        return body
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """The secret itself; as written in JSON, in Python's repr, in both, and in URLs; in one case; in hexadecimal; and
+    in base64, also where it is part of a longer text."""
+    as_repr, data = repr(secret)[1:-1], secret.encode()
+    yield from (secret, as_repr, json.dumps(secret)[1:-1], json.dumps(as_repr)[1:-1], secret.replace("/", "\\/"))
+    yield from (quote(secret, safe=""), quote(secret), quote_plus(secret), secret.lower(), secret.upper())
+    hexadecimal, percent = data.hex(), "".join(f"%{byte:02x}" for byte in data)
+    yield from (hexadecimal, hexadecimal.upper(), percent, percent.upper())
+    for shift in range(3):
+        # Base64 takes three bytes at a time: what stands before the secret decides which of three forms it has. The
+        # characters at both ends that also depend on its neighbours are left out.
+        encoded = base64.b64encode(bytes(shift) + data).decode().rstrip("=")
+        end = len(encoded) - ((shift + len(data)) % 3 != 0)
+        core = encoded[(0, 2, 3)[shift] : end]
+        yield from (core, core.replace("/", "\\/"), core.replace("+", "-").replace("/", "_"), quote(core, safe=""))
 
 
 class _MaskFilter(logging.Filter):
@@ -170,6 +196,11 @@ def mask_in_logs(credentials: Credentials, loggers: Iterable[str]) -> None:
 
 _MAX_BYTES = 64 * 2**20
 _CONNECT_TIMEOUT = 15.0
+#: Bytes that are sent at a time, so that a server that reads slowly cannot stretch one wait.
+_SEND_BYTES = 16 * 2**10
+#: Encodings of a body that the client decodes. One of 64 KiB becomes 64 MiB at most; others, and several on top of one
+#: another, can become any size before the limit on bytes is checked.
+_ENCODINGS = ("", "identity", "gzip", "deflate")
 _LOGGERS = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
 
@@ -185,7 +216,12 @@ class HttpClient:
         self._timeout = timeout
         mask_in_logs(credentials, _LOGGERS)
         self._client = library.Client(
-            headers={"User-Agent": f"metrist/{__version__}", "Content-Type": "application/json", **headers},
+            headers={
+                "User-Agent": f"metrist/{__version__}",
+                "Content-Type": "application/json",
+                "Accept-Encoding": "gzip, deflate",
+                **headers,
+            },
             auth=self._authorize,
             timeout=library.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout), pool=None),
             limits=library.Limits(max_connections=connections, max_keepalive_connections=connections),
@@ -193,6 +229,12 @@ class HttpClient:
             trust_env=urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"),
             verify=_ssl_context(),
         )
+        self._limits = _Limits()
+        for transport in {self._client._transport, *self._client._mounts.values()}:
+            # The library has no total deadline: each of its waits starts anew with every byte that arrives.
+            pool = getattr(transport, "_pool", None)
+            if pool is not None:
+                pool._network_backend = _LimitedBackend(pool._network_backend, self._limits)
 
     def send(self, body: bytes) -> Response | TransportError:
         """Post a body. No exception of the library gets out: its frames hold the key."""
@@ -206,33 +248,101 @@ class HttpClient:
         self._client.close()
 
     def _post(self, body: bytes) -> Response | TransportError:
-        until = time.monotonic() + self._timeout
+        self._limits.start(self._timeout)
         with self._client.stream("POST", self._url, content=body) as response:
+            encoding = response.headers.get("content-encoding", "").strip().lower()
+            if encoding not in _ENCODINGS:
+                return TransportError(f"the response is encoded as {encoding!r:.60}, expected gzip, deflate or none")
             content = bytearray()
             for chunk in response.iter_bytes():
                 content += chunk
-                # The library limits each wait for bytes; a server that trickles them would never end.
-                if time.monotonic() > until or len(content) > _MAX_BYTES:
-                    return TransportError(
-                        f"the response was not complete after {self._timeout:g} seconds or {_MAX_BYTES:,} bytes"
-                    )
+                if len(content) > _MAX_BYTES:
+                    raise _LimitExceeded(f"{_MAX_BYTES:,} bytes")
             return Response(response.status_code, dict(response.headers), bytes(content))
 
     def _describe(self, error: Exception) -> TransportError:
         library = _load_library()
-        message = self._credentials.mask(" ".join(str(error).split())) or type(error).__name__
+        if isinstance(error, _LimitExceeded):
+            return TransportError(f"the response was not complete after {error}")
+        message = escape_controls(self._credentials.mask(" ".join(str(error).split()))) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in message:
             hint = "the server's certificate is not trusted (SSL_CERT_FILE can name other authorities)"
             return TransportError(f"{hint}: {message}", "untrusted")
         if isinstance(error, library.ConnectError | library.ConnectTimeout | library.ProxyError):
             return TransportError(f"no connection: {message}", "unreachable")
         if isinstance(error, library.TimeoutException):
-            return TransportError(f"no response within {self._timeout:g} seconds")
+            return TransportError(f"no complete response within {_format_seconds(self._timeout)}")
         return TransportError(f"the connection broke off: {message}")
 
     def _authorize(self, request: httpx2.Request) -> httpx2.Request:
         self._credentials.apply_to(request.headers)
         return request
+
+
+class _LimitExceeded(Exception):
+    """A request took too long or too many bytes came; the message is the limit."""
+
+
+def _format_seconds(seconds: float) -> str:
+    return "1 second" if seconds == 1 else f"{seconds:g} seconds"
+
+
+class _Limits(threading.local):
+    """The deadline of the request that this thread has sent, and the bytes that have come for it."""
+
+    seconds, until, received = 0.0, float("inf"), 0
+
+    def start(self, seconds: float) -> None:
+        self.seconds, self.until, self.received = seconds, time.monotonic() + seconds, 0
+
+    def shorten(self, timeout: float | None) -> float:
+        """The seconds of a wait that ends at the deadline."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise _LimitExceeded(_format_seconds(self.seconds))
+        return left if timeout is None else min(left, timeout)
+
+    def count(self, size: int) -> None:
+        self.received += size
+        if self.received > _MAX_BYTES:
+            raise _LimitExceeded(f"{_MAX_BYTES:,} bytes")
+
+
+class _LimitedBackend:
+    """Opens connections on which nothing outlasts the limits: connecting, TLS, status line, headers and body."""
+
+    def __init__(self, backend: Any, limits: _Limits) -> None:
+        self._backend = backend
+        self._limits = limits
+
+    def connect_tcp(self, host: str, port: int, timeout: float | None = None, *args: Any, **options: Any) -> Any:
+        stream = self._backend.connect_tcp(host, port, self._limits.shorten(timeout), *args, **options)
+        return _LimitedStream(stream, self._limits)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+class _LimitedStream:
+    def __init__(self, stream: Any, limits: _Limits) -> None:
+        self._stream = stream
+        self._limits = limits
+        self.close, self.get_extra_info = stream.close, stream.get_extra_info
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data: bytes = self._stream.read(max_bytes, self._limits.shorten(timeout))
+        self._limits.count(len(data))
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), _SEND_BYTES):
+            self._stream.write(buffer[start : start + _SEND_BYTES], self._limits.shorten(timeout))
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> Any:
+        stream = self._stream.start_tls(ssl_context, server_hostname, self._limits.shorten(timeout))
+        return _LimitedStream(stream, self._limits)
 
 
 @lru_cache(maxsize=1)
@@ -363,5 +473,5 @@ def _suggest_remedy(status: int, response: Response) -> str:
 
 def _shorten(text: str) -> str:
     """One line that fits into a table."""
-    line = " ".join(text.split())
+    line = escape_controls(" ".join(text.split()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"

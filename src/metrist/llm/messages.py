@@ -42,12 +42,22 @@ class Sampling:
     sample: int = 0
 
 
+#: More tokens than any request has: a greater count is an error of the server, and would overflow a cost.
+_MAX_TOKENS = 10**9
+
+
+def is_token_count(value: object) -> bool:
+    """Whether this can be the number of tokens of a request or an answer."""
+    return type(value) is int and 0 <= value <= _MAX_TOKENS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What a completion consumed.
 
     `cost` is in US dollars, None if no price is known. `cached` completions cost nothing now. `estimated` marks token
-    counts computed from the text's length because the server reported none. `calls` is 1 plus the requests that the
+    counts computed from the text's length because the server reported none, or such as no request has (`unusable`).
+    `calls` is 1 plus the requests that the
     LLM sent on its own account for this completion, such as a probe of the server's features; tokens, cost and
     attempts include them.
     """
@@ -60,6 +70,7 @@ class Usage:
     calls: int = 1
     cached: bool = False
     estimated: bool = False
+    unusable: bool = False
 
     def include(self, other: Usage) -> Usage:
         """The sum of both; a number that only one of them knows counts as the sum."""
@@ -76,6 +87,7 @@ class Usage:
             attempts=self.attempts + other.attempts,
             calls=self.calls + other.calls,
             estimated=self.estimated or other.estimated,
+            unusable=self.unusable or other.unusable,
         )
 
 

@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from metrist.llm.messages import Completion, Conversation, Finish, Sampling, TokenChoice, Turns, Usage, join_text
+from metrist.llm.messages import (
+    Completion,
+    Conversation,
+    Finish,
+    Sampling,
+    TokenChoice,
+    Turns,
+    Usage,
+    is_token_count,
+    join_text,
+)
 from metrist.scores import Failure, FailureKind
 
 #: Fields of a request that change its answers and that some models reject.
@@ -229,11 +239,11 @@ def _parse_text_logprobs(logprobs: Any) -> tuple[TokenChoice, ...] | None:
 
 
 def _parse_usage(data: Any) -> Usage:
-    def count(name: str) -> int | None:
-        value = data.get(name) if isinstance(data, dict) else None
-        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-    return Usage(prompt_tokens=count("prompt_tokens"), completion_tokens=count("completion_tokens"))
+    """The token counts; those that cannot be right are unknown, and marked so."""
+    values = [data.get(name) if isinstance(data, dict) else None for name in ("prompt_tokens", "completion_tokens")]
+    prompt_tokens, completion_tokens = (value if is_token_count(value) else None for value in values)
+    unusable = any(value is not None and not is_token_count(value) for value in values)
+    return Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, unusable=unusable)
 
 
 def _parse_finish(reason: Any) -> Finish:

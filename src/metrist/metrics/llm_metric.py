@@ -207,7 +207,8 @@ def sum_usage(answers: Iterable[Completion]) -> dict[str, Any]:
     """The total usage of these answers as plain numbers.
 
     `calls`, and how many of them came from the cache (`cached`), have estimated token counts (`estimated`), an unknown
-    cost (`unpriced`) or were withheld by a filter (`filtered`); tokens, US dollars, seconds and attempts. A number that
+    cost (`unpriced`), token counts of the server that cannot be right (`unusable`), or were withheld by a filter
+    (`filtered`); tokens, US dollars, seconds and attempts. A number that
     no answer reports is left out.
     """
     asked_answers = [answer for answer in answers if answer.failure != NOT_ASKED]
@@ -220,6 +221,7 @@ def sum_usage(answers: Iterable[Completion]) -> dict[str, Any]:
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in ("cached", "estimated")}
     rare = {
         "unpriced": sum(map(_is_unpriced, asked_answers)),
+        "unusable": sum(usage.unusable for usage in usages),
         FILTERED: sum(answer.finish == "filter" for answer in asked_answers),
     }
     calls = sum(usage.calls for usage in usages)
@@ -289,7 +291,11 @@ def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
         # An unknown cost must not look like no cost.
         calls = "1 call" if total["unpriced"] == 1 else f"{total['unpriced']:,} calls"
         cost.append(f"{calls} of unknown cost (set METRIST_PRICES)")
-    return [
+    remarks = [
         f"{metric.text}: "
         + ", ".join([f"{total['calls']:,} call{'' if total['calls'] == 1 else 's'}{cached}", *tokens, *cost])
     ]
+    if unusable := total.get("unusable"):
+        calls = "1 call" if unusable == 1 else f"{unusable:,} calls"
+        remarks.append(f"{metric.text}: the server's token counts of {calls} cannot be right and were estimated")
+    return remarks

@@ -6,12 +6,12 @@ import html
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 from metrist.errors import RunError, did_you_mean
+from metrist.errors import escape_controls as escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -271,8 +271,6 @@ def _escape_latex_number(text: str) -> str:
 
 #: Shown where there is no number.
 NOT_AVAILABLE = "n/a"
-# These change the direction of the text after them: a name with one could reorder a table on screen.
-_DIRECTION_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @runtime_checkable
@@ -388,11 +386,6 @@ def format_number(value: float, decimals: int, sign: str = "-") -> str:
     return f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
 
 
-def escape_controls(text: str) -> str:
-    """Escape characters that a terminal or a page would interpret instead of showing."""
-    return text if text.isascii() and text.isprintable() else "".join(map(_escape_character, text))
-
-
 def shorten(text: str, max_length: int) -> str:
     """Replace the middle of a long text with an ellipsis; both ends stay, since names often differ there."""
     if len(text) <= max_length:
@@ -420,9 +413,3 @@ def format_cell(value: Any) -> str:
 def or_none(value: float) -> float | None:
     """None in place of NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
-
-
-def _escape_character(character: str) -> str:
-    if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTION_CONTROLS:
-        return character.encode("unicode_escape", "surrogatepass").decode("ascii")
-    return character
