@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from fault_server import FaultServer, answer, status
 from metrist.io.compression import open_bytes
 from metrist.llm import gateway
 from metrist.llm.cache import open_cache
@@ -176,3 +177,17 @@ def test_answers_are_exported_only_as_json_lines(metrist, tmp_path, name, why):
     done = metrist("answers", "export", tmp_path / name)
     assert (done.code, why in done.err) == (2, True)
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.usefixtures("prices")
+@pytest.mark.parametrize("count", ["1" + "0" * 400, "-1", "12.5", "true", "NaN", '"12"'])
+def test_a_token_count_that_cannot_be_right_does_not_end_a_run(metrist, outputs, count):
+    """Costs are then estimated, and a note tells so."""
+    good = answer('{"naturalness": 3, "relatedness": 3, "correctness": 2}').data.partition(b"\r\n\r\n")[2]
+    body = good.replace(b'"prompt_tokens": 12', f'"prompt_tokens": {count}'.encode())
+    assert body != good
+    with FaultServer(lambda _: status(200, body)) as server:
+        judge = f"judge(llm=openai(model='m', url='{server.url}'))"
+        done = metrist("score", outputs, "-m", judge, "--max-cost", "100000")
+    assert done.code == 0, done.err
+    assert "cannot be right and were estimated" in done.out

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fault_server import SILENT, Act, FaultServer, Request, answer
+from metrist.cli.output import print_note
 from metrist.cli.progress import AnswerWatch, format_progress, progress_bar
 from metrist.llm import base, gateway
 from metrist.llm.messages import Sampling
@@ -108,4 +109,11 @@ def test_an_interrupted_run_prints_how_many_answers_are_kept(tmp_path: Path, mon
     assert (run.returncode, err) == (
         130,
         "metrist: interrupted; 6 answers are kept: run the same command again to continue\n",
+    )
+
+
+def test_a_note_shows_what_a_terminal_would_obey(capsys: pytest.CaptureFixture[str]) -> None:
+    print_note("item \x1b[2J\x1b]0;owned\x07 of \u202eexe.txt\u2066: \x9b31m\nsecond line, größer 中文")
+    assert capsys.readouterr().err == (
+        "metrist: item \\x1b[2J\\x1b]0;owned\\x07 of \\u202eexe.txt\\u2066: \\x9b31m\nsecond line, größer 中文\n"
     )

@@ -169,6 +169,14 @@ def test_the_reader_is_warned_that_the_best_was_chosen_here(rows):
 
 
 @pytest.mark.usefixtures("model")
+def test_an_output_is_counted_once_however_many_rate_it(rows):
+    for number, row in enumerate(rows):
+        row["ratings"] = {"fluency": [number % 5, (number * 2) % 5, number % 3]}
+        row["raters"] = ["Ann", "Bob", "Cem"]
+    assert "was chosen on these 20 outputs" in run_search(rows, aspects="fluency").notes[0]
+
+
+@pytest.mark.usefixtures("model")
 def test_invalid_searches_are_refused(rows):
     with pytest.raises(SpecError, match="rougeL takes no prompts"):
         search_prompts(rows, "rougeL")

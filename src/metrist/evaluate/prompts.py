@@ -296,7 +296,9 @@ def _prompt_figures(evaluation: MetaEvaluation) -> tuple[PromptAgreement, ...]:
 
 def _study_notes(evaluation: MetaEvaluation, results: Results) -> list[str]:
     (scores,) = results.scores.values()
-    outputs, tried = max(figure.n for figure in evaluation.figures), len(evaluation.metrics()) - 2
+    # Not of all figures: that of the raters counts each output once per rater.
+    outputs = max(figure.n for figure in _prompt_figures(evaluation))
+    tried = len(evaluation.metrics()) - 2
     notes = [
         f"The best of {tried} prompts was chosen on these {outputs:,} outputs, so its figure flatters it: report its "
         "agreement on data that it was not chosen on."

@@ -15,7 +15,7 @@ from metrist.evaluate.meta import advice, meta_evaluate
 from metrist.evaluate.meta.analyses import ANALYSES, PREFERENCE_ANALYSES, analyse
 from metrist.evaluate.meta.analyses.metrics import pareto_front
 from metrist.ratings import Error
-from metrist.report.tables import Table
+from metrist.report.tables import Number, Table
 from metrist.run import Results
 from metrist.run.results import build_stored_metric
 from metrist.scores import Score, Scores
@@ -227,6 +227,36 @@ def test_wrong_answers_of_a_closed_set_are_scored_by_their_overlap() -> None:
     assert ratio["exact"] == 0
     (inflation,) = analyse(result, "inflation")
     assert [row[3].value for row in inflation.rows if row[1] == "rougeL"] == [pytest.approx(2 / 3)]
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "judge(llm=openai(model='m', url='http://127.0.0.1:9/v1'))",
+        "their grades",  # Its scale is unknown: the lowest grade in the data is 1 as well.
+    ],
+)
+def test_inflation_is_counted_from_the_lowest_grade(metric: str) -> None:
+    """The scale is 1 to 3: at the lowest rating the mean is 1.5, a quarter of the way."""
+    grades = [(1, 1.0), (1, 2.0), (2, 2.0), (3, 3.0), (3, 3.0)]
+    rows = [
+        {"item": str(n), "system": "s", "output": "x", "ratings": {"q": rating}, "scores": {metric: grade}}
+        for n, (rating, grade) in enumerate(grades)
+    ]
+    (table,) = analyse(meta_evaluate(rows, draws=20, group="none"), "inflation")
+    (row,) = table.rows
+    assert row[2:5] == ["1 and 3", Number(1.5), Number(3.0)]
+    assert row[5].value == pytest.approx(0.25)
+
+
+def test_inflation_is_counted_from_the_highest_score_where_lower_is_better() -> None:
+    rows = [
+        {"item": str(n), "system": "s", "output": "x", "ratings": {"q": rating}, "scores": {"ter": score}}
+        for n, (rating, score) in enumerate([(1, 100.0), (1, 80.0), (3, 20.0), (3, 40.0)])
+    ]
+    evaluation = meta_evaluate(rows, draws=20, group="none", lower_is_better=["ter"])
+    (table,) = analyse(evaluation, "inflation")
+    assert table.rows[0][5].value == pytest.approx(10 / 70)  # 90 and 30, counted down from 100.
 
 
 def test_a_judge_named_in_a_file_makes_no_llm_call() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import MetristError, RunError
-from metrist.evaluate.meta.dataset import JudgedDataset
+from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores
 from metrist.evaluate.meta.results import MetaEvaluation
 from metrist.evaluate.meta.slices import make_slices, resolve_column, system_means
 from metrist.metrics.base import Metric
@@ -175,19 +176,21 @@ def _level_table(evaluation: MetaEvaluation, aspect: str, metric: str) -> Table:
 
 
 def inflation_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect: a metric's mean score of the outputs that humans rate lowest and highest, on each slice. If wrong
-    answers share words with right ones, the ratio comes close to 1, and the metric's mean says little
-    (Doostmohammadi et al. 2024, Task 1615)."""
+    """Per aspect: a metric's mean score of the outputs that humans rate lowest and highest, on each slice, and their
+    ratio, both counted from the worst score of the metric's scale. If wrong answers share words with right ones, the
+    ratio comes close to 1, and the metric's mean says little (Doostmohammadi et al. 2024, Task 1615)."""
     return [_inflation_table(evaluation, aspect) for aspect in evaluation.golds]
 
 
 def _inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
     dataset, gold = evaluation.dataset, evaluation.golds[aspect]
     rows: list[list[Any]] = []
+    worst = {metric: _worst_score(dataset.scores[metric]) for metric in evaluation.metrics()}
     for part in make_slices(dataset, evaluation.plan.slices, evaluation.outputs[aspect]):
         for metric in evaluation.metrics():
             try:
-                means = wrong_answers(gold[part.outputs], dataset.scores[metric].values[part.outputs])
+                scores = dataset.scores[metric].values[part.outputs]
+                means = wrong_answers(gold[part.outputs], scores, worst[metric])
             except RunError:  # one rating for all outputs of the slice, or no score
                 continue
             levels = f"{means.lowest_level:g} and {means.highest_level:g}"
@@ -204,7 +207,24 @@ def _inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
             *(Column(name, "right") for name in ("levels", "mean at lowest", "mean at highest", "ratio")),
         ],
         rows=rows,
+        notes=[
+            "ratio: the mean at the lowest level as a share of that at the highest, both counted from the worst score "
+            f"({', '.join(f'{metric} {score:g}' for metric, score in worst.items())})."
+        ],
     )
+
+
+def _worst_score(scores: MetricScores) -> float:
+    """The worst score of the metric's scale; where the scale has no end or is not known, the worst in the data."""
+    lower_is_better = scores.higher_is_better is False
+    try:
+        bound = build(scores.name, allow_import=False).bounds[lower_is_better]
+    except MetristError:  # an unknown metric, or a part of one
+        bound = math.inf
+    if math.isfinite(bound):
+        return float(bound)
+    known = scores.values[np.isfinite(scores.values)]
+    return float(known.max() if lower_is_better else known.min()) if len(known) else 0.0
 
 
 # ---- Label spaces: the scores of wrong answers that come from the same small set as the right one.
