@@ -18,7 +18,7 @@ from metrist.cli import build, cache, train, train_study
 from metrist.cli.audit import audit
 from metrist.cli.compare import calibrate, check, compare
 from metrist.cli.convert import convert, export
-from metrist.cli.explain import aspects, explain, heat
+from metrist.cli.explain import aspects, explain, heat, worst
 from metrist.cli.metrics import explain_metric, list_metrics, meta, prompts, reproduce
 from metrist.cli.output import print_note
 from metrist.cli.prefer import prefer
@@ -54,6 +54,7 @@ app = _group(
         "prefer": prefer,
         "compare": compare,
         "check": check,
+        "worst": worst,
         "meta": meta,
         "prompts": prompts,
         "calibrate": calibrate,

@@ -1,9 +1,10 @@
-"""`metrist explain`, `aspects` and `heat`: where an output goes wrong."""
+"""`metrist worst`, `explain`, `heat` and `aspects`: which outputs go wrong, and where."""
 
 from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +17,94 @@ from metrist.cli.options import (
     ItemKey,
     LLMOptions,
     MaxCost,
+    ReadingOptions,
     RunPath,
     SkipBad,
     expand_options,
     parse_pairs,
 )
 from metrist.errors import RunError
+
+
+class Ranking(StrEnum):
+    """What `metrist worst` ranks outputs by."""
+
+    score = "score"
+    difference = "difference"
+    disagreement = "disagreement"
+    people = "people"
+
+
+class PageFormat(StrEnum):
+    """How outputs with their texts are printed."""
+
+    text = "text"
+    markdown = "markdown"
+    json = "json"
+    html = "html"
+
+
+@expand_options
+def worst(
+    run: RunPath,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[IN…]", help="Files with the texts and ratings.", show_default="those the run read"),
+    ] = None,
+    *,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many to show.")] = 10,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--metric", metavar="SPEC", help="Rank by this metric; two or more for disagreements."),
+    ] = None,
+    vs: Annotated[
+        str | None,
+        typer.Option("--vs", metavar="OTHER", help="Show where a system differs most from this system or run."),
+    ] = None,
+    by: Annotated[
+        Ranking | None,
+        typer.Option(
+            "--by",
+            help="The lowest scores, the largest differences between two systems, or the largest disagreements between "
+            "metrics or with people's ratings.",
+            show_default="score; with --vs difference",
+        ),
+    ] = None,
+    systems: Annotated[
+        list[str] | None, typer.Option("--systems", metavar="A B …", help="Only these systems.", show_default="all")
+    ] = None,
+    aspect: Annotated[
+        str | None, typer.Option("-a", "--aspect", metavar="A", help="The rating for --by people.", show_default="all")
+    ] = None,
+    lower_is_better: Annotated[
+        list[str] | None,
+        typer.Option("--lower-is-better", metavar="NAME", help="A metric or aspect where lower is better."),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show long texts whole.")] = False,
+    reading: ReadingOptions,
+    form: Annotated[PageFormat, typer.Option("--format", help="How to print.")] = PageFormat.text,
+) -> None:
+    """Show the outputs to look at first: the lowest, the most different, the most disputed; with texts and reasons."""
+    from metrist.cli.output import print_text
+    from metrist.evaluate.worst import worst as find_worst
+    from metrist.report.worst import TerminalPage
+
+    outputs = find_worst(
+        run,
+        count,
+        metrics,
+        vs=vs,
+        by=by.value if by else None,
+        systems=systems or None,
+        aspect=aspect,
+        lower_is_better=lower_is_better or (),
+        texts=inputs or None,
+        **(reading.keywords() if inputs else {}),
+    )
+    if form is PageFormat.text:
+        _print_page(TerminalPage(outputs, full))
+    else:
+        print_text(outputs.render(form.value, full=full))
 
 
 @expand_options

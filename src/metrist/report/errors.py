@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 #: From the worst on; where errors overlap, the worst gives the colour. An unknown severity is shown as the last.
 SEVERITIES = ("critical", "major", "minor", "neutral")
-_STYLES = ("bold underline #d32f2f", "bold underline #d32f2f", "underline #b8860b", "underline #1976d2")
+STYLES = ("bold underline #d32f2f", "bold underline #d32f2f", "underline #b8860b", "underline #1976d2")
 #: The characters that underline errors of each severity in plain text.
-_MARKS = "==~-"
-_LEGEND = "Underlined with = are major and critical errors, with ~ minor ones, with - others."
+MARKS = "==~-"
+LEGEND = "Underlined with = are major and critical errors, with ~ minor ones, with - others."
 _WIDTH = 96
 #: Characters shown of an unparsable answer.
 _MAX_RAW = 200
@@ -79,7 +79,7 @@ class ExplainedOutput:
             "system": self.system,
             **{name: getattr(self, name) for name in names if getattr(self, name) is not None},
             **({"scores": {self.by: self.value}} if scored else {}),
-            "errors": [_error_row(error) for error in self.errors],
+            "errors": [error_row(error) for error in self.errors],
         }
 
 
@@ -93,7 +93,7 @@ class Explanations:
     def text(self, width: int = _WIDTH) -> str:
         """Plain text: each error is underlined on a line below, beginning with its number."""
         blocks = ["\n".join(_render_plain(output, width)) for output in self.outputs]
-        return "\n\n".join([*blocks, "\n".join([*self.notes, _LEGEND])])
+        return "\n\n".join([*blocks, "\n".join([*self.notes, LEGEND])])
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain row per output, with offsets."""
@@ -112,7 +112,8 @@ def rank_severity(error: Error) -> int:
     return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES) - 1
 
 
-def _error_row(error: Error) -> dict[str, Any]:
+def error_row(error: Error) -> dict[str, Any]:
+    """An error as plain data, without what it does not say."""
     required = ("aspect", "severity", "penalty", "text", "start", "end")
     row = {f.name: getattr(error, f.name) for f in fields(error)}
     return {name: value for name, value in row.items() if name in required or value not in ("", None, "output")}
@@ -148,7 +149,8 @@ def _group_errors(output: ExplainedOutput) -> Iterator[tuple[str, list[NumberedE
         yield "without a place in the text:", output.unlocated_errors
 
 
-def _format_reason(error: Error) -> str:
+def describe_error(error: Error) -> str:
+    """An error in one line: severity, penalty, aspect, words, explanation and correction."""
     parts = [
         escape_controls(error.severity or "error"),
         f" -{error.penalty:g}" if error.penalty is not None else "",
@@ -165,13 +167,13 @@ def _render_plain(output: ExplainedOutput, width: int) -> Iterator[str]:
     yield _format_title(output)
     yield from _describe_judgment(output)
     if output.output is not None:
-        spans = [(e.start or 0, e.end or 0, f"{n}", _MARKS[rank_severity(e)]) for n, e in output.located_errors]
+        spans = [(e.start or 0, e.end or 0, f"{n}", MARKS[rank_severity(e)]) for n, e in output.located_errors]
         yield from (f"  {line}" for line in _underline(output.output, spans, width - 2))
     for heading, errors in _group_errors(output):
         if heading:
             yield heading
         for number, error in errors:
-            yield f"  {number}. {_format_reason(error)}"
+            yield f"  {number}. {describe_error(error)}"
 
 
 def _underline(text: str, spans: Sequence[Span], width: int) -> Iterator[str]:
@@ -197,24 +199,27 @@ def _render_rich(explanations: Explanations) -> RenderResult:
         for line in _describe_judgment(output):
             yield Text(line, style="dim")
         if output.output is not None:
-            yield Padding(_draw_output(output.output, output.located_errors), (0, 0, 0, 2))
+            yield Padding(draw_errors(output.output, output.located_errors), (0, 0, 0, 2))
         for heading, errors in _group_errors(output):
             if heading:
                 yield Text(heading, style="italic")
             for number, error in errors:
-                reason = Text(f"  {number}. ", style=_STYLES[rank_severity(error)].replace("underline ", ""))
-                yield reason.append(_format_reason(error), style="not bold default")
+                reason = Text(f"  {number}. ", style=STYLES[rank_severity(error)].replace("underline ", ""))
+                yield reason.append(describe_error(error), style="not bold default")
         yield Text("")
     if explanations.notes:
         yield Text("\n".join(explanations.notes), style="dim")
 
 
-def _draw_output(text: str, errors: Sequence[NumberedError]) -> Text:
-    """The output, with each stretch in the style of its worst error, and each error's number after its end."""
+def draw_errors(
+    text: str, errors: Sequence[NumberedError], *, longest: int | None = _LONG_CHARACTERS, context: int = _CONTEXT
+) -> Text:
+    """A text for a terminal, with each stretch in the style of its worst error, and each error's number after its end;
+    `longest` and `context` are those of `split_text`."""
     from rich.text import Text
 
     drawing = Text()
-    for part in split_text(text, [(e.start or 0, e.end or 0) for _, e in errors]):
+    for part in split_text(text, [(e.start or 0, e.end or 0) for _, e in errors], longest=longest, context=context):
         if part.shown:
             _draw_part(drawing, text, part, errors)
         else:
@@ -228,10 +233,10 @@ def _draw_part(drawing: Text, text: str, part: TextPart, errors: Sequence[Number
     for start, end in zip(borders, [*borders[1:], part.end], strict=True):
         for number, error in errors:
             if error.end == start:
-                drawing.append(f"[{number}]", style=_STYLES[rank_severity(error)].replace("underline ", ""))
+                drawing.append(f"[{number}]", style=STYLES[rank_severity(error)].replace("underline ", ""))
         ranks = [rank_severity(e) for _, e in errors if (e.start or 0) <= start < end <= (e.end or 0)]
         shown = "\n".join(map(escape_controls, text[start:end].split("\n")))
-        drawing.append(shown, style=_STYLES[min(ranks)] if ranks else "")
+        drawing.append(shown, style=STYLES[min(ranks)] if ranks else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +253,18 @@ class TextPart:
         return f"… {self.end - self.start:,} characters without errors …"
 
 
-def split_text(text: str, spans: Iterable[tuple[int, int]]) -> Iterator[TextPart]:
-    """Split a text into parts to show and long parts without a span to leave out. Spans are shown with context."""
+def split_text(
+    text: str, spans: Iterable[tuple[int, int]], *, longest: int | None = _LONG_CHARACTERS, context: int = _CONTEXT
+) -> Iterator[TextPart]:
+    """Split a text into parts to show and long parts without a span to leave out. Spans, and both ends of the text, are
+    shown with `context` characters; what lies between is left out where it has more than `longest` characters, or many
+    lines. None leaves out nothing."""
     shown_from = 0
-    for start, end in _find_gaps(len(text), spans):
-        cut_from, cut_to = _find_word_end(text, start + _CONTEXT), _find_word_start(text, end - _CONTEXT)
+    for start, end in _find_gaps(len(text), spans) if longest is not None else ():
+        cut_from, cut_to = _find_word_end(text, start + context), _find_word_start(text, end - context)
         if cut_from < cut_to:
             gap = text[cut_from:cut_to]
-            if len(gap) > _LONG_CHARACTERS or gap.count("\n") > _LONG_LINES:
+            if len(gap) > (longest or 0) or gap.count("\n") > _LONG_LINES:
                 yield TextPart(shown_from, cut_from, shown=True)
                 yield TextPart(cut_from, cut_to, shown=False)
                 shown_from = cut_to

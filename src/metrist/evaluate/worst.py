@@ -1,0 +1,522 @@
+"""`worst`: the outputs to look at first – the lowest scores, the largest differences between two systems, and the
+largest disagreements between metrics, or of a metric with people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import MetristError, RunError, did_you_mean
+from metrist.evaluate.selection import (
+    check_signatures,
+    choose_decimals,
+    find_metric,
+    open_run,
+    select_metrics,
+    select_systems,
+)
+from metrist.io import Reader, read_records
+from metrist.io.reader import check_keywords
+from metrist.metrics.base import Metric
+from metrist.ratings import Error
+from metrist.records import Record
+from metrist.report.tables import format_number
+from metrist.report.worst import PEOPLE, ScoredOutput, WorstEntry, WorstOutputs
+
+if TYPE_CHECKING:
+    from metrist.run.results import Results
+
+By = Literal["score", "difference", "disagreement", "people"]
+_BY: tuple[str, ...] = get_args(By)
+DEFAULT_COUNT = 10
+_Floats = NDArray[np.float64]
+_Key = tuple[str, str]
+#: The number of a run (1 for the other one of a difference) and the row of an output in it.
+_Place = tuple[int, int]
+_Pair = tuple[_Place, _Place]
+
+
+@dataclass(slots=True)
+class _Judgments:
+    """What the input files of a run hold about its outputs: texts, ratings by aspect, and errors that people marked."""
+
+    records: dict[_Key, Record] = field(default_factory=dict)
+    ratings: dict[str, dict[_Key, list[float]]] = field(default_factory=dict)
+    errors: dict[_Key, list[Error]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Side:
+    """A run, where it came from, its name in messages, and what its files say about its outputs."""
+
+    source: Any
+    results: Results
+    name: str
+    judgments: _Judgments = field(default_factory=_Judgments)
+
+    def read(self, texts: Any, reading: Mapping[str, Any], wanted: set[_Key] | None) -> None:
+        """Read what the run's files, or `texts`, hold about the wanted outputs; about all if None."""
+        from metrist.run import read_inputs
+
+        known = set(zip(self.results.items, self.results.systems, strict=True)) if wanted is None else wanted
+        if texts is not None:
+            reader: Reader = read_records(texts, **reading)
+        elif isinstance(self.source, str | os.PathLike):
+            reader = read_inputs(self.source, **reading)
+        else:
+            raise RunError("results in memory hold no texts: pass the records as texts")
+        judgments = _Judgments()
+        for entry in reader.entries():
+            for record in entry.records:
+                if (key := (record.item, record.system)) in known:
+                    judgments.records.setdefault(key, record)
+            for rating in entry.ratings:
+                if (key := (rating.item, rating.system)) in known:
+                    judgments.ratings.setdefault(rating.aspect, {}).setdefault(key, []).append(rating.value)
+            for stored in entry.errors:
+                if (key := (stored.item, stored.system)) in known:
+                    judgments.errors.setdefault(key, []).append(stored.error)
+        self.judgments = judgments
+
+    def show(self, row: int, percentiles: Mapping[str, float], *, labelled: bool) -> ScoredOutput:
+        """One output with all that is known about it; `labelled` names its run."""
+        key, known = (self.results.items[row], self.results.systems[row]), self.judgments
+        rated = {aspect: ratings[key] for aspect, ratings in known.ratings.items() if key in ratings}
+        return ScoredOutput(
+            item=key[0],
+            system=key[1],
+            scores={text: scores[row] for text, scores in self.results.scores.items()},
+            record=known.records.get(key),
+            percentiles=percentiles,
+            ratings={aspect: (float(np.mean(values)), len(values)) for aspect, values in rated.items()},
+            errors=tuple(known.errors.get(key, ())),
+            run=self.name if labelled else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """An output, or two of the same item, what it is ranked by, why in words, and the percentiles behind that."""
+
+    places: tuple[_Place, ...]
+    value: float
+    reason: str = ""
+    percentiles: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Ranking:
+    """The first of the ranked outputs, the worst first, and all those that could not be ranked."""
+
+    title: str
+    ranked: list[_Ranked]
+    failed: list[_Place]
+    notes: list[str]
+
+
+def worst(
+    run: Results | str | os.PathLike[str],
+    n: int = DEFAULT_COUNT,
+    metric: str | Sequence[str] | None = None,
+    *,
+    vs: Results | str | os.PathLike[str] | None = None,
+    by: By | None = None,
+    systems: Sequence[str] | None = None,
+    aspect: str | None = None,
+    lower_is_better: Sequence[str] = (),
+    texts: Any = None,
+    **reading: Any,
+) -> WorstOutputs:
+    """Return the `n` outputs of a run to look at first, with texts, scores and reasons.
+
+    `by` says what ranks them: "score" (the worst by a metric), "difference" (items where two systems differ most, in
+    either direction; implied by `vs`, another system or another run), "disagreement" (outputs that two or more metrics
+    rank most differently) or "people" (outputs that a metric and people's ratings rank most differently). Ranks are
+    percentiles among the outputs concerned, 100 being the best; equal scores share the middle of their ranks.
+
+    `metric` defaults to the first that has a better side, or for "disagreement" to all of these; `systems` restricts
+    the outputs. Metrics and aspects in `lower_is_better` are reversed. Texts and ratings are read from the files that
+    the run read, or from `texts`, in any form that `read_records` takes. Where they cannot be read, outputs are shown
+    without, and a note says why.
+    """
+    check_keywords(worst, reading)
+    by = _check_arguments(n, vs, by)
+    names = [metric] if isinstance(metric, str) else list(metric or ())
+    sides = [_Side(source=run, results=open_run(run, names), name=_name_run(run))]
+    results = sides[0].results
+    if vs is not None and _is_run(vs, results):
+        sides.append(_Side(source=vs, results=open_run(vs, names), name=_name_run(vs)))
+    chosen = _choose_metrics(results, names, by)
+    signs = {m.text: -1.0 if m.higher_is_better is False or _is_named(m, lower_is_better) else 1.0 for m in chosen}
+    notes: list[str] = []
+    if by == "people":
+        sides[0].read(texts, reading, None)  # The ratings of all outputs decide, so they are read first.
+        ranking = _rank_by_people(sides[0], chosen[0], signs, systems, aspect, lower_is_better, n)
+    else:
+        if unknown := [name for name in lower_is_better if not any(_is_named(m, [name]) for m in chosen)]:
+            listed = ", ".join(m.text for m in chosen)
+            raise RunError(f"lower_is_better names {unknown[0]!r}, but the outputs are ranked by {listed}")
+        if by == "disagreement":
+            ranking = _rank_by_disagreement(results, chosen, signs, systems, n)
+        elif by == "difference":
+            ranking = _rank_by_difference(sides, chosen[0], signs, vs, systems, n)
+        else:
+            ranking = _rank_by_score(results, chosen[0], signs, systems, n)
+    failed = ranking.failed[:n]
+    if by != "people":
+        shown = [place for entry in ranking.ranked for place in entry.places]
+        notes = _read_texts(sides, [*shown, *failed], texts, reading)
+    if len(ranking.failed) > len(failed):
+        notes.append(f"{len(ranking.failed):,} outputs were not scored, of which {len(failed):,} are listed")
+    others = [m.text for m in results.metrics if m.text not in signs and m.higher_is_better is not None]
+    if not names and others:
+        notes.append(f"by {chosen[0].text}, the first metric of the run; -m chooses another: {', '.join(others)}")
+    labelled = len(sides) > 1
+    return WorstOutputs(
+        title=ranking.title,
+        entries=[
+            WorstEntry(
+                outputs=tuple(
+                    sides[side].show(row, entry.percentiles, labelled=labelled) for side, row in entry.places
+                ),
+                value=entry.value,
+                reason=entry.reason,
+            )
+            for entry in ranking.ranked
+        ],
+        failures=[sides[side].show(row, {}, labelled=labelled) for side, row in failed],
+        notes=[*ranking.notes, *notes, *results.notes],
+        decimals={m.text: _choose_decimals(m, sides) for m in results.metrics},
+    )
+
+
+def _check_arguments(n: int, vs: Any, by: By | None) -> By:
+    if n < 1:
+        raise RunError(f"n must be at least 1, got {n}")
+    if by is None:
+        return "score" if vs is None else "difference"
+    if by not in _BY:
+        raise RunError(f"by must be one of {', '.join(_BY)}, got {by!r}{did_you_mean(by, _BY)}")
+    if vs is not None and by != "difference":
+        raise RunError(f"vs shows differences between two systems: leave out either vs or by={by!r}")
+    return by
+
+
+def _choose_metrics(results: Results, names: Sequence[str], by: By) -> list[Metric]:
+    with_direction = [metric for metric in results.metrics if metric.higher_is_better is not None]
+    chosen = select_metrics(results.metrics, names) if names else with_direction
+    if by == "disagreement":
+        # A metric that scored nothing disagrees with nobody.
+        able = [metric for metric in chosen if not np.isnan(results.scores[metric.text].values).all()]
+        if len(able) < 2:
+            listed = ", ".join(metric.text for metric in able) or "none"
+            raise RunError(f"a disagreement takes two metrics that can rank outputs, got {listed}")
+        return able
+    if not chosen:
+        listed = ", ".join(metric.text for metric in results.metrics)
+        raise RunError(f"no metric of the run says whether higher is better ({listed}): name one with -m")
+    if names and len(chosen) > 1:
+        raise RunError(f"one metric ranks outputs, got {', '.join(metric.text for metric in chosen)}: name one")
+    return chosen[:1]
+
+
+def _is_named(metric: Metric, names: Sequence[str]) -> bool:
+    return any(name in (metric.text, metric.name) for name in names)
+
+
+def _is_run(vs: Any, results: Results) -> bool:
+    """Whether `vs` is another run; otherwise it must be a system of this one."""
+    if not isinstance(vs, str):
+        return True
+    if vs in results.systems:
+        return False
+    if Path(vs).exists():
+        return True
+    known = list(dict.fromkeys(results.systems))
+    raise RunError(
+        f"no system {vs!r} in the run, which has {', '.join(known)}, and no run of that name{did_you_mean(vs, known)}"
+    )
+
+
+def _name_run(run: Any) -> str:
+    return os.fspath(run).rstrip("/") if isinstance(run, str | os.PathLike) else "the results"
+
+
+# ---- Rankings
+
+
+def percentile_ranks(values: _Floats) -> _Floats:
+    """Each value's percentile among all: the share of smaller ones and half the share of equal ones, in percent. NaN
+    has none and counts for nobody."""
+    ordered = np.sort(values[~np.isnan(values)])
+    below, up_to = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    ranks: _Floats = np.where(np.isnan(values), np.nan, 50.0 * (below + up_to) / max(len(ordered), 1))
+    return ranks
+
+
+def _select_rows(results: Results, systems: Sequence[str] | None) -> list[int]:
+    chosen = set(select_systems(results.systems, systems))
+    return [row for row, system in enumerate(results.systems) if system in chosen]
+
+
+def _describe_direction(metric: Metric, sign: float) -> list[str]:
+    if metric.higher_is_better is None:
+        return [
+            f"{metric.text} has no better side: the {'highest' if sign < 0 else 'lowest'} scores count as the worst"
+        ]
+    return [f"lower is better: {metric.text}"] if sign < 0 else []
+
+
+def _rank_by_score(
+    results: Results, metric: Metric, signs: Mapping[str, float], systems: Sequence[str] | None, n: int
+) -> _Ranking:
+    sign, values = signs[metric.text], results.scores[metric.text].values
+    rows = _select_rows(results, systems)
+    scored = [row for row in rows if not np.isnan(values[row])]
+    scored.sort(key=lambda row: sign * values[row])  # Equal scores stay in the input's order.
+    return _Ranking(
+        title=f"The worst of {_count(len(rows), 'output')} by {metric.text}",
+        ranked=[_Ranked(places=((0, row),), value=float(values[row])) for row in scored[:n]],
+        failed=[(0, row) for row in rows if np.isnan(values[row])],
+        notes=_describe_direction(metric, sign),
+    )
+
+
+def _rank_by_disagreement(
+    results: Results, metrics: Sequence[Metric], signs: Mapping[str, float], systems: Sequence[str] | None, n: int
+) -> _Ranking:
+    """By the distance between the highest and the lowest percentile, among the outputs that all metrics scored."""
+    rows = np.array(_select_rows(results, systems), dtype=np.intp)
+    columns = np.stack([signs[m.text] * results.scores[m.text].values[rows] for m in metrics])
+    failed = np.isnan(columns).any(axis=0)
+    ranks = np.stack([percentile_ranks(column[~failed]) for column in columns])
+    listed = " and ".join(m.text for m in metrics) if len(metrics) == 2 else f"{len(metrics)} metrics"
+    which = f"that {'both' if len(metrics) == 2 else 'all'} metrics scored"
+    return _Ranking(
+        title=f"Of {_count(len(rows), 'output')}, those on which {listed} disagree most",
+        ranked=_rank_by_distance(rows[~failed], dict(zip((m.text for m in metrics), ranks, strict=True)), n),
+        failed=[(0, int(row)) for row in rows[failed]],
+        notes=[
+            *(note for m in metrics for note in _describe_direction(m, signs[m.text])),
+            f"percentiles are ranks among the {_count(int((~failed).sum()), 'output')} {which}; 100 is the best",
+        ],
+    )
+
+
+def _rank_by_people(
+    side: _Side,
+    metric: Metric,
+    signs: Mapping[str, float],
+    systems: Sequence[str] | None,
+    aspect: str | None,
+    lower_is_better: Sequence[str],
+    n: int,
+) -> _Ranking:
+    """By the distance between the two percentiles, among the outputs that have a score and a rating."""
+    results, ratings = side.results, side.judgments.ratings
+    if not ratings:
+        raise RunError("there are no ratings by people in the files that the run read: name files that hold some")
+    if aspect is not None and aspect not in ratings:
+        listed = ", ".join(ratings)
+        raise RunError(f"no ratings of {aspect!r}; there are ratings of {listed}{did_you_mean(aspect, ratings)}")
+    if unknown := [name for name in lower_is_better if name not in ratings and not _is_named(metric, [name])]:
+        raise RunError(f"lower_is_better names {unknown[0]!r}, which is neither {metric.text} nor a rated aspect")
+    aspects = [aspect] if aspect is not None else list(ratings)
+    rows = np.array(_select_rows(results, systems), dtype=np.intp)
+    keys = [(results.items[row], results.systems[row]) for row in rows]
+    means = np.full((len(aspects), len(rows)), np.nan)
+    for line, name in enumerate(aspects):
+        sign = -1 if name in lower_is_better else 1
+        means[line] = [sign * np.mean(ratings[name][key]) if key in ratings[name] else np.nan for key in keys]
+    values = signs[metric.text] * results.scores[metric.text].values[rows]
+    rated = ~np.isnan(means).all(axis=0)
+    both = rated & ~np.isnan(values)
+    if not both.any():
+        raise RunError(f"no output has both a score by {metric.text} and a rating by people")
+    # Aspects may have different scales, so their ranks are averaged, not their ratings.
+    opinion = means[0, both] if len(aspects) == 1 else np.nanmean([percentile_ranks(m[both]) for m in means], axis=0)
+    ranks = {metric.text: percentile_ranks(values[both]), PEOPLE: percentile_ranks(opinion)}
+    what = f"the mean rating of {aspects[0]}" if len(aspects) == 1 else f"the mean rank over {', '.join(aspects)}"
+    unrated = len(rows) - int(rated.sum())
+    return _Ranking(
+        title=f"Of {_count(len(rows), 'output')}, those on which {metric.text} and people disagree most",
+        ranked=_rank_by_distance(rows[both], ranks, n),
+        failed=[(0, int(row)) for row in rows[rated & np.isnan(values)]],
+        notes=[
+            *_describe_direction(metric, signs[metric.text]),
+            f"percentiles are ranks among {_count(int(both.sum()), 'output')} with score and rating; 100 is the best",
+            f"people: {what}",
+            *([f"left out: {_count(unrated, 'output')} without a rating"] if unrated else []),
+        ],
+    )
+
+
+def _rank_by_distance(rows: NDArray[np.intp], ranks: Mapping[str, _Floats], n: int) -> list[_Ranked]:
+    """The outputs with the largest distance between the highest and the lowest of several percentiles."""
+    distance = np.ptp(np.stack(list(ranks.values())), axis=0)
+    ranked = []
+    for position in np.argsort(-distance, kind="stable")[:n]:
+        percentiles = {name: float(column[position]) for name, column in ranks.items()}
+        high, low = max(percentiles, key=percentiles.__getitem__), min(percentiles, key=percentiles.__getitem__)
+        points = f"{distance[position]:.0f} points higher than {low}"
+        verb = "rank" if high == PEOPLE else "ranks"
+        reason = f"{high} {verb} it {points}: percentile {percentiles[high]:.0f} against {percentiles[low]:.0f}"
+        ranked.append(_Ranked(((0, int(rows[position])),), float(distance[position]), reason, percentiles))
+    return ranked
+
+
+def _rank_by_difference(
+    sides: Sequence[_Side],
+    metric: Metric,
+    signs: Mapping[str, float],
+    vs: Any,
+    systems: Sequence[str] | None,
+    n: int,
+) -> _Ranking:
+    """By the size of the difference, among the items that both systems have a score for. The sign of a value says which
+    is better: positive, the first."""
+    if len(sides) == 2:
+        find_metric(sides[1].results.metrics, metric.text)
+        check_signatures(metric, {f"run {number} ({side.name})": side.results for number, side in enumerate(sides, 1)})
+        pairs, left_out = _pair_runs(sides[0], sides[1], systems)
+    else:
+        pairs, left_out = _pair_systems(sides[0].results, vs, systems)
+
+    def name(place: _Place) -> str:
+        system = sides[place[0]].results.systems[place[1]]
+        return f"{system} in {sides[place[0]].name}" if len(sides) > 1 else system
+
+    columns = [side.results.scores[metric.text].values for side in sides]
+    values = np.array([[columns[side][row] for side, row in pair] for pair in pairs])
+    differences = signs[metric.text] * (values[:, 0] - values[:, 1])
+    scored = np.flatnonzero(~np.isnan(differences))
+    decimals = _choose_decimals(metric, sides)
+    ranked = []
+    for position in scored[np.argsort(-np.abs(differences[scored]), kind="stable")][:n]:
+        first, second = map(name, pairs[position])
+        difference = float(differences[position])
+        by = f"by {format_number(abs(difference), decimals)} ({metric.text})"
+        if metric.higher_is_better is None or not difference:
+            reason = f"{first} and {second} differ {by}"
+        else:
+            reason = f"{first if difference > 0 else second} is better than {second if difference > 0 else first} {by}"
+        ranked.append(_Ranked(pairs[position], difference, reason))
+    notes = _describe_direction(metric, signs[metric.text]) if metric.higher_is_better is not None else []
+    if metric.higher_is_better is not None and len({name(first) for first, _ in pairs}) == 1:
+        first, second = map(name, pairs[0])
+        wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+        notes.append(
+            f"over all {_count(len(scored), 'item')}: {first} is better on {wins:,}, {second} on {losses:,}, equal on "
+            f"{len(scored) - wins - losses:,}"
+        )
+    if left_out:
+        notes.append(f"left out: {_count(left_out, 'output')} without a counterpart")
+    return _Ranking(
+        title=f"Of {_count(len(pairs), 'item')}, those that differ most by {metric.text}",
+        ranked=ranked,
+        failed=[
+            place
+            for position in np.flatnonzero(np.isnan(differences))
+            for place in pairs[position]
+            if np.isnan(columns[place[0]][place[1]])
+        ],
+        notes=notes,
+    )
+
+
+def _pair_systems(results: Results, vs: str | None, systems: Sequence[str] | None) -> tuple[list[_Pair], int]:
+    """The rows of two systems of a run, by item, and how many have no counterpart."""
+    present = select_systems(results.systems, None)
+    named = select_systems(results.systems, systems) if systems else []
+    if vs is not None:
+        named = [*(name for name in named if name != vs), vs]
+    if len(named) == 1:
+        named = [*(name for name in present if name != named[0]), named[0]]
+    two = named or present
+    if len(two) != 2:
+        raise RunError(f"a difference takes two systems, got {', '.join(two)}: name them with --systems A B")
+    rows: list[dict[str, int]] = [{}, {}]
+    for row, (item, system) in enumerate(zip(results.items, results.systems, strict=True)):
+        if system in two:
+            rows[two.index(system)][item] = row
+    pairs: list[_Pair] = [((0, row), (0, rows[1][item])) for item, row in rows[0].items() if item in rows[1]]
+    if not pairs:
+        raise RunError(f"{two[0]} and {two[1]} have no item in common")
+    return pairs, len(rows[0]) + len(rows[1]) - 2 * len(pairs)
+
+
+def _pair_runs(one: _Side, other: _Side, systems: Sequence[str] | None) -> tuple[list[_Pair], int]:
+    """The outputs of the same system for the same item in two runs, and how many have no counterpart. Where the runs
+    share no system, the one system of each, which `systems` may name."""
+    present = [select_systems(side.results.systems, None) for side in (one, other)]
+    if systems:
+        select_systems([*present[0], *present[1]], systems)
+        if len(systems) == 2 and systems[0] in present[0] and systems[1] in present[1]:
+            present = [[systems[0]], [systems[1]]]
+        else:
+            present = [[name for name in own if name in systems] for own in present]
+    if common := [name for name in present[0] if name in present[1]]:
+        match = {name: name for name in common}
+    elif len(present[0]) == len(present[1]) == 1:
+        match = {present[0][0]: present[1][0]}
+    else:
+        first, second = (", ".join(names) or "none of those" for names in present)
+        raise RunError(
+            f"{one.name} and {other.name} share no system: name one of each with --systems A B (the first has {first}, "
+            f"the second {second})"
+        )
+    wanted = set(match.values())
+    rows = enumerate(zip(other.results.items, other.results.systems, strict=True))
+    counterparts = {key: row for row, key in rows if key[1] in wanted}
+    pairs: list[_Pair] = []
+    total = len(counterparts)
+    for row, (item, system) in enumerate(zip(one.results.items, one.results.systems, strict=True)):
+        if system in match:
+            total += 1
+            if (counterpart := counterparts.get((item, match[system]))) is not None:
+                pairs.append(((0, row), (1, counterpart)))
+    if not pairs:
+        raise RunError(f"{one.name} and {other.name} have no item in common")
+    return pairs, total - 2 * len(pairs)
+
+
+# ---- What is shown
+
+
+def _read_texts(sides: Sequence[_Side], places: Sequence[_Place], texts: Any, reading: Mapping[str, Any]) -> list[str]:
+    """Read the texts of these outputs; returns notes on those that could not be read. Files that the caller named must
+    be readable."""
+    notes = []
+    for number, side in enumerate(sides):
+        wanted = {(side.results.items[row], side.results.systems[row]) for which, row in places if which == number}
+        # Outputs of one name in both runs have different texts: those of the second run are in its own files.
+        own = number > 0 and not set(side.results.systems).isdisjoint(sides[0].results.systems)
+        try:
+            side.read(None if own else texts, reading, wanted)
+        except MetristError as error:
+            if texts is not None and not own:
+                raise
+            notes.append(f"texts are not shown: {error}")
+        else:
+            if missing := len(wanted - side.judgments.records.keys()):
+                notes.append(
+                    f"{missing:,} of {_count(len(wanted), 'output')} have no texts in the files that were read"
+                )
+    return list(dict.fromkeys(notes))
+
+
+def _choose_decimals(metric: Metric, sides: Sequence[_Side]) -> int:
+    columns = [side.results.scores[metric.text].values for side in sides if metric.text in side.results.scores]
+    values = np.concatenate(columns)
+    finite = values[np.isfinite(values)]
+    return choose_decimals(metric, float(finite.min()), float(finite.max())) if len(finite) else 3
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,73 @@
+"""`metrist worst`, called as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def run(metrist: Command, outputs: Path, tmp_path: Path) -> Path:
+    assert metrist("score", outputs, "-m", "rougeL", "-m", "ter", "-o", tmp_path / "run").code == 0
+    return tmp_path / "run"
+
+
+def test_the_worst_outputs_are_shown_with_their_texts(metrist: Command, run: Path) -> None:
+    answer = metrist("worst", run, "-n", 2)
+    assert answer.code == 0, answer.err
+    assert "The worst of 80 outputs by rougeL" in answer.out
+    assert answer.out.count("system bad") == 2
+    assert "   reference:\n     item " in answer.out
+    assert "-m chooses another: ter" in answer.out
+
+
+def test_differences_to_a_system(metrist: Command, run: Path) -> None:
+    answer = metrist("worst", run, "-n", 1, "-m", "ter", "--vs", "good", "--format", "json")
+    (entry,) = json.loads(answer.out)["entries"]
+    assert [output["system"] for output in entry["outputs"]] == ["bad", "good"]
+    assert entry["value"] == pytest.approx(entry["outputs"][1]["scores"]["ter"] - entry["outputs"][0]["scores"]["ter"])
+    both = metrist(
+        "worst", run, "-n", 1, "-m", "ter", "--by", "difference", "--systems", "bad", "good", "--format", "json"
+    )
+    assert both.out == answer.out
+
+
+def test_disagreements_between_two_metrics(metrist: Command, run: Path) -> None:
+    answer = metrist("worst", run, "--by", "disagreement", "-m", "ter", "-m", "rougeL", "-n", 3, "--format", "markdown")
+    assert answer.code == 0, answer.err
+    assert "those on which ter and rougeL disagree most" in answer.out
+
+
+def test_a_run_without_ratings_cannot_be_set_against_people(metrist: Command, run: Path) -> None:
+    answer = metrist("worst", run, "--by", "people")
+    assert answer.code == 2
+    assert "no ratings by people" in answer.err
+
+
+def test_files_with_ratings_can_be_named(metrist: Command, run: Path, outputs: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in outputs.read_text().splitlines()]
+    rated = [row | {"ratings": {"overall": [n % 5]}, "text": row.pop("output")} for n, row in enumerate(rows)]
+    file = tmp_path / "rated.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rated))
+    answer = metrist("worst", run, file, "--by", "people", "--field", "output=text", "-n", 1)
+    assert answer.code == 0, answer.err
+    assert "people: the mean rating of overall" in answer.out
+
+
+def test_moved_files_leave_the_scores(metrist: Command, run: Path, outputs: Path) -> None:
+    outputs.unlink()
+    answer = metrist("worst", run, "-n", 1)
+    assert answer.code == 0, answer.err
+    assert "rougeL 0." in answer.out
+    assert "texts are not shown: " in answer.out
+
+
+def test_a_page_can_be_written(metrist: Command, run: Path) -> None:
+    answer = metrist("worst", run, "--format", "html", "-n", 1)
+    assert answer.out.startswith("<!doctype html>")
