@@ -120,3 +120,19 @@ def test_ratings_that_make_no_sense_are_refused() -> None:
         Ratings.of([0], [0], [np.inf])
     with pytest.raises(RunError, match="codes, got <U1 values"):
         Ratings.of(["a"], [0], [1])
+
+
+@pytest.mark.parametrize("how", ["mean", "median", "majority"])
+def test_ratings_near_the_largest_float_have_a_finite_gold(how: str) -> None:
+    large = ratings((0, 0, 1.6e308), (0, 1, 1.6e308), (1, 0, -1.6e308), (1, 1, -1.2e308), (2, 0, 3.0), outputs=4)
+    value = gold(large, how).value
+    assert value[0] == 1.6e308
+    assert value[1] == pytest.approx(-1.4e308)
+    assert value[2] == 3.0
+    assert np.isnan(value[3])
+
+
+def test_z_scores_of_large_ratings_are_those_of_small_ones() -> None:
+    rows = [(output, rater, float(output * 2 + rater)) for output in range(5) for rater in range(2)]
+    small, large = (z_gold(ratings(*((o, r, v * unit) for o, r, v in rows))).value for unit in (1.0, 2.0**1015))
+    assert large.tolist() == small.tolist()

@@ -24,6 +24,7 @@ from metrist.stats.resampling import (
     coin_tosses,
     count_extreme,
     exchanged_differences,
+    explain_missing_interval,
     interval,
     p_values,
     paired_bootstrap,
@@ -260,9 +261,25 @@ def test_draws_without_a_score_count_against_a_finding() -> None:
 def test_an_interval_leaves_out_few_draws_without_a_score_and_gives_up_on_many() -> None:
     scores = np.arange(1000.0)
     scores[:10] = math.nan
-    assert interval(scores, 0.95, items=9) == pytest.approx(tuple(np.quantile(scores[10:], [0.025, 0.975])))
+    assert interval(scores, 0.95, 9, 500.0) == pytest.approx(tuple(np.quantile(scores[10:], [0.025, 0.975])))
     scores[:26] = math.nan
-    assert np.isnan(interval(scores, 0.95, items=9)).all()
+    assert np.isnan(interval(scores, 0.95, 9, 500.0)).all()
+
+
+def test_an_interval_reaches_to_its_value() -> None:
+    scores = np.linspace(0.2, 0.4, 101)
+    assert interval(scores, 0.9, 9, 0.5) == (pytest.approx(0.21), 0.5)
+    assert interval(scores, 0.9, 9, 0.1) == (0.1, pytest.approx(0.39))
+    assert np.isnan(interval(scores, 0.9, 9, math.nan)).all()
+
+
+def test_a_missing_interval_has_a_reason() -> None:
+    scores = np.arange(100.0)
+    assert explain_missing_interval(scores, 0.95, 9, "items") == ""
+    assert explain_missing_interval(scores[:0], 0.95, 9, "items") == ""
+    assert "only 1 system" in explain_missing_interval(scores, 0.95, 1, "systems")
+    scores[:48] = math.nan
+    assert "48% of the resamples of items and systems" in explain_missing_interval(scores, 0.95, 9, "both")
 
 
 def test_statistics_must_be_finite() -> None:

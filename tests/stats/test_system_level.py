@@ -146,3 +146,28 @@ def test_an_output_given_twice_cannot_be_paired() -> None:
     twice = Sample.of([1.0, 2.0], [1.0, 2.0], ["a", "a"], ["x", "x"])
     with pytest.raises(RunError, match="one output per system and item, but some item has two of one system"):
         system_by_item(twice, twice.human)
+
+
+def test_strict_ties_are_those_of_mt_metrics_eval() -> None:
+    """Its procedure, written out: p is the share of exchanges with at least the observed difference, for the earlier
+    system of each pair. Whole numbers, so that many exchanges equal it."""
+    rng = np.random.default_rng(11)
+    human, metric = rng.integers(0, 3, size=(2, 4, 8)).astype(float)
+    tosses = every_toss(8)
+    signs = 1 - 2 * tosses
+
+    def p_values(values):
+        totals, exchanged = values.sum(axis=1), signs @ values.T
+        table = np.full((4, 4), np.nan)
+        for i in range(4):
+            for j in range(i + 1, 4):
+                table[i, j] = np.mean(exchanged[:, i] - exchanged[:, j] >= totals[i] - totals[j])
+        return table
+
+    upper = np.triu_indices(4, 1)
+    ours = [superiority_p_values(values, tosses, "strict") for values in (human, metric)]
+    for mine, values in zip(ours, (human, metric), strict=True):
+        assert mine[upper] == pytest.approx(p_values(values)[upper])
+    expected = 1 - np.mean(np.abs(p_values(human) - p_values(metric))[upper])
+    assert soft_agreement(*ours) == pytest.approx(expected)
+    assert (superiority_p_values(human, tosses)[upper] < ours[0][upper]).all()

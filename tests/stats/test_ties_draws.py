@@ -125,6 +125,15 @@ def test_an_interval_is_moved_and_widened_for_few_units():
     assert all(map(math.isnan, calibrated_interval(0.6, 0.6, 0.6, optimism=0.0, units=1, confidence=0.95)))
 
 
+def test_an_interval_contains_its_value_though_it_is_moved():
+    # All resamples agree with the value, and only the optimism is in doubt; Student's t has 3.182 at 3 degrees.
+    low, high = calibrated_interval(1.0, 1.0, 1.0, optimism=0.1, units=4, confidence=0.95)
+    assert (low, high) == (pytest.approx(0.9 - math.sqrt(4 / 3) * 3.182446 * 0.05, abs=1e-6), 1.0)
+    # The shift exceeds the upper half.
+    assert calibrated_interval(0.7, 0.6, 0.705, optimism=0.05, units=1000, confidence=0.95)[1] == 0.7
+    assert calibrated_interval(0.7, 0.7, 0.7, optimism=-0.05, units=1000, confidence=0.95)[0] == 0.7
+
+
 def make_sample(items: int, rng: np.random.Generator, systems: int = 4) -> Sample:
     """Ratings from 1 to 5 of a quality that differs by item, and a metric that sees it with noise."""
     quality = rng.normal(size=(items, systems)) + rng.normal(size=(items, 1)) / 2
@@ -151,7 +160,7 @@ def test_intervals_cover_the_truth_though_the_threshold_is_chosen_on_the_same_da
         (draws,) = draw_resamples(sample.item, sample.system, "items", 200, rng, 200)
         fixed = accuracy_at(choice.best())
         value = float(estimate(fixed, sample, "item").values[0])
-        low, high = interval(estimate(fixed, sample, "item", draws).values, 0.95, items)
+        low, high = interval(estimate(fixed, sample, "item", draws).values, 0.95, items, value)
         assert draws.items is not None
         gained = optimism(choice, sample, "item", Draws(items=draws.items[:25]))
         low, high = calibrated_interval(value, low, high, optimism=gained, units=items, confidence=0.95)

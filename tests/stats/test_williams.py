@@ -66,3 +66,74 @@ def test_williams_rejects_a_true_null_as_often_as_it_says() -> None:
     samples = cholesky @ rng.normal(size=(4000, 3, 60))
     p = np.array([williams_from_values(*sample).p for sample in samples])
     assert 0.04 <= np.mean(p <= 0.05) <= 0.06
+
+
+def test_an_affine_copy_of_a_metric_is_never_separated_from_it() -> None:
+    """The two correlations differ in their last bits, and the determinant of all three is rounding error."""
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        human, metric = rng.normal(size=(2, int(rng.integers(4, 60))))
+        scale, shift = 10.0 ** rng.integers(-3, 4), rng.normal() * 10
+        assert williams_from_values(human, metric, scale * metric + shift)[::2] == (0.0, 1.0)
+
+
+def test_williams_gives_the_p_values_of_nlpstats() -> None:
+    # nlpstats' williams_test.py, checked there against r.test of R's psych; it takes correlations without their sign.
+    np.random.seed(12)
+    first, second, human = (np.random.random((9, 5)).ravel() for _ in range(3))
+    r = np.abs(np.corrcoef([human, first, second]))
+    assert williams(r[0, 1], r[0, 2], r[1, 2], 45, "greater").p == pytest.approx(0.2716978, abs=1e-7)
+    assert williams(r[0, 1], r[0, 2], r[1, 2], 45, "less").p == pytest.approx(1 - 0.2716978, abs=1e-7)
+    assert williams(r[0, 1], r[0, 2], r[1, 2], 45).p == pytest.approx(0.5433956, abs=1e-7)
+
+
+@pytest.mark.parametrize("r", [0.3, 0.9])
+def test_a_mirrored_metric_is_tested_as_its_correlation_against_zero(r: float) -> None:
+    # With second = -first, t is that of one correlation: r sqrt(df / (1 - r^2)), with one degree less.
+    exact, near = williams(r, -r, -1.0, 30), williams(r, -r, -1.0 + 1e-7, 30)
+    assert exact.t == pytest.approx(r * math.sqrt(27 / (1 - r * r)))
+    assert near.t == pytest.approx(exact.t, rel=1e-5)
+
+
+def test_a_test_without_spread_says_so() -> None:
+    # The human values are exactly the difference of two metrics of equal variance: r and -r with the humans.
+    rng = np.random.default_rng(5)
+    first, second = np.linalg.qr(rng.normal(size=(40, 3)) - rng.normal(size=3))[0].T[:2]
+    first, second = first - first.mean(), second - second.mean()
+    half = math.sqrt((1 - 0.2) / 2)
+    result = williams(half, -half, 0.2, 40)
+    assert math.isnan(result.p)
+    assert "determine the human values" in result.reason
+    assert "at least 4 outputs" in williams(0.5, 0.4, 0.3, 3).reason
+
+
+def test_williams_is_blind_to_the_unit_of_a_metric() -> None:
+    human, first, second = np.random.default_rng(6).normal(size=(3, 20))
+    expected = williams_from_values(human, first, second).p
+    assert williams_from_values(human, first * 2.0**900, second * 2.0**-900).p == pytest.approx(expected)
+
+
+def test_williams_within_groups_is_the_test_of_partial_correlations() -> None:
+    """Regressing on the groups' indicators and correlating the residuals, with one output less per further group."""
+    rng = np.random.default_rng(7)
+    groups = np.repeat(np.arange(12), 5)
+    rows = rng.normal(size=(3, 60)) + rng.normal(size=60) + 3 * rng.normal(size=(3, 12))[:, groups]
+    indicators = np.eye(12)[groups]
+    residuals = rows - (indicators @ np.linalg.lstsq(indicators, rows.T, rcond=None)[0]).T
+    r = np.corrcoef(residuals)
+    expected = williams(r[0, 1], r[0, 2], r[1, 2], 60 - 11)
+    assert williams_from_values(*rows, groups=groups)[:3] == pytest.approx(expected[:3])
+    constant = np.arange(12.0)[groups]
+    assert math.isnan(williams_from_values(rows[0], constant, rows[1], groups=groups).p)
+
+
+@pytest.mark.parametrize(("items", "systems"), [(40, 3), (20, 12)])
+def test_williams_within_items_rejects_a_true_null_as_often_as_it_says(items: int, systems: int) -> None:
+    rng = np.random.default_rng(9)
+    cholesky = np.linalg.cholesky(np.array([[1, 0.5, 0.5], [0.5, 1, 0.4], [0.5, 0.4, 1]]))
+    groups = np.repeat(np.arange(items), systems)
+    p = []
+    for _ in range(2000):
+        values = cholesky @ rng.normal(size=(3, items * systems)) + 2 * rng.normal(size=(3, items))[:, groups]
+        p.append(williams_from_values(*values, groups=groups).p)
+    assert 0.04 <= np.mean(np.array(p) <= 0.05) <= 0.06

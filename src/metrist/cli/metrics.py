@@ -159,6 +159,9 @@ def meta(
     test: Annotated[
         MetricTest, typer.Option("--test", help="How metrics are tested against each other.")
     ] = MetricTest.auto,
+    one_sided: Annotated[
+        bool, typer.Option("--one-sided", help="Test whether one metric is better (--test williams and sign).")
+    ] = False,
     correction: Annotated[
         Correction, typer.Option("--correction", help="Correction for many tests at once.")
     ] = Correction.holm,
@@ -210,6 +213,7 @@ def meta(
         alpha=alpha,
         correction=correction.value,
         test=test.value,
+        one_sided=one_sided,
         metrics=() if not metrics and needs_no_metric(judged, analyses) else metrics,
         systems=systems,
         exclude_systems=exclude_systems or (),

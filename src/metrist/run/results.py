@@ -265,7 +265,10 @@ def _estimates(
     for counts in resample_counts(len(scored), draws, np.random.default_rng(seed), max(1, CHUNK // len(scored))):
         for metric, total, resampled in zip(metrics, sums, drawn, strict=True):
             resampled.append(metric.pool(total(counts))[:, 0])
-    intervals = [interval(np.concatenate(resampled), confidence, items=len(scored)) for resampled in drawn]
+    intervals = [
+        interval(np.concatenate(resampled), confidence, len(scored), value)
+        for value, resampled in zip(values, drawn, strict=True)
+    ]
     return [(value, low, high) for value, (low, high) in zip(values, intervals, strict=True)]
 
 

@@ -362,7 +362,7 @@ def _agreement(
     skipped = sum(bool(np.isnan(part(all_outputs)[0])) for part in parts)
     value = float(_mean(parts, all_outputs)[0])
     spread = np.concatenate(resampled) if resampled else np.empty(0)
-    low, high = (math.nan, math.nan) if math.isnan(value) else interval(spread, confidence, cells.units)
+    low, high = interval(spread, confidence, cells.units, value)
     return Agreement(
         name=name,
         value=value,

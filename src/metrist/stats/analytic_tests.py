@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.stats import Counts, Floats
+from metrist.stats import Codes, Counts, Floats
 from metrist.stats.resampling import Alternative
 from metrist.stats.significance import coin_tail, student_t_tail
 
@@ -233,14 +233,20 @@ def _coin(tosses: int) -> tuple[Counts, Floats]:
 #
 # It is a formula for Pearson's correlation of normal values. It includes the correlation of the metrics with each
 # other: the more alike two metrics are, the smaller a difference it can detect.
+#
+# Within groups (items), the correlations are those of the deviations from the groups' means, pooled over all groups:
+# partial correlations given the group. Each group after the first costs one degree of freedom, and the level is exact
+# as it is without groups. For the mean of the groups' own correlations there is no such formula (nlpstats uses
+# Williams' with the number of outputs of one group, which hardly ever rejects): that mean is tested by permutation.
 
 
 class Williams(NamedTuple):
-    """The test's statistic with its degrees of freedom, and the p-value; NaN if undefined."""
+    """The test's statistic with its degrees of freedom, and the p-value; NaN if undefined, for this `reason`."""
 
     t: float
     freedom: int
     p: float
+    reason: str = ""
 
 
 def williams(
@@ -249,9 +255,13 @@ def williams(
     """Test two correlations: `first` and `second` are the metrics' correlations with the human values, `between` that
     of one metric with the other. "greater" tests whether the first is larger. Undefined for fewer than four outputs."""
     freedom = outputs - 3
-    if freedom < 1 or math.isnan(first + second + between):
-        return Williams(math.nan, freedom, math.nan)
+    if freedom < 1:
+        return Williams(math.nan, freedom, math.nan, f"it needs at least 4 outputs, got {outputs}")
+    if math.isnan(first + second + between):
+        return Williams(math.nan, freedom, math.nan, "a correlation is undefined")
     t = _statistic(first, second, between, outputs)
+    if math.isnan(t):
+        return Williams(t, freedom, t, "the metrics determine the human values exactly, which leaves no spread to test")
     match alternative:
         case "two-sided":
             return Williams(t, freedom, 2 * student_t_tail(abs(t), freedom))
@@ -262,31 +272,70 @@ def williams(
 
 
 def _statistic(first: float, second: float, between: float, outputs: int) -> float:
-    if first == second:
+    """Return Williams' t; NaN if its denominator is not distinguishable from 0."""
+    # A correlation of n values is exact to about the square root of n roundings.
+    rounding = 16 * math.ulp(1.0) * math.sqrt(outputs)
+    # Two metrics with a correlation of 1 are one metric on two scales: what differs is rounding.
+    if first == second or 1 - between <= rounding:
         return 0.0
+    # With a correlation of -1, second is -first, and t approaches that of the correlation `first` against 0.
+    if 1 + between <= rounding:
+        half = (first - second) / 2
+        rest = 1 - half**2
+        return half * math.sqrt((outputs - 3) / rest) if rest > rounding else math.copysign(math.inf, half)
     determinant = 1 - first**2 - second**2 - between**2 + 2 * first * second * between
     mean = (first + second) / 2
+    share = 2 * (outputs - 1) / (outputs - 3)
     # Rounding may leave a determinant of zero slightly negative.
-    spread = 2 * (outputs - 1) / (outputs - 3) * max(determinant, 0.0) + mean**2 * (1 - between) ** 3
-    if spread <= 0:
-        return math.copysign(math.inf, first - second)
-    return (first - second) * math.sqrt((outputs - 1) * max(1 + between, 0.0) / spread)
+    spread = share * max(determinant, 0.0) + mean**2 * (1 - between) ** 3
+    if spread <= share * rounding:
+        return math.nan
+    return (first - second) * math.sqrt((outputs - 1) * (1 + between) / spread)
 
 
 def williams_from_values(
-    human: Floats, first: Floats, second: Floats, alternative: Alternative = "two-sided"
+    human: Floats,
+    first: Floats,
+    second: Floats,
+    alternative: Alternative = "two-sided",
+    groups: Codes | None = None,
 ) -> Williams:
-    """Run the test on values: one per output from the humans and from either metric."""
-    between_all = _correlations(np.stack([human, first, second]))
-    return williams(between_all[0, 1], between_all[0, 2], between_all[1, 2], len(human), alternative)
+    """Run the test on values: one per output from the humans and from either metric. With `groups`, a code per output,
+    the values are compared with the means of their groups."""
+    rows = np.stack([human, first, second])
+    outputs = len(human)
+    if groups is not None and outputs:
+        _, group = np.unique(groups, return_inverse=True)
+        sizes = np.bincount(group.reshape(-1))
+        rows = _scale_rows(rows)
+        means = np.stack([np.bincount(group.reshape(-1), weights=row) / sizes for row in rows])
+        constant = np.stack([_is_constant_within(row, group.reshape(-1), len(sizes)) for row in rows])
+        rows = np.where(constant[:, None], 0.0, rows - means[:, group.reshape(-1)])
+        outputs -= len(sizes) - 1
+    between_all = _correlations(rows)
+    return williams(float(between_all[0, 1]), float(between_all[0, 2]), float(between_all[1, 2]), outputs, alternative)
+
+
+def _is_constant_within(values: Floats, group: Codes, groups: int) -> bool:
+    first = np.zeros(groups)
+    first[group[::-1]] = values[::-1]
+    return bool((values == first[group]).all())
+
+
+def _scale_rows(rows: Floats) -> Floats:
+    """Scale each row by a power of two, which is exact, so that no square overflows or vanishes."""
+    _, exponent = np.frexp(np.abs(rows).max(axis=1, keepdims=True, initial=0.0))
+    scaled: Floats = np.ldexp(rows, -exponent)
+    return scaled
 
 
 def _correlations(rows: Floats) -> Floats:
     """Return Pearson's correlation of each row with each; NaN with a constant row."""
     if rows.shape[1] < 2:
         return np.full((len(rows), len(rows)), np.nan)
+    rows = _scale_rows(rows)
     constant = np.ptp(rows, axis=1) == 0
-    centred = rows - rows.mean(axis=1, keepdims=True)
+    centred = _scale_rows(rows - rows.mean(axis=1, keepdims=True))
     length = np.where(constant, np.nan, np.sqrt((centred**2).sum(axis=1)))
     unit = centred / length[:, None]
     correlations: Floats = np.clip(unit @ unit.T, -1.0, 1.0)

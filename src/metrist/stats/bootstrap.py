@@ -26,6 +26,7 @@ from metrist.stats.resampling import (
     Alternative,
     Over,
     count_extreme,
+    explain_missing_interval,
     interval,
     p_values,
     resample_counts,
@@ -46,7 +47,8 @@ from metrist.stats.significance import student_t_tail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A value with its interval and standard error; it rests on `groups` groups, `undefined` counts those left out."""
+    """A value with its interval and standard error; it rests on `groups` groups, `undefined` counts those left out.
+    `reason` says why there are no limits."""
 
     value: float
     low: float
@@ -55,6 +57,7 @@ class Interval:
     outputs: int
     groups: int
     undefined: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,7 @@ def _resampled(
 
 def _interval(plain: Estimated, resampled: Floats, panel: Panel, over: Over, confidence: float) -> Interval:
     value = float(plain.values[0])
-    low, high = _bounds(value, resampled, confidence, _units(panel, over))
+    low, high = interval(resampled, confidence, _units(panel, over), value)
     return Interval(
         value=value,
         low=low,
@@ -177,6 +180,7 @@ def _interval(plain: Estimated, resampled: Floats, panel: Panel, over: Over, con
         outputs=len(panel.human),
         groups=int(plain.groups[0]),
         undefined=int(plain.undefined[0]),
+        reason="" if math.isnan(value) else explain_missing_interval(resampled, confidence, _units(panel, over), over),
     )
 
 
@@ -186,7 +190,7 @@ def _gap(
     units = _units(panel, over)
     observed = values[:1] - values[1:]
     differences = resampled[:, :1] - resampled[:, 1:]
-    low, high = _bounds(float(observed[0]), differences[:, 0], confidence, units)
+    low, high = interval(differences[:, 0], confidence, units, float(observed[0]))
     extreme = count_extreme(differences - observed, observed, alternative, rounding_slack(values[:1], values[1:]))
     return Gap(
         value=float(observed[0]),
@@ -198,10 +202,6 @@ def _gap(
         items=len(np.unique(panel.item)),
         units=units,
     )
-
-
-def _bounds(value: float, resampled: Floats, confidence: float, units: int) -> tuple[float, float]:
-    return (math.nan, math.nan) if math.isnan(value) else interval(resampled, confidence, units)
 
 
 def _standard_error(resampled: Floats, low: float) -> float:

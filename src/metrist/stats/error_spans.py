@@ -118,8 +118,9 @@ def error_agreement(
     resampled = bootstrap_scores(stats, figures, draws, rng).reshape(draws, len(tables), 3)
 
     def estimates(table: int) -> Figures:
-        limits = [interval(resampled[:, table, column], confidence, len(units)) for column in range(3)]
-        return Figures(*(IntervalEstimate(float(values[table, column]), *limits[column]) for column in range(3)))
+        own = [float(value) for value in values[table]]
+        limits = [interval(resampled[:, table, i], confidence, len(units), value) for i, value in enumerate(own)]
+        return Figures(*(IntervalEstimate(value, *limits[i]) for i, value in enumerate(own)))
 
     return ErrorAgreement(
         overall=estimates(0),

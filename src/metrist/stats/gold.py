@@ -26,6 +26,8 @@ from metrist.stats import Codes, Floats
 from metrist.stats.samples import Sample
 
 UNKNOWN = -1
+#: Sums of up to 2^60 smaller values stay finite.
+_LARGE = 2.0**960
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,6 +103,14 @@ def sum_by_code(values: Floats, codes: Codes, size: int) -> Floats:
     return np.bincount(codes, weights=values, minlength=size).astype(np.float64)
 
 
+def mean_by_code(values: Floats, codes: Codes, size: int) -> Floats:
+    """Return the mean of the values of each code, NaN without any. Finite values have a finite mean, also where their
+    sum overflows."""
+    counts = np.bincount(codes, minlength=size)
+    shift = 64 * bool(len(values) and np.abs(values).max() > _LARGE)
+    return np.ldexp(divide(sum_by_code(np.ldexp(values, -shift), codes, size), counts), shift)
+
+
 def divide(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
     """Divide sums by counts; NaN if the count is 0."""
     quotient: Floats = np.divide(sums, counts, out=np.full(np.shape(sums), np.nan), where=counts > 0)
@@ -127,9 +137,7 @@ class Gold:
 
 def mean_gold(ratings: Ratings) -> Gold:
     """Return the mean of each output's ratings."""
-    counts = ratings.counts()
-    sums = sum_by_code(ratings.value, ratings.output, ratings.outputs)
-    return Gold(value=divide(sums, counts), ratings=counts)
+    return Gold(value=mean_by_code(ratings.value, ratings.output, ratings.outputs), ratings=ratings.counts())
 
 
 def median_gold(ratings: Ratings) -> Gold:
@@ -139,7 +147,8 @@ def median_gold(ratings: Ratings) -> Gold:
     rated = counts > 0
     starts, sizes = (np.cumsum(counts) - counts)[rated], counts[rated]
     middle = np.full(ratings.outputs, np.nan)
-    middle[rated] = (values[starts + (sizes - 1) // 2] + values[starts + sizes // 2]) / 2
+    # Halved first: the sum of two large ratings may overflow.
+    middle[rated] = values[starts + (sizes - 1) // 2] / 2 + values[starts + sizes // 2] / 2
     return Gold(value=middle, ratings=counts)
 
 
@@ -158,7 +167,10 @@ def z_gold(ratings: Ratings) -> Gold:
     varied = ratings.take(_varied(position, ratings.value)[position])
     position = np.searchsorted(varied.raters, varied.rater)
     counts = np.bincount(position)
-    centred = varied.value - (sum_by_code(varied.value, position, len(counts)) / counts)[position]
+    # z-scores have no unit: a power of two keeps squares of very large and very small ratings finite.
+    _, exponent = np.frexp(np.abs(varied.value).max(initial=0.0))
+    values = np.ldexp(varied.value, -exponent)
+    centred = values - (sum_by_code(values, position, len(counts)) / counts)[position]
     spread = np.sqrt(sum_by_code(centred**2, position, len(counts)) / counts)
     return mean_gold(replace(varied, value=centred / spread[position]))
 

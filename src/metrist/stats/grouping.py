@@ -8,7 +8,7 @@ belongs to one item, and outputs within groups otherwise; the same holds for sys
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from metrist.stats.samples import GROUPINGS, Average, Draws, Grouping, Sample
 #: Relative rounding error of sums that were added in different orders.
 _SLACK: Final = 1e-12
 _CHUNK: Final = 1 << 21
+#: How a permutation that leaves the observed difference counts: half, or fully.
+TieCount = Literal["mid", "strict"]
 
 
 def system_level_values(measure: Measure, sample: Sample, weights: Draws | Floats | None = None) -> Floats:
@@ -75,15 +77,18 @@ class SoftAccuracy:
     metric_p: Floats
 
 
-def soft_pairwise_accuracy(sample: Sample, draws: int, rng: np.random.Generator) -> SoftAccuracy:
+def soft_pairwise_accuracy(
+    sample: Sample, draws: int, rng: np.random.Generator, ties: TieCount = "mid"
+) -> SoftAccuracy:
     """Measure whether humans and metric agree on how certain it is that one system beats another (Thompson et al.
     2024).
 
-    Both sides use the same exchanges of outputs.
+    Both sides use the same exchanges of outputs. `ties` says how an exchange counts that leaves the observed
+    difference, see `superiority_p_values`.
     """
     tosses = np.concatenate(list(coin_tosses(len(np.unique(sample.item)), draws, rng, draws or 1)))
-    human_p = superiority_p_values(system_by_item(sample, sample.human), tosses)
-    metric_p = superiority_p_values(system_by_item(sample, sample.metric), tosses)
+    human_p = superiority_p_values(system_by_item(sample, sample.human), tosses, ties)
+    metric_p = superiority_p_values(system_by_item(sample, sample.metric), tosses, ties)
     half = np.full_like(human_p, 0.5)
     value, chance = soft_agreement(human_p, metric_p), soft_agreement(human_p, half)
     return SoftAccuracy(value=value, chance=chance, human_p=human_p, metric_p=metric_p)
@@ -109,13 +114,15 @@ def system_by_item(sample: Sample, values: Floats) -> Floats:
     return grid
 
 
-def superiority_p_values(values: Floats, tosses: Floats) -> Floats:
+def superiority_p_values(values: Floats, tosses: Floats, ties: TieCount = "mid") -> Floats:
     """Return how certainly each system (row) beats each other (column): the one-sided p-value of a paired permutation
     test on the items that both have. Small if the row's system is better; NaN if two share no item.
 
     `tosses` (draws, items) are zeros and ones: where 1, the two systems' outputs are exchanged. A draw whose difference
-    equals the observed one counts half, so that p[a, b] + p[b, a] = 1 and the order of systems does not matter.
+    equals the observed one counts half ("mid"), so that p[a, b] + p[b, a] = 1 and the order of systems does not matter,
+    or fully ("strict"), as in mt-metrics-eval, where the earlier system of a pair is the row.
     """
+    share = 0.5 if ties == "mid" else 1.0
     present = ~np.isnan(values)
     filled = _scale_to_one(np.where(present, values, 0.0))
     counts = np.zeros((len(values), len(values)))
@@ -125,7 +132,7 @@ def superiority_p_values(values: Floats, tosses: Floats) -> Floats:
     rows = max(1, _CHUNK // max(1, len(values) ** 2))
     for start in range(0, len(tosses), rows):
         gap = _differences(1.0 - 2.0 * tosses[start : start + rows], filled, present) - observed
-        counts += (gap > slack).sum(axis=0) + 0.5 * (np.abs(gap) <= slack).sum(axis=0)
+        counts += (gap > slack).sum(axis=0) + share * (np.abs(gap) <= slack).sum(axis=0)
     shared = present.astype(np.float64) @ present.T.astype(np.float64) > 0
     return np.where(shared & ~np.eye(len(values), dtype=bool), counts / max(len(tosses), 1), np.nan)
 

@@ -89,12 +89,15 @@ def confusion(
     equal = (human[both] == judge[both]).astype(np.float64)
     np.add.at(stats, (row, unit.reshape(-1)), np.stack([equal, np.ones(len(row))], axis=1))
     resampled = bootstrap_scores(stats, _share, draws, rng)
-    limits = np.array([interval(resampled[:, r], confidence, len(units)) for r in range(len(rows))]).reshape(-1, 2)
+    shares = _share(stats.sum(axis=1))
+    limits = np.array(
+        [interval(resampled[:, r], confidence, len(units), float(share)) for r, share in enumerate(shares)]
+    ).reshape(-1, 2)
     return Confusion(
         human=rows,
         judge=columns,
         counts=counts,
-        agreement=_share(stats.sum(axis=1)),
+        agreement=shares,
         low=limits[:, 0],
         high=limits[:, 1],
     )

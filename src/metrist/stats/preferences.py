@@ -98,10 +98,11 @@ def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, co
     # Item codes without a preference do not count as items.
     rows = rows[:, rows[..., 1].any(axis=0)]
     resampled = bootstrap_scores(rows, win_rate, draws, rng)
-    limits = [interval(resampled[:, s], confidence, rows.shape[1]) for s in range(preferences.systems)]
+    rates = pool_rows(rows, win_rate)
+    limits = [interval(resampled[:, s], confidence, rows.shape[1], float(rate)) for s, rate in enumerate(rates)]
     low, high = np.array(limits, dtype=np.float64).reshape(-1, 2).T
     games: Codes = rows[..., 1].sum(axis=1).astype(np.intp)
-    return WinRates(value=pool_rows(rows, win_rate), low=low, high=high, games=games)
+    return WinRates(value=rates, low=low, high=high, games=games)
 
 
 # ---- Choices between two outputs: first, second or tie.

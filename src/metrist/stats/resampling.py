@@ -8,6 +8,9 @@ sums that are pooled are one matrix product `draws @ stats`. Nothing is scored a
   are split into whole numbers small enough that their sums are exact in any order.
 * A draw that cannot be pooled (NaN) never supports a finding. It counts as at least as extreme as what was observed; an
   interval ignores such draws as long as they are fewer than either tail, and is (NaN, NaN) otherwise.
+* An interval contains its value. Resamples add noise of their own: where that moves all of them to one side (a
+  correlation of few systems' means, which noise lowers), the percentile interval ends short of the value. It is then
+  extended to the value, never moved, so that it covers the truth at least as often.
 * With fewer than two items there is no interval and no p-value, and neither for a score that is NaN: all are NaN.
 """
 
@@ -50,7 +53,8 @@ def pooled_interval(
     stats: Floats, pool: Pool, draws: int, rng: np.random.Generator, confidence: float = 0.95
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the pooled score of rows (n, k), over resamples of the items."""
-    return interval(bootstrap_scores(stats[None], pool, draws, rng)[:, 0], confidence, items=len(stats))
+    value = float(pool_rows(stats[None], pool)[0])
+    return interval(bootstrap_scores(stats[None], pool, draws, rng)[:, 0], confidence, len(stats), value)
 
 
 def paired_bootstrap(
@@ -70,7 +74,7 @@ def paired_bootstrap(
     scores = pool_rows(stats, pool)
     resampled = bootstrap_scores(stats, pool, draws, rng)
     differences, observed = resampled[:, :1] - resampled[:, 1:], scores[:1] - scores[1:]
-    low, high = interval(differences[:, 0], confidence, items=len(first))
+    low, high = interval(differences[:, 0], confidence, len(first), float(observed[0]))
     extreme = count_extreme(differences - observed, observed, alternative, rounding_slack(scores[:1], scores[1:]))
     return Difference(float(observed[0]), low, high, float(p_values(extreme, draws, observed, len(first))[0]))
 
@@ -142,14 +146,28 @@ def p_values(extreme: NDArray[np.intp], draws: int, observed: Floats, items: int
     return np.where(tested, (extreme + 1) / (draws + 1), np.nan)
 
 
-def interval(resampled: Floats, confidence: float, items: int) -> tuple[float, float]:
-    """Return the percentile interval of resampled scores, with the NaN policy of this module."""
+def interval(resampled: Floats, confidence: float, items: int, value: float) -> tuple[float, float]:
+    """Return the percentile interval of the resamples of a value, with the policies of this module."""
     tail = (1 - confidence) / 2
     missing = np.isnan(resampled)
-    if items < 2 or not len(resampled) or (missing.any() and missing.mean() >= tail):
+    if math.isnan(value) or items < 2 or not len(resampled) or (missing.any() and missing.mean() >= tail):
         return math.nan, math.nan
     low, high = np.quantile(resampled[~missing], [tail, 1 - tail])
-    return float(low), float(high)
+    return min(float(low), value), max(float(high), value)
+
+
+def explain_missing_interval(resampled: Floats, confidence: float, units: int, over: Over) -> str:
+    """Say why `interval` gives no limits for a value; empty if it gives them, or if nothing was resampled."""
+    if not len(resampled):
+        return ""
+    unit = {"items": "item", "systems": "system", "both": "item or system"}[over]
+    if units < 2:
+        return f"there is only {units} {unit} to resample"
+    missing = float(np.isnan(resampled).mean())
+    if not missing or missing < (1 - confidence) / 2:
+        return ""
+    drawn = "items and systems" if over == "both" else over
+    return f"{missing:.0%} of the resamples of {drawn} leave it undefined"
 
 
 def rounding_slack(first: Floats, second: Floats) -> Floats:
@@ -251,7 +269,10 @@ def pair_tests(
     observed, slack = scores[first] - scores[second], rounding_slack(scores[first], scores[second])
 
     resampled = bootstrap_scores(stats, pool, draws, for_resamples)
-    spreads = [interval(resampled[:, a] - resampled[:, b], confidence, items) for a, b in pairs]
+    spreads = [
+        interval(resampled[:, a] - resampled[:, b], confidence, items, float(observed[i]))
+        for i, (a, b) in enumerate(pairs)
+    ]
     p: dict[Test, Floats] = {}
     if "bootstrap" in tests:
         nulls = (resampled[:, a] - resampled[:, b] - observed[i] for i, (a, b) in enumerate(pairs))

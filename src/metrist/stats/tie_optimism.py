@@ -121,17 +121,22 @@ def calibrated_interval(
     """Shift a percentile interval of resamples at a fixed threshold by the optimism of choosing that threshold.
 
     It is widened twice: from the normal distribution's quantile to Student's, because resamples of few units vary less
-    than samples do; and because the optimism is only known to half of itself, which is taken as its standard error. The
-    interval may lie below the value; it stays within 0 to 1.
+    than samples do; and because the optimism is only known to half of itself, which is taken as its standard error. It
+    stays within 0 to 1, and contains the value: where the shift is larger than the upper half of the interval, that
+    half ends at the value, so that the interval covers the truth at least as often.
     """
     if units < 2 or math.isnan(low):
         return math.nan, math.nan
     tail = (1 - confidence) / 2
     wider = math.sqrt(units / (units - 1)) * _student_t_quantile(tail, units - 1) / normal_quantile(1 - tail)
     spread = (high - low) / 2 / normal_quantile(1 - tail)
-    wider *= math.hypot(1, optimism / 2 / spread) if spread > 0 else 1.0
     centre = value - optimism
-    return max(0.0, centre - (value - low) * wider), min(1.0, centre + (high - value) * wider)
+    if spread > 0:
+        wider *= math.hypot(1, optimism / 2 / spread)
+        below, above = (value - low) * wider, (high - value) * wider
+    else:  # All resamples agree, and the optimism is all that is in doubt.
+        below = above = wider * normal_quantile(1 - tail) * abs(optimism) / 2
+    return max(0.0, min(centre - below, value)), min(1.0, max(centre + above, value))
 
 
 def _student_t_quantile(tail: float, freedom: int) -> float:

@@ -261,6 +261,18 @@ def test_the_same_seed_gives_the_same_figures() -> None:
     assert quick(seed=3).rows() != quick(seed=4).rows()
 
 
+def test_soft_pairwise_accuracy_takes_ties_as_a_setting() -> None:
+    rows = [{**row, "scores": {"level": round(row["scores"]["near"])}} for row in ROWS]
+    names = ["spa", "spa(ties='mid')", "spa(ties='strict')"]
+    half, mid, strict = (quick(rows, measures=name, group="system-level").figure("level") for name in names)
+    assert half.value == mid.value
+    assert strict.value != mid.value
+    assert strict.measure == "spa(ties='strict')"
+    for wrong in ("spa(ties='none')", "spa(tie='mid')"):
+        with pytest.raises(SpecError, match="spa"):
+            quick(measures=wrong)
+
+
 def test_soft_pairwise_accuracy_is_between_systems() -> None:
     result = quick(measures="spa", group="system-level", draws=200)
     assert 0 <= result.figure("near").value <= 1

@@ -200,3 +200,41 @@ def test_power_is_given_in_resampled_units_at_the_corrected_level() -> None:
     assert "p of at most 0.0083" in table.notes[0]
     (alone,) = analyse(quick(resample="systems", correction="none"), "power")
     assert "p of at most 0.05" in alone.notes[0]
+
+
+@pytest.mark.parametrize("group", ["none", "item", "system", "task", "system-level"])
+def test_an_affine_copy_shares_the_rank_of_its_metric(group: str) -> None:
+    rows = [{**row, "scores": {"far": row["scores"]["far"], "copy": 3 * row["scores"]["far"] + 0.1}} for row in ROWS]
+    result = quick(rows, measures="pearson", group=group, group_average="micro", test="williams")
+    (pair,) = result.to_dict()["tests"][0]["pairs"]
+    assert pair["p"] == 1
+    assert {row["rank"] for row in result.rows() if row["rank"]} == {1}
+
+
+def test_williams_within_items_needs_pooled_correlations() -> None:
+    with pytest.raises(RunError, match="--group-average micro"):
+        quick(measures="pearson", group="item", test="williams")
+    with pytest.raises(RunError, match="not kendall_b"):
+        quick(measures="kendall_b", test="williams")
+    result = quick(measures="pearson", group="item", group_average="micro", test="williams")
+    assert any("Williams' test within items" in note for note in result.notes)
+    assert result.figure("near").rank < result.figure("far").rank < result.figure("noise").rank
+
+
+@pytest.mark.parametrize("test", [{"test": "williams", "measures": "pearson", "group": "none"}, {"test": "sign"}])
+def test_one_sided_tests_have_a_p_value_for_each_direction(test: dict[str, Any]) -> None:
+    two, one = quick(**test), quick(**test, one_sided=True)
+    both = {(p["first"], p["second"]): p for p in one.to_dict()["tests"][0]["pairs"]}
+    for pair in two.to_dict()["tests"][0]["pairs"]:
+        forward, back = both[pair["first"], pair["second"]], both[pair["second"], pair["first"]]
+        assert forward["difference"] == -back["difference"]
+        assert min(forward["p"], back["p"]) == pytest.approx(pair["p"] / 2)
+        # Both directions are hypotheses: Holm over twice as many gives the two-sided result again, or a little more.
+        assert min(forward["p_adjusted"], back["p_adjusted"]) >= pair["p_adjusted"] - 1e-12
+    assert [row["rank"] for row in one.rows()] == [row["rank"] for row in two.rows()]
+    assert any("one-sided" in note for note in one.notes)
+
+
+def test_only_some_tests_can_be_one_sided() -> None:
+    with pytest.raises(RunError, match="can be one-sided"):
+        quick(one_sided=True)

@@ -49,3 +49,47 @@ def test_ratings_and_scores_of_different_items_are_refused() -> None:
     rated = [{"item": f"b{n}", "system": "s", "output": "x", "ratings": {"quality": [n]}} for n in range(3)]
     with pytest.raises(RunError, match="no output has both a rating and a score"):
         meta_evaluate([*scored, *rated], ["quality"], ["pearson"], group="none")
+
+
+MEASURES = ["acc_eq", "pearson", "spearman", "kendall_b", "kendall_c", "gamma", "pair_accuracy"]
+
+
+@pytest.mark.parametrize("resample", ["items", "systems", "both"])
+@pytest.mark.parametrize("group", ["item", "none", "system-level"])
+def test_every_value_has_an_interval_that_contains_it_or_a_reason(group: str, resample: Any) -> None:
+    """Random grids, tiny ones included, where resamples lose systems or pull a correlation to one side."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        systems, items, levels = int(rng.integers(2, 7)), int(rng.integers(2, 12)), int(rng.integers(2, 5))
+        quality = rng.normal(size=(items, systems))
+        human = np.clip(np.rint(quality * levels / 4 + levels / 2), 0, levels)
+        metric = np.round(rng.uniform(0, 2) * quality + rng.normal(size=quality.shape), int(rng.integers(0, 3)))
+        grid = [
+            {
+                "item": f"i{item}",
+                "system": f"s{system}",
+                "ratings": {"quality": [float(human[item, system])]},
+                "scores": {"m": float(metric[item, system])},
+            }
+            for item in range(items)
+            for system in range(systems)
+        ]
+        result = meta_evaluate(grid, "quality", MEASURES, group=group, resample=resample, draws=100, test="none")
+        for row in result.rows():
+            if row["low"] is not None:
+                assert row["low"] <= row["value"] <= row["high"]
+                assert row["reason"] == ""
+            elif row["value"] is not None:
+                assert row["reason"]
+                assert any(row["reason"] in note for note in result.notes)
+
+
+def test_two_large_ratings_are_a_rating() -> None:
+    grid = [
+        {"item": f"i{n}", "system": s, "ratings": {"quality": [value, value]}, "scores": {"m": score}}
+        for n in range(3)
+        for s, value, score in (("a", 1.6e308, 1.0), ("b", 1.0, 0.0))
+    ]
+    result = meta_evaluate(grid, "quality", "kendall_b", draws=10)
+    assert result.figure("m").value == 1
+    assert not any("no quality rating" in note for note in result.notes)

@@ -27,7 +27,7 @@ from metrist.stats.bootstrap import draw_resamples
 from metrist.stats.gold import LeftOut, leave_one_out
 from metrist.stats.grouping import Estimated, estimate
 from metrist.stats.measures import Measure, measure
-from metrist.stats.resampling import interval
+from metrist.stats.resampling import explain_missing_interval, interval
 from metrist.stats.samples import Grouping, Panel, Sample
 from metrist.stats.tie_optimism import calibrated_interval
 
@@ -310,14 +310,19 @@ class ResampledValue:
     def interval(self, data: AspectData, outputs: Codes) -> tuple[float, float]:
         """Return the interval, if these outputs were resampled."""
         plan, units = data.plan, count_units(data, outputs)
-        if math.isnan(self.value):
-            return math.nan, math.nan
-        low, high = interval(self.draws, plan.confidence, units)
+        low, high = interval(self.draws, plan.confidence, units, self.value)
         if math.isnan(self.optimism):
             return low, high
         return calibrated_interval(
             self.value, low, high, optimism=self.optimism, units=units, confidence=plan.confidence
         )
+
+    def explain_missing(self, data: AspectData, outputs: Codes) -> str:
+        """Say why a value has no interval."""
+        if math.isnan(self.value):
+            return ""
+        plan = data.plan
+        return explain_missing_interval(self.draws, plan.confidence, count_units(data, outputs), plan.resample)
 
 
 def resample_trials(data: AspectData, trials: Sequence[Trial], outputs: Codes) -> list[ResampledValue]:

@@ -15,7 +15,7 @@ import numpy as np
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, check_names, compute_gold
 from metrist.evaluate.meta.estimates import AspectData, check_crossfit, check_groups
-from metrist.evaluate.meta.figures import SOFT, RatingAspect
+from metrist.evaluate.meta.figures import SOFT, RatingAspect, soft_ties
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.metric_tests import check_test
 from metrist.evaluate.meta.notes import direction_notes, opposed_metrics, plan_notes, reversal_notes
@@ -66,6 +66,7 @@ def meta_evaluate(
     alpha: float = 0.05,
     correction: Correction = "holm",
     test: str = "auto",
+    one_sided: bool = False,
     part: str | Sequence[str] = (),
     metrics: str | Sequence[str] | None = None,
     systems: Sequence[str] | None = None,
@@ -112,6 +113,7 @@ def meta_evaluate(
         alpha=alpha,
         correction=correction,
         test=test,
+        one_sided=one_sided,
         metrics=None if metrics is None else as_names(metrics),
         systems=None if systems is None else as_names(list(systems)),
         exclude_systems=as_names(exclude_systems),
@@ -277,7 +279,7 @@ def _check_ratings(dataset: JudgedDataset, plan: MetaPlan) -> None:
     """Raise an error early for unknown measures and columns, and for tests that do not fit a measure."""
     known = (*MEASURES, SOFT)
     for text in plan.measures:
-        if text != SOFT:
+        if soft_ties(text) is None:
             name = parse(text).name
             if name not in known:
                 raise SpecError(f"no measure named {name!r}{did_you_mean(name, known)} (known are {', '.join(known)})")

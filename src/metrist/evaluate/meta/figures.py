@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast, get_args
 
 import numpy as np
 
+from metrist.errors import SpecError
 from metrist.evaluate.meta.dataset import select_sample
 from metrist.evaluate.meta.estimates import (
     AspectData,
@@ -27,14 +29,28 @@ from metrist.evaluate.meta.metric_tests import compare_metrics, rank_figures
 from metrist.evaluate.meta.notes import few_notes, missing_notes, skew_notes
 from metrist.evaluate.meta.results import HUMANS, Figure, Tests
 from metrist.evaluate.meta.slices import Slice, make_slices
+from metrist.spec import parse
 from metrist.stats import Codes
 from metrist.stats.bootstrap import Interval, bootstrap
 from metrist.stats.gold import GOLDS
-from metrist.stats.grouping import soft_pairwise_accuracy
+from metrist.stats.grouping import TieCount, soft_pairwise_accuracy
 from metrist.stats.tie_optimism import calibrated_interval
 
 #: Soft pairwise accuracy compares systems and is computed from p-values, so it has no rows to resample.
 SOFT = "spa"
+
+
+def soft_ties(text: str) -> TieCount | None:
+    """Return how `spa` or `spa(ties='strict')` counts ties of permutations; None for another measure."""
+    spec = parse(text)
+    if spec.name != SOFT:
+        return None
+    if unknown := spec.settings.keys() - {"ties"}:
+        raise SpecError(f"{SOFT} has no setting {min(unknown)!r}")
+    for known in get_args(TieCount):
+        if spec.settings.get("ties", "mid") == known:
+            return cast(TieCount, known)
+    raise SpecError(f"{text}: expected ties='mid' or ties='strict', got {spec.settings['ties']!r}")
 
 
 @dataclass(frozen=True)
@@ -49,8 +65,8 @@ class RatingAspect:
     def evaluate_slice(self, part: Slice, measure: str) -> tuple[list[Figure], Tests | None]:
         """Return the figures of all metrics on one slice, ranked, the human ceiling, and the tests."""
         data, plan = self.data, self.data.plan
-        if measure == SOFT:
-            return [_soft_figure(data, part, number) for number in range(len(data.metrics))], None
+        if soft_ties(measure):
+            return [_soft_figure(data, part, number, measure) for number in range(len(data.metrics))], None
         panel = data.panel(part, measure)
         intervals = bootstrap(
             panel.measures,
@@ -78,7 +94,7 @@ class RatingAspect:
         pooled pairs (`--group-average micro`), all their pairs in one pool. Outputs of different slices are never
         paired. Systems' means have no pool: micro is macro there.
         """
-        if measure == SOFT:
+        if soft_ties(measure):
             return []
         data = self.data
         outputs = np.unique(np.concatenate([part.outputs for part in slices]))
@@ -101,6 +117,7 @@ class RatingAspect:
                     coverage=mean.n / rated if rated else math.nan,
                     chance=float(chance),
                     all_ties=float(all_ties),
+                    reason=mean.explain_missing(data, outputs),
                 )
             )
         if self._has_ceiling():
@@ -146,6 +163,7 @@ def average_figure(figures: Sequence[Figure], **values: object) -> Figure:
         mark="",
         groups=len(figures) - undefined,
         undefined=undefined,
+        reason="",
     )
     return replace(mean, **values)  # type: ignore[arg-type]
 
@@ -187,6 +205,7 @@ def _metric_figure(data: AspectData, panel: SlicePanel, number: int, estimated: 
         all_ties=all_ties,
         groups=estimated.groups,
         undefined=estimated.undefined,
+        reason=estimated.reason,
     )
 
 
@@ -209,18 +228,20 @@ def _human_figure(
         n=mean.n,
         groups=len(raters) - undefined,
         undefined=undefined,
+        reason=mean.explain_missing(data, outputs),
     )
 
 
-def _soft_figure(data: AspectData, part: Slice, number: int) -> Figure:
+def _soft_figure(data: AspectData, part: Slice, number: int, name: str) -> Figure:
     metric = data.metrics[number]
     selected = select_sample(data.dataset, data.gold, metric.signed(), part.outputs)
     draws = data.plan.draws or 1000
-    soft = soft_pairwise_accuracy(selected.sample, draws, data.plan.rng()) if len(selected.sample) else None
+    sample, ties = selected.sample, soft_ties(name) or "mid"
+    soft = soft_pairwise_accuracy(sample, draws, data.plan.rng(), ties) if len(sample) else None
     return Figure(
         metric=metric.name,
         aspect=data.aspect,
-        measure=SOFT,
+        measure=name,
         group="system-level",
         slice=part.name,
         value=soft.value if soft else math.nan,

@@ -5,7 +5,8 @@ auto          exchange what is resampled where exchanged rows add up (macro aver
 permutation   paired permutation tests, by whole items, systems, or single outputs
 bootstrap     the paired bootstrap, by Student's t with the spread of the resamples
 sign          mt-metrics-eval's test, which treats pairs of outputs as independent, computed exactly
-williams      Williams' test of two Pearson correlations
+williams      Williams' test of two Pearson correlations over all outputs or systems (Graham and Baldwin 2014), or of
+              correlations within groups, pooled over the groups
 none          no tests
 
 Two metrics are compared on the outputs that both scored. The difference that is tested may therefore differ in size and
@@ -14,9 +15,11 @@ even in sign from the difference of the metrics' figures, each of which uses all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -26,11 +29,13 @@ from metrist.evaluate.meta.dataset import select_sample
 from metrist.evaluate.meta.estimates import CALIBRATED, AspectData, SlicePanel
 from metrist.evaluate.meta.results import NO_TESTS, Figure, MetaPlan, Tests
 from metrist.evaluate.meta.slices import group_codes
-from metrist.stats import Floats
+from metrist.stats import Floats, ties
 from metrist.stats.analytic_tests import pair_wins, sign_test, williams_from_values
 from metrist.stats.bootstrap import bootstrap_gaps, bootstrap_p_values
+from metrist.stats.gold import mean_by_code
 from metrist.stats.grouping import estimate
 from metrist.stats.permutation import exchange_p_values, permutation_tests
+from metrist.stats.resampling import Alternative
 from metrist.stats.samples import Pairs, batch_by_outputs, take_grouping
 from metrist.stats.significance import adjust, clusters, marks
 
@@ -38,11 +43,17 @@ _UNITS = {"items": "item", "systems": "system"}
 
 
 class PairResults(NamedTuple):
-    """The tests of some pairs of metrics: the name of the test, differences (first minus second), and p-values."""
+    """The tests of some pairs of metrics: the name of the test, differences (first minus second), and p-values.
+
+    One-sided, `p` is that of the first being better and `reverse` that of the second; two-sided, there is no
+    `reverse`. `reasons` says for a pair's position why it has no p-value.
+    """
 
     how: str
     differences: Floats
     p: Floats
+    reverse: Floats | None = None
+    reasons: Mapping[int, str] = MappingProxyType({})
 
 
 UNTESTED = PairResults(NO_TESTS, np.empty(0), np.empty(0))
@@ -63,8 +74,13 @@ def check_test(plan: MetaPlan, name: str) -> None:
                 "the sign test gives groups equal weight, and --group-average micro weights them by their pairs: "
                 "try --group-average macro, or --test bootstrap"
             )
-    if plan.test == "williams" and (name != "pearson" or plan.group != "none"):
-        raise RunError("Williams' test compares Pearson correlations over all outputs: --measure pearson --group none")
+    if plan.test == "williams" and name != "pearson":
+        raise RunError(f"Williams' test compares Pearson correlations, not {name}: --measure pearson")
+    if plan.test == "williams" and plan.group not in ("none", "system-level") and plan.group_average != "micro":
+        raise RunError(
+            f"Williams' test by {plan.group} compares correlations that are pooled over the groups, not their mean: "
+            "--measure pearson --group-average micro (or --test permutation for the mean; --group none compares all outputs)"
+        )
 
 
 def compare_metrics(data: AspectData, panel: SlicePanel, values: Floats) -> Tests:
@@ -92,7 +108,12 @@ def make_tests(
         cells[first, second], cells[second, first] = upper, lower
         return cells
 
-    adjusted = adjust(results.p, plan.correction)
+    reverse = results.p if results.reverse is None else results.reverse
+    if results.reverse is None:
+        adjusted = reverse_adjusted = adjust(results.p, plan.correction)
+    else:  # Both directions are hypotheses of their own.
+        both = adjust(np.concatenate([results.p, reverse]), plan.correction)
+        adjusted, reverse_adjusted = both[: len(results.p)], both[len(results.p) :]
     return Tests(
         aspect=key[0],
         measure=key[1],
@@ -100,9 +121,13 @@ def make_tests(
         metrics=tuple(metrics),
         values=values,
         differences=table(results.differences, -results.differences),
-        raw=table(results.p, results.p),
-        adjusted=table(adjusted, adjusted),
+        raw=table(results.p, reverse),
+        adjusted=table(adjusted, reverse_adjusted),
         how=results.how,
+        one_sided=results.reverse is not None,
+        untested=tuple(
+            f"{metrics[pairs[at][0]]} and {metrics[pairs[at][1]]}: {reason}" for at, reason in results.reasons.items()
+        ),
     )
 
 
@@ -127,9 +152,9 @@ def _test_pairs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResult
         case "none":
             return UNTESTED
         case "sign":
-            return PairResults("exact sign test of pairs of outputs", *_test_signs(data, panel, pairs))
+            return _test_signs(data, panel, pairs)
         case "williams":
-            return PairResults("Williams' test", *_test_williams(plan, panel, pairs))
+            return _test_williams(plan, panel, pairs)
         case "bootstrap":
             gaps = bootstrap_gaps(*settings, over=plan.resample, draws=plan.draws, rng=plan.rng())
             how = f"paired bootstrap of {plan.resample_name} (Student's t)"
@@ -155,9 +180,10 @@ def _test_kind(plan: MetaPlan, panel: SlicePanel) -> str:
     return plan.test
 
 
-def _test_signs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> Floats:
-    """Return differences and p-values (2, pairs) of exact sign tests."""
-    results, rng = np.full((2, len(pairs)), np.nan), data.plan.rng()
+def _test_signs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResults:
+    """Return the results of exact sign tests."""
+    results, rng = np.full((3, len(pairs)), np.nan), data.plan.rng()
+    alternative: Alternative = "greater" if data.plan.one_sided else "two-sided"
     selected = select_sample(data.dataset, data.gold, data.gold, panel.outputs)
     groups = panel.grouping
     if isinstance(groups, str):
@@ -165,21 +191,40 @@ def _test_signs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> Floats:
     for batch in batch_by_outputs(panel.panel, pairs):
         wins = pair_wins(batch.panel.human, batch.panel.metrics, panel.ties[batch.metrics], groups[batch.outputs])
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
-            test = sign_test(wins, first, second, rng)
-            results[:, position] = test.difference, test.p
-    return results
+            test = sign_test(wins, first, second, rng, alternative)
+            reverse = sign_test(wins, second, first, rng, alternative).p if data.plan.one_sided else math.nan
+            results[:, position] = test.difference, test.p, reverse
+    differences, p, reverse_p = results
+    how = f"exact {'one-sided ' * data.plan.one_sided}sign test of pairs of outputs"
+    return PairResults(how, differences, p, reverse_p if data.plan.one_sided else None)
 
 
-def _test_williams(plan: MetaPlan, panel: SlicePanel, pairs: Pairs) -> Floats:
-    """Return differences and p-values (2, pairs) of Williams' tests."""
-    results = np.full((2, len(pairs)), np.nan)
+def _test_williams(plan: MetaPlan, panel: SlicePanel, pairs: Pairs) -> PairResults:
+    """Return the results of Williams' tests."""
+    results = np.full((3, len(pairs)), np.nan)
+    reasons: dict[int, str] = {}
+    alternative: Alternative = "greater" if plan.one_sided else "two-sided"
     for batch in batch_by_outputs(panel.panel, pairs):
         grouping = take_grouping(panel.grouping, batch.outputs)
+        samples = [batch.panel.sample(i) for i in range(len(batch.metrics))]
         values = [
-            estimate(panel.measures[metric], batch.panel.sample(i), grouping, average=plan.group_average).values[0]
-            for i, metric in enumerate(batch.metrics)
+            estimate(panel.measures[metric], sample, grouping, average=plan.group_average).values[0]
+            for metric, sample in zip(batch.metrics, samples, strict=True)
         ]
+        human, columns, groups = batch.panel.human, batch.panel.metrics, None
+        if isinstance(grouping, str) and grouping == "system-level":
+            system = np.unique(batch.panel.system, return_inverse=True)[1].reshape(-1)
+            human, *means = (mean_by_code(row, system, int(system.max()) + 1) for row in (human, *columns))
+            columns = np.stack(means)
+        elif not isinstance(grouping, str) or grouping != "none":
+            groups = ties.group_codes(samples[0], grouping)
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
-            test = williams_from_values(batch.panel.human, batch.panel.metrics[first], batch.panel.metrics[second])
-            results[:, position] = values[first] - values[second], test.p
-    return results
+            test = williams_from_values(human, columns[first], columns[second], alternative, groups)
+            results[:, position] = values[first] - values[second], test.p, 1 - test.p
+            if test.reason:
+                reasons[position] = test.reason
+    differences, p, reverse = results
+    how = f"{'one-sided ' * plan.one_sided}Williams' test"
+    if plan.group not in ("none", "system-level"):
+        how += f" within {plan.group}s" if plan.group in ("item", "system") else f" within {plan.group}"
+    return PairResults(how, differences, p, reverse if plan.one_sided else None, reasons)

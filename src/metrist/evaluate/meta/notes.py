@@ -45,17 +45,21 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
         )
     if any(figure.measure == "acc_eq" and figure.group != "system-level" for figure in figures):
         notes.append(_EPSILON.get(plan.epsilon_over, f"ε: each metric's best tie threshold per {plan.epsilon_over}."))
-    if any(figure.measure == "spa" for figure in figures):
+    if any(figure.measure.startswith("spa") for figure in figures):
         notes.append(
             "spa has no interval, no test and no mean over slices: it is computed from p-values, and resampled data "
             "give more extreme p-values than the data."
         )
+    notes += _interval_notes(plan, figures)
     methods = Counter(table.how for table in tests if table.how != NO_TESTS)
     if methods:
         notes.append(
             f"Rank: significance clusters at {plan.alpha:g}; {' or '.join(methods)}, "
-            f"{_CORRECTIONS[plan.correction]} over all pairs of metrics."
+            f"{_CORRECTIONS[plan.correction]} over all {'ordered ' * plan.one_sided}pairs of metrics."
         )
+    untested = list(dict.fromkeys(text for table in tests for text in table.untested))
+    if untested:
+        notes.append(f"Not tested, because the test is undefined: {_list(untested)}.")
     notes += [text for word, text in _TAILS.items() if any(word in method for method in methods)]
     pairs = max((len(table.metrics) * (len(table.metrics) - 1) // 2 for table in tests), default=0)
     # Other tests extrapolate beyond their draws by the draws' own spread (see stats.permutation, stats.bootstrap).
@@ -68,6 +72,22 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
         notes.append("†: significantly better than every metric of another family; ‡: than every other metric.")
     if any(figure.metric == HUMANS for figure in figures):
         notes.append(f"{HUMANS}: each rater compared with the gold of the others; the mean over raters.")
+    return notes
+
+
+def _interval_notes(plan: MetaPlan, figures: Sequence[Figure]) -> list[str]:
+    """Say why values have no interval."""
+    reasons: dict[str, list[str]] = {}
+    several = len({figure.slice for figure in figures}) > 1
+    for figure in figures:
+        if figure.reason:
+            place = f" ({figure.slice})" if several else ""
+            reasons.setdefault(figure.reason, []).append(f"{figure.metric} {figure.measure}{place}")
+    way_out = "more items" if plan.resample == "items" else f"more {plan.resample_name}, or --resample items,"
+    notes = [f"No interval for {_list(names)}: {reason}; {way_out} may give one." for reason, names in reasons.items()]
+    if len(notes) > _MAX_LISTED:
+        rest = sum(len(names) for names in list(reasons.values())[_MAX_LISTED:])
+        notes[_MAX_LISTED:] = [f"No interval for {rest} more values, for similar reasons."]
     return notes
 
 
@@ -300,7 +320,7 @@ def _name_best(place: str, best: Figure) -> str:
                 f"{place} no metric is reliably better than {name} ({format_number(baseline, 3)}); the best is "
                 f"{best.metric} with {value}."
             )
-    floor = _ACCURACY_FLOOR if best.measure in _ACCURACIES else _CORRELATION_FLOOR
+    floor = _ACCURACY_FLOOR if best.measure.partition("(")[0] in _ACCURACIES else _CORRELATION_FLOOR
     if best.value < floor:
         return (
             f"{place} no metric reaches {format_number(floor, 1).lstrip('0')}: the best is {best.metric} with {value}."
@@ -320,7 +340,9 @@ def _name_equals(evaluation: MetaEvaluation, best: Figure, group: _FigureGroup) 
     untested: list[Figure] = []
     for figure in group.metrics:
         other = tests.metrics.index(figure.metric)
-        p, difference = tests.adjusted[top, other], tests.differences[top, other]
+        difference = tests.differences[top, other]
+        # One-sided tests have a p-value for each direction.
+        p = tests.adjusted[other, top] if difference < 0 else tests.adjusted[top, other]
         if other == top:
             continue
         if math.isnan(p):

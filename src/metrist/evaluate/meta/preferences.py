@@ -41,7 +41,7 @@ from metrist.stats.gold import UNKNOWN, Ratings, divide
 from metrist.stats.measures import MEASURES
 from metrist.stats.permutation import exchange_p_values, exchange_rows
 from metrist.stats.preferences import Preferences, bradley_terry, shares_won
-from metrist.stats.resampling import Pool, bootstrap_scores, interval, pool_rows
+from metrist.stats.resampling import Pool, bootstrap_scores, explain_missing_interval, interval, pool_rows
 
 _TESTS = ("auto", "permutation", "none")
 _CELLS = 9
@@ -450,12 +450,13 @@ class PreferenceAspect:
         numbers: list[dict[str, Any]] = []
         for metric, value in enumerate(values):
             sums = stats[metric].sum(axis=0)
-            low, high = interval(resampled[:, metric], plan.confidence, stats.shape[1])
+            low, high = interval(resampled[:, metric], plan.confidence, stats.shape[1], float(value))
             numbers.append(
                 {
                     "value": float(value),
-                    "low": math.nan if math.isnan(value) else low,
-                    "high": math.nan if math.isnan(value) else high,
+                    "low": low,
+                    "high": high,
+                    "reason": self._explain_missing(resampled[:, metric], stats.shape[1], float(value)),
                     "n": int(sums.sum()),
                     "coverage": float(sums.sum()) / pairs,
                     "chance": float(measure.chance(sums)),
@@ -463,6 +464,9 @@ class PreferenceAspect:
                 }
             )
         return numbers
+
+    def _explain_missing(self, resampled: Floats, items: int, value: float) -> str:
+        return "" if math.isnan(value) else explain_missing_interval(resampled, self.plan.confidence, items, "items")
 
     def _compare(self, part: Slice, measure: str, stats: Floats, values: Floats) -> Tests:
         """Test metrics by exchanging whole items; an item that either of two metrics did not judge is left out."""

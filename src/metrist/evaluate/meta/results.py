@@ -50,6 +50,7 @@ class MetaPlan:
     alpha: float = 0.05
     correction: Correction = "holm"
     test: str = "auto"
+    one_sided: bool = False
     metrics: tuple[str, ...] | None = None
     systems: tuple[str, ...] | None = None
     exclude_systems: tuple[str, ...] = ()
@@ -67,6 +68,8 @@ class MetaPlan:
                 "expected draws of at least 0, and confidence and alpha between 0 and 1, got "
                 f"{self.draws}, {self.confidence} and {self.alpha}"
             )
+        if self.one_sided and self.test not in ("williams", "sign"):
+            raise RunError(f"only --test williams and --test sign can be one-sided, not {self.test}")
         if not self.measures:
             raise RunError("no measure given: name at least one, such as acc_eq or kendall_b")
 
@@ -101,7 +104,8 @@ class Figure:
 
     `rank` is the significance cluster, 1 for the best, 0 if unranked. `n` counts the outputs (for preferences, the
     pairs) that both sides judged, `coverage` is their share of those that humans judged. The value rests on `groups`
-    groups (for a mean over slices, slices); `undefined` counts those left out. A number that does not exist is NaN.
+    groups (for a mean over slices, slices); `undefined` counts those left out. A number that does not exist is NaN;
+    `reason` says why a value has no limits.
     """
 
     metric: str
@@ -121,6 +125,7 @@ class Figure:
     mark: str = ""
     groups: int = 0
     undefined: int = 0
+    reason: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -137,10 +142,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tests:
-    """Two-sided p-values (m, m) of the differences between the metrics of one table, raw and adjusted for all pairs.
+    """P-values (m, m) of the differences between the metrics of one table, raw and adjusted for all pairs. They are
+    two-sided, or, if `one_sided`, those of the row's metric being better than the column's.
 
     `values` are the metrics' own figures. `differences` (m, m), row minus column, are measured on the outputs that both
-    metrics scored. NaN for a pair that was not tested.
+    metrics scored. NaN for a pair that was not tested; `untested` says why, where a test is undefined.
     """
 
     aspect: str
@@ -152,6 +158,8 @@ class Tests:
     raw: Floats
     adjusted: Floats
     how: str
+    one_sided: bool = False
+    untested: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -170,9 +178,10 @@ class Tests:
             }
             for i, first in enumerate(self.metrics)
             for j, second in enumerate(self.metrics)
-            if i < j and not np.isnan(self.raw[i, j])
+            if (i < j or (self.one_sided and i != j)) and not np.isnan(self.raw[i, j])
         ]
-        return {"aspect": self.aspect, "measure": self.measure, "slice": self.slice, "how": self.how, "pairs": pairs}
+        facts = {"aspect": self.aspect, "measure": self.measure, "slice": self.slice, "how": self.how, "pairs": pairs}
+        return {**facts, "untested": list(self.untested)} if self.untested else facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

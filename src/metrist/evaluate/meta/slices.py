@@ -12,6 +12,7 @@ import numpy as np
 from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import LENGTHS, JudgedDataset, Labels, SelectedSample, check_names
 from metrist.stats import Codes, Floats, Mask
+from metrist.stats.gold import mean_by_code
 from metrist.stats.samples import GROUPINGS, Grouping
 
 ALL = "all"
@@ -112,11 +113,7 @@ def select_top_systems(dataset: JudgedDataset, gold: Floats, outputs: Codes, cou
 def system_means(dataset: JudgedDataset, values: Floats, outputs: Codes) -> Floats:
     """Return each system's mean over its outputs that have a value; NaN for a system without any."""
     known = outputs[~np.isnan(values[outputs])]
-    size = len(dataset.systems.names)
-    counts = np.bincount(dataset.systems.codes[known], minlength=size)
-    sums = np.bincount(dataset.systems.codes[known], weights=values[known], minlength=size)
-    means: Floats = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
-    return means
+    return mean_by_code(values[known], dataset.systems.codes[known], len(dataset.systems.names))
 
 
 # ---- Groups: one of the built-in groupings, or any column

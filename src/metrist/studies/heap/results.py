@@ -57,8 +57,9 @@ def macro_accuracy(criteria: Mapping[str, Sequence[CriterionScores]], draws: int
     for seeds in criteria.values():
         _check_same_pairs(seeds)
     per_seed = np.mean([[scores.accuracy for scores in seeds] for seeds in criteria.values()], axis=0)
-    low, high = _compute_interval(criteria, draws)
-    return replace(_summarize(per_seed.tolist()), low=low, high=high)
+    summary = _summarize(per_seed.tolist())
+    low, high = _compute_interval(criteria, draws, summary.mean)
+    return replace(summary, low=low, high=high)
 
 
 def spearman(seeds: Sequence[CriterionScores]) -> SeedSummary | None:
@@ -74,7 +75,9 @@ def _summarize(values: Sequence[float]) -> SeedSummary:
     return SeedSummary(mean=float(np.mean(values)), sd=sd, seeds=len(values))
 
 
-def _compute_interval(criteria: Mapping[str, Sequence[CriterionScores]], draws: int) -> tuple[float, float]:
+def _compute_interval(
+    criteria: Mapping[str, Sequence[CriterionScores]], draws: int, value: float
+) -> tuple[float, float]:
     """Resample contexts, and answers without one. A pair of two such answers counts as often as both are drawn."""
     groups, counts = _count_right(criteria)
     units = sorted({unit for group in groups for unit in group if unit != _ALWAYS})
@@ -84,7 +87,7 @@ def _compute_interval(criteria: Mapping[str, Sequence[CriterionScores]], draws: 
     for drawn in resample_counts(len(units), draws, np.random.default_rng(0), max(1, _CHUNK // len(groups))):
         weights = np.column_stack([drawn, np.ones(len(drawn))])
         means.append(_average_shares((weights[:, first] * weights[:, second]) @ counts))
-    return interval(np.concatenate(means), _CONFIDENCE, items=len(units))
+    return interval(np.concatenate(means), _CONFIDENCE, len(units), value)
 
 
 def _count_right(

@@ -178,7 +178,7 @@ def _estimate_strengths(
     items = len(np.unique(preferences.item))
     undetermined = np.isnan(resampled).any(axis=1).mean() if len(resampled) else 0.0
     estimates = [
-        Estimate(float(strength), *interval(resampled[:, i], plan.confidence, items), 2)
+        Estimate(float(strength), *interval(resampled[:, i], plan.confidence, items, float(strength)), 2)
         for i, strength in enumerate(fitted.strength)
     ]
     if math.isnan(estimates[0].low) and plan.draws > 0 and undetermined:

@@ -14,7 +14,7 @@ from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import MetricScores, select_sample
 from metrist.evaluate.meta.estimates import CALIBRATED, AspectData
 from metrist.evaluate.meta.evaluate import evaluate
-from metrist.evaluate.meta.figures import SOFT
+from metrist.evaluate.meta.figures import soft_ties
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, MetaEvaluation, Tests
 from metrist.evaluate.meta.slices import ALL, Slice, group_codes, make_slices, system_means
 from metrist.report.tables import Change, Column, Count, Number, PValue, Table
@@ -149,7 +149,7 @@ def power_tables(evaluation: MetaEvaluation) -> list[Table]:
     rows: list[list[Any]] = []
     for aspect in evaluation.golds:
         for name in plan.measures:
-            if name != SOFT:
+            if soft_ties(name) is None:
                 rows += _power_rows(evaluation, aspect, name, level)
     if not rows:
         raise RunError(f"power: how many {units} would separate two metrics needs two metrics and draws")
