@@ -79,7 +79,7 @@ def check_test(plan: MetaPlan, name: str) -> None:
     if plan.test == "williams" and plan.group not in ("none", "system-level") and plan.group_average != "micro":
         raise RunError(
             f"Williams' test by {plan.group} compares correlations that are pooled over the groups, not their mean: "
-            "--measure pearson --group-average micro (or --test permutation for the mean; --group none compares all outputs)"
+            "--measure pearson --group-average micro (--test permutation tests the mean, --group none all outputs)"
         )
 
 
