@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from metrist.evaluate.explain import explain
@@ -18,6 +19,7 @@ from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.errors.aspect_tables import read_table
 from metrist.ratings import Error
+from metrist.run import score
 from metrist.scores import Score, Scores
 
 Command = Callable[..., Any]
@@ -160,7 +162,7 @@ def test_a_runs_errors_are_shown_with_the_texts_that_it_read(metrist: Command, o
     assert "A run does not store texts" in without.out
     assert "asks for a short" in metrist("explain", run, "--limit", "1", "--texts", moved).out
     assert "this run has no item '99'" in metrist("explain", run, "--item", "99").err
-    assert "has no errors by length" in metrist("explain", run, "-m", "length").err
+    assert "has no errors and no reasons by length" in metrist("explain", run, "-m", "length").err
 
 
 def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp_path: Path) -> None:
@@ -297,11 +299,66 @@ def test_failed_answers_are_written(metrist: Command, outputs: Path, tmp_path: P
     assert [json.loads(line)["raw"] for line in out.read_text().splitlines()] == ["I do not know."] * 2
 
 
-def test_a_metric_without_errors_is_rejected_before_any_request(metrist: Command, outputs: Path) -> None:
+def test_a_metric_that_only_gives_numbers_is_rejected(metrist: Command, outputs: Path) -> None:
     for dry in ((), ("--dry-run",)):
-        answer = metrist("explain", outputs, "-m", "judge(llm=scripted)", *dry)
+        answer = metrist("explain", outputs, "-m", "chrf", *dry)
         assert (answer.code, answer.out) == (2, "")
-        assert "judge(llm=scripted) gives scores and no errors" in answer.err
+        assert "chrf gives numbers and no reasons" in answer.err
+
+
+GRADES = '{"reasons": "It is too long.", "naturalness": 2, "relatedness": 3, "correctness": 1}'
+JUDGE = f"judge(llm=fake(answers='{GRADES}'))"
+
+
+@dataclass(frozen=True)
+class Reasoning(Metric):
+    """Grades by length, says why, and fails on item 3."""
+
+    higher_is_better = False
+
+    def score_record(self, record: Any) -> Score:
+        if record.item == "3":
+            return Score.failed("no opinion")
+        value = float(len(record.output))
+        return Score(value=value, explanation=f"It has {value:g} characters.\nThat is all.")
+
+
+def test_a_runs_reasons_are_shown_worst_first(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+    results = score(outputs, [Reasoning(), "length"], out=tmp_path / "run")
+    values = results[Reasoning()].values
+    answer = metrist("explain", tmp_path / "run", "--limit", 80)
+    assert answer.code == 0, answer.err
+    shown = [float(number) for number in re.findall(r"It has (\d+) characters\.\nThat is all\.", answer.out)]
+    # Lower is better, so the largest number is the worst; failures come last.
+    assert shown == sorted(values[~np.isnan(values)].tolist(), reverse=True)
+    assert "failed: no opinion" in answer.out.split("It has")[-1]
+    assert "  item 0 asks for a short answer" in answer.out
+    assert "no errors" not in answer.out
+
+
+def test_a_judge_gives_its_reasons_now(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "reasons.jsonl"
+    answer = metrist("explain", outputs, "-m", JUDGE, "--limit", 2, "-o", out)
+    assert answer.code == 0, answer.err
+    assert answer.out.count("\nreasons: It is too long.") == 2
+    assert ["It is too long." in json.dumps(json.loads(line)["reasons"]) for line in out.read_text().splitlines()] == [
+        True
+    ] * 2
+
+
+def test_judges_reasons_stand_beside_errors(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+    score(outputs, [Reasoning(), Finding()], out=tmp_path / "run")
+    both = metrist("explain", tmp_path / "run", "--item", "1", "--system", "good")
+    assert "1. minor -1 a “cat”" in both.out
+    assert "characters.\nThat is all." in both.out
+    one = metrist("explain", tmp_path / "run", "--item", "1", "-m", Finding().text)
+    assert "That is all." not in one.out
+
+
+def test_records_judged_now_are_sorted_worst_first(outputs: Path) -> None:
+    explanations = explain(outputs, Reasoning(), limit=6)
+    values = [output.value for output in explanations.outputs]
+    assert values == sorted(values, key=lambda value: -(value or 0))
 
 
 def test_a_metric_of_the_users_own_may_report_errors() -> None:

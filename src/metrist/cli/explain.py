@@ -122,7 +122,7 @@ def explain(
             "-m",
             "--metric",
             metavar="SPEC",
-            help="How: tigerscore, error_analysis(task='translation'). For a run, which of its metrics.",
+            help="How: tigerscore, error_analysis(task='translation'), judge. For a run, which of its metrics.",
         ),
     ] = None,
     item: Annotated[str | None, typer.Option("--item", help="Only outputs for this item.")] = None,
@@ -140,7 +140,7 @@ def explain(
     llms: LLMOptions,
     dry_run: DryRun = False,
 ) -> None:
-    """Show outputs with their errors underlined and explained; without --llm, errors that the file already has."""
+    """Show outputs with errors underlined and judges' reasons, the worst first; without --llm, those already there."""
     from metrist.cli.output import format_count, print_estimate, print_note
     from metrist.cli.progress import progress_bar
     from metrist.evaluate.explain import estimate_explanations

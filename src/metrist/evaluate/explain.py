@@ -1,10 +1,12 @@
-"""`explain`: outputs with their errors, found by a metric now or in an earlier run, or annotated by people."""
+"""`explain`: outputs with their errors and what judges say about them: found by a metric now or in an earlier run, or
+annotated by people."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +18,13 @@ from metrist.io.reader import check_keywords
 from metrist.llm import base as llms
 from metrist.llm.budget import CallEstimate
 from metrist.metrics import registry
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, calls_llm
 from metrist.metrics.calibrated import Calibrated
 from metrist.metrics.errors.base import ErrorMetric
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.errors import ExplainedOutput, Explanations
 from metrist.run.flat_file import COLUMNS
-from metrist.run.run_folder import RunFolder, is_run_folder
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 from metrist.spec import Spec, parse
@@ -69,12 +70,12 @@ def explain(
     tpm: int | None = None,
     **reading: Any,
 ) -> Explanations:
-    """Return outputs with their errors.
+    """Return outputs with their errors and judges' reasons, the worst first.
 
-    `source` is a run (its folder, or a .jsonl file that it wrote), whose errors are shown, or records in any form that
-    `read_records` takes. With `llm` or a metric, records are judged now; without, the errors in their rows are shown.
-    A run does not store texts: `texts` are its records, if they are no longer where the run read them. The limits on
-    LLM calls (`max_cost` and so on) are as for `metrist.score`.
+    `source` is a run (its folder, or a .jsonl file that it wrote), whose errors and reasons are shown, or records in
+    any form that `read_records` takes. With `llm` or a metric, records are judged now; without, the errors in their
+    rows are shown, in the order of the rows. A run does not store texts: `texts` are its records, if they are no longer
+    where the run read them. The limits on LLM calls (`max_cost` and so on) are as for `metrist.score`.
     """
     check_keywords(explain, reading)
     selection = _Selection(item, system, limit)
@@ -83,10 +84,10 @@ def explain(
     reader = read_records(source, **reading)
     if llm is None and metric is None:
         return _explain_annotations(reader, selection)
-    error_metric = _build_error_metric(metric, llm)
+    explaining = _build_metric(metric, llm)
     runtime = Runtime.current().override(max_cost=max_cost, concurrency=concurrency, rpm=rpm, tpm=tpm)
     with runtime.activate():
-        return _explain_records(reader, error_metric, selection)
+        return _explain_records(reader, explaining, selection)
 
 
 def estimate_explanations(
@@ -105,11 +106,11 @@ def estimate_explanations(
     if llm is None and (metric is None or (not isinstance(metric, Metric) and _is_run(source))):
         return CallEstimate()
     records, _ = _select_records(read_records(source, **reading), _Selection(item, system, limit))
-    return estimate(records, [_build_error_metric(metric, llm)])
+    return estimate(records, [_build_metric(metric, llm)])
 
 
-def _build_error_metric(metric: str | Metric | None, llm: str | None) -> Metric:
-    """Build the metric, with the separately named LLM put into it, and check that it reports errors."""
+def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
+    """Build the metric, with the separately named LLM put into it, and check that it can say more than a number."""
     if isinstance(metric, Metric):
         built = metric
     else:
@@ -120,12 +121,13 @@ def _build_error_metric(metric: str | Metric | None, llm: str | None) -> Metric:
             spec = Spec(spec.name, {"llm": llms.parse_llm(llm), **spec.settings})
         built = registry.build(spec)
     inner = built.metric if isinstance(built, Calibrated) else built
-    # A metric from outside may report errors; only its scores can tell.
+    # A metric from outside may report errors or reasons; only its scores can tell.
     shipped = type(inner).__module__.split(".")[0] == "metrist" and not inner.programs
-    if shipped and not isinstance(inner, ErrorMetric):
+    if shipped and not isinstance(inner, ErrorMetric) and not calls_llm(inner):
         # A bad score without errors would read as if there were none.
         raise SpecError(
-            f"{built.text} gives scores and no errors: use a metric that reports errors, {DEFAULT_METRIC} or tigerscore"
+            f"{built.text} gives numbers and no reasons: use a metric that reports errors, {DEFAULT_METRIC} or "
+            "tigerscore, or a judge"
         )
     return built
 
@@ -155,10 +157,10 @@ def _explain_records(reader: Reader, metric: Metric, selection: _Selection) -> E
     except NothingScored as error:
         results = error.results
     scores = results.scores[metric.text]
-    outputs = [
-        _explain_output(metric.text, scores, i, (record.item, record.system), record)
-        for i, record in enumerate(records)
-    ]
+    outputs = []
+    for i in sorted(range(len(records)), key=partial(_rank_key, metric, scores)):
+        key = (records[i].item, records[i].system)
+        outputs.append(_explain_output(metric, scores, i, key, records[i]))
     cut = [f"the first {len(records):,} outputs (--limit)"] if more else []
     return Explanations(outputs=outputs, notes=[*cut, *_skipped_notes(reader), *results.notes])
 
@@ -203,65 +205,78 @@ def _skipped_notes(reader: Reader) -> list[str]:
 def _explain_run(
     source: str | os.PathLike[str], metric: str | None, texts: str | os.PathLike[str] | None, selection: _Selection
 ) -> Explanations:
-    from metrist.run import load
+    from metrist.run import load, read_inputs
 
     results = load(source)
-    with_errors = [metric for metric in results.metrics if results.scores[metric.text].errors]
-    chosen = next(iter(with_errors), None) if metric is None else find_metric(results.metrics, metric)
-    if chosen is None or not results.scores[chosen.text].errors:
+    telling = [metric for metric in results.metrics if _tells_more(results.scores[metric.text])]
+    # Errors say more than reasons: a metric that marks them comes first.
+    telling.sort(key=lambda metric: not results.scores[metric.text].errors)
+    chosen = next(iter(telling), None) if metric is None else find_metric(results.metrics, metric)
+    if chosen is None or chosen not in telling:
         names = chosen.text if chosen else ", ".join(metric.text for metric in results.metrics)
-        raise RunError(f"{source} has no errors by {names}: nothing to explain")
+        raise RunError(f"{source} has no errors and no reasons by {names}: nothing to explain")
     scores = results.scores[chosen.text]
-    ranked = _rank_outputs(results, scores, selection)
+    ranked = _rank_outputs(results, chosen, selection)
     shown = ranked[: selection.limit]
-    records = _read_texts(source, texts)
+    notes = [f"{chosen.text}: {len(shown):,} of {len(ranked):,} outputs, the worst first"] if shown != ranked else []
+    records: Mapping[_Key, Record] = {}
+    try:
+        reader = read_records(texts) if texts is not None else read_inputs(source)
+        wanted = {(results.items[i], results.systems[i]) for i in shown}
+        records = {key: record for record in reader if (key := (record.item, record.system)) in wanted}
+    except MetristError as error:
+        if texts is not None:
+            raise
+        notes.append(f"A run does not store texts, and {error} (--texts FILE)")
+    judges = [m for m in telling if m is not chosen and not results.scores[m.text].errors] if metric is None else []
     outputs = []
     for i in shown:
         key = (results.items[i], results.systems[i])
-        outputs.append(_explain_output(chosen.text, scores, i, key, records.get(key)))
-    notes = []
-    if shown != ranked:
-        notes.append(f"{chosen.text}: {len(shown):,} of {len(ranked):,} outputs, the worst first")
-    if any(output.output is None for output in outputs):
-        notes.append("A run does not store texts: give the file of the records that it scored with --texts")
-    if metric is None:
-        notes += [f"also with errors: {other.text} (-m)" for other in with_errors if other.text != chosen.text]
+        explained = _explain_output(chosen, scores, i, key, records.get(key))
+        said = {m.text: text for m in judges if (text := results.scores[m.text].explanations.get(i))}
+        outputs.append(replace(explained, reasons={**explained.reasons, **said}))
+    if records and any(output.output is None for output in outputs):
+        notes.append("some outputs are not in the files that were read: name the run's records with --texts FILE")
+    others = [m.text for m in telling if m is not chosen and m not in judges] if metric is None else []
+    notes += [f"also with errors: {text} (-m)" for text in others]
     return Explanations(outputs=outputs, notes=notes)
 
 
-def _rank_outputs(results: Results, scores: Scores, selection: _Selection) -> list[int]:
+def _tells_more(scores: Scores) -> bool:
+    """Whether the scores come with errors, or with reasons of a judge."""
+    return bool(scores.errors or scores.explanations)
+
+
+def _rank_outputs(results: Results, metric: Metric, selection: _Selection) -> list[int]:
     """The indices of the selected outputs, the worst score first and failed ones last."""
     for what, name, known in (("item", selection.item, results.items), ("system", selection.system, results.systems)):
         if name is not None and name not in known:
             raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(known))}")
     keys = enumerate(zip(results.items, results.systems, strict=True))
     selected = [i for i, key in keys if selection.matches(*key)]
-    return sorted(selected, key=lambda i: (i in scores.failures, scores.values[i]))
+    return sorted(selected, key=partial(_rank_key, metric, results.scores[metric.text]))
 
 
-def _read_texts(source: str | os.PathLike[str], texts: str | os.PathLike[str] | None) -> Mapping[_Key, Record]:
-    """The records of a run, from the files that it read if all of them are still there."""
-    if texts is not None:
-        files: Sequence[Any] = [texts]
-    else:
-        path = Path(source)
-        inputs = RunFolder(path).inputs if path.is_dir() and is_run_folder(path) else ()
-        files = [name for name in inputs if Path(name).is_file()]
-        if not files or len(files) < len(inputs):
-            return {}
-    return {(record.item, record.system): record for record in read_records(files)}
+def _rank_key(metric: Metric, scores: Scores, index: int) -> tuple[bool, float]:
+    """Sorts the worst scores first, and failures, which have no score, last."""
+    value = float(scores.values[index])
+    return index in scores.failures, -value if metric.higher_is_better is False else value
 
 
-def _explain_output(metric: str, scores: Scores, index: int, key: _Key, record: Record | None) -> ExplainedOutput:
+def _explain_output(metric: Metric, scores: Scores, index: int, key: _Key, record: Record | None) -> ExplainedOutput:
     score = scores[index]
+    inner = metric.metric if isinstance(metric, Calibrated) else metric
+    # What a metric of errors says about an output is a note on an irregular answer.
+    is_note = isinstance(inner, ErrorMetric) or bool(scores.errors)
     return _build_output(
         key,
         record,
         score.errors,
-        by=metric,
+        by=metric.text,
         value=score.value,
         failure=score.failure,
-        note=score.explanation,
+        note=score.explanation if is_note else None,
+        reasons={metric.text: score.explanation} if score.explanation and not is_note else {},
         raw=score.raw if score.failure else None,
     )
 

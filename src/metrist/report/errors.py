@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from metrist.ratings import Error
@@ -39,7 +39,8 @@ class ExplainedOutput:
     """One output with its errors.
 
     `by` is the metric that found the errors and `value` its score; errors annotated by people name their raters.
-    `failure` says why there is no score, `raw` is the answer in that case, and `note` a remark on the answer.
+    `failure` says why there is no score, `raw` is the answer in that case, and `note` a remark on the answer. `reasons`
+    are what judges say about the output, by their texts.
     """
 
     item: str
@@ -54,6 +55,7 @@ class ExplainedOutput:
     failure: str | None = None
     note: str | None = None
     raw: str | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def located_errors(self) -> list[NumberedError]:
@@ -79,6 +81,7 @@ class ExplainedOutput:
             "system": self.system,
             **{name: getattr(self, name) for name in names if getattr(self, name) is not None},
             **({"scores": {self.by: self.value}} if scored else {}),
+            **({"reasons": dict(self.reasons)} if self.reasons else {}),
             "errors": [error_row(error) for error in self.errors],
         }
 
@@ -93,7 +96,8 @@ class Explanations:
     def text(self, width: int = _WIDTH) -> str:
         """Plain text: each error is underlined on a line below, beginning with its number."""
         blocks = ["\n".join(_render_plain(output, width)) for output in self.outputs]
-        return "\n\n".join([*blocks, "\n".join([*self.notes, LEGEND])])
+        marked = any(output.errors for output in self.outputs) or not any(output.reasons for output in self.outputs)
+        return "\n\n".join([*blocks, "\n".join([*self.notes, *([LEGEND] if marked else [])])]).rstrip()
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain row per output, with offsets."""
@@ -139,7 +143,7 @@ def _describe_judgment(output: ExplainedOutput) -> Iterator[str]:
 def _group_errors(output: ExplainedOutput) -> Iterator[tuple[str, list[NumberedError]]]:
     """The errors under headings; the first heading may be empty."""
     if not output.errors:
-        if not output.failure:
+        if not output.failure and not output.reasons:
             yield "no errors", []
         return
     yield "the run does not store the output; its errors:" if output.output is None else "", output.located_errors
@@ -174,6 +178,8 @@ def _render_plain(output: ExplainedOutput, width: int) -> Iterator[str]:
             yield heading
         for number, error in errors:
             yield f"  {number}. {describe_error(error)}"
+    for judge, reason in output.reasons.items():
+        yield from mark_lines(f"{'reasons' if judge == output.by else judge}: {reason}", (), width)
 
 
 def _underline(text: str, spans: Sequence[Span], width: int) -> Iterator[str]:
@@ -206,6 +212,10 @@ def _render_rich(explanations: Explanations) -> RenderResult:
             for number, error in errors:
                 reason = Text(f"  {number}. ", style=STYLES[rank_severity(error)].replace("underline ", ""))
                 yield reason.append(describe_error(error), style="not bold default")
+        for judge, said in output.reasons.items():
+            lines = "\n".join(map(escape_controls, said.split("\n")))
+            name = "reasons" if judge == output.by else escape_controls(judge)
+            yield Text(f"{name}: ", style="italic").append(lines, style="not italic")
         yield Text("")
     if explanations.notes:
         yield Text("\n".join(explanations.notes), style="dim")
