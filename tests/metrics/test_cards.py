@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,14 @@ from metrist import __version__
 from metrist.errors import SpecError
 from metrist.metrics import registry
 from metrist.metrics.base import Metric
-from metrist.metrics.cards import card, describe
+from metrist.metrics.cards import (
+    _bibliography,
+    card,
+    citation_keys,
+    describe,
+    display_name,
+    format_bibliography,
+)
 
 
 @dataclass(frozen=True)
@@ -76,3 +85,70 @@ def test_a_metric_from_outside_is_described_by_its_docstring():
 def test_a_name_without_a_metric_is_refused():
     with pytest.raises(SpecError, match=r"no metric named 'rougeX'; did you mean"):
         card("rougeX")
+
+
+# Cited by the comparison of systems, not by a metric.
+OF_METHODS = {
+    *("metrist", "efron-1979-bootstrap", "koehn-2004-statistical", "riezler-maxwell-2005-pitfalls"),
+    *("holm-1979-simple", "piepho-2004-algorithm"),
+}
+
+
+def test_every_citation_has_an_entry_and_every_entry_is_cited() -> None:
+    cited = {key for name in registry.names() for key in citation_keys(registry.example(name))}
+    cited |= set(citation_keys(registry.build("chrf(word_order=2)")))
+    assert cited | OF_METHODS == set(_bibliography())
+    # A card names people or works to cite exactly where it has keys.
+    for name in registry.names():
+        text, keys = card(name).citation, card(name).cite
+        assert bool(keys) == bool(re.search(r"\b(19|20)\d\d\b", text)), name
+
+
+@pytest.mark.parametrize("key", sorted(_bibliography()))
+def test_entries_are_complete(key: str) -> None:
+    entry = _bibliography()[key]
+    fields = dict(re.findall(r"^  (\w+) = \{(.*)\},$", entry, re.MULTILINE))
+    assert {"title", "author", "year"} <= set(fields)
+    assert fields.keys() & {"booktitle", "journal", "howpublished", "note"}
+    assert fields["year"] in key or key == "metrist"
+    assert entry.count("{") == entry.count("}")
+    # First authors give the keys their names; the anthology writes them without accents.
+    if key != "metrist":
+        first = fields["author"].split(",")[0].replace("{\\'c}", "c").lower()
+        assert key.startswith(first)
+
+
+def test_the_year_of_metrist_is_that_of_its_last_release() -> None:
+    changelog = (Path(__file__).resolve().parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## [\d.]+ - (\d{4})-", changelog, re.MULTILINE)
+    assert f"year = {{{released[0]}}}" in _bibliography()["metrist"]
+    assert f"version {__version__}" in _bibliography()["metrist"]
+
+
+def test_a_bibliography_says_what_each_entry_is_for() -> None:
+    metrics = [registry.build(text) for text in ("rougeL", "rouge2", "chrf", "length")]
+    text = format_bibliography(metrics, {"holm-1979-simple": "Holm\n@x{"})
+    assert text.count("@inproceedings{lin-2004-rouge,") == 1
+    assert "% rougeL, rouge2\n@inproceedings{lin-2004-rouge," in text
+    assert "popovic-2017-chrf" not in text
+    assert text.endswith("% Nothing to cite is known for: length")
+    assert "% Holm\\n(at)x{\n@article{holm-1979-simple," in text
+    nested = registry.build("by_score(metric=bleu)")
+    assert {"deutsch-etal-2023-ties", "papineni-etal-2002-bleu"} <= set(citation_keys(nested))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("rouge2(stem=True)", "ROUGE-2"),
+        ("rougeL", "ROUGE-L"),
+        ("chrf", "chrF"),
+        ("chrf(word_order=2)", "chrF++"),
+        ("bertscore", "BERTScore"),
+        ("distinct(order=1)", "Distinct-1"),
+        ("bartscore_cnn", "BARTScore-CNN"),
+        ("external(command='x')", "external(command='x')"),
+    ],
+)
+def test_metrics_have_names_for_papers(text: str, name: str) -> None:
+    assert display_name(registry.build(text)) == name

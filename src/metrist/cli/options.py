@@ -17,6 +17,7 @@ from metrist.errors import SpecError
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
+    from metrist.report.tables import Layout
 
 
 class Format(StrEnum):
@@ -24,8 +25,30 @@ class Format(StrEnum):
 
     text = "text"
     markdown = "markdown"
+    html = "html"
     latex = "latex"
+    csv = "csv"
     json = "json"
+
+
+class PaperFormat(StrEnum):
+    """How tables are printed, or the papers to cite for them."""
+
+    text = "text"
+    markdown = "markdown"
+    html = "html"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
+    bibtex = "bibtex"
+
+
+class IntervalStyle(StrEnum):
+    """How intervals are printed."""
+
+    brackets = "brackets"
+    plusminus = "plusminus"
+    none = "none"
 
 
 class TiesName(StrEnum):
@@ -47,6 +70,25 @@ RunPath = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, or a .jsonl file that `metrist score` wrote.")
 ]
 TableFormat = Annotated[Format, typer.Option("--format", help="How to print the table.")]
+PaperTableFormat = Annotated[
+    PaperFormat, typer.Option("--format", help="How to print the table; bibtex: the papers to cite instead.")
+]
+Caption = Annotated[str, typer.Option("--caption", metavar="TEXT", help="The table's title, or caption in LaTeX.")]
+Label = Annotated[str, typer.Option("--label", metavar="NAME", help="The LaTeX label, such as tab:scores.")]
+Decimals = Annotated[
+    int | None,
+    typer.Option("--decimals", metavar="N", min=0, max=15, help="Decimals of scores.", show_default="by the range"),
+]
+Drop = Annotated[
+    list[str] | None, typer.Option("--drop", metavar="A,B", help="Leave these columns out, such as coverage,scored.")
+]
+Rename = Annotated[
+    list[str] | None,
+    typer.Option("--rename", metavar="NAME=SHOWN", help="Show a metric, system or column as this; repeatable."),
+]
+ShownIntervals = Annotated[
+    IntervalStyle | None, typer.Option("--intervals", help="How to print intervals.", show_default="brackets")
+]
 Draws = Annotated[int, typer.Option("--draws", min=100, help="Resamples behind intervals and tests.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the resampling.")]
 ItemKey = Annotated[
@@ -143,6 +185,41 @@ class LLMOptions:
     concurrency: Concurrency = None
     rpm: Rpm = None
     tpm: Tpm = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutOptions:
+    """How a table looks; no number changes."""
+
+    caption: Caption = ""
+    label: Label = ""
+    decimals: Decimals = None
+    drop: Drop = None
+    rename: Rename = None
+    intervals: ShownIntervals = None
+
+    def layout(self) -> Layout | None:
+        """What was chosen; None where nothing was."""
+        if self == LayoutOptions():
+            return None
+        from metrist.report.tables import Layout
+
+        renamed: dict[str, str] = {}
+        for pair in self.rename or ():
+            # The last = separates: a metric's text may contain others.
+            name, equals, shown = pair.rpartition("=")
+            if not (name and equals):
+                raise SpecError(f"--rename must be NAME=SHOWN, such as rougeL=ROUGE-L, got {pair!r}")
+            _check_new(name, renamed, "--rename")
+            renamed[name] = shown
+        return Layout(
+            caption=self.caption,
+            label=self.label,
+            decimals=self.decimals,
+            drop=self.drop or (),
+            rename=renamed,
+            intervals=self.intervals.value if self.intervals else None,
+        )
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,37 +6,68 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from metrist.cli.options import Format
-from metrist.errors import escape_controls
+from metrist.errors import RunError, escape_controls
 
 if TYPE_CHECKING:
     from metrist.llm.budget import CallEstimate
-    from metrist.report.tables import Table
+    from metrist.report.tables import Layout, Table
 
 
-def print_table(table: Table, form: Format) -> None:
-    """Print a table: drawn with rich on a terminal, as plain text in a file or pipe."""
-    if form is Format.text and sys.stdout.isatty():
+def print_table(table: Table, form: StrEnum, layout: Layout | None = None) -> None:
+    """Print a table: drawn with rich on a terminal, as plain text in a file or pipe. Where the layout does not fit the
+    table, it is printed without, before the error: scores may have been expensive."""
+    if layout is not None:
+        tables, error = _apply_layout(layout, [table])
+        print_table(tables[0], form)
+        if error:
+            raise error
+        return
+    if form == Format.text and sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(table)
+    elif form == Format.html:
+        from metrist.report.tables import render_page
+
+        print_text(render_page([table]))
     else:
         print_text(table.render(form.value))
 
 
-def print_tables(tables: Sequence[Table], form: Format) -> None:
-    """Print several tables; as JSON they are one list, because several documents in a row are not valid JSON."""
-    if form is Format.json:
+def print_tables(tables: Sequence[Table], form: StrEnum, layout: Layout | None = None) -> None:
+    """Print several tables; as JSON they are one list and as HTML one page, because several documents in a row are not
+    valid."""
+    if layout is not None:
+        tables, error = _apply_layout(layout, tables)
+        print_tables(tables, form)
+        if error:
+            raise error
+        return
+    if form == Format.json:
         print_text(json.dumps([table.to_dict() for table in tables], indent=2))
+        return
+    if form == Format.html:
+        from metrist.report.tables import render_page
+
+        print_text(render_page(tables))
         return
     for table in tables:
         print_table(table, form)
         print_text("")
 
 
-def print_estimate(estimate: CallEstimate, form: Format) -> None:
+def _apply_layout(layout: Layout, tables: Sequence[Table]) -> tuple[Sequence[Table], RunError | None]:
+    try:
+        return layout.apply(tables), None
+    except RunError as error:
+        return tables, error
+
+
+def print_estimate(estimate: CallEstimate, form: StrEnum) -> None:
     """Print what a dry run found: one row per LLM."""
     from metrist.report.tables import Column, Count, Table
 

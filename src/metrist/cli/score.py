@@ -12,9 +12,12 @@ from metrist.cli.options import (
     DryRun,
     Format,
     Inputs,
+    LayoutOptions,
     LLMOptions,
     Metrics,
     ModelOptions,
+    PaperFormat,
+    PaperTableFormat,
     ReadingOptions,
     Seed,
     TableFormat,
@@ -47,18 +50,20 @@ def score(
     dry_run: DryRun = False,
     draws: Draws = 1000,
     seed: Seed = 0,
-    form: TableFormat = Format.text,
+    form: PaperTableFormat = PaperFormat.text,
+    appearance: LayoutOptions,
 ) -> None:
     """Score outputs with metrics; print system scores with intervals and coverage."""
     if not metrics:
         raise SpecError("no metric was requested: name at least one, such as -m rougeL (`metrist list` shows them)")
-    from metrist.cli.output import print_estimate, print_table
+    from metrist.cli.output import print_estimate, print_table, print_text
     from metrist.cli.progress import progress_bar
     from metrist.run import score as score_records
     from metrist.run.estimate import estimate
     from metrist.run.executors import Processes, Serial
     from metrist.run.results import NothingScored, describe_total_failure
 
+    layout = appearance.layout()
     reader = reading.read(inputs)
     if dry_run:
         total = estimate(reader, metrics)
@@ -82,7 +87,12 @@ def score(
         results, error = nothing_scored.results, nothing_scored
     if reader.skipped.count:
         report_skipped(reader)
-    print_table(results.table(draws=draws, seed=seed), form)
+    if form == PaperFormat.bibtex:
+        from metrist.metrics.cards import format_bibliography
+
+        print_text(format_bibliography(results.metrics, {"efron-1979-bootstrap": "bootstrap intervals"}))
+    else:
+        print_table(results.table(draws=draws, seed=seed), form, layout)
     if error:
         raise error
     # `score` does not raise when the only record fails; the exit code must tell all the same.

@@ -4,23 +4,28 @@ The cards of the catalog are TOML files in the folder `cards` beside this module
 card. `names` lists the metrics that share a card (by default the name of the table); `settings` describes each setting
 that `settings.toml` does not describe for all metrics; `like` names a card from which missing entries are taken. Other
 metrics are described by their docstring.
+
+`title` is the metric's name in papers, with settings in braces; `titles` are those of single metrics of the card.
+`cite` lists keys of `citations.bib`, `cite_with` those to cite only where a setting is not its default.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from textwrap import fill
 from typing import Any, NamedTuple
 
+from metrist._version import __version__
 from metrist.errors import MetristError
 from metrist.metrics import registry
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, iterate_nested
 from metrist.models.devices import no_downloads
 
 _SHARED_SETTINGS = "settings.toml"
@@ -43,6 +48,10 @@ class Card:
     reading: str = ""
     distrust: str = ""
     citation: str = ""
+    title: str = ""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    cite: tuple[str, ...] = ()
+    cite_with: Mapping[str, Sequence[str]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     guidance: tuple[Advice, ...] = ()
 
@@ -50,6 +59,67 @@ class Card:
 def card(name: str) -> Card:
     """The card of the metric of that name; SpecError with the nearest names if there is none."""
     return _cards().get(name) or _from_docstring(registry.build(name))
+
+
+def display_name(metric: Metric) -> str:
+    """The metric's name in papers, such as ROUGE-L or chrF++; its text where the catalog knows none."""
+    card = _cards().get(metric.name)
+    if card is None:
+        return metric.text
+    title = card.titles.get(metric.name) or card.title
+    if metric.name == "chrf":
+        return title + "+" * getattr(metric, "word_order", 0)
+    return title.format_map(vars(metric)) or metric.text
+
+
+def citation_keys(metric: Metric) -> list[str]:
+    """The keys in `citations.bib` of what to cite for the metric and for metrics within it."""
+    keys: dict[str, None] = {}
+    for nested in iterate_nested(metric):
+        if isinstance(nested, Metric) and (card := _cards().get(nested.name)):
+            keys |= dict.fromkeys(card.cite)
+            for setting, more in card.cite_with.items():
+                if getattr(nested, setting) != getattr(type(nested), setting):
+                    keys |= dict.fromkeys(more)
+    return list(keys)
+
+
+def format_bibliography(metrics: Iterable[Metric], methods: Mapping[str, str] | None = None) -> str:
+    """What to cite, as BibTeX: for the metrics, for `methods` (key: what it is for) and for metrist itself. A comment
+    says what each entry is for, and which metrics have none."""
+    uses: dict[str, list[str]] = {"metrist": ["the software"]}
+    unknown = []
+    for metric in metrics:
+        keys = citation_keys(metric)
+        for key in keys:
+            uses.setdefault(key, []).append(metric.text)
+        if not keys:
+            unknown.append(metric.text)
+    for key, use in (methods or {}).items():
+        uses.setdefault(key, []).append(use)
+    entries = _bibliography()
+    parts = [f"% {_one_line(', '.join(use))}\n{entries[key]}" for key, use in uses.items()]
+    if unknown:
+        parts.append(f"% Nothing to cite is known for: {_one_line(', '.join(unknown))}")
+    return "\n\n".join(parts)
+
+
+@cache
+def _bibliography() -> Mapping[str, str]:
+    """The entries of `citations.bib` by their keys."""
+    text = (resources.files("metrist.metrics") / "citations.bib").read_text(encoding="utf-8")
+    entries = re.findall(r"^@\w+\{([^,]+),\n.*?^\}", text, re.MULTILINE | re.DOTALL)
+    bodies = re.findall(r"^@.*?^\}", text, re.MULTILINE | re.DOTALL)
+    return {
+        key: body.replace("VERSION", __version__) if key == "metrist" else body
+        for key, body in zip(entries, bodies, strict=True)
+    }
+
+
+def _one_line(text: str) -> str:
+    """The text in a comment: whatever could end the line is escaped, and BibTeX would read an entry after an @."""
+    text = text.replace("@", "(at)")
+    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def describe(metric: Metric, width: int = 88) -> str:
@@ -160,9 +230,17 @@ def _parse_card(table: Mapping[str, Any], shared: Mapping[str, str]) -> Card:
     def join_values(texts: Mapping[str, str]) -> dict[str, str]:
         return {key: _join_lines(text) for key, text in texts.items()}
 
-    texts = join_values({key: text for key, text in table.items() if key not in ("names", "settings", "guidance")})
+    structured = ("names", "settings", "guidance", "titles", "cite", "cite_with")
+    texts = join_values({key: text for key, text in table.items() if key not in structured})
     guidance = tuple(Advice(**join_values(entry)) for entry in table.get("guidance", []))
-    return Card(**texts, settings=join_values({**shared, **table.get("settings", {})}), guidance=guidance)
+    return Card(
+        **texts,
+        titles=table.get("titles", {}),
+        cite=tuple(table.get("cite", ())),
+        cite_with=table.get("cite_with", {}),
+        settings=join_values({**shared, **table.get("settings", {})}),
+        guidance=guidance,
+    )
 
 
 def _join_lines(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables, rendered as text, Markdown, LaTeX, JSON or HTML. Markup inside a name is always shown, never interpreted."""
+"""Tables, rendered as text, Markdown, HTML, LaTeX, CSV or JSON. Markup inside a name is shown, never interpreted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import html
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from metrist.errors import RunError, did_you_mean
 from metrist.errors import escape_controls as escape_controls
@@ -16,20 +17,37 @@ from metrist.errors import escape_controls as escape_controls
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
+    from metrist.metrics.base import Metric
 
 Align = Literal["left", "right", "center"]
-Format = Literal["text", "markdown", "latex", "json", "html"]
+Format = Literal["text", "markdown", "html", "latex", "csv", "json"]
+#: How an interval is shown: `41.2 [39.8, 42.5]`, `41.2 ± 1.4` or not at all.
+Intervals = Literal["brackets", "plusminus", "none"]
 FORMATS: tuple[str, ...] = get_args(Format)
 _MAX_CELL = 80
 _GAP = "  "
+#: The width to which signatures are folded where the screen's width is not known, and the longest name beside them.
+_SIGNATURE_WIDTH = 100
+_MAX_SIGNATURE_NAME = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading and alignment."""
+    """A column's heading and alignment, and the metric whose scores it holds: LaTeX takes the arrow, the best value
+    and the name in papers from it, unless there is a `title`."""
 
     name: str
     align: Align = "left"
+    metric: Metric | None = None
+    title: str = ""
+
+
+class Signature(NamedTuple):
+    """How a metric's numbers came about: metrist's signature, and that of a package which readers know."""
+
+    name: str
+    text: str
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,6 +58,10 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     notes: Sequence[str] = ()
+    #: How the metrics of the table were computed: a block at its foot.
+    signatures: Sequence[Signature] = ()
+    #: The LaTeX label; by default one from the title.
+    label: str = ""
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -48,8 +70,11 @@ class Table:
         if wrong := [row for row in self.rows if len(row) != len(names)]:
             raise ValueError(f"a row of {len(wrong[0])} cells does not fit {len(names)} columns: {wrong[0]}")
 
-    def render(self, form: str = "text") -> str:
+    def render(self, form: str = "text", layout: Layout | None = None) -> str:
         """The table in one of the `FORMATS`."""
+        if layout is not None:
+            (table,) = layout.apply([self])
+            return table.render(form)
         match form:
             case "text":
                 return _render_text(self, None)
@@ -57,17 +82,26 @@ class Table:
                 return json.dumps(self.to_dict(), indent=2)
             case "markdown":
                 return _render_markdown(self)
-            case "latex":
-                return _render_latex(self)
             case "html":
                 return _render_html(self)
+            case "csv":
+                return _render_csv(self)
+            case "latex":
+                from metrist.report.latex import render_latex
+
+                return render_latex(self)
         raise RunError(f"no table format {form!r}; known are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}")
 
     def to_dict(self) -> dict[str, Any]:
         """The table as plain data, each row a mapping from column to value."""
         names = [column.name for column in self.columns]
         rows = [dict(zip(names, map(to_plain, row), strict=True)) for row in self.rows]
-        return {"title": self.title, "columns": names, "rows": rows, "notes": list(self.notes)}
+        table = {"title": self.title, "columns": names, "rows": rows, "notes": list(self.notes)}
+        signatures = {
+            signature.name: {"metrist": signature.text, **({"sacrebleu": signature.peer} if signature.peer else {})}
+            for signature in self.signatures
+        }
+        return {**table, "signatures": signatures} if signatures else table
 
     def text(self, width: int | None = None) -> str:
         """Plain text in aligned columns, folded where it would be wider than `width`."""
@@ -89,6 +123,84 @@ class Table:
         return self.render("html")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What the reader of a table chooses: columns, names, decimals, intervals, caption. No number changes.
+
+    `rename` gives columns, metrics and systems other names. `label` is the LaTeX label.
+    """
+
+    caption: str = ""
+    label: str = ""
+    decimals: int | None = None
+    drop: Sequence[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    intervals: Intervals | None = None
+
+    def __post_init__(self) -> None:
+        if self.decimals is not None and not 0 <= self.decimals <= 15:
+            raise RunError(f"the number of decimals must be 0 to 15, got {self.decimals}")
+        if not re.fullmatch(r"[A-Za-z0-9:._/-]*", self.label):
+            raise RunError(f"a LaTeX label has letters, digits and :._/- only, such as tab:scores, got {self.label!r}")
+
+    def apply(self, tables: Sequence[Table]) -> list[Table]:
+        """The tables as the reader wants them. A name to drop or to rename must be in one of them; caption and label
+        are those of the first."""
+        columns = dict.fromkeys(column.name for table in tables for column in table.columns)
+        cells = (cell for table in tables for row in table.rows for cell in row if isinstance(cell, str))
+        dropped = {name for text in self.drop for name in _split_names(text, columns)}
+        _check_names("--drop", dropped, columns)
+        _check_names("--rename", self.rename, {**columns, **dict.fromkeys(cells)})
+        first, *others = (self._apply(table, dropped) for table in tables)
+        return [replace(first, title=self.caption or first.title, label=self.label or first.label), *others]
+
+    def _apply(self, table: Table, dropped: Iterable[str]) -> Table:
+        kept = [number for number, column in enumerate(table.columns) if column.name not in dropped]
+        if not kept:
+            raise RunError("--drop leaves no column of the table")
+        names = self.rename
+        estimates = any(isinstance(cell, Estimate | Marked) for row in table.rows for cell in row)
+        halves = ["± is half the width of the interval."] if estimates and self.intervals == "plusminus" else []
+        columns = [table.columns[number] for number in kept]
+        return replace(
+            table,
+            # A name that the reader chose stands instead of the metric's own in papers, too.
+            columns=[_rename(column, names[column.name]) if column.name in names else column for column in columns],
+            rows=[[self._cell(row[number]) for number in kept] for row in table.rows],
+            notes=[*table.notes, *halves],
+            signatures=[sign._replace(name=names.get(sign.name, sign.name)) for sign in table.signatures],
+        )
+
+    def _cell(self, cell: Any) -> Any:
+        if isinstance(cell, str):
+            return self.rename.get(cell, cell)
+        if isinstance(cell, Marked):
+            return replace(cell, cell=self._cell(cell.cell))
+        if self.decimals is not None and isinstance(cell, Number | Estimate):
+            cell = replace(cell, decimals=self.decimals)
+        if self.intervals is not None and isinstance(cell, Estimate):
+            cell = replace(cell, intervals=self.intervals)
+        return cell
+
+
+def _rename(column: Column, name: str) -> Column:
+    return replace(column, name=name, title=name)
+
+
+def _split_names(text: str, known: Iterable[str]) -> list[str]:
+    """A name, or several between commas: a metric's text may have commas of its own."""
+    return [text] if text in known else [name for part in text.split(",") if (name := part.strip())]
+
+
+def _check_names(option: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise RunError(
+                f"{option}: no {name!r} in the table, which has {', '.join(map(escape_controls, list(known)[:30]))}"
+                f"{did_you_mean(name, known)}"
+            )
+
+
 def _render_text(table: Table, width: int | None) -> str:
     rows = [[column.name for column in table.columns], *table.rows]
     cells = [[format_cell(cell) for cell in row] for row in rows]
@@ -96,7 +208,34 @@ def _render_text(table: Table, width: int | None) -> str:
     lines = align_columns(cells, [column.align for column in table.columns], width)
     title = [escape_controls(table.title), ""] if table.title else []
     notes = ["", *map(escape_controls, table.notes)] if table.notes else []
-    return "\n".join([*title, *lines, *notes])
+    return "\n".join([*title, *lines, *notes, *_signature_lines(table.signatures, width or _SIGNATURE_WIDTH)])
+
+
+def _signature_lines(signatures: Sequence[Signature], width: int) -> Iterator[str]:
+    """The block at the foot of a table: a line per signature beside the metric's name, folded where it is long."""
+    if not signatures:
+        return
+    yield from ("", "Signatures")
+    names = [escape_controls(signature.name) for signature in signatures]
+    indent = min(max(map(text_width, names)), _MAX_SIGNATURE_NAME)
+    for name, signature in zip(names, signatures, strict=True):
+        lines = [
+            line
+            for text in filter(None, (signature.text, signature.peer))
+            for line in textwrap.wrap(
+                escape_controls(text),
+                max(width - indent - len(_GAP), 20),
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        ]
+        if text_width(name) > indent:
+            yield name
+            name = ""
+        for line in lines:
+            yield f"{_align_cell(name, indent, 'left')}{_GAP}{line}"
+            name = ""
 
 
 def align_columns(rows: Sequence[Sequence[str]], aligns: Sequence[str], screen: int | None) -> list[str]:
@@ -193,78 +332,99 @@ def _render_markdown(table: Table) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     title = [f"**{escape_markdown(escape_controls(table.title))}**", ""] if table.title else []
     notes = [line for note in table.notes for line in ("", escape_markdown(escape_controls(note)))]
+    if table.signatures:
+        notes += ["", "Signatures:", ""]
+    for name, *texts in table.signatures:
+        shown = "; ".join(_code_span(escape_controls(text)) for text in texts if text)
+        notes.append(f"- {_code_span(escape_controls(name))}: {shown}")
     return "\n".join([*title, *lines, *notes])
 
 
-def _render_latex(table: Table) -> str:
-    aligns = "".join(column.align[0] for column in table.columns)
-    heads = [escape_latex(escape_controls(column.name)) for column in table.columns]
-    caption = [rf"\caption{{{escape_latex(escape_controls(table.title))}}}"] if table.title else []
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            *caption,
-            rf"\begin{{tabular}}{{{aligns}}}",
-            r"\toprule",
-            " & ".join(heads) + r" \\",
-            r"\midrule",
-            *(" & ".join(row) + r" \\" for row in _escape_cells(table, escape_latex, _escape_latex_number)),
-            r"\bottomrule",
-            r"\end{tabular}",
-            *(rf"\par\footnotesize {escape_latex(escape_controls(note))}" for note in table.notes),
-            r"\end{table}",
-        ]
-    )
+def _code_span(text: str) -> str:
+    """The text as code in Markdown, between more backticks than the text has in a row."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
 
 
 def _render_html(table: Table) -> str:
     def escape(text: str) -> str:
         return html.escape(escape_controls(text))
 
-    def row(tag: str, cells: Sequence[str]) -> str:
-        return "".join(
-            f'<{tag} style="text-align:{column.align};padding:.15em .7em">{cell}</{tag}>'
-            for cell, column in zip(cells, table.columns, strict=True)
-        )
+    def cell(tag: str, column: Column, text: str) -> str:
+        scope = {"th": ' scope="col"', "row": ' scope="row"', "td": ""}[tag]
+        weight = ";font-weight:normal" if tag == "row" else ""
+        name = "th" if tag == "row" else tag
+        return f'<{name}{scope} style="text-align:{column.align};padding:.15em .7em{weight}">{text}</{name}>'
 
     # Inline styles, because a notebook shows the table without a style sheet.
     bold = 'style="text-align:left;font-weight:bold;padding:.3em .7em"'
     caption = f"<caption {bold}>{escape(table.title)}</caption>" if table.title else ""
-    body = "".join(f"<tr>{row('td', cells)}</tr>\n" for cells in _escape_cells(table, html.escape, html.escape))
+    head = "".join(cell("th", column, escape(column.name)) for column in table.columns)
+    body = ""
+    for row in _escape_cells(table, html.escape, html.escape):
+        # The first column names its row, as screen readers announce it.
+        tags = ["row", *["td"] * (len(row) - 1)]
+        body += f"<tr>{''.join(map(cell, tags, table.columns, row))}</tr>\n"
     small = 'style="font-size:85%;margin:.2em .7em"'
     notes = "".join(f"<p {small}>{escape(note)}</p>\n" for note in table.notes)
-    head = f"<thead><tr>{row('th', [escape(column.name) for column in table.columns])}</tr></thead>"
+    if table.signatures:
+        entries = "".join(
+            f"<dt>{escape(name)}</dt>{''.join(f'<dd><code>{escape(text)}</code></dd>' for text in texts if text)}\n"
+            for name, *texts in table.signatures
+        )
+        notes += f"<p {small}>Signatures:</p>\n<dl {small}>\n{entries}</dl>\n"
     opening = '<table class="metrist" style="border-collapse:collapse">'
-    return f"{opening}{caption}\n{head}\n<tbody>\n{body}</tbody></table>\n{notes}"
+    return f"{opening}{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>\n{notes}"
+
+
+def render_page(tables: Sequence[Table]) -> str:
+    """A page of HTML that stands alone, with all the tables."""
+    title = html.escape(escape_controls(next((table.title for table in tables if table.title), "metrist")))
+    sections = "\n".join(f"<section>\n{table.render('html')}</section>" for table in tables)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<style>body{font-family:sans-serif;margin:2em}section{overflow-x:auto;margin-bottom:2em}"
+        "thead th{border-bottom:1px solid}code{overflow-wrap:anywhere}</style>\n"
+        f"</head>\n<body>\n<main>\n{sections}\n</main>\n</body>\n</html>"
+    )
+
+
+def _render_csv(table: Table) -> str:
+    """Plain numbers with all their digits; an interval's limits are columns of their own."""
+    columns = [[to_plain(row[number]) for row in table.rows] for number in range(len(table.columns))]
+    heads: list[str] = []
+    cells: list[list[Any]] = []
+    for column, values in zip(table.columns, columns, strict=True):
+        keys = dict.fromkeys(key for value in values if isinstance(value, Mapping) for key in value)
+        for key in keys or ("value",):
+            heads.append(column.name if key == "value" else f"{column.name} {key}")
+            cells.append([value.get(key) if isinstance(value, Mapping) else value for value in values])
+    return "\n".join(",".join(map(_csv_cell, row)) for row in (heads, *zip(*cells, strict=True)))
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return json.dumps(value) if isinstance(value, bool) else repr(value)
+    text = escape_formula(escape_controls(value))
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(mark in text for mark in ',"') else text
+
+
+def escape_formula(text: str) -> str:
+    """The text as a spreadsheet shows it, whatever it begins with: an apostrophe keeps it from being a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")) else text
 
 
 # An underscore inside a word (word_order) needs no escape.
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
-_LATEX_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    # At the start of a row, LaTeX would read these two as arguments of the line break before it.
-    "[": "{[}",
-    "*": "{*}",
-    **{character: "\\" + character for character in "&%$#_{}"},
-}
 
 
 def escape_markdown(text: str) -> str:
     return _MARKDOWN_SPECIAL.sub(lambda match: "\\" + match.group(), text)
-
-
-def escape_latex(text: str) -> str:
-    return "".join(_LATEX_SPECIAL.get(character, character) for character in text)
-
-
-def _escape_latex_number(text: str) -> str:
-    return text.replace("%", r"\%").replace("<", "$<$").replace("-", "$-$").replace("+", "$+$")
 
 
 # --- Cells: how numbers and names are formatted in every table, page and message
@@ -304,12 +464,20 @@ class Estimate:
     low: float = math.nan
     high: float = math.nan
     decimals: int = 3
+    intervals: Intervals = "brackets"
 
     sign: ClassVar[str] = "-"
 
     def __str__(self) -> str:
         value, low, high = (format_number(x, self.decimals, self.sign) for x in (self.value, self.low, self.high))
-        return value if NOT_AVAILABLE in (value, low, high) else f"{value} [{low}, {high}]"
+        if NOT_AVAILABLE in (value, low, high) or self.intervals == "none":
+            return value
+        return f"{value} [{low}, {high}]" if self.intervals == "brackets" else f"{value} ± {self.half_width}"
+
+    @property
+    def half_width(self) -> str:
+        """Half the width of the interval, as text."""
+        return format_number((self.high - self.low) / 2, self.decimals)
 
     def plain(self) -> dict[str, float | None]:
         return {"value": or_none(self.value), "low": or_none(self.low), "high": or_none(self.high)}
@@ -320,6 +488,23 @@ class Change(Estimate):
     """A difference with its interval, always signed: `+1.2 [-0.1, +2.5]`."""
 
     sign: ClassVar[str] = "+"
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A number with marks behind it, such as letters of significance: `0.632 ab`. `room` is the width of the longest
+    marks in the column, so that the numbers line up."""
+
+    cell: Number | Estimate
+    marks: str = ""
+    room: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.cell} {self.marks:<{self.room}}" if self.room or self.marks else str(self.cell)
+
+    def plain(self) -> dict[str, Any]:
+        value = self.cell.plain()
+        return {**(value if isinstance(value, dict) else {"value": value}), "marks": self.marks}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from metrist.grid import Grid
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.report.heat import Heat, HeatOutput, Reading
-from metrist.report.tables import Column, Count, Estimate, Share, Table, decimals_for
+from metrist.report.tables import Column, Count, Estimate, Share, Signature, Table, decimals_for
 from metrist.run.flat_file import Flat, write_flat
 from metrist.scores import Score, Scores
 from metrist.stats.resampling import CHUNK, ExactSums, interval, resample_counts
@@ -173,7 +173,7 @@ class Results:
             title="System scores",
             columns=[
                 Column("system"),
-                *(Column(text, "right") for text in decimals),
+                *(Column(metric.text, "right", metric) for metric in self.metrics),
                 Column("scored", "right"),
                 Column("coverage", "right"),
             ],
@@ -188,6 +188,7 @@ class Results:
                     if block.failures
                 ),
             ),
+            signatures=sign_metrics(self.metrics, self.signatures, self.reference_counts),
         )
 
     def heat(
@@ -270,6 +271,15 @@ def _estimates(
         for value, resampled in zip(values, drawn, strict=True)
     ]
     return [(value, low, high) for value, (low, high) in zip(values, intervals, strict=True)]
+
+
+def sign_metrics(
+    metrics: Sequence[Metric], signatures: Mapping[str, str], reference_counts: Sequence[int]
+) -> list[Signature]:
+    """The block of signatures at the foot of a table. A run that does not know how many references its records have
+    says `?` in sacreBLEU's form."""
+    references = str(reference_counts[0]) if len(reference_counts) == 1 else "var" if reference_counts else "?"
+    return [Signature(metric.text, signatures[metric.text], metric.peer_signature(references)) for metric in metrics]
 
 
 # ---- Failures in words ----

@@ -83,14 +83,14 @@ class Bleu(Metric):
         return bleu_tokenizer_facts(self.tokenize)
 
     def peer_signature(self, references: str) -> str:
-        # sacreBLEU's form cannot tell of other orders and ways to reduce; with MeCab it names the dictionary's version.
-        if self.max_order != 4 or self.reduce != "native" or "mecab" in self.tokenize:
+        # sacreBLEU's form cannot tell of other orders and ways to reduce. Where sacreBLEU itself splits the texts, its
+        # version is in our signature, and the one here now may be another.
+        if self.max_order != 4 or self.reduce != "native" or self.tokenize in FROM_SACREBLEU:
             return ""
         value = f"[{self._smoothing():.2f}]" if self.smooth in _SMOOTH_VALUES else ""
-        version = _sacrebleu_version(self.tokenize) if self.tokenize in FROM_SACREBLEU else SACREBLEU_VERSION
         return (
             f"BLEU|nrefs:{references}|case:{'lc' if self.lowercase else 'mixed'}|eff:no|tok:{self.tokenize}|"
-            f"smooth:{self.smooth}{value}|version:{version}"
+            f"smooth:{self.smooth}{value}|version:{SACREBLEU_VERSION}"
         )
 
     def score(self, shard: Shard) -> Scores:

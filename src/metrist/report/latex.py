@@ -1,0 +1,136 @@
+"""LaTeX tables fit for a paper: booktabs, the best value in bold, arrows, marks of significance, names as in papers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from metrist.report.tables import Column, Estimate, Marked, Number, Signature, Table, escape_controls, format_cell
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    # At the start of a row, LaTeX would read these two as arguments of the line break before it.
+    "[": "{[}",
+    "*": "{*}",
+    # Some languages of babel make this one a command.
+    '"': r"\char34{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+}
+_ARROWS = {True: r" $\uparrow$", False: r" $\downarrow$", None: ""}
+_MARKS = {"†": r"\dagger", "‡": r"\ddagger"}
+
+
+def render_latex(table: Table) -> str:
+    """The table as a float with caption and label. The document needs the package booktabs."""
+    bold = _find_best(table)
+    arrows = any(column.metric is not None for column in table.columns)
+    # An arrow says which way is better; the note says the same in other formats.
+    notes = [note for note in table.notes if not (arrows and note.startswith("Lower is better"))]
+    label = table.label or f"tab:{re.sub('[^a-z0-9]+', '-', table.title.lower()).strip('-') or 'scores'}"
+    caption = [rf"\caption{{{escape_latex(table.title)}}}"] if table.title else []
+    return "\n".join(
+        [
+            r"% Needs \usepackage{booktabs}.",
+            *_comment_signatures(table.signatures),
+            r"\begin{table}",
+            r"\centering",
+            *caption,
+            rf"\label{{{label}}}",
+            rf"\begin{{tabular}}{{{''.join(column.align[0] for column in table.columns)}}}",
+            r"\toprule",
+            " & ".join(_name_columns(table.columns)) + r" \\",
+            r"\midrule",
+            *(
+                " & ".join(_format(cell, bold=(row, column) in bold) for column, cell in enumerate(cells)) + r" \\"
+                for row, cells in enumerate(table.rows)
+            ),
+            r"\bottomrule",
+            r"\end{tabular}",
+            *(rf"\par\footnotesize {escape_latex(note)}" for note in notes),
+            r"\end{table}",
+        ]
+    )
+
+
+def escape_latex(text: str) -> str:
+    """The text as LaTeX prints it, character by character."""
+    escaped = "".join(_SPECIAL.get(character, character) for character in escape_controls(text))
+    # LaTeX draws two of these in a row as one character: a dash, or a quotation mark.
+    return re.sub(r"([-'`])(?=\1)", r"\1{}", escaped)
+
+
+def _name_columns(columns: Sequence[Column]) -> Iterator[str]:
+    """The headings: metrics under their names in papers, with an arrow that points to better values."""
+    from metrist.metrics.cards import display_name
+
+    titles = [
+        column.title or (display_name(column.metric) if column.metric and column.name == column.metric.text else "")
+        for column in columns
+    ]
+    twice = {title for title, count in Counter(titles).items() if count > 1}
+    for column, title in zip(columns, titles, strict=True):
+        # Two settings of one metric have the same name in papers: their texts tell them apart.
+        name = escape_latex(column.name if not title or title in twice else title)
+        yield name + (_ARROWS[column.metric.higher_is_better] if column.metric else "")
+
+
+def _find_best(table: Table) -> set[tuple[int, int]]:
+    """Row and column of the best value of each metric, and of values that look the same as printed; none where all
+    do."""
+    best: set[tuple[int, int]] = set()
+    for number, column in enumerate(table.columns):
+        if column.metric is None or column.metric.higher_is_better is None:
+            continue
+        shown = {row: _value_text(cells[number]) for row, cells in enumerate(table.rows)}
+        values = {row: float(text) for row, text in shown.items() if text}
+        if len(set(values.values())) > 1:
+            top = (max if column.metric.higher_is_better else min)(values.values())
+            best |= {(row, number) for row, value in values.items() if value == top}
+    return best
+
+
+def _value_text(cell: Any) -> str:
+    """The number in a cell as it is printed; empty if there is none."""
+    inner = cell.cell if isinstance(cell, Marked) else cell
+    if not isinstance(inner, Number | Estimate) or not math.isfinite(inner.value):
+        return ""
+    return str(Number(inner.value, inner.decimals))
+
+
+def _format(cell: Any, *, bold: bool) -> str:
+    if isinstance(cell, str):
+        return escape_latex(cell)
+    if isinstance(cell, Marked):
+        symbols = [_MARKS.get(mark, "") for mark in cell.marks]
+        marks = f"$^{{{''.join(symbols)}}}$" if all(symbols) else rf"\textsuperscript{{{escape_latex(cell.marks)}}}"
+        return _format(cell.cell, bold=bold) + (marks if cell.marks else "")
+    if not isinstance(cell, Estimate):
+        return _embolden(_escape_number(format_cell(cell)), bold)
+    value, _, interval = str(cell).partition(" ")
+    number = _embolden(_escape_number(value), bold)
+    if interval.startswith("±"):
+        return rf"{number}$_{{\pm {cell.half_width}}}$"
+    return rf"{number} {{\scriptsize {_escape_number(interval)}}}" if interval else number
+
+
+def _embolden(text: str, bold: bool) -> str:
+    return rf"\textbf{{{text}}}" if bold else text
+
+
+def _escape_number(text: str) -> str:
+    text = text.replace("$", r"\$").replace("%", r"\%")
+    return text.replace("<", "$<$").replace("-", "$-$").replace("+", "$+$")
+
+
+def _comment_signatures(signatures: Sequence[Signature]) -> Iterator[str]:
+    """Signatures as comments beside the table; a control character must not end the comment."""
+    for name, *texts in signatures:
+        yield from (f"% {escape_controls(name)}: {escape_controls(text)}" for text in texts if text)
