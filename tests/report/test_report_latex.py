@@ -11,6 +11,7 @@ import pytest
 from metrist.metrics.registry import build
 from metrist.report.latex import escape_latex
 from metrist.report.tables import Column, Estimate, Marked, Number, PValue, Share, Signature, Table
+from metrist.run.results import score_column
 
 NAMES = [
     r"a|b_ *x* [red]<b>\\ & 50% $x^2$ #1 {~} ^ \input{x} %",
@@ -36,7 +37,7 @@ def test_pdflatex_compiles_any_name(tmp_path: Path) -> None:
     estimate = Marked(Estimate(-1.5, -2, 1, 1, "plusminus"), "†‡")
     table = Table(
         title=NAMES[0],
-        columns=[Column("system"), Column("bleu", "right", build("bleu")), *map(Column, NAMES[:4])],
+        columns=[Column("system"), score_column(build("bleu")), *map(Column, NAMES[:4])],
         rows=[[name, estimate, Marked(Number(2), "ab"), PValue(0), Share(0.5), "%"] for name in NAMES],
         notes=NAMES,
         signatures=[Signature(name, name, name) for name in NAMES],

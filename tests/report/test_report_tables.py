@@ -33,6 +33,7 @@ from metrist.report.tables import (
     render_page,
     text_width,
 )
+from metrist.run.results import score_column
 
 NASTY = "a|b_ \x1b[31m*x* [red]<b>\\ & 50% $x^2$ #1 {~}"
 
@@ -226,7 +227,7 @@ def test_words_are_not_cut_on_any_screen(body: list[tuple[str, ...]], screen: in
 
 SIGNED = Table(
     title="Scores",
-    columns=[Column("system"), Column("bleu", "right", build("bleu")), Column("ter", "right", build("ter"))],
+    columns=[Column("system"), score_column(build("bleu")), score_column(build("ter"))],
     rows=[["a", Estimate(41.25, 40, 42.5, 1), Number(60.0, 1)], ["b", Estimate(12, 11, 13, 1), Number(72.0, 1)]],
     notes=["Lower is better: ter", "95% intervals"],
     signatures=[
@@ -282,8 +283,7 @@ def test_latex_is_fit_for_a_paper() -> None:
 
 
 def test_values_that_print_alike_are_best_together_and_equal_columns_have_no_best() -> None:
-    bleu = build("bleu")
-    columns = [Column("system"), Column("bleu", "right", bleu), Column("bleu(lowercase=True)", "right", bleu)]
+    columns = [Column("system"), *map(score_column, (build("bleu"), build("bleu(lowercase=True)")))]
     rows = [["a", Number(1.04, 1), Number(2, 1)], ["b", Number(1.0, 1), Number(2, 1)], ["c", Number(0.5, 1), None]]
     lines = Table(columns=columns, rows=rows).render("latex").splitlines()
     assert r"a & \textbf{1.0} & 2.0 \\" in lines
@@ -292,7 +292,7 @@ def test_values_that_print_alike_are_best_together_and_equal_columns_have_no_bes
 
 
 def test_two_settings_of_a_metric_keep_their_texts_as_names() -> None:
-    columns = [Column(text, "right", build(text)) for text in ("bleu", "bleu(lowercase=True)", "chrf(word_order=2)")]
+    columns = [score_column(build(text)) for text in ("bleu", "bleu(lowercase=True)", "chrf(word_order=2)")]
     head = Table(columns=columns, rows=[]).render("latex").splitlines()[6]
     assert head == r"bleu $\uparrow$ & bleu(lowercase=True) $\uparrow$ & chrF++ $\uparrow$ \\"
 

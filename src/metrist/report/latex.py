@@ -24,14 +24,14 @@ _SPECIAL = {
     '"': r"\char34{}",
     **{character: "\\" + character for character in "&%$#_{}"},
 }
-_ARROWS = {True: r" $\uparrow$", False: r" $\downarrow$", None: ""}
+_ARROWS = {"higher": r" $\uparrow$", "lower": r" $\downarrow$"}
 _MARKS = {"†": r"\dagger", "‡": r"\ddagger"}
 
 
 def render_latex(table: Table) -> str:
     """The table as a float with caption and label. The document needs the package booktabs."""
     bold = _find_best(table)
-    arrows = any(column.metric is not None for column in table.columns)
+    arrows = any(column.better in _ARROWS for column in table.columns)
     # An arrow says which way is better; the note says the same in other formats.
     notes = [note for note in table.notes if not (arrows and note.startswith("Lower is better"))]
     label = table.label or f"tab:{re.sub('[^a-z0-9]+', '-', table.title.lower()).strip('-') or 'scores'}"
@@ -69,17 +69,12 @@ def escape_latex(text: str) -> str:
 
 def _name_columns(columns: Sequence[Column]) -> Iterator[str]:
     """The headings: metrics under their names in papers, with an arrow that points to better values."""
-    from metrist.metrics.cards import display_name
-
-    titles = [
-        column.title or (display_name(column.metric) if column.metric and column.name == column.metric.text else "")
-        for column in columns
-    ]
+    titles = [column.title() if column.title else "" for column in columns]
     twice = {title for title, count in Counter(titles).items() if count > 1}
     for column, title in zip(columns, titles, strict=True):
         # Two settings of one metric have the same name in papers: their texts tell them apart.
         name = escape_latex(column.name if not title or title in twice else title)
-        yield name + (_ARROWS[column.metric.higher_is_better] if column.metric else "")
+        yield name + _ARROWS.get(column.better or "", "")
 
 
 def _find_best(table: Table) -> set[tuple[int, int]]:
@@ -87,12 +82,12 @@ def _find_best(table: Table) -> set[tuple[int, int]]:
     do."""
     best: set[tuple[int, int]] = set()
     for number, column in enumerate(table.columns):
-        if column.metric is None or column.metric.higher_is_better is None:
+        if column.better not in _ARROWS:
             continue
         shown = {row: _value_text(cells[number]) for row, cells in enumerate(table.rows)}
         values = {row: float(text) for row, text in shown.items() if text}
         if len(set(values.values())) > 1:
-            top = (max if column.metric.higher_is_better else min)(values.values())
+            top = (max if column.better == "higher" else min)(values.values())
             best |= {(row, number) for row, value in values.items() if value == top}
     return best
 

@@ -17,10 +17,9 @@ from metrist.errors import escape_controls as escape_controls
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from metrist.metrics.base import Metric
-
 Align = Literal["left", "right", "center"]
 Format = Literal["text", "markdown", "html", "latex", "csv", "json"]
+Better = Literal["higher", "lower", "neither"]
 #: How an interval is shown: `41.2 [39.8, 42.5]`, `41.2 ± 1.4` or not at all.
 Intervals = Literal["brackets", "plusminus", "none"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -33,13 +32,13 @@ _MAX_SIGNATURE_NAME = 24
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading and alignment, and the metric whose scores it holds: LaTeX takes the arrow, the best value
-    and the name in papers from it, unless there is a `title`."""
+    """A column's heading and alignment. For LaTeX, which of its numbers are better, if it holds a metric's, and a
+    function that gives its name in papers: looking that up takes time."""
 
     name: str
     align: Align = "left"
-    metric: Metric | None = None
-    title: str = ""
+    better: Better | None = None
+    title: Callable[[], str] | None = None
 
 
 class Signature(NamedTuple):
@@ -184,7 +183,7 @@ class Layout:
 
 
 def _rename(column: Column, name: str) -> Column:
-    return replace(column, name=name, title=name)
+    return replace(column, name=name, title=None)
 
 
 def _split_names(text: str, known: Iterable[str]) -> list[str]:

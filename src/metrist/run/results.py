@@ -18,7 +18,7 @@ from metrist.grid import Grid
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.report.heat import Heat, HeatOutput, Reading
-from metrist.report.tables import Column, Count, Estimate, Share, Signature, Table, decimals_for
+from metrist.report.tables import Better, Column, Count, Estimate, Share, Signature, Table, decimals_for
 from metrist.run.flat_file import Flat, write_flat
 from metrist.scores import Score, Scores
 from metrist.stats.resampling import CHUNK, ExactSums, interval, resample_counts
@@ -173,7 +173,7 @@ class Results:
             title="System scores",
             columns=[
                 Column("system"),
-                *(Column(metric.text, "right", metric) for metric in self.metrics),
+                *map(score_column, self.metrics),
                 Column("scored", "right"),
                 Column("coverage", "right"),
             ],
@@ -271,6 +271,18 @@ def _estimates(
         for value, resampled in zip(values, drawn, strict=True)
     ]
     return [(value, low, high) for value, (low, high) in zip(values, intervals, strict=True)]
+
+
+def score_column(metric: Metric) -> Column:
+    """The column of a metric's scores, with what a table for a paper must know of the metric."""
+
+    def name_in_papers() -> str:
+        from metrist.metrics.cards import display_name
+
+        return display_name(metric)
+
+    better: dict[bool | None, Better] = {True: "higher", False: "lower", None: "neither"}
+    return Column(metric.text, "right", better[metric.higher_is_better], name_in_papers)
 
 
 def sign_metrics(
