@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.errors import SpecError
-from metrist.spec import Spec, parse
+from metrist.spec import Spec, parse, split_list, split_name
 
 NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,8}(\.[a-z_][a-z0-9_]{0,8})?", fullmatch=True).filter(
     lambda name: not {"as", "if", "in", "is", "or", "and", "def", "del", "for", "not", "try"} & set(name.split("."))
@@ -65,3 +65,40 @@ def test_nested_calls_and_negative_numbers_are_read() -> None:
 def test_invalid_specs_are_refused_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("rougeL", ["rougeL"]),
+        ("rougeL, chrf ,bleu", ["rougeL", "chrf", "bleu"]),
+        ("chrf(beta=1, word_order=2),rougeL", ["chrf(beta=1, word_order=2)", "rougeL"]),
+        ("a=external(command='x, y)\\'(,'),b=chrf", ["a=external(command='x, y)\\'(,')", "b=chrf"]),
+        ('panel(judges=[judge(llm=a, x=","), b]),chrf', ['panel(judges=[judge(llm=a, x=","), b])', "chrf"]),
+        ("rougeL,", ["rougeL"]),
+        ("", [""]),
+        (",", [","]),
+        ("chrf(", ["chrf("]),
+    ],
+)
+def test_commas_outside_brackets_and_quotes_separate_metrics(text: str, pieces: list[str]) -> None:
+    assert split_list(text) == pieces
+
+
+@given(st.lists(st.builds(Spec, NAMES, st.dictionaries(KEYS, VALUES)), min_size=1, max_size=4))
+def test_any_list_of_specs_is_split_where_it_was_joined(specs: list[Spec]) -> None:
+    assert [parse(piece) for piece in split_list(",".join(map(str, specs)))] == specs
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "rest"),
+    [
+        ("judge=judge(llm=openai(model='m'))", "judge", "judge(llm=openai(model='m'))"),
+        (" gpt-4.1 = judge(llm=x)", "gpt-4.1", "judge(llm=x)"),
+        ("chrf(word_order=2)", None, "chrf(word_order=2)"),
+        ("rougeL", None, "rougeL"),
+        ("=rougeL", "", "rougeL"),
+    ],
+)
+def test_a_name_stands_before_the_metric(text: str, name: str | None, rest: str) -> None:
+    assert split_name(text) == (name, rest)

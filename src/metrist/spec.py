@@ -49,6 +49,34 @@ def parse(text: str) -> Spec:
     return spec
 
 
+def split_list(text: str) -> list[str]:
+    """The texts of a list such as `rougeL,chrf(word_order=2)`: commas within brackets and quotes do not separate."""
+    pieces, start, depth, quote = list[str](), 0, 0, ""
+    escaped = False
+    for at, character in enumerate(text):
+        if quote:
+            if escaped or character == "\\":
+                escaped = not escaped
+            elif character == quote:
+                quote = ""
+        elif character in "'\"":
+            quote = character
+        elif character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and depth <= 0:
+            pieces.append(text[start:at])
+            start = at + 1
+    return [piece.strip() for piece in (*pieces, text[start:]) if piece.strip()] or [text]
+
+
+def split_name(text: str) -> tuple[str | None, str]:
+    """The short name and the rest of `judge=judge(llm=…)`; None for a text without a name."""
+    before, equals, rest = text.partition("=")
+    return (before.strip(), rest.strip()) if equals and "(" not in before else (None, text)
+
+
 def _value(node: ast.expr, text: str) -> Any:
     match node:
         case ast.Name(id=name):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import pickle
 import random
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +21,9 @@ import tiny_rewards
 from metrist.errors import ModelError, SpecError
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard
+from metrist.metrics.lexical.chrf import Chrf
 from metrist.metrics.lexical.descriptive import Length
-from metrist.metrics.registry import build, example, names
+from metrist.metrics.registry import build, build_all, example, names
 from metrist.records import Record
 from metrist.scores import Scores
 
@@ -407,3 +410,50 @@ def test_an_unknown_dtype_is_refused() -> None:
         SpecError, match="likelihood: dtype must be one of 'float32', 'bfloat16', 'float16', got 'half'"
     ):
         build("likelihood(dtype='half')")
+
+
+class Plain(Metric):
+    def score_record(self, record: Record) -> float:
+        return float(len(record.output))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demanding(Metric):
+    words: str
+
+
+def test_a_class_is_built_with_its_defaults_and_other_values_are_refused_with_a_hint() -> None:
+    assert isinstance(build(Plain), Plain)
+    assert [type(metric) for metric in build_all([Plain, "chrf"])] == [Plain, Chrf]
+    assert build_all({"mine": Plain})[0].label == "mine"
+    for value, message in (
+        (int, "the class int is not a metric: derive it from metrist.Metric"),
+        (Demanding, "Demanding needs the setting 'words'"),
+        (3.5, r"expected a metric, got 3.5 \(float\)"),
+        (None, r"expected a metric, got None \(NoneType\)"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            build(value)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=r"expected metrics, got 5 \(int\): name one or several"):
+        build_all(5)  # type: ignore[arg-type]
+
+
+def test_a_name_changes_neither_text_nor_signature_nor_equality_and_travels_with_copies() -> None:
+    metric = build("chrf(word_order=2)")
+    named = build("plus=chrf(word_order=2)")
+    assert (named.label, named.text, named.signature) == ("plus", metric.text, metric.signature)
+    assert named == metric
+    assert hash(named) == hash(metric)
+    assert pickle.loads(pickle.dumps(named)).label == copy.deepcopy(named).label == "plus"
+    assert metric.label == named.named(None).label == "chrf(word_order=2)"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "a,b", "(a", "'a'", "-a", "a/b", "a\n"])
+def test_names_that_could_be_misread_are_refused(name: str) -> None:
+    with pytest.raises(SpecError, match="cannot name a metric"):
+        build("chrf").named(name)
+
+
+def test_a_setting_cannot_take_the_place_of_what_every_metric_has() -> None:
+    with pytest.raises(SpecError, match="a setting cannot be called 'label'"):
+        type("Labelled", (Metric,), {"__annotations__": {"label": "str"}})

@@ -64,7 +64,12 @@ Inputs = Annotated[
 ]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("-m", "--metric", metavar="SPEC", help="A metric: rougeL, 'chrf(word_order=2)'; repeatable."),
+    typer.Option(
+        "-m",
+        "--metric",
+        metavar="SPEC",
+        help="A metric: rougeL, 'chrf(word_order=2)', or with a short name: 'judge=judge(llm=…)'; repeatable.",
+    ),
 ]
 RunPath = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, or a .jsonl file that `metrist score` wrote.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.selection import choose_decimals, find_metric, open_run
+from metrist.evaluate.selection import choose_decimals, find_metric, find_signature, open_run
 from metrist.io import read_records, read_rows
 from metrist.metrics.base import Metric
 from metrist.metrics.calibrated import (
@@ -61,13 +61,13 @@ class ScorePercentiles:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain row per output; NaN is None."""
-        values = self.results.scores[self.metric.text].values
+        values = self.results[self.metric].values
         columns = zip(self.results.items, self.results.systems, values, self.percentiles, strict=True)
         for item, system, value, percentile in columns:
             yield {
                 "item": item,
                 "system": system,
-                "metric": self.metric.text,
+                "metric": self.metric.label,
                 "value": or_none(float(value)),
                 "percentile": or_none(float(percentile)),
             }
@@ -77,12 +77,12 @@ def calibrate(source: Source, metric: str | None = None, by: str | None = None) 
     """Fit the reference distribution of a metric's values in a run; records are scored first. `by` fits one
     distribution per system, or, for records, per value of another column."""
     results, records, chosen = _load_scores(source, metric)
-    values = results.scores[chosen.text].values
+    values = results[chosen].values
     calibration, notes = fit_calibration(
         values,
         _group_outputs(results, records, by),
         metric=chosen.text,
-        signature=results.signatures[chosen.text],
+        signature=find_signature(results, chosen),
         higher_is_better=chosen.higher_is_better,
         data=hash_data(results.items, results.systems, values),
         grouped_by=by,
@@ -96,9 +96,9 @@ def apply_calibration(source: Source, calibration: Calibration | str | os.PathLi
     known = calibration if isinstance(calibration, Calibration) else read_calibration(calibration)
     results, records, metric = _load_scores(source, known.metric)
     name = "the calibration" if isinstance(calibration, Calibration) else str(calibration)
-    known.check(results.signatures[metric.text], name)
+    known.check(find_signature(results, metric), name)
     groups = _group_outputs(results, records, known.grouped_by)
-    percentiles = known.percentiles(results.scores[metric.text].values, groups)
+    percentiles = known.percentiles(results[metric].values, groups)
     return ScorePercentiles(results=results, metric=metric, calibration=known, groups=groups, percentiles=percentiles)
 
 
@@ -116,7 +116,7 @@ def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Reco
     if metric is not None:
         return results, None, find_metric(results.metrics, metric)
     if len(results.metrics) > 1:
-        raise RunError(f"the run has several metrics: choose one, such as -m {results.metrics[0].text!r}")
+        raise RunError(f"the run has several metrics: choose one, such as -m {results.metrics[0].label!r}")
     return results, None, results.metrics[0]
 
 
@@ -168,7 +168,7 @@ def _fit_table(fitted: FittedCalibration) -> Table:
 
 def _percentile_table(placed: ScorePercentiles) -> Table:
     metric, calibration, percentiles = placed.metric, placed.calibration, placed.percentiles
-    scores, systems = placed.results.scores[metric.text], np.array(placed.results.systems, dtype=object)
+    scores, systems = placed.results[metric].scores, np.array(placed.results.systems, dtype=object)
     has_score, has_percentile = ~np.isnan(scores.values), ~np.isnan(percentiles)
     rows = []
     for system in dict.fromkeys(placed.results.systems):
@@ -191,7 +191,7 @@ def _percentile_table(placed: ScorePercentiles) -> Table:
         title="Systems among reference values",
         columns=[
             Column("system"),
-            *(Column(name, "right") for name in (metric.text, "mean percentile", "placed", "of")),
+            *(Column(name, "right") for name in (metric.label, "mean percentile", "placed", "of")),
         ],
         rows=rows,
         notes=notes,

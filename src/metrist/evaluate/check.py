@@ -16,6 +16,7 @@ from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
     find_metric,
+    has_metric,
     open_run,
     select_systems,
     warn_off_scale,
@@ -157,9 +158,9 @@ def check(
     draws: int = 10_000,
     seed: int = 0,
 ) -> Report:
-    """Check each system: its scores against floors and ceilings by metric, the share of its outputs with a score
-    against `min_coverage`, and whether it got significantly worse than in the run `against`. By default all systems
-    are checked, and one that only `against` has fails."""
+    """Check each system: its scores against floors and ceilings by metric, or by a part of its scores such as
+    `judge:fluency`; the share of its outputs with a score against `min_coverage`; and whether it got significantly
+    worse than in the run `against`. By default all systems are checked, and one that only `against` has fails."""
     minimum, maximum = minimum or {}, maximum or {}
     if not (minimum or maximum or against is not None or min_coverage is not None):
         raise RunError("nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against")
@@ -181,7 +182,8 @@ def check(
         if systems is None:
             verdicts += _find_lost_systems(results, baseline)
         notes += [*remarks, *(f"The baseline: {note}" for note in baseline.notes)]
-        unfinished = unfinished or tuple(text for text in results.unfinished if text in baseline.scores)
+        scored_before = {metric.text for metric in baseline.metrics}
+        unfinished = unfinished or tuple(text for text in results.unfinished if text in scored_before)
     why = "not finished: run the same `metrist score` again"
     verdicts += [_missing(system, text, "a finished run", why) for text in unfinished for system in chosen]
     return Report(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys([*results.notes, *notes])))
@@ -216,7 +218,7 @@ def _missing(system: str, metric: str, requirement: str, why: str) -> Verdict:
 
 def _score_system(results: Results, metric: Metric, system: str) -> tuple[float, float]:
     """A system's pooled score, NaN if no output has a score, and its coverage."""
-    scores = results.scores[metric.text]
+    scores = results[metric].scores
     own = np.fromiter((name == system for name in results.systems), dtype=np.bool_, count=len(results.systems))
     scored = own & ~np.isnan(scores.values)
     value = float(pool_rows(scores.stats[scored][None], metric.pool)[0]) if scored.any() else math.nan
@@ -258,7 +260,7 @@ def _check_threshold(
     return Verdict(
         kind=kind,
         system=system,
-        metric=metric.text,
+        metric=metric.label,
         passed=passed,
         requirement=f"{'>=' if kind == 'minimum' else '<='} {threshold:g}",
         observed=shown,
@@ -274,7 +276,7 @@ def _check_coverage(results: Results, metric: Metric, system: str, least: float)
     return Verdict(
         kind="coverage",
         system=system,
-        metric=metric.text,
+        metric=metric.label,
         passed=passed,
         requirement=f">= {100 * least:g} % scored",
         observed=Share(coverage),
@@ -326,7 +328,7 @@ def _find_lost_systems(now: Results, before: Results) -> list[Verdict]:
         return []
     why = "lost since the baseline; if this is intended, name the systems to check"
     metrics, _ = _pair_metrics(now, before)
-    return [_missing(name, m.text, "as in the baseline", why) for m in metrics for name in old if name not in new]
+    return [_missing(name, m.label, "as in the baseline", why) for m in metrics for name in old if name not in new]
 
 
 def _pair_systems(before: Results, systems: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
@@ -345,20 +347,21 @@ def _pair_systems(before: Results, systems: Sequence[str]) -> tuple[list[tuple[s
 def _pair_metrics(now: Results, before: Results) -> tuple[list[Metric], list[str]]:
     """The metrics with a better side that both runs have, and notes on the others. A metric that only one run has does
     not fail a check, because whoever scores chooses the metrics."""
-    directed = [metric for metric in now.metrics if metric.higher_is_better is not None]
-    shared = [metric for metric in directed if metric.text in before.scores]
+    directed = [metric for metric in now.columns if metric.higher_is_better is not None]
+    shared = [metric for metric in directed if has_metric(before, metric)]
     if not shared:
         raise RunError(
             "the runs share no metric with a better side: this run has "
-            f"{', '.join(m.text for m in now.metrics)}, the baseline {', '.join(m.text for m in before.metrics)}"
+            f"{', '.join(now.scores)}, the baseline {', '.join(before.scores)}"
         )
     for metric in shared:
         check_signatures(metric, {_NOW: now, _BEFORE: before})
     notes = []
-    if new := [metric.text for metric in directed if metric not in shared]:
+    if new := [metric.label for metric in directed if metric not in shared]:
         notes.append(f"Not scored in the baseline, so not tested against it: {', '.join(new)}.")
-    present = {*now.scores, *now.unfinished}
-    if lost := [m.text for m in before.metrics if m.higher_is_better is not None and m.text not in present]:
+    present = {*(metric.text for metric in now.metrics), *now.scores, *now.unfinished}
+    directed = [metric for metric in before.metrics if metric.higher_is_better is not None]
+    if lost := [m.label for m in directed if m.text not in present and m.label not in present]:
         notes.append(f"NOT CHECKED: {', '.join(lost)}; only the baseline has these scores.")
     return shared, notes
 
@@ -396,7 +399,7 @@ def _judge_regression(regression: _Regression, p: float, alpha: float) -> Verdic
     return Verdict(
         kind="regression",
         system=regression.system,
-        metric=regression.metric.text,
+        metric=regression.metric.label,
         passed=passed,
         requirement=f"no worse than {Number(test.second, decimals)}",
         observed=Change(test.difference, test.low, test.high, decimals),

@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
-from metrist.evaluate.selection import check_signatures, choose_decimals, open_run, select_metrics, select_systems
+from metrist.evaluate.selection import (
+    check_signatures,
+    choose_decimals,
+    find_signature,
+    has_metric,
+    list_names,
+    open_run,
+    select_metrics,
+    select_systems,
+)
 from metrist.grid import Grid
 from metrist.metrics.base import Metric
 from metrist.report.tables import Change, Column, Count, Number, PValue, Table, or_none
@@ -73,7 +82,7 @@ class Contest:
     def to_dict(self) -> dict[str, Any]:
         """All numbers as plain data; NaN is None."""
         return {
-            "metric": self.metric.text,
+            "metric": self.metric.label,
             "first": self.first,
             "second": self.second,
             "items": self.items,
@@ -155,7 +164,7 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
     values, stats = [], []
     for results, names in runs:
         rows = [row for row, system in enumerate(results.systems) if system in names]
-        scores = results.scores[metric.text]
+        scores = results[metric].scores
         labels += [names[results.systems[row]] for row in rows]
         items += [results.items[row] for row in rows]
         values.append(scores.values[rows])
@@ -163,20 +172,25 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
     # A run in which every output failed does not know the number of statistics: pad its zeros.
     width = max(part.shape[1] for part in stats)
     padded = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in stats]
-    return AlignedScores(metric, Grid.of(metric.text, labels, items, np.concatenate(values)), np.concatenate(padded))
+    return AlignedScores(metric, Grid.of(metric.label, labels, items, np.concatenate(values)), np.concatenate(padded))
 
 
 def compare(
     runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
     systems: Sequence[str] | None = None,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     test: TestChoice = "both",
     draws: int = 10_000,
     seed: int = 0,
     baseline: str | None = None,
     alpha: float = 0.05,
 ) -> Comparison:
-    """Test all pairs of systems of a run (or of several runs, scored alike), or each system against a baseline."""
+    """Test all pairs of systems of a run (or of several runs, scored alike), or each system against a baseline.
+
+    `metrics` selects by label, text or name; `judge:fluency` is one part of a metric's scores. By default all metrics
+    are compared, and the aspects of rubrics.
+    """
+    metrics = list_names(metrics)
     if test not in _TESTS:
         raise RunError(f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}")
     if draws < 1 or not 0 < alpha < 1:
@@ -191,7 +205,7 @@ def compare(
         check_signatures(metric, by_name)
     return Comparison(
         contests=tuple(contest for metric in chosen for contest in _test_pairs(metric, opened, pairs, plan)),
-        signatures={metric.text: opened[0].signatures[metric.text] for metric in chosen},
+        signatures={metric.label: find_signature(opened[0], metric) for metric in chosen},
         plan=plan,
         notes=(*_run_notes(by_name), *(_unshared_notes(opened, chosen) if metrics is None else ())),
     )
@@ -217,7 +231,7 @@ def _list_systems(run: Results) -> list[str]:
 
 def _common_metrics(runs: Sequence[Results]) -> list[Metric]:
     first, *others = runs
-    common = [metric for metric in first.metrics if all(metric.text in run.scores for run in others)]
+    common = [metric for metric in first.columns if all(has_metric(run, metric) for run in others)]
     if not common:
         raise RunError("the runs have no metric in common" if others else "the run has no metrics")
     return common
@@ -232,7 +246,7 @@ def _run_notes(runs: Mapping[str, Results]) -> list[str]:
 
 def _unshared_notes(runs: Sequence[Results], common: Sequence[Metric]) -> list[str]:
     known = {metric.text for metric in common}
-    unshared = dict.fromkeys(text for run in runs for text in run.scores if text not in known)
+    unshared = dict.fromkeys(m.label for run in runs for m in run.metrics if m.text not in known)
     return [f"Not scored in every run, so left out: {', '.join(unshared)}."] if unshared else []
 
 
@@ -306,7 +320,7 @@ def _comparison_table(comparison: Comparison) -> Table:
         result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
         rows.append(
             [
-                contest.metric.text,
+                contest.metric.label,
                 contest.first,
                 contest.second,
                 Count(contest.items),
@@ -335,7 +349,7 @@ def _table_notes(comparison: Comparison) -> list[str]:
         f"Holm-corrected over the {pairs} pair{'s' * (pairs != 1)} of each metric.",
         f"A system is named as better when {both} at most {plan.alpha:g}.",
     ]
-    if lower := dict.fromkeys(c.metric.text for c in contests if c.metric.higher_is_better is False):
+    if lower := dict.fromkeys(c.metric.label for c in contests if c.metric.higher_is_better is False):
         notes.append(f"Lower is better: {', '.join(lower)}.")
     if left_out := max((contest.left_out for contest in contests), default=0):
         notes.append(f"Items missing or failed for one of the two systems are left out: up to {left_out} of a pair.")

@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metrist.errors import InputError, did_you_mean
+from metrist.errors import InputError, RunError, did_you_mean
 from metrist.evaluate.check import Report, check
 from metrist.evaluate.compare import Comparison, compare
 from metrist.evaluate.selection import find_metric, open_run
 from metrist.io.reader import read_records
 from metrist.io.writer import atomic_write
-from metrist.metrics.base import Metric
-from metrist.metrics.registry import build
+from metrist.metrics.base import Metric, PartMetric
+from metrist.metrics.registry import build_all
 from metrist.report.tables import Table
 from metrist.run.tasks import Serial
 from metrist.run.worker_pool import Processes
@@ -72,6 +72,10 @@ def _one_of(*choices: str) -> SettingType:
 _TEXT = SettingType("a string", _is_text)
 _TEXTS = SettingType("a list of strings", _is_list_of_texts)
 _TEXT_OR_TEXTS = SettingType("a string or a list of strings", lambda value: _is_text(value) or _is_list_of_texts(value))
+_METRICS = SettingType(
+    'a string, a list of strings, or a table by name such as {judge = "judge(llm=…)"}',
+    lambda value: _is_text(value) or _is_list_of_texts(value) or _is_table_of(_is_text)(value),
+)
 _FLAG = SettingType("true or false", lambda value: isinstance(value, bool))
 _SHARE = SettingType("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
 _ALPHA = SettingType("a number between 0 and 1", lambda value: _is_number(value) and 0 < value < 1)
@@ -83,7 +87,7 @@ _NAMES = SettingType('a table of strings, such as {output = "prediction"}', _is_
 LAYOUT: Mapping[str, Mapping[str, SettingType]] = {
     "": {
         "input": _TEXT_OR_TEXTS,
-        "metrics": _TEXT_OR_TEXTS,
+        "metrics": _METRICS,
         "output": _TEXT,
         "executor": _one_of("serial", "processes"),
         "workers": _integer(1),
@@ -176,7 +180,7 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     return Config(
         path=config_path,
         inputs=tuple(_resolve_path(config_path, name) for name in _as_list(top["input"])),
-        metrics=tuple(_as_list(top["metrics"])),
+        metrics=_list_metrics(top["metrics"]),
         output=_resolve_path(config_path, top["output"]) if "output" in top else None,
         executor=top.get("executor"),
         workers=top.get("workers"),
@@ -236,6 +240,12 @@ def _resolve_path(config_path: Path, text: str) -> str:
     return text if text == _STANDARD_INPUT else os.path.join(config_path.parent, text)
 
 
+def _list_metrics(value: str | list[str] | dict[str, str]) -> tuple[str, ...]:
+    if isinstance(value, dict):
+        return tuple(f"{name}={text}" for name, text in value.items())
+    return tuple(_as_list(value))
+
+
 def _as_list(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
@@ -248,7 +258,7 @@ def run_config(
     from metrist.run import score
 
     config = read_config(path)
-    metrics = [build(text, allow_import=allow_import) for text in config.metrics]
+    metrics = build_all(config.metrics, allow_import=allow_import)
     _check_metric_names(config, metrics)
     against = (config.check or {}).get("against")
     baseline = None if against is None else open_run(against, config.metrics if allow_import else ())
@@ -269,11 +279,14 @@ def run_config(
     )
 
 
-def _check_metric_names(config: Config, metrics: list[Metric]) -> None:
+def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
     """Report a misspelt metric in [check] or [compare] before the scoring."""
     check_table, compare_table = config.check or {}, config.compare or {}
     for name in (*check_table.get("min", ()), *check_table.get("max", ()), *compare_table.get("metrics", ())):
-        find_metric(metrics, name)
+        metric = find_metric(metrics, name)
+        known = metric.metric.aspect_parts if isinstance(metric, PartMetric) else {}
+        if isinstance(metric, PartMetric) and metric.part not in known and (hint := did_you_mean(metric.part, known)):
+            raise RunError(f"{metric.metric.label} has no aspect {metric.part!r}{hint}")
 
 
 def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | None) -> Report:

@@ -27,7 +27,7 @@ from metrist.report.errors import ExplainedOutput, Explanations
 from metrist.run.flat_file import COLUMNS
 from metrist.runtime import Runtime
 from metrist.scores import Scores
-from metrist.spec import Spec, parse
+from metrist.spec import Spec, parse, split_name
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -114,12 +114,13 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
     if isinstance(metric, Metric):
         built = metric
     else:
-        spec = parse(metric or DEFAULT_METRIC)
+        name, text = split_name(metric or DEFAULT_METRIC)
+        spec = parse(text)
         if llm is not None:
             if "llm" in spec.settings:
                 raise SpecError(f"{spec.name} already names its llm: leave out --llm")
             spec = Spec(spec.name, {"llm": llms.parse_llm(llm), **spec.settings})
-        built = registry.build(spec)
+        built = registry.build(spec).named(name)
     inner = built.metric if isinstance(built, Calibrated) else built
     # A metric from outside may report errors or reasons; only its scores can tell.
     shipped = type(inner).__module__.split(".")[0] == "metrist" and not inner.programs
@@ -156,7 +157,7 @@ def _explain_records(reader: Reader, metric: Metric, selection: _Selection) -> E
         results = score(records, [metric])
     except NothingScored as error:
         results = error.results
-    scores = results.scores[metric.text]
+    scores = results.scores[metric.label]
     outputs = []
     for i in sorted(range(len(records)), key=partial(_rank_key, metric, scores)):
         key = (records[i].item, records[i].system)
@@ -208,17 +209,17 @@ def _explain_run(
     from metrist.run import load, read_inputs
 
     results = load(source)
-    telling = [metric for metric in results.metrics if _tells_more(results.scores[metric.text])]
+    telling = [metric for metric in results.metrics if _tells_more(results.scores[metric.label])]
     # Errors say more than reasons: a metric that marks them comes first.
-    telling.sort(key=lambda metric: not results.scores[metric.text].errors)
+    telling.sort(key=lambda metric: not results.scores[metric.label].errors)
     chosen = next(iter(telling), None) if metric is None else find_metric(results.metrics, metric)
     if chosen is None or chosen not in telling:
-        names = chosen.text if chosen else ", ".join(metric.text for metric in results.metrics)
+        names = chosen.label if chosen else ", ".join(metric.label for metric in results.metrics)
         raise RunError(f"{source} has no errors and no reasons by {names}: nothing to explain")
-    scores = results.scores[chosen.text]
+    scores = results[chosen].scores
     ranked = _rank_outputs(results, chosen, selection)
     shown = ranked[: selection.limit]
-    notes = [f"{chosen.text}: {len(shown):,} of {len(ranked):,} outputs, the worst first"] if shown != ranked else []
+    notes = [f"{chosen.label}: {len(shown):,} of {len(ranked):,} outputs, the worst first"] if shown != ranked else []
     records: Mapping[_Key, Record] = {}
     try:
         reader = read_records(texts) if texts is not None else read_inputs(source)
@@ -228,16 +229,16 @@ def _explain_run(
         if texts is not None:
             raise
         notes.append(f"A run does not store texts, and {error} (--texts FILE)")
-    judges = [m for m in telling if m is not chosen and not results.scores[m.text].errors] if metric is None else []
+    judges = [m for m in telling if m is not chosen and not results.scores[m.label].errors] if metric is None else []
     outputs = []
     for i in shown:
         key = (results.items[i], results.systems[i])
         explained = _explain_output(chosen, scores, i, key, records.get(key))
-        said = {m.text: text for m in judges if (text := results.scores[m.text].explanations.get(i))}
+        said = {m.label: text for m in judges if (text := results.scores[m.label].explanations.get(i))}
         outputs.append(replace(explained, reasons={**explained.reasons, **said}))
     if records and any(output.output is None for output in outputs):
         notes.append("some outputs are not in the files that were read: name the run's records with --texts FILE")
-    others = [m.text for m in telling if m is not chosen and m not in judges] if metric is None else []
+    others = [m.label for m in telling if m is not chosen and m not in judges] if metric is None else []
     notes += [f"also with errors: {text} (-m)" for text in others]
     return Explanations(outputs=outputs, notes=notes)
 
@@ -254,7 +255,7 @@ def _rank_outputs(results: Results, metric: Metric, selection: _Selection) -> li
             raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(known))}")
     keys = enumerate(zip(results.items, results.systems, strict=True))
     selected = [i for i, key in keys if selection.matches(*key)]
-    return sorted(selected, key=partial(_rank_key, metric, results.scores[metric.text]))
+    return sorted(selected, key=partial(_rank_key, metric, results.scores[metric.label]))
 
 
 def _rank_key(metric: Metric, scores: Scores, index: int) -> tuple[bool, float]:
@@ -272,11 +273,11 @@ def _explain_output(metric: Metric, scores: Scores, index: int, key: _Key, recor
         key,
         record,
         score.errors,
-        by=metric.text,
+        by=metric.label,
         value=score.value,
         failure=score.failure,
         note=score.explanation if is_note else None,
-        reasons={metric.text: score.explanation} if score.explanation and not is_note else {},
+        reasons={metric.label: score.explanation} if score.explanation and not is_note else {},
         raw=score.raw if score.failure else None,
     )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from metrist.errors import RunError, SpecError, did_you_mean
-from metrist.metrics.base import Metric
+from metrist.metrics.base import PART, Metric, PartMetric
 from metrist.report.tables import decimals_for, escape_controls
-from metrist.spec import parse
+from metrist.spec import parse, split_list
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -37,34 +38,61 @@ def select_systems(present: Iterable[str], names: Sequence[str] | None) -> list[
     return list(dict.fromkeys(names))
 
 
-def select_metrics(present: Sequence[Metric], names: Sequence[str] | None) -> list[Metric]:
-    """The metrics with these texts or names; all of them if `names` is None."""
+def list_names(names: str | Iterable[str] | None) -> list[str] | None:
+    """The names of metrics, those with commas between them one by one; None stays None."""
+    if names is None:
+        return None
+    return [name for text in ([names] if isinstance(names, str) else names) for name in split_list(text)]
+
+
+def select_metrics(present: Sequence[Metric], names: Iterable[str] | None) -> list[Metric]:
+    """The metrics with these labels, texts or names; all of them if `names` is None."""
     if names is None:
         return list(present)
-    return list({metric.text: metric for metric in (find_metric(present, name) for name in names)}.values())
+    return list({metric.label: metric for metric in (find_metric(present, name) for name in names)}.values())
 
 
 def find_metric(present: Sequence[Metric], name: str) -> Metric:
-    """The run's metric with this text. A name alone also finds the only metric of that name, whatever its settings."""
-    known = {metric.text: metric for metric in present}
-    if metric := known.get(name) or known.get(_normalize_text(name)):
+    """The run's metric with this label or text. A name alone also finds the only metric of that name, whatever its
+    settings, and `judge:fluency` one part of a metric's scores."""
+    labels = {metric.label: metric for metric in present}
+    texts = {metric.text: metric for metric in present}
+    if metric := labels.get(name) or texts.get(name) or texts.get(_normalize_text(name)):
         return metric
     namesakes = [metric for metric in present if metric.name == name]
     if len(namesakes) == 1:
         return namesakes[0]
     if namesakes:
-        raise RunError(f"{name!r} could be any of {_join_names(m.text for m in namesakes)}: give its full text")
-    hint = did_you_mean(name, dict.fromkeys([*known, *(metric.name for metric in present)]))
-    raise RunError(f"no metric {name!r} in the run, which has {_join_names(known)}{hint}")
+        raise RunError(f"{name!r} could be any of {_join_names(m.label for m in namesakes)}: give its full text")
+    owner, colon, part = name.rpartition(PART)
+    if colon and not re.search(r"[()'\"]", part):
+        return PartMetric(find_metric(present, owner), part)
+    hint = did_you_mean(name, dict.fromkeys([*labels, *(metric.name for metric in present)]))
+    raise RunError(f"no metric {name!r} in the run, which has {_join_names(labels)}{hint}")
+
+
+def has_metric(run: Results, metric: Metric) -> bool:
+    """Whether a run has this metric, by its text, or another under the same label; signatures decide between them."""
+    own = metric.metric if isinstance(metric, PartMetric) else metric
+    known = [m for m in run.metrics if own.text == m.text or own.label == m.label]
+    if known and isinstance(metric, PartMetric):
+        return metric.part in run.scores[known[0].label].parts
+    return bool(known)
+
+
+def find_signature(run: Results, metric: Metric) -> str:
+    """The signature of a run's metric; a part has that of its metric."""
+    own = metric.metric if isinstance(metric, PartMetric) else metric
+    return run.signatures[run.metric(own).label]
 
 
 def check_signatures(metric: Metric, runs: Mapping[str, Results]) -> None:
     """Refuse to compare numbers that were computed differently."""
-    (first, signature), *others = ((name, run.signatures[metric.text]) for name, run in runs.items())
+    (first, signature), *others = ((name, find_signature(run, metric)) for name, run in runs.items())
     for name, other in others:
         if other != signature:
             raise RunError(
-                f"{metric.text} was not computed alike: {first} has the signature {escape_controls(signature)!r}, "
+                f"{metric.label} was not computed alike: {first} has the signature {escape_controls(signature)!r}, "
                 f"{name} has {escape_controls(other)!r}; score one of them again with the other's settings and version"
             )
 
@@ -99,12 +127,12 @@ def warn_off_scale(metric: Metric, kind: Literal["minimum", "maximum"], threshol
     if not low <= threshold <= high:
         fate = "never" if (threshold > high) is (kind == "minimum") else "always"
         hint = f"; did you mean {threshold / 100:g}?" if 1 < threshold <= 100 and high == 1 else ""
-        return f"{metric.text} ranges from {low:g} to {high:g}: a {kind} of {threshold:g} is {fate} met{hint}"
+        return f"{metric.label} ranges from {low:g} to {high:g}: a {kind} of {threshold:g} is {fate} met{hint}"
     # An error rate counts in percent as well; it starts at 0 and has no upper bound.
     error_rate = math.isinf(high) and metric.higher_is_better is False
     if 0 < threshold <= 1 and low == 0 and (high == 100 or error_rate) and typical > 1:
         return (
-            f"{metric.text} counts in percent (here {typical:.1f}): a {kind} of {threshold:g} means {threshold:g} %; "
+            f"{metric.label} counts in percent (here {typical:.1f}): a {kind} of {threshold:g} means {threshold:g} %; "
             f"did you mean {100 * threshold:g}?"
         )
     return None

@@ -6,6 +6,7 @@ numbers, and `pool` turns summed rows into a system's score. A simple metric def
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import inspect
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,18 @@ from metrist.errors import InputError, MetristError, RunError, SpecError, descri
 from metrist.llm.base import LLM, build_llm
 from metrist.records import Need, Pair, Record
 from metrist.runtime import Runtime
-from metrist.scores import FailureKind, Score, Scores
+from metrist.scores import Failure, FailureKind, Score, Scores
 from metrist.spec import Spec
 
 Reduce = Literal["native", "max", "mean"]
+#: Short names of metrics. A colon, a comma, brackets, quotes and = have a meaning where metrics are named.
+NAME = re.compile(r"\w[\w.+-]*")
+#: What stands between a metric and one of its parts, as in `judge:fluency`.
+PART = ":"
+#: What a metric is called and known by: a setting of the same name would take its place.
+_RESERVED = {"label", "name", "signature", "spec", "text"}
+#: Parts that are good where the metric is good.
+_DIRECTED_PARTS = ("precision", "recall", "f")
 
 
 class Metric:
@@ -60,6 +69,13 @@ class Metric:
     asks_llm: ClassVar[bool] = False
     #: Settings that name a program to run: like import paths, they are accepted from Python and the command line only.
     programs: ClassVar[tuple[str, ...]] = ()
+    #: The short name that `named` gave; never part of the settings, of equality or of the signature.
+    short_name: str | None = None
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if taken := _RESERVED & inspect.get_annotations(cls).keys():
+            raise SpecError(f"{cls.__qualname__}: a setting cannot be called {min(taken)!r}, which every metric has")
 
     def __post_init__(self) -> None:
         declared: Iterable[dataclasses.Field[Any]] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
@@ -83,6 +99,27 @@ class Metric:
     def text(self) -> str:
         """The metric as text, with the settings that differ from their defaults: parses to an equal metric."""
         return str(self.spec)
+
+    @property
+    def label(self) -> str:
+        """What tables, checks and files call the metric: its short name, or its text if it has none."""
+        return self.short_name or self.text
+
+    def named(self, name: str | None) -> Self:
+        """A copy of the metric with a short name, which changes neither its text nor its signature; None removes it."""
+        if name is not None and not NAME.fullmatch(name):
+            raise SpecError(
+                f"{name!r} cannot name a metric: expected letters, digits, '_', '-', '.' and '+', such as gpt-4.1"
+            )
+        copied = copy.copy(self)
+        object.__setattr__(copied, "short_name", name)
+        return copied
+
+    @property
+    def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
+        """The parts of a score that are columns of their own beside the value, such as the aspects of a rubric, each
+        with its bounds. Where they do not depend on a setting, a class variable declares them."""
+        return {}
 
     @property
     def spec(self) -> Spec:
@@ -154,6 +191,42 @@ class Metric:
             return {}
         outside = [cls for cls in type(self).__mro__ if cls.__module__.split(".")[0] not in ("metrist", "builtins")]
         return {"code": hashlib.sha256(b"".join(map(_source_code, outside))).hexdigest()[:12]}
+
+
+class PartMetric(Metric):
+    """One part of a metric's scores as a column of its own, such as `judge:fluency`: it pools to the mean."""
+
+    def __init__(self, metric: Metric, part: str) -> None:
+        known = metric.aspect_parts
+        self.metric = metric
+        self.part = part
+        object.__setattr__(self, "bounds", known.get(part, (-np.inf, np.inf)))
+        # What a count or a length says about quality is not known.
+        directed = part in known or part in _DIRECTED_PARTS
+        object.__setattr__(self, "higher_is_better", metric.higher_is_better if directed else None)
+
+    @property
+    def name(self) -> str:
+        return f"{self.metric.name}{PART}{self.part}"
+
+    @property
+    def text(self) -> str:
+        return f"{self.metric.text}{PART}{self.part}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.metric.label}{PART}{self.part}"
+
+    @property
+    def signature(self) -> str:
+        return self.metric.signature
+
+    def select(self, scores: Scores) -> Scores:
+        """The part's scores, from those of its metric."""
+        values = scores.parts[self.part]
+        missing = Failure(FailureKind.not_scored, f"the score has no {self.part}")
+        failures = {i: scores.failures.get(i, missing) for i in np.flatnonzero(np.isnan(values)).tolist()}
+        return Scores(values=values, failures=failures)
 
 
 def iterate_nested(metric: Metric) -> Iterator[Metric | LLM]:

@@ -249,6 +249,11 @@ class Calibrated(Metric):
             object.__setattr__(self, name, value)
 
     @property
+    def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
+        """Those of the inner metric; none beside percentiles, which are on another scale."""
+        return self.metric.aspect_parts if self.show == RAW else {}
+
+    @property
     def needs(self) -> tuple[Need, ...]:
         """The needs of the inner metric."""
         return self.metric.needs
@@ -293,11 +298,11 @@ class Calibrated(Metric):
         if len(known) and self.show == RAW:
             remarks = [
                 *remarks,
-                f"{self.text}: the mean percentile is {known.mean():.1f} (show='percentile' gives each system's own)",
+                f"{self.label}: the mean percentile is {known.mean():.1f} (show='percentile' gives each system's own)",
             ]
         without_group = len(scores) - len(known) - len(scores.failures)
         if without_group > 0:
-            remarks = [*remarks, f"{self.text}: {without_group:,} outputs belong to no group of {self.by}"]
+            remarks = [*remarks, f"{self.label}: {without_group:,} outputs belong to no group of {self.by}"]
         return remarks
 
     def _read_calibration(self) -> Calibration:

@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Literal, NoReturn
 from metrist.errors import RunError, SpecError
 from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.llm_metric import merge_usage
-from metrist.metrics.registry import build
+from metrist.metrics.registry import MetricLike, build
 from metrist.ratings import Choice
 from metrist.records import Need, Pair, Record
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind, Score, Scores
-from metrist.spec import Spec
 
 #: A choice between two outputs, as it reads with the outputs in reverse order.
 REVERSED: dict[Choice, Choice] = {"first": "second", "second": "first", "tie": "tie"}
@@ -164,7 +163,7 @@ def _incomplete_notes(first: Score, second: Score) -> list[str]:
     return [f"of the {side} output: {score.explanation or ''}" for side, score in sides if score.incomplete]
 
 
-def build_comparator(metric: str | Spec | Metric, *, allow_import: bool = True) -> Comparator:
+def build_comparator(metric: MetricLike, *, allow_import: bool = True) -> Comparator:
     """The comparator that a text names; a metric becomes the comparator by its score."""
     built = build(metric, allow_import=allow_import)
-    return built if isinstance(built, Comparator) else ByScore(metric=built)
+    return built if isinstance(built, Comparator) else ByScore(metric=built).named(built.short_name)

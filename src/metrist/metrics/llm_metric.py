@@ -250,7 +250,7 @@ def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
         return []
     reason, count = Counter(scores.failures.values()).most_common(1)[0]
     scored = len(scores) - failed
-    coverage = f"{metric.text}: {scored:,} of {len(scores):,} outputs were scored; most frequent failure ({count:,}): "
+    coverage = f"{metric.label}: {scored:,} of {len(scores):,} outputs were scored; most frequent failure ({count:,}): "
     return [f"{coverage}{reason}", *_mean_bounds(metric, scores)]
 
 
@@ -268,8 +268,8 @@ def _mean_bounds(metric: Metric, scores: Scores) -> list[str]:
         if math.isfinite(mean)
     ]
     return [
-        f"{metric.text}: the mean of the scored outputs is {values.mean():.4g}; with the {failed:,} failed it would be "
-        + " and ".join(cases)
+        f"{metric.label}: the mean of the scored outputs is {values.mean():.4g}; with the {failed:,} failed it would "
+        "be " + " and ".join(cases)
     ]
 
 
@@ -292,10 +292,10 @@ def cost_remarks(metric: Metric, scores: Scores) -> list[str]:
         calls = "1 call" if total["unpriced"] == 1 else f"{total['unpriced']:,} calls"
         cost.append(f"{calls} of unknown cost (set METRIST_PRICES)")
     remarks = [
-        f"{metric.text}: "
+        f"{metric.label}: "
         + ", ".join([f"{total['calls']:,} call{'' if total['calls'] == 1 else 's'}{cached}", *tokens, *cost])
     ]
     if unusable := total.get("unusable"):
         calls = "1 call" if unusable == 1 else f"{unusable:,} calls"
-        remarks.append(f"{metric.text}: the server's token counts of {calls} cannot be right and were estimated")
+        remarks.append(f"{metric.label}: the server's token counts of {calls} cannot be right and were estimated")
     return remarks

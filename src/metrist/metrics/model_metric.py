@@ -67,7 +67,7 @@ class ModelMetric(Metric):
         if not count or cut is None:
             return []
         return [
-            f"{self.text}: {count:,} of {len(scores):,} outputs had texts too long for the model; "
+            f"{self.label}: {count:,} of {len(scores):,} outputs had texts too long for the model; "
             f"{int(np.nansum(cut)):,} tokens were left out"
         ]
 

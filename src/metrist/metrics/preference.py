@@ -120,7 +120,7 @@ class Preference(ModelMetric):
             context = " or ".join(self.context or ("source", f"other context for {self.criterion!r}"))
             remarks = [
                 *remarks,
-                f"{self.text}: {lacking:,} of {len(scores):,} outputs have no {context}, and were judged without",
+                f"{self.label}: {lacking:,} of {len(scores):,} outputs have no {context}, and were judged without",
             ]
         unlearned = (
             f"{self.criterion!r}, and judged by the criterion's own wording"
@@ -131,7 +131,7 @@ class Preference(ModelMetric):
         return [
             *remarks,
             *(
-                f"{self.text}: {name} has not learned {unlearned}: take the scores for a guess"
+                f"{self.label}: {name} has not learned {unlearned}: take the scores for a guess"
                 for name, part in zip(names, _number_part(UNLEARNED, len(names)), strict=True)
                 if part in scores.parts
             ),

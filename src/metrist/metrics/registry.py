@@ -11,7 +11,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Union, get_args, get_origin
@@ -20,7 +20,10 @@ from metrist.errors import SpecError, did_you_mean
 from metrist.llm.base import LLM, build_llm
 from metrist.metrics.base import Metric, set_metric_builder
 from metrist.models.devices import Dtype, dtype_problem
-from metrist.spec import Spec, parse
+from metrist.spec import Spec, parse, split_list, split_name
+
+MetricLike = str | Spec | Metric | type[Metric]
+MetricList = MetricLike | Mapping[str, MetricLike] | Iterable[MetricLike]
 
 ENTRY_POINTS = "metrist.metrics"
 _TRUSTED_ONLY = "accepted only from Python and the command line (metrist run: --allow-import)"
@@ -139,8 +142,9 @@ def example(name: str) -> Metric:
     return build(_EXAMPLES.get(name, name))
 
 
-def build(metric: str | Spec | Metric, *, allow_import: bool = True, disable_risky_llms: bool = False) -> Metric:
-    """Build a metric from its text.
+def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: bool = False) -> Metric:
+    """Build a metric from its text, which may begin with a short name: `judge=judge(llm=…)`. A class is built with its
+    defaults.
 
     `allow_import=False` is for texts from files and requests: it refuses dotted names and everything else that would
     run code or send the value of an environment variable. With `disable_risky_llms` such an LLM is accepted but cannot
@@ -148,10 +152,18 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True, disable_ris
     """
     if isinstance(metric, Metric):
         return metric
+    if isinstance(metric, type):
+        return _build_class(metric)
     if not isinstance(metric, str | Spec):  # A common mistake, which the types rule out but nothing else does.
-        name = getattr(metric, "__name__", None)  # type: ignore[unreachable]
-        hint = f"the class {name}: write {name}()" if isinstance(metric, type) else repr(metric)
-        raise SpecError(f"expected a metric, got {hint}")
+        raise SpecError(
+            f"expected a metric, got {_describe_value(metric)}: name one, such as 'chrf', or give an object of a class "
+            "derived from metrist.Metric"
+        )
+    if isinstance(metric, str):
+        name, text = split_name(metric)
+        if name is not None:
+            built = build(text, allow_import=allow_import, disable_risky_llms=disable_risky_llms)
+            return built.named(name)
     if isinstance(metric, str) and (ours := _FOREIGN_NAMES.get(metric.strip().lower())) and metric not in names():
         raise SpecError(f"no metric named {metric!r}; here it is {ours}")
     spec = parse(metric) if isinstance(metric, str) else metric
@@ -168,6 +180,48 @@ def build(metric: str | Spec | Metric, *, allow_import: bool = True, disable_ris
     if not isinstance(built, Metric):
         raise SpecError(f"{spec.name!r} is not a metric: it must be a class derived from metrist.Metric")
     return built
+
+
+def build_all(metrics: MetricList, *, allow_import: bool = True) -> tuple[Metric, ...]:
+    """Build metrics that were requested together: one or several, texts with commas between them included, or a
+    mapping from short names to metrics. The same metric twice is once; two metrics of one name are refused."""
+    if isinstance(metrics, Mapping):
+        built = [build(metric, allow_import=allow_import).named(name) for name, metric in metrics.items()]
+    else:
+        several = [metrics] if isinstance(metrics, str | Spec | Metric | type) else _list_metrics(metrics)
+        pieces = [p for metric in several for p in (split_list(metric) if isinstance(metric, str) else [metric])]
+        built = [build(piece, allow_import=allow_import) for piece in pieces]
+    by_text: dict[str, Metric] = {}
+    by_label: dict[str, Metric] = {}
+    for metric in built:
+        if (same := by_text.setdefault(metric.text, metric)).label != metric.label:
+            raise SpecError(f"{metric.text} is requested as {same.label!r} and as {metric.label!r}: give it one name")
+        if (other := by_label.setdefault(metric.label, metric)).text != metric.text:
+            raise SpecError(f"{other.text} and {metric.text} are both called {metric.label!r}: give them two names")
+    return tuple(by_text.values())
+
+
+def _list_metrics(metrics: Any) -> list[Any]:
+    try:
+        return list(metrics)
+    except TypeError:
+        raise SpecError(
+            f"expected metrics, got {_describe_value(metrics)}: name one or several, such as 'chrf' or "
+            "['rougeL', 'chrf(word_order=2)']"
+        ) from None
+
+
+def _build_class(cls: type) -> Metric:
+    """An object of a metric's class with its defaults."""
+    if not issubclass(cls, Metric):
+        raise SpecError(f"the class {cls.__name__} is not a metric: derive it from metrist.Metric")
+    check_settings(cls, cls.__name__, {})
+    return cls()
+
+
+def _describe_value(value: Any) -> str:
+    shown = repr(value)
+    return f"{shown if len(shown) <= 80 else f'{shown[:80]}…'} ({type(value).__name__})"
 
 
 def _check_trusted(cls: type, spec: Spec) -> None:

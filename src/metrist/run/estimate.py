@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from metrist.io import read_records
 from metrist.llm.budget import CallEstimate, estimate_calls
-from metrist.metrics.base import Metric, Shard, calls_llm
-from metrist.metrics.registry import build
+from metrist.metrics.base import Shard, calls_llm
+from metrist.metrics.registry import MetricList, build_all
 from metrist.run.pipeline import SHARD_SIZE_WITH_MODEL, check_needs, cut_shards
 from metrist.run.tasks import score_shard
-from metrist.spec import Spec
 
 
-def estimate(records: Any, metrics: Iterable[str | Spec | Metric], **reading: Any) -> CallEstimate:
+def estimate(records: Any, metrics: MetricList, **reading: Any) -> CallEstimate:
     """The LLM requests that `score` with the same arguments would make. Nothing is sent and nothing written; metrics
     that call no LLM are left out."""
-    built = [build(metric) for metric in metrics]
+    built = build_all(metrics)
     judges = [metric for metric in built if calls_llm(metric)]
     with estimate_calls() as result:
         for _, shard in cut_shards(check_needs(built, read_records(records, **reading)), SHARD_SIZE_WITH_MODEL):

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from metrist.errors import InputError, RunError
+from metrist.errors import InputError, MetristError, RunError, SpecError
 from metrist.io import read_rows
-from metrist.metrics.base import Metric
+from metrist.metrics.base import NAME, PART, Metric
 from metrist.metrics.registry import build
 from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix
 from metrist.run.results import Results, build_stored_metric
 from metrist.run.run_folder import Contents, RunFolder, Stored, is_run_folder
 from metrist.run.shard_file import read_sparse
 from metrist.scores import Scores
-from metrist.spec import Spec
+from metrist.spec import Spec, parse
 
 
 def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = ()) -> Results:
@@ -45,16 +46,24 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         else:
             continue
         raise RunError(
-            f"{path}: {first.metric} and {other.metric} were scored {difference}; score all metrics on the same input "
+            f"{path}: {first.label} and {other.label} were scored {difference}; score all metrics on the same input "
             "again"
         )
-    named = {metric.text: metric for metric in map(build, metrics)}
+    # A name of this run is not an import path, whatever dots it has.
+    names = {name for stored in contents.stored if (name := stored.name)}
+    requested = [metric for metric in metrics if not (isinstance(metric, str) and metric in names)]
+    named = {text: metric for metric in map(build, requested) for text in (metric.text, str(metric.full_spec()))}
+    # Two runs at once may have given one name to two metrics.
+    taken = Counter(stored.label for stored in contents.stored)
     built = tuple(
-        named.get(stored.metric)
-        or build_stored_metric(stored.metric, stored.signature, stored.higher_is_better, stored.scores)
+        (
+            named.get(stored.metric)
+            or build_stored_metric(stored.metric, stored.signature, stored.higher_is_better, stored.scores)
+        ).named(stored.name if stored.name and taken[stored.name] == 1 else None)
         for stored in contents.stored
     )
-    scores = {stored.metric: stored.scores for stored in contents.stored}
+    scores = {metric.label: stored.scores for metric, stored in zip(built, contents.stored, strict=True)}
+    signatures = {metric.label: stored.signature for metric, stored in zip(built, contents.stored, strict=True)}
     unfinished = [
         f"{text} is left out, because it is not finished: run the same `metrist score` again"
         for text in contents.unfinished
@@ -64,13 +73,14 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         "metric, was not finished: run `metrist score` again"
         for text in contents.outdated
     ]
+    remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     return Results(
         items=first.items,
         systems=first.systems,
         metrics=built,
         scores=scores,
-        signatures={stored.metric: stored.signature for stored in contents.stored},
-        notes=(*unfinished, *outdated, *(remark for metric in built for remark in metric.remarks(scores[metric.text]))),
+        signatures=signatures,
+        notes=(*unfinished, *outdated, *remarks),
         unfinished=tuple(contents.unfinished),
         reference_counts=first.references,
     )
@@ -93,7 +103,7 @@ class _MetricRows:
         self._width = width
         self._values = array("d")
         self._stats = array("d")
-        self._parts: dict[str, array[float]] = {}
+        self.parts: dict[str, array[float]] = {}
         self._sparse: dict[int, Mapping[str, Any]] = {}
 
     def add(self, row: Mapping[str, Any], names: dict[str, str]) -> None:
@@ -116,13 +126,15 @@ class _MetricRows:
         size = len(self.items)
         scores = Scores(
             values=np.array(self._values),
-            parts={name: np.array(self._part(name, size)) for name in self._parts},
+            parts={name: np.array(self._part(name, size)) for name in self.parts},
             stats=np.array(self._stats).reshape(size, self._width),
             **read_sparse(self._sparse),
         )
+        text = _find_text(metric, self.signature)
         # A flat file does not say whether higher is better, and a guess could reverse a comparison.
         return Stored(
-            metric=metric,
+            metric=text,
+            name=metric if metric != text and NAME.fullmatch(metric) else None,
             signature=self.signature,
             higher_is_better=None,
             items=self.items,
@@ -131,7 +143,7 @@ class _MetricRows:
         )
 
     def _part(self, name: str, size: int) -> array[float]:
-        column = self._parts.setdefault(name, array("d"))
+        column = self.parts.setdefault(name, array("d"))
         column.extend([np.nan] * (size - len(column)))
         return column
 
@@ -154,11 +166,30 @@ def _read_flat(path: Path) -> list[Stored]:
         raise RunError(f"{path} holds no scores")
     stored = []
     for metric, rows in by_metric.items():
+        owner, _, part = metric.rpartition(PART)
+        if owner in by_metric and part in by_metric[owner].parts and rows.signature == by_metric[owner].signature:
+            continue  # A column of its own in the file; its numbers are those of the metric's part.
         try:
             stored.append(rows.finish(metric))
         except (TypeError, ValueError) as error:
             raise InputError(f"{path}: the lines of {metric} are not what `metrist score` wrote: {error}") from None
     return stored
+
+
+def _find_text(label: str, signature: str) -> str:
+    """The text of the metric that a flat file calls `label`. A short name does not say what the metric is, but the
+    signature begins with its name and all its settings."""
+    pieces = signature.split(" | ")
+    for end in range(1, len(pieces) + 1):  # A setting may hold the separator.
+        try:
+            spec = parse(" | ".join(pieces[:end]))
+        except SpecError:
+            continue
+        try:
+            return build(spec, allow_import=False, disable_risky_llms=True).text
+        except MetristError:
+            return str(spec) if NAME.fullmatch(label) and spec.name != label else label
+    return label
 
 
 def _number(value: float | None) -> float:

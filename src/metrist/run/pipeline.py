@@ -27,7 +27,7 @@ from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.metrics.base import Metric, is_resident
-from metrist.metrics.registry import build
+from metrist.metrics.registry import MetricList, build_all
 from metrist.records import Pair, Record
 from metrist.run.executors import choose_executor
 from metrist.run.flat_file import check_writable, flat_suffix
@@ -37,7 +37,6 @@ from metrist.run.shard_file import Header, InputHash, Unit
 from metrist.run.tasks import Block, Executor, Task, TaskResult, describe_missing, find_scorable
 from metrist.runtime import Runtime
 from metrist.scores import Scores
-from metrist.spec import Spec
 
 SHARD_SIZE = 1024
 #: Where a metric holds a model: what is lost when a run is killed, and what a progress bar waits for, takes longer.
@@ -95,7 +94,7 @@ class _ProgressReport:
 
 def score(
     records: Any,
-    metrics: str | Spec | Metric | Iterable[str | Spec | Metric],
+    metrics: MetricList,
     *,
     executor: str | Executor | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -135,11 +134,12 @@ def score(
         rpm=rpm,
         tpm=tpm,
     )
-    several = (metrics,) if isinstance(metrics, str | Spec | Metric) else metrics
-    built = tuple({metric.text: metric for metric in map(build, several)}.values())
+    built = build_all(metrics)
     if not built:
         raise RunError("no metric was requested: name at least one, such as 'chrf'")
     destination = resolve_destination(out)
+    if destination.folder:
+        built = destination.folder.name_metrics(built)
     reader = read_records(records, **reading)
     if destination.file:
         check_distinct(destination.file, reader.names)
@@ -156,23 +156,23 @@ def score(
         total=len(records) if isinstance(records, Sized) and not reader.names else None,
     )
     blocks = pipeline.run(reader)
-    scores = {text: Scores.join(parts) for text, parts in blocks.items()}
-    remarks = (remark for metric in built for remark in metric.remarks(scores[metric.text]))
+    scores = {metric.label: Scores.join(blocks[metric.text]) for metric in built}
+    remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     notes = (*reader.remarks, *pipeline.notes, *remarks)
     results = Results(
         items=pipeline.items,
         systems=pipeline.systems,
         metrics=built,
         scores=scores,
-        signatures=pipeline.signatures,
+        signatures={metric.label: pipeline.signatures[metric.text] for metric in built},
         notes=notes,
         reference_counts=tuple(sorted(pipeline.reference_counts)),
     )
     if destination.file:
         results.write(destination.file)
     # A metric that scored nothing is a fault of the run. What there is has been written: it shows the reasons.
-    for text, block in scores.items():
-        if block.failures and len(block) > 1 and (message := describe_total_failure(text, block)):
+    for label, block in scores.items():
+        if block.failures and len(block) > 1 and (message := describe_total_failure(label, block)):
             written = destination.file or (destination.folder.path if destination.folder else None)
             raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
     return results
@@ -284,7 +284,15 @@ class Pipeline:
         """The shards that need work. What the folder holds already is collected on the way."""
         for start, shard in cut_shards(check_needs(self._metrics, units), self._shard_size):
             if start == 0 and self._folder:
-                listed = (Listed(text=t, signature=s, folder=folder_name(t)) for t, s in self.signatures.items())
+                listed = (
+                    Listed(
+                        text=metric.text,
+                        signature=self.signatures[metric.text],
+                        folder=folder_name(metric.text),
+                        name=metric.short_name,
+                    )
+                    for metric in self._metrics
+                )
                 self._folder.begin(Manifest(shard_size=self._shard_size, metrics=tuple(listed), input=self._inputs))
             self._count += len(shard)
             if isinstance(shard[0], Record):

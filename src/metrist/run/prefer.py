@@ -17,8 +17,9 @@ from metrist.io import Reader, atomic_write, read_records
 from metrist.io.reader import check_keywords
 from metrist.io.writer import check_distinct
 from metrist.llm.budget import CallEstimate, estimate_calls
-from metrist.metrics.base import Metric, PairShard, calls_llm
-from metrist.metrics.comparator import REVERSED, Comparator, Judgment, build_comparator
+from metrist.metrics.base import PairShard, calls_llm
+from metrist.metrics.comparator import REVERSED, Comparator, build_comparator
+from metrist.metrics.registry import MetricList, build_all
 from metrist.ratings import Choice, Preference
 from metrist.records import Pair, Record
 from metrist.run.flat_file import check_writable, flat_suffix
@@ -29,7 +30,6 @@ from metrist.run.run_folder import RunFolder, folder_name
 from metrist.run.shard_file import content_hash, judgment_row, pair_row
 from metrist.run.tasks import Executor, judge_shard
 from metrist.runtime import Runtime
-from metrist.spec import Spec
 
 PairChoice = Literal["given", "all"]
 _FOLDER = "preferences"
@@ -38,7 +38,7 @@ _SHARDS = "shards"
 
 def prefer(
     records: Any,
-    comparators: str | Spec | Metric | Iterable[str | Spec | Metric],
+    comparators: MetricList,
     *,
     pairs: PairChoice | None = None,
     baseline: str | None = None,
@@ -89,32 +89,34 @@ def prefer(
         progress=progress,
         total=len(paired.pairs),
     )
-    judgments = {text: [j for block in blocks for j in block] for text, blocks in pipeline.run(paired.pairs).items()}
+    blocks = pipeline.run(paired.pairs)
+    judgments = {metric.label: [judgment for block in blocks[metric.text] for judgment in block] for metric in built}
+    signatures = {metric.label: pipeline.signatures[metric.text] for metric in built}
     results = PreferenceResults(
         keys=[(pair.first.item, pair.first.system, pair.second.system) for pair in paired.pairs],
         comparators=built,
         judgments=judgments,
-        signatures=pipeline.signatures,
+        signatures=signatures,
         human=paired.human,
         notes=(*paired.notes, *pipeline.notes),
     )
     if file:
         results.write(file)
     if folder:
-        _write_folder(folder, paired.pairs, judgments, pipeline.signatures)
+        _write_folder(folder, paired.pairs, results)
     # A comparator that never chose is a fault of the run. What there is has been written: it shows the reasons.
-    for text, block in judgments.items():
+    for label, block in judgments.items():
         reasons = [judgment.failure for judgment in block if judgment.failure is not None]
         if 1 < len(block) == len(reasons):
             raws = (raw for judgment in block for raw in judgment.raws)
             where = f" (all of it is in {file or folder})" if file or folder else ""
-            raise RunError(f"{describe_failures(text, 'pairs', reasons, raws)}{where}")
+            raise RunError(f"{describe_failures(label, 'pairs', reasons, raws)}{where}")
     return results
 
 
 def estimate_preferences(
     records: Any,
-    comparators: Iterable[str | Spec | Metric],
+    comparators: MetricList,
     *,
     pairs: PairChoice | None = None,
     baseline: str | None = None,
@@ -132,9 +134,8 @@ def estimate_preferences(
     return result
 
 
-def _build_comparators(comparators: str | Spec | Metric | Iterable[str | Spec | Metric]) -> tuple[Comparator, ...]:
-    several = (comparators,) if isinstance(comparators, str | Spec | Metric) else comparators
-    built = {metric.text: metric for metric in map(build_comparator, several)}
+def _build_comparators(comparators: MetricList) -> tuple[Comparator, ...]:
+    built = {metric.text: metric for metric in map(build_comparator, build_all(comparators))}
     if not built:
         raise RunError("no comparator was requested: name at least one, such as 'judge_pair(llm=…)' or 'chrf'")
     return tuple(built.values())
@@ -154,19 +155,18 @@ def _resolve_destination(out: str | os.PathLike[str] | None, inputs: Iterable[st
     return path, None
 
 
-def _write_folder(
-    folder: Path, pairs: Sequence[Pair], judgments: Mapping[str, Sequence[Judgment]], signatures: Mapping[str, str]
-) -> None:
+def _write_folder(folder: Path, pairs: Sequence[Pair], results: PreferenceResults) -> None:
     """Write each comparator's judgments as one file, which `read_records` and `metrist meta --preferences` read, and
     next to it a page with the hash of its pairs and the signature. Resuming uses the shards, not these files."""
     content = content_hash(pairs)[:16]
-    for text, block in judgments.items():
-        path = folder / f"{folder_name(text)}.jsonl"
-        rows = zip(pairs, block, strict=True)
-        write_rows(path, ({**pair_row(pair), **judgment_row(text, judgment)} for pair, judgment in rows))
+    for comparator in results.comparators:
+        path, label = folder / f"{folder_name(comparator.text)}.jsonl", comparator.label
+        rows = zip(pairs, results.judgments[label], strict=True)
+        write_rows(path, ({**pair_row(pair), **judgment_row(label, judgment)} for pair, judgment in rows))
         page = {
-            "comparator": text,
-            "signature": signatures[text],
+            "comparator": comparator.text,
+            **({"name": label} if comparator.short_name else {}),
+            "signature": results.signatures[label],
             "pairs": content,
             "file": hashlib.sha256(path.read_bytes()).hexdigest(),
         }

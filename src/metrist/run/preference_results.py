@@ -90,8 +90,8 @@ class HumanAgreement(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreferenceResults:
-    """The judgments of a call of `prefer`, by the comparator's text; one per pair of `keys` (item, first system, second
-    system). `human` has what most people chose, by aspect, None where nobody chose."""
+    """The judgments of a call of `prefer`, by the comparator's label; one per pair of `keys` (item, first system,
+    second system). `human` has what most people chose, by aspect, None where nobody chose."""
 
     keys: Sequence[Key]
     comparators: tuple[Comparator, ...]
@@ -162,9 +162,7 @@ class PreferenceResults:
         return self.table()._repr_html_()
 
     def _observations(self) -> list[str]:
-        notes = [
-            note for comparator in self.comparators for note in comparator.observations(self.judgments[comparator.text])
-        ]
+        notes = [note for metric in self.comparators for note in metric.observations(self.judgments[metric.label])]
         for text, judgments in self.judgments.items():
             reasons = [judgment.failure for judgment in judgments if judgment.failure is not None]
             if reasons:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, did_you_mean
 from metrist.grid import Grid
-from metrist.metrics.base import Metric
+from metrist.metrics.base import PART, Metric, PartMetric
 from metrist.metrics.registry import build
 from metrist.report.heat import Heat, HeatOutput, Reading
 from metrist.report.tables import Better, Column, Count, Estimate, Share, Signature, Table, decimals_for
@@ -63,17 +64,18 @@ class ResultColumn(Sequence[Score]):
 
     def __repr__(self) -> str:
         failed = len(self.scores.failures)
-        return f"ResultColumn({self.metric.text}, {len(self):,} scores, {failed:,} failed)"
+        return f"ResultColumn({self.metric.label}, {len(self):,} scores, {failed:,} failed)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Results:
     """Scores of a run.
 
-    `items` and `systems` have one entry per record; `scores` and `signatures` are by the metric's text, and
-    `results["rougeL"]` is one metric's column. `notes` are for the user, metrics' own remarks included. `unfinished`
-    names metrics that a run folder has begun and not finished. `reference_counts` are the different numbers of
-    references that records have, records without any aside; empty: unknown, or none.
+    `items` and `systems` have one entry per record; `scores` and `signatures` are by the metric's label: its short name
+    or its text. `results["rougeL"]` is one metric's column, `results["judge:fluency"]` that of a part of its scores.
+    `notes` are for the user, metrics' own remarks included. `unfinished` names metrics that a run folder has begun and
+    not finished. `reference_counts` are the different numbers of references that records have, records without any
+    aside; empty: unknown, or none.
     """
 
     items: Sequence[str]
@@ -93,26 +95,56 @@ class Results:
 
     def __getitem__(self, metric: str | Metric) -> ResultColumn:
         chosen = self.metric(metric)
-        return ResultColumn(chosen, self.items, self.systems, self.scores[chosen.text])
+        return ResultColumn(chosen, self.items, self.systems, self._select(chosen))
+
+    @property
+    def columns(self) -> tuple[Metric, ...]:
+        """The metrics, each followed by the aspects that its scores have as parts."""
+        return tuple(
+            column
+            for metric in self.metrics
+            for column in (
+                metric,
+                *(PartMetric(metric, name) for name in metric.aspect_parts if name in self.scores[metric.label].parts),
+            )
+        )
 
     def metric(self, metric: str | Metric) -> Metric:
-        """The metric of this run with that text."""
+        """The metric of this run with that label or text; `judge:fluency` is a part of its scores."""
+        if isinstance(metric, PartMetric):
+            return self._part(self.metric(metric.metric), metric.part)
         text = metric if isinstance(metric, str) else metric.text
-        for known in self.metrics:
-            if known.text == text:
-                return known
-        raise RunError(
-            f"this run has no metric {text!r}; it has {', '.join(self.scores)}{did_you_mean(text, self.scores)}"
-        )
+        by_text = {known.text: known for known in self.metrics}
+        by_label = {known.label: known for known in self.metrics}
+        if chosen := by_label.get(text) or by_text.get(text):
+            return chosen
+        if not isinstance(metric, str) and metric.label in by_label:
+            return by_label[metric.label]
+        owner, colon, part = text.rpartition(PART)
+        if colon and (chosen := by_label.get(owner) or by_text.get(owner)):
+            return self._part(chosen, part)
+        raise RunError(f"this run has no metric {text!r}; it has {', '.join(by_label)}{did_you_mean(text, by_label)}")
+
+    def _part(self, metric: Metric, part: str) -> PartMetric:
+        if part not in (known := self.scores[metric.label].parts):
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise RunError(f"the scores of {metric.label} have no part {part!r}; {has}{did_you_mean(part, known)}")
+        return PartMetric(metric, part)
+
+    def _select(self, metric: Metric) -> Scores:
+        """The scores of a metric of this run, or of a part of one."""
+        if isinstance(metric, PartMetric):
+            return metric.select(self.scores[metric.metric.label])
+        return self.scores[metric.label]
 
     def grid(self, metric: str | Metric) -> Grid:
         """One metric's values as system × item, signed so that larger is better."""
         chosen = self.metric(metric)
         return Grid.of(
-            chosen.text,
+            chosen.label,
             self.systems,
             self.items,
-            self.scores[chosen.text].values,
+            self._select(chosen).values,
             higher_is_better=chosen.higher_is_better is not False,
         )
 
@@ -126,19 +158,21 @@ class Results:
         positions: dict[str, list[int]] = {}
         for position, system in enumerate(self.systems):
             positions.setdefault(system, []).append(position)
+        columns = self.columns
+        selected = {metric.label: self._select(metric) for metric in columns}
         rows = []
         for system, at in ((name, np.array(numbers, np.intp)) for name, numbers in positions.items()):
             # Metrics that scored the same records share the resamples, the costly part.
             groups: dict[bytes, list[Metric]] = {}
-            for metric in self.metrics:
-                groups.setdefault(np.isnan(self.scores[metric.text].values[at]).tobytes(), []).append(metric)
+            for metric in columns:
+                groups.setdefault(np.isnan(selected[metric.label].values[at]).tobytes(), []).append(metric)
             by_metric: dict[str, tuple[float, float, float, int, float]] = {}
             for failed, group in groups.items():
                 scored = at[~np.frombuffer(failed, dtype=np.bool_)]
-                estimates = _estimates(scored, group, self.scores, draws, seed, confidence)
+                estimates = _estimates(scored, group, selected, draws, seed, confidence)
                 for metric, estimate in zip(group, estimates, strict=True):
-                    by_metric[metric.text] = (*estimate, len(scored), len(scored) / len(at))
-            rows += [SystemScore(system, metric.text, *by_metric[metric.text]) for metric in self.metrics]
+                    by_metric[metric.label] = (*estimate, len(scored), len(scored) / len(at))
+            rows += [SystemScore(system, metric.label, *by_metric[metric.label]) for metric in columns]
         return rows
 
     def table(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Table:
@@ -153,13 +187,14 @@ class Results:
         different = "The systems have outputs for different items: `metrist compare` compares them on shared ones"
         notes = (about, *([different] if any(other != first for other in others) else []), *self.notes)
         decimals: dict[str, int] = {}
-        for metric in self.metrics:
+        columns = self.columns
+        for metric in columns:
             # By the metric's bounds, or by its scores where it declares none.
-            values = [row.value for row in rows if row.metric == metric.text and np.isfinite(row.value)]
+            values = [row.value for row in rows if row.metric == metric.label and np.isfinite(row.value)]
             low, high = metric.bounds
             if not np.isfinite(metric.bounds).all():
                 low, high = min(values, default=0.0), max(values, default=0.0)
-            decimals[metric.text] = decimals_for(low, high)
+            decimals[metric.label] = decimals_for(low, high)
         by_system: dict[str, list[SystemScore]] = {}
         for row in rows:
             by_system.setdefault(row.system, []).append(row)
@@ -168,12 +203,12 @@ class Results:
             least = min(group, key=lambda row: row.coverage)
             estimates = [Estimate(row.value, row.low, row.high, decimals[row.metric]) for row in group]
             lines.append([system, *estimates, Count(least.n), Share(least.coverage)])
-        lower = [metric.text for metric in self.metrics if metric.higher_is_better is False]
+        lower = [metric.label for metric in self.metrics if metric.higher_is_better is False]
         return Table(
             title="System scores",
             columns=[
                 Column("system"),
-                *map(score_column, self.metrics),
+                *map(score_column, columns, self._headers(columns)),
                 Column("scored", "right"),
                 Column("coverage", "right"),
             ],
@@ -182,9 +217,9 @@ class Results:
                 *([f"Lower is better: {', '.join(lower)}"] if lower else []),
                 *notes,
                 *(
-                    f"{text}: {len(block.failures):,} of {len(block):,} outputs not scored, "
+                    f"{label}: {len(block.failures):,} of {len(block):,} outputs not scored, "
                     f"{summarize_reasons(_reasons(block))}"
-                    for text, block in self.scores.items()
+                    for label, block in self.scores.items()
                     if block.failures
                 ),
             ),
@@ -202,7 +237,7 @@ class Results:
         """Tokens coloured by how unlikely a model found them, for runs with `tokens=True`: the worst outputs of each
         metric, or of one, up to a limit."""
         chosen = self.metrics if metric is None else (self.metric(metric),)
-        columns = [(metric, self.scores[metric.text]) for metric in chosen]
+        columns = [(metric, self._select(metric)) for metric in chosen]
         return build_heat(self.items, self.systems, columns, item=item, system=system, limit=limit)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -232,8 +267,25 @@ class Results:
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
 
+    def _headers(self, columns: Sequence[Metric]) -> list[str]:
+        """The labels of the columns. An aspect of a metric with a long text goes by the metric's plain name, which
+        finds it as well where no other metric has that name."""
+        names = Counter(metric.name for metric in self.metrics)
+        return [
+            column.name
+            if isinstance(column, PartMetric) and not column.metric.short_name and names[column.metric.name] == 1
+            else column.label
+            for column in columns
+        ]
+
     def _flat(self) -> Flat:
-        return Flat(items=self.items, systems=self.systems, scores=self.scores, signatures=self.signatures)
+        columns = self.columns
+        signatures = {
+            column.label: self.signatures[column.metric.label if isinstance(column, PartMetric) else column.label]
+            for column in columns
+        }
+        scores = {column.label: self._select(column) for column in columns}
+        return Flat(items=self.items, systems=self.systems, scores=scores, signatures=signatures)
 
 
 class NothingScored(RunError):
@@ -259,7 +311,7 @@ def _estimates(
     group, so that no interval depends on which other metrics are in the run."""
     if not len(scored):
         return [(np.nan, np.nan, np.nan)] * len(metrics)
-    sums = [ExactSums(scores[metric.text].stats[scored][None]) for metric in metrics]
+    sums = [ExactSums(scores[metric.label].stats[scored][None]) for metric in metrics]
     once = np.ones((1, len(scored)))
     values = [float(metric.pool(total(once))[0, 0]) for metric, total in zip(metrics, sums, strict=True)]
     drawn: list[list[NDArray[np.float64]]] = [[np.empty(0)] for _ in metrics]
@@ -273,16 +325,19 @@ def _estimates(
     return [(value, low, high) for value, (low, high) in zip(values, intervals, strict=True)]
 
 
-def score_column(metric: Metric) -> Column:
-    """The column of a metric's scores, with what a table for a paper must know of the metric."""
+def score_column(metric: Metric, header: str | None = None) -> Column:
+    """The column of a metric's scores, with what a table for a paper must know of the metric. By default, its label is
+    the header."""
 
     def name_in_papers() -> str:
         from metrist.metrics.cards import display_name
 
-        return display_name(metric)
+        if isinstance(metric, PartMetric):
+            return f"{metric.metric.short_name or display_name(metric.metric)} {metric.part}"
+        return metric.short_name or display_name(metric)
 
     better: dict[bool | None, Better] = {True: "higher", False: "lower", None: "neither"}
-    return Column(metric.text, "right", better[metric.higher_is_better], name_in_papers)
+    return Column(header or metric.label, "right", better[metric.higher_is_better], name_in_papers)
 
 
 def sign_metrics(
@@ -291,7 +346,7 @@ def sign_metrics(
     """The block of signatures at the foot of a table. A run that does not know how many references its records have
     says `?` in sacreBLEU's form."""
     references = str(reference_counts[0]) if len(reference_counts) == 1 else "var" if reference_counts else "?"
-    return [Signature(metric.text, signatures[metric.text], metric.peer_signature(references)) for metric in metrics]
+    return [Signature(metric.label, signatures[metric.label], metric.peer_signature(references)) for metric in metrics]
 
 
 # ---- Failures in words ----
@@ -342,7 +397,7 @@ def build_heat(
     """The outputs with scores of single tokens, the worst of each metric first."""
     with_tokens = [(metric, scores) for metric, scores in columns if scores.tokens]
     if not with_tokens:
-        texts = ", ".join(metric.text for metric, _ in columns)
+        texts = ", ".join(metric.label for metric, _ in columns)
         raise RunError(
             f"this run has no scores of single tokens by {texts}: score it again with `metrist score --tokens` (in "
             "Python tokens=True), by a metric that gives them, such as likelihood or bartscore"
@@ -358,7 +413,7 @@ def build_heat(
         chosen.sort(key=lambda n: (n in scores.failures, sign * scores.values[n]))
         outputs += [_heat_output(items[n], systems[n], metric, scores, n) for n in chosen[:limit]]
         if len(chosen) > limit:
-            notes.append(f"{metric.text}: {limit:,} of {len(chosen):,} outputs, the worst first")
+            notes.append(f"{metric.label}: {limit:,} of {len(chosen):,} outputs, the worst first")
     return Heat(outputs=outputs, notes=notes)
 
 
@@ -367,11 +422,11 @@ def _heat_output(item: str, system: str, metric: Metric, scores: Scores, positio
         readings = tuple(map(_heat_reading, scores.tokens[position]))
     except (TypeError, KeyError, ValueError, AttributeError):
         raise RunError(
-            f"the token scores of {metric.text} for item {item!r} of system {system!r} cannot be drawn: expected a "
+            f"the token scores of {metric.label} for item {item!r} of system {system!r} cannot be drawn: expected a "
             f"list of readings, each with {', '.join(_READING_FIELDS)}"
         ) from None
     value = float(scores.values[position])
-    return HeatOutput(item=item, system=system, metric=metric.text, value=value, readings=readings)
+    return HeatOutput(item=item, system=system, metric=metric.label, value=value, readings=readings)
 
 
 def _heat_reading(row: Mapping[str, Any]) -> Reading:
@@ -407,6 +462,7 @@ class StoredMetric(Metric):
     def __init__(self, text: str, signature: str, scores: Scores) -> None:
         self._text = text
         self._signature = signature
+        self._aspects = _list_aspects(text, scores)
         means = Scores(values=scores.values, failures=scores.failures).stats
         self._pools_to_mean = np.array_equal(scores.stats, means)
 
@@ -422,6 +478,10 @@ class StoredMetric(Metric):
     def signature(self) -> str:
         return self._signature
 
+    @property
+    def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
+        return dict.fromkeys(self._aspects, (-math.inf, math.inf))
+
     def pool(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         if not self._pools_to_mean:
             raise RunError(
@@ -429,3 +489,11 @@ class StoredMetric(Metric):
                 f"load(path, metrics=[{self._text!r}]))"
             )
         return super().pool(sums)
+
+
+def _list_aspects(text: str, scores: Scores) -> tuple[str, ...]:
+    """The aspects of a judge whose rubric or LLM is not available here: all parts of its scores but two."""
+    if not text.startswith("judge(") or re.search(r"\baspect=", text):
+        return ()
+    aspects = tuple(name for name in scores.parts if name not in ("default_instruction", "outside"))
+    return aspects if len(aspects) > 1 else ()

@@ -21,6 +21,7 @@ from typing import Any
 
 from metrist._version import __version__
 from metrist.errors import RunError
+from metrist.metrics.base import NAME, Metric
 from metrist.run.shard_file import DIGEST_LENGTH, ShardFile, Torn, decode, digest_of
 from metrist.scores import Scores
 
@@ -41,6 +42,12 @@ class Listed:
     text: str
     signature: str
     folder: str
+    name: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What tables and checks call the metric."""
+        return self.name or self.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,8 @@ class Manifest:
         try:
             facts = json.loads(data)
             metrics = tuple(
-                Listed(text=row["text"], signature=row["signature"], folder=row["folder"]) for row in facts["metrics"]
+                Listed(text=row["text"], signature=row["signature"], folder=row["folder"], name=_read_name(row))
+                for row in facts["metrics"]
             )
             size = facts["shard_size"]
             if not isinstance(size, int) or size < 1:
@@ -97,8 +105,14 @@ class Stored:
     items: list[str]
     systems: list[str]
     scores: Scores
+    name: str | None = None
     content: str | None = None
     references: tuple[int, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What tables and checks call the metric."""
+        return self.name or self.metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,11 +163,28 @@ class RunFolder:
             "metrist": __version__,
             "shard_size": manifest.shard_size,
             "input": list(manifest.input),
-            "metrics": [asdict(metric) for metric in metrics],
+            "metrics": [{key: v for key, v in asdict(metric).items() if v is not None} for metric in metrics],
         }
         page = f"{json.dumps(facts, indent=2)}\n".encode("ascii")
         if page != before:
             write_object(self.path / MANIFEST, page)
+
+    def name_metrics(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+        """The metrics, those without a short name under the one that an earlier run here gave them. A name that
+        another metric of the folder has is refused."""
+        listed = self.manifest.metrics if self.manifest else ()
+        new = {metric.short_name for metric in metrics}
+        names = {metric.text: metric.name for metric in listed if metric.name not in new}
+        renamed = tuple(m if m.short_name else m.named(names.get(m.text)) for m in metrics)
+        texts = {metric.text for metric in renamed}
+        others = {metric.label: metric.text for metric in listed if metric.text not in texts}
+        for metric in renamed:
+            if metric.label in others:
+                raise RunError(
+                    f"{self.path} already has a metric called {metric.label!r}, {others[metric.label]}: give "
+                    f"{metric.text} another name"
+                )
+        return renamed
 
     @property
     def manifest(self) -> Manifest | None:
@@ -170,6 +201,7 @@ class RunFolder:
         # The manifest gives the order. It may be torn or, after two runs at once, incomplete: the folders decide.
         manifest = self.manifest
         folders = {folder_name(metric.text): metric.text for metric in manifest.metrics} if manifest else {}
+        names = {metric.text: metric.name for metric in manifest.metrics} if manifest else {}
         results = self.path / "results"
         existing = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
         folders |= {name: name for name in existing if name not in folders}
@@ -178,12 +210,12 @@ class RunFolder:
         if not pages:
             raise RunError(f"{self.path} holds no finished metric: run the same `metrist score` again to finish it")
         return Contents(
-            stored=[self._read_metric(parts[name], page) for name, page in pages.items()],
+            stored=[self._read_metric(parts[name], page, names.get(page.metric)) for name, page in pages.items()],
             unfinished=[text for name, text in folders.items() if name not in pages],
             outdated=[page.metric for name, page in pages.items() if parts[name].is_outdated],
         )
 
-    def _read_metric(self, part: MetricFolder, page: Complete) -> Stored:
+    def _read_metric(self, part: MetricFolder, page: Complete, name: str | None) -> Stored:
         items: list[str] = []
         systems: list[str] = []
         scores: list[Scores] = []
@@ -194,6 +226,7 @@ class RunFolder:
             scores.append(file.scores)
         return Stored(
             metric=page.metric,
+            name=name,
             signature=page.signature,
             higher_is_better=page.higher_is_better,
             items=items,
@@ -350,6 +383,12 @@ def write_object(path: Path, data: bytes) -> None:
             file.truncate(len(data))
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; earlier results are kept") from error
+
+
+def _read_name(row: Mapping[str, Any]) -> str | None:
+    """The short name in a row of a manifest; None where there is none, or none that could have been given."""
+    name = row.get("name")
+    return name if isinstance(name, str) and NAME.fullmatch(name) else None
 
 
 def _read_shard(path: Path) -> ShardFile:

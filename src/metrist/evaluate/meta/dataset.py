@@ -57,6 +57,8 @@ class MetricScores:
     higher_is_better: bool | None = None
     origin: str = ""
     cost: Cost = field(default_factory=Cost)
+    #: The metric's text, where a run has given it a short name.
+    text: str | None = None
 
     def signed(self) -> Floats:
         """The scores, negated if lower is better, so that larger is better."""

@@ -129,8 +129,8 @@ def _read_runs(
         at = np.fromiter((builder.number(*key) for key in zip(results.items, results.systems, strict=True)), np.intp)
         costs = _read_costs(Path(name), results)
         for metric in results.metrics:
-            block = results.scores[metric.text]
-            for label, values in _select_parts(metric.text, block.values, block.parts, parts):
+            block = results.scores[metric.label]
+            for label, values in _select_parts(metric.label, block.values, block.parts, parts):
                 column = np.full(len(builder.outputs), np.nan)
                 column[at] = values
                 scores.append(
@@ -140,11 +140,12 @@ def _read_runs(
                         higher_is_better=metric.higher_is_better,
                         origin=name,
                         cost=costs.get(metric.text, Cost()),
+                        text=metric.text,
                     )
                 )
             if block.errors:
                 pairs = ((int(at[row]), error) for row, listed in block.errors.items() for error in listed)
-                errors[metric.text] = collect_error_spans(pairs)
+                errors[metric.label] = collect_error_spans(pairs)
     return _pad(scores, len(builder.outputs)), errors
 
 
@@ -224,7 +225,8 @@ def _read_costs(path: Path, results: Results) -> dict[str, Cost]:
     if not is_run_folder(path):
         return {}
     folder = RunFolder(path)
-    return {metric: _sum_costs(MetricFolder(folder.path, folder_name(metric)).timings) for metric in results.scores}
+    texts = [metric.text for metric in results.metrics]
+    return {text: _sum_costs(MetricFolder(folder.path, folder_name(text)).timings) for text in texts}
 
 
 def _sum_costs(timings: Path) -> Cost:

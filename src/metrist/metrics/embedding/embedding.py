@@ -98,7 +98,7 @@ class Embedding(ModelMetric):
         remarks = super().remarks(scores)
         if count := count_above(scores, WINDOWED, 0):
             remarks.append(
-                f"{self.text}: {count:,} of {len(scores):,} outputs had texts longer than the model's context; these "
+                f"{self.label}: {count:,} of {len(scores):,} outputs had texts longer than the model's context; these "
                 "were read in overlapping windows"
             )
         return remarks

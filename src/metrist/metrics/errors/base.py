@@ -66,7 +66,7 @@ class ErrorMetric(LLMMetric):
             remarks.append(f"{irregular:,} answers were irregular; their explanations say how")
         if default := int(part(DEFAULT_INSTRUCTION).sum()):
             remarks.append(f"{default:,} records have no instruction; the default one of their task was used")
-        return [*super().remarks(scores), *(f"{self.text}: {remark}" for remark in remarks)]
+        return [*super().remarks(scores), *(f"{self.label}: {remark}" for remark in remarks)]
 
 
 def count_words(texts: Sequence[str]) -> list[int]:

@@ -151,7 +151,7 @@ class ErrorAnalysis(ErrorMetric):
         rejected = int(np.nansum(scores.parts.get(REFUSED, np.zeros(0))))
         if not rejected:
             return super().remarks(scores)
-        remark = f"{self.text}: {rejected:,} errors were rejected by the second pass and are not counted"
+        remark = f"{self.label}: {rejected:,} errors were rejected by the second pass and are not counted"
         return [*super().remarks(scores), remark]
 
     def _shared_table(self) -> AspectTable | None:

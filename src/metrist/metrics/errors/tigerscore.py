@@ -56,8 +56,8 @@ class TigerScore(ErrorMetric):
         if turns != "chat" or _PROMPT not in str(model).lower():
             return super().remarks(scores)
         remark = (
-            f"{self.text}: the published checkpoints were trained on the bare prompt, but a chat template was applied; "
-            "turns='none' avoids this, unless the template is empty"
+            f"{self.label}: the published checkpoints were trained on the bare prompt, but a chat template was applied"
+            "; turns='none' avoids this, unless the template is empty"
         )
         return [*super().remarks(scores), remark]
 

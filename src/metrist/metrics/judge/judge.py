@@ -160,6 +160,12 @@ class Judge(LLMMetric):
     def needs(self) -> tuple[Need, ...]:
         return ("references",) if self.reference == "shown" else ()
 
+    @property
+    def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
+        """The aspects whose mean is the value; none where one aspect is the value."""
+        aspects = self._value_aspects(self.load_rubric())
+        return {aspect.name: aspect.bounds for aspect in aspects} if len(aspects) > 1 else {}
+
     def load_rubric(self) -> Rubric:
         """The rubric that `rubric` names."""
         return load_rubric(self.rubric)
@@ -192,7 +198,7 @@ class Judge(LLMMetric):
         column = scores.parts.get(DEFAULT_INSTRUCTION)
         count = int(np.nansum(column)) if column is not None else 0
         remark = (
-            f"{self.text}: {count:,} of the {len(scores) - len(scores.failures):,} scored outputs have no instruction "
+            f"{self.label}: {count:,} of the {len(scores) - len(scores.failures):,} scored outputs have no instruction "
             "and were judged by the default of their task"
         )
         return [*super().remarks(scores), *([remark] if count else [])]

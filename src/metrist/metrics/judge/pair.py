@@ -93,10 +93,10 @@ class JudgePair(Comparator, LLMMetric):
         """How often the choice changed with the order."""
         flips = [judgment.flipped for judgment in judgments if judgment.flipped is not None]
         if self.orders == "one":
-            return [f"{self.text}: each pair was shown in one order only, so the effect of the order is unknown"]
+            return [f"{self.label}: each pair was shown in one order only, so the effect of the order is unknown"]
         if not flips:
             return []
-        return [f"{self.text}: {sum(flips):,} of {len(flips):,} choices changed with the order and count as ties"]
+        return [f"{self.label}: {sum(flips):,} of {len(flips):,} choices changed with the order and count as ties"]
 
     def _decide_without_llm(self, pair: Pair) -> Judgment | None:
         """The judgment of a pair that needs no question; None for others."""

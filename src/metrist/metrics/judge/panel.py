@@ -99,7 +99,7 @@ class Panel(Metric):
             f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in _judge_names(self.judges)
         )
         return [
-            f"{self.text}: the judges agreed on {agreed:,} of {voted:,} outputs; their grades differ by "
+            f"{self.label}: the judges agreed on {agreed:,} of {voted:,} outputs; their grades differ by "
             f"{np.nanmean(differences):.3g} on average (graded: {counts})"
         ]
 

@@ -122,7 +122,8 @@ class GptScore(ModelMetric):
         """How many outputs had texts that were cut, and how many had conditions read in windows."""
         remarks = super().remarks(scores)
         if count := count_above(scores, _WINDOWS, 1):
-            remarks.append(f"{self.text}: {count:,} of {len(scores):,} outputs had a condition read in several windows")
+            outputs = f"{count:,} of {len(scores):,} outputs"
+            remarks.append(f"{self.label}: {outputs} had a condition read in several windows")
         return remarks
 
     def _table(self, roles: Roles) -> str:
@@ -243,7 +244,7 @@ class Perplexity(ModelMetric):
         remarks = super().remarks(scores)
         if count := count_above(scores, _WINDOWS, 1):
             remarks.append(
-                f"{self.text}: {count:,} of {len(scores):,} outputs were too long for the model and read in windows"
+                f"{self.label}: {count:,} of {len(scores):,} outputs were too long for the model and read in windows"
             )
         return remarks
 

@@ -142,7 +142,8 @@ class Likelihood(ModelMetric):
         """How many outputs had texts that were cut, and how many had conditions read in windows."""
         remarks = super().remarks(scores)
         if self.long != "truncate" and (count := count_above(scores, WINDOWS, 1)):
-            remarks.append(f"{self.text}: {count:,} of {len(scores):,} outputs had a condition read in several windows")
+            outputs = f"{count:,} of {len(scores):,} outputs"
+            remarks.append(f"{self.label}: {outputs} had a condition read in several windows")
         return remarks
 
     def _evaluate(self, shard: Shard) -> _Evaluation:

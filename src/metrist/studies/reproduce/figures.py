@@ -74,7 +74,7 @@ class DataFolder:
         if block.stored:
             return judged.scores[block.stored].signed()
         results = self._score(data, block)
-        scores = results.scores[results.metrics[0].text]
+        scores = results.scores[results.metrics[0].label]
         values = scores.parts[block.part] if block.part else scores.values
         rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
         keys = zip(_expand_labels(judged.items), _expand_labels(judged.systems), strict=True)

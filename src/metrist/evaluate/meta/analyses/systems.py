@@ -237,7 +237,8 @@ def _worst_score(scores: MetricScores) -> float:
 def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
     """For each task whose references are a closed set, and each metric that needs only references."""
     sets = evaluation.dataset.label_sets
-    metrics = [metric for metric in map(_build_metric, evaluation.metrics()) if metric is not None]
+    texts = [(name, evaluation.dataset.scores[name].text or name) for name in evaluation.metrics()]
+    metrics = [metric for name, text in texts if (metric := _build_metric(name, text)) is not None]
     if not sets:
         raise RunError("no task has a closed set of answers: at most 20 distinct references, each of two items or more")
     if not metrics:
@@ -247,7 +248,7 @@ def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
         for metric in metrics:
             space = inflation(labels, metric)
             numbers = (space.right, space.wrong, space.highest_wrong)
-            rows.append([task, Count(len(labels)), metric.text, *map(Number, numbers), Number(space.inflation, 2)])
+            rows.append([task, Count(len(labels)), metric.label, *map(Number, numbers), Number(space.inflation, 2)])
     head = [Column("task"), Column("answers", "right"), Column("metric")]
     head += [Column(name, "right") for name in ("right answer", "wrong, mean", "wrong, most", "inflation")]
     notes = ["inflation: the score of a system that is always wrong, as a share of one that is always right."]
@@ -261,16 +262,17 @@ def inflation(labels: Mapping[str, int], metric: Metric) -> LabelSpace:
         Record(item=str(number), system="any", output=answer, references=(right,))
         for number, (answer, right) in enumerate(product(answers, answers))
     ]
-    values = score(records, [metric], executor="serial").scores[metric.text].values
+    values = score(records, [metric], executor="serial")[metric].values
     return label_space(values.reshape(len(answers), len(answers)), np.array(list(labels.values()), dtype=np.float64))
 
 
-def _build_metric(name: str) -> Metric | None:
+def _build_metric(name: str, text: str) -> Metric | None:
     try:
-        metric = build(name, allow_import=False)
+        metric = build(text, allow_import=False)
     except MetristError:  # an unknown metric, or a part of one
         return None
     # Reading scores must not send requests that cost money.
     if metric.asks_llm or metric.extra == "llm":
         return None
-    return metric if set(metric.needs) <= {"references"} and metric.higher_is_better else None
+    suitable = set(metric.needs) <= {"references"} and metric.higher_is_better
+    return metric.named(name if name != text else None) if suitable else None
