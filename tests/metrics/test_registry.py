@@ -433,9 +433,9 @@ def test_a_class_is_built_with_its_defaults_and_other_values_are_refused_with_a_
         (None, r"expected a metric, got None \(NoneType\)"),
     ):
         with pytest.raises(SpecError, match=message):
-            build(value)  # type: ignore[arg-type]
+            build(value)
     with pytest.raises(SpecError, match=r"expected metrics, got 5 \(int\): name one or several"):
-        build_all(5)  # type: ignore[arg-type]
+        build_all(5)
 
 
 def test_a_name_changes_neither_text_nor_signature_nor_equality_and_travels_with_copies() -> None:

@@ -16,7 +16,8 @@ from metrist.errors import MetristError, RunError, did_you_mean
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
-    find_metric,
+    has_metric,
+    list_names,
     open_run,
     select_metrics,
     select_systems,
@@ -147,20 +148,20 @@ def worst(
     """
     check_keywords(worst, reading)
     by = _check_arguments(n, vs, by)
-    names = [metric] if isinstance(metric, str) else list(metric or ())
+    names = list_names(metric) or []
     sides = [_Side(source=run, results=open_run(run, names), name=_name_run(run))]
     results = sides[0].results
     if vs is not None and _is_run(vs, results):
         sides.append(_Side(source=vs, results=open_run(vs, names), name=_name_run(vs)))
     chosen = _choose_metrics(results, names, by)
-    signs = {m.text: -1.0 if m.higher_is_better is False or _is_named(m, lower_is_better) else 1.0 for m in chosen}
+    signs = {m.label: -1.0 if m.higher_is_better is False or _is_named(m, lower_is_better) else 1.0 for m in chosen}
     notes: list[str] = []
     if by == "people":
         sides[0].read(texts, reading, None)  # The ratings of all outputs decide, so they are read first.
         ranking = _rank_by_people(sides[0], chosen[0], signs, systems, aspect, lower_is_better, n)
     else:
         if unknown := [name for name in lower_is_better if not any(_is_named(m, [name]) for m in chosen)]:
-            listed = ", ".join(m.text for m in chosen)
+            listed = ", ".join(m.label for m in chosen)
             raise RunError(f"lower_is_better names {unknown[0]!r}, but the outputs are ranked by {listed}")
         if by == "disagreement":
             ranking = _rank_by_disagreement(results, chosen, signs, systems, n)
@@ -174,9 +175,9 @@ def worst(
         notes = _read_texts(sides, [*shown, *failed], texts, reading)
     if len(ranking.failed) > len(failed):
         notes.append(f"{len(ranking.failed):,} outputs were not scored, of which {len(failed):,} are listed")
-    others = [m.text for m in results.metrics if m.text not in signs and m.higher_is_better is not None]
+    others = [m.label for m in results.metrics if m.label not in signs and m.higher_is_better is not None]
     if not names and others:
-        notes.append(f"by {chosen[0].text}, the first metric of the run; -m chooses another: {', '.join(others)}")
+        notes.append(f"by {chosen[0].label}, the first metric of the run; -m chooses another: {', '.join(others)}")
     labelled = len(sides) > 1
     return WorstOutputs(
         title=ranking.title,
@@ -192,7 +193,7 @@ def worst(
         ],
         failures=[sides[side].show(row, {}, labelled=labelled) for side, row in failed],
         notes=[*ranking.notes, *notes, *results.notes],
-        decimals={m.text: _choose_decimals(m, sides) for m in results.metrics},
+        decimals={m.label: _choose_decimals(m, sides) for m in results.metrics},
     )
 
 
@@ -213,21 +214,21 @@ def _choose_metrics(results: Results, names: Sequence[str], by: By) -> list[Metr
     chosen = select_metrics(results.metrics, names) if names else with_direction
     if by == "disagreement":
         # A metric that scored nothing disagrees with nobody.
-        able = [metric for metric in chosen if not np.isnan(results.scores[metric.text].values).all()]
+        able = [metric for metric in chosen if not np.isnan(results[metric].values).all()]
         if len(able) < 2:
-            listed = ", ".join(metric.text for metric in able) or "none"
+            listed = ", ".join(metric.label for metric in able) or "none"
             raise RunError(f"a disagreement takes two metrics that can rank outputs, got {listed}")
         return able
     if not chosen:
-        listed = ", ".join(metric.text for metric in results.metrics)
+        listed = ", ".join(metric.label for metric in results.metrics)
         raise RunError(f"no metric of the run says whether higher is better ({listed}): name one with -m")
     if names and len(chosen) > 1:
-        raise RunError(f"one metric ranks outputs, got {', '.join(metric.text for metric in chosen)}: name one")
+        raise RunError(f"one metric ranks outputs, got {', '.join(metric.label for metric in chosen)}: name one")
     return chosen[:1]
 
 
 def _is_named(metric: Metric, names: Sequence[str]) -> bool:
-    return any(name in (metric.text, metric.name) for name in names)
+    return any(name in (metric.label, metric.text, metric.name) for name in names)
 
 
 def _is_run(vs: Any, results: Results) -> bool:
@@ -268,20 +269,20 @@ def _select_rows(results: Results, systems: Sequence[str] | None) -> list[int]:
 def _describe_direction(metric: Metric, sign: float) -> list[str]:
     if metric.higher_is_better is None:
         return [
-            f"{metric.text} has no better side: the {'highest' if sign < 0 else 'lowest'} scores count as the worst"
+            f"{metric.label} has no better side: the {'highest' if sign < 0 else 'lowest'} scores count as the worst"
         ]
-    return [f"lower is better: {metric.text}"] if sign < 0 else []
+    return [f"lower is better: {metric.label}"] if sign < 0 else []
 
 
 def _rank_by_score(
     results: Results, metric: Metric, signs: Mapping[str, float], systems: Sequence[str] | None, n: int
 ) -> _Ranking:
-    sign, values = signs[metric.text], results.scores[metric.text].values
+    sign, values = signs[metric.label], results[metric].values
     rows = _select_rows(results, systems)
     scored = [row for row in rows if not np.isnan(values[row])]
     scored.sort(key=lambda row: sign * values[row])  # Equal scores stay in the input's order.
     return _Ranking(
-        title=f"The worst of {_count(len(rows), 'output')} by {metric.text}",
+        title=f"The worst of {_count(len(rows), 'output')} by {metric.label}",
         ranked=[_Ranked(places=((0, row),), value=float(values[row])) for row in scored[:n]],
         failed=[(0, row) for row in rows if np.isnan(values[row])],
         notes=_describe_direction(metric, sign),
@@ -293,17 +294,17 @@ def _rank_by_disagreement(
 ) -> _Ranking:
     """By the distance between the highest and the lowest percentile, among the outputs that all metrics scored."""
     rows = np.array(_select_rows(results, systems), dtype=np.intp)
-    columns = np.stack([signs[m.text] * results.scores[m.text].values[rows] for m in metrics])
+    columns = np.stack([signs[m.label] * results[m].values[rows] for m in metrics])
     failed = np.isnan(columns).any(axis=0)
     ranks = np.stack([percentile_ranks(column[~failed]) for column in columns])
-    listed = " and ".join(m.text for m in metrics) if len(metrics) == 2 else f"{len(metrics)} metrics"
+    listed = " and ".join(m.label for m in metrics) if len(metrics) == 2 else f"{len(metrics)} metrics"
     which = f"that {'both' if len(metrics) == 2 else 'all'} metrics scored"
     return _Ranking(
         title=f"Of {_count(len(rows), 'output')}, those on which {listed} disagree most",
-        ranked=_rank_by_distance(rows[~failed], dict(zip((m.text for m in metrics), ranks, strict=True)), n),
+        ranked=_rank_by_distance(rows[~failed], dict(zip((m.label for m in metrics), ranks, strict=True)), n),
         failed=[(0, int(row)) for row in rows[failed]],
         notes=[
-            *(note for m in metrics for note in _describe_direction(m, signs[m.text])),
+            *(note for m in metrics for note in _describe_direction(m, signs[m.label])),
             f"percentiles are ranks among the {_count(int((~failed).sum()), 'output')} {which}; 100 is the best",
         ],
     )
@@ -326,7 +327,7 @@ def _rank_by_people(
         listed = ", ".join(ratings)
         raise RunError(f"no ratings of {aspect!r}; there are ratings of {listed}{did_you_mean(aspect, ratings)}")
     if unknown := [name for name in lower_is_better if name not in ratings and not _is_named(metric, [name])]:
-        raise RunError(f"lower_is_better names {unknown[0]!r}, which is neither {metric.text} nor a rated aspect")
+        raise RunError(f"lower_is_better names {unknown[0]!r}, which is neither {metric.label} nor a rated aspect")
     aspects = [aspect] if aspect is not None else list(ratings)
     rows = np.array(_select_rows(results, systems), dtype=np.intp)
     keys = [(results.items[row], results.systems[row]) for row in rows]
@@ -334,22 +335,22 @@ def _rank_by_people(
     for line, name in enumerate(aspects):
         sign = -1 if name in lower_is_better else 1
         means[line] = [sign * np.mean(ratings[name][key]) if key in ratings[name] else np.nan for key in keys]
-    values = signs[metric.text] * results.scores[metric.text].values[rows]
+    values = signs[metric.label] * results[metric].values[rows]
     rated = ~np.isnan(means).all(axis=0)
     both = rated & ~np.isnan(values)
     if not both.any():
-        raise RunError(f"no output has both a score by {metric.text} and a rating by people")
+        raise RunError(f"no output has both a score by {metric.label} and a rating by people")
     # Aspects may have different scales, so their ranks are averaged, not their ratings.
     opinion = means[0, both] if len(aspects) == 1 else np.nanmean([percentile_ranks(m[both]) for m in means], axis=0)
-    ranks = {metric.text: percentile_ranks(values[both]), PEOPLE: percentile_ranks(opinion)}
+    ranks = {metric.label: percentile_ranks(values[both]), PEOPLE: percentile_ranks(opinion)}
     what = f"the mean rating of {aspects[0]}" if len(aspects) == 1 else f"the mean rank over {', '.join(aspects)}"
     unrated = len(rows) - int(rated.sum())
     return _Ranking(
-        title=f"Of {_count(len(rows), 'output')}, those on which {metric.text} and people disagree most",
+        title=f"Of {_count(len(rows), 'output')}, those on which {metric.label} and people disagree most",
         ranked=_rank_by_distance(rows[both], ranks, n),
         failed=[(0, int(row)) for row in rows[rated & np.isnan(values)]],
         notes=[
-            *_describe_direction(metric, signs[metric.text]),
+            *_describe_direction(metric, signs[metric.label]),
             f"percentiles are ranks among {_count(int(both.sum()), 'output')} with score and rating; 100 is the best",
             f"people: {what}",
             *([f"left out: {_count(unrated, 'output')} without a rating"] if unrated else []),
@@ -382,7 +383,7 @@ def _rank_by_difference(
     """By the size of the difference, among the items that both systems have a score for. The sign of a value says which
     is better: positive, the first."""
     if len(sides) == 2:
-        find_metric(sides[1].results.metrics, metric.text)
+        sides[1].results.metric(metric)
         check_signatures(metric, {f"run {number} ({side.name})": side.results for number, side in enumerate(sides, 1)})
         pairs, left_out = _pair_runs(sides[0], sides[1], systems)
     else:
@@ -392,22 +393,22 @@ def _rank_by_difference(
         system = sides[place[0]].results.systems[place[1]]
         return f"{system} in {sides[place[0]].name}" if len(sides) > 1 else system
 
-    columns = [side.results.scores[metric.text].values for side in sides]
+    columns = [side.results[metric].values for side in sides]
     values = np.array([[columns[side][row] for side, row in pair] for pair in pairs])
-    differences = signs[metric.text] * (values[:, 0] - values[:, 1])
+    differences = signs[metric.label] * (values[:, 0] - values[:, 1])
     scored = np.flatnonzero(~np.isnan(differences))
     decimals = _choose_decimals(metric, sides)
     ranked = []
     for position in scored[np.argsort(-np.abs(differences[scored]), kind="stable")][:n]:
         first, second = map(name, pairs[position])
         difference = float(differences[position])
-        by = f"by {format_number(abs(difference), decimals)} ({metric.text})"
+        by = f"by {format_number(abs(difference), decimals)} ({metric.label})"
         if metric.higher_is_better is None or not difference:
             reason = f"{first} and {second} differ {by}"
         else:
             reason = f"{first if difference > 0 else second} is better than {second if difference > 0 else first} {by}"
         ranked.append(_Ranked(pairs[position], difference, reason))
-    notes = _describe_direction(metric, signs[metric.text]) if metric.higher_is_better is not None else []
+    notes = _describe_direction(metric, signs[metric.label]) if metric.higher_is_better is not None else []
     if metric.higher_is_better is not None and len({name(first) for first, _ in pairs}) == 1:
         first, second = map(name, pairs[0])
         wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
@@ -418,7 +419,7 @@ def _rank_by_difference(
     if left_out:
         notes.append(f"left out: {_count(left_out, 'output')} without a counterpart")
     return _Ranking(
-        title=f"Of {_count(len(pairs), 'item')}, those that differ most by {metric.text}",
+        title=f"Of {_count(len(pairs), 'item')}, those that differ most by {metric.label}",
         ranked=ranked,
         failed=[
             place
@@ -512,7 +513,7 @@ def _read_texts(sides: Sequence[_Side], places: Sequence[_Place], texts: Any, re
 
 
 def _choose_decimals(metric: Metric, sides: Sequence[_Side]) -> int:
-    columns = [side.results.scores[metric.text].values for side in sides if metric.text in side.results.scores]
+    columns = [side.results[metric].values for side in sides if has_metric(side.results, metric)]
     values = np.concatenate(columns)
     finite = values[np.isfinite(values)]
     return choose_decimals(metric, float(finite.min()), float(finite.max())) if len(finite) else 3

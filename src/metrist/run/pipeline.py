@@ -81,7 +81,7 @@ class _ProgressReport:
 
     def begin(self, metrics: Iterable[Metric], total: int | None) -> None:
         """Metrics begin to go over the input."""
-        self._metric = ", ".join(metric.text for metric in metrics)
+        self._metric = ", ".join(metric.label for metric in metrics)
         if self._takes_metric:
             self(0, total)
 
