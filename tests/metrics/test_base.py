@@ -78,9 +78,8 @@ def test_an_exception_names_the_record():
     assert re.search(r"ZeroDivisionError: .* \(test_base\.py:\d+\)$", str(caught.value))
 
 
-def test_a_class_in_place_of_a_metric_is_refused():
-    with pytest.raises(SpecError, match=r"class Vowels: write Vowels\(\)"):
-        metrist.score([{"item": "1", "system": "s", "output": "o"}], [Vowels])
+def test_a_class_in_place_of_a_metric_is_built():
+    assert list(metrist.score([{"item": "1", "system": "s", "output": "o"}], [Vowels]).scores) == [Vowels().text]
 
 
 @pytest.mark.parametrize("needs", [("refs",), "references"])
