@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from metrist.report.tables import Column, Estimate, Marked, Number, Signature, Table, escape_controls, format_cell
+from metrist.errors import escape_controls
+from metrist.report.cells import Column, Estimate, Marked, Number, Signature, format_cell
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -28,29 +29,37 @@ _ARROWS = {"higher": r" $\uparrow$", "lower": r" $\downarrow$"}
 _MARKS = {"†": r"\dagger", "‡": r"\ddagger"}
 
 
-def render_latex(table: Table) -> str:
-    """The table as a float with caption and label. The document needs the package booktabs."""
-    bold = _find_best(table)
-    arrows = any(column.better in _ARROWS for column in table.columns)
+def render_latex(
+    *,
+    title: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Any]],
+    notes: Sequence[str],
+    signatures: Sequence[Signature],
+    label: str,
+) -> str:
+    """A table as a float with caption and label. The document needs the package booktabs."""
+    bold = _find_best(columns, rows)
+    arrows = any(column.better in _ARROWS for column in columns)
     # An arrow says which way is better; the note says the same in other formats.
-    notes = [note for note in table.notes if not (arrows and note.startswith("Lower is better"))]
-    label = table.label or f"tab:{re.sub('[^a-z0-9]+', '-', table.title.lower()).strip('-') or 'scores'}"
-    caption = [rf"\caption{{{escape_latex(table.title)}}}"] if table.title else []
+    notes = [note for note in notes if not (arrows and note.startswith("Lower is better"))]
+    label = label or f"tab:{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-') or 'scores'}"
+    caption = [rf"\caption{{{escape_latex(title)}}}"] if title else []
     return "\n".join(
         [
             r"% Needs \usepackage{booktabs}.",
-            *_comment_signatures(table.signatures),
+            *_comment_signatures(signatures),
             r"\begin{table}",
             r"\centering",
             *caption,
             rf"\label{{{label}}}",
-            rf"\begin{{tabular}}{{{''.join(column.align[0] for column in table.columns)}}}",
+            rf"\begin{{tabular}}{{{''.join(column.align[0] for column in columns)}}}",
             r"\toprule",
-            " & ".join(_name_columns(table.columns)) + r" \\",
+            " & ".join(_name_columns(columns)) + r" \\",
             r"\midrule",
             *(
                 " & ".join(_format(cell, bold=(row, column) in bold) for column, cell in enumerate(cells)) + r" \\"
-                for row, cells in enumerate(table.rows)
+                for row, cells in enumerate(rows)
             ),
             r"\bottomrule",
             r"\end{tabular}",
@@ -77,14 +86,14 @@ def _name_columns(columns: Sequence[Column]) -> Iterator[str]:
         yield name + _ARROWS.get(column.better or "", "")
 
 
-def _find_best(table: Table) -> set[tuple[int, int]]:
+def _find_best(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> set[tuple[int, int]]:
     """Row and column of the best value of each metric, and of values that look the same as printed; none where all
     do."""
     best: set[tuple[int, int]] = set()
-    for number, column in enumerate(table.columns):
+    for number, column in enumerate(columns):
         if column.better not in _ARROWS:
             continue
-        shown = {row: _value_text(cells[number]) for row, cells in enumerate(table.rows)}
+        shown = {row: _value_text(cells[number]) for row, cells in enumerate(rows)}
         values = {row: float(text) for row, text in shown.items() if text}
         if len(set(values.values())) > 1:
             top = (max if column.better == "higher" else min)(values.values())

@@ -1,0 +1,207 @@
+"""Cells and columns of tables: how numbers and names are formatted in every table, page and message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+
+from metrist.errors import escape_controls
+
+Align = Literal["left", "right", "center"]
+Better = Literal["higher", "lower", "neither"]
+#: How an interval is shown: `41.2 [39.8, 42.5]`, `41.2 ± 1.4` or not at all.
+Intervals = Literal["brackets", "plusminus", "none"]
+
+#: Shown where there is no number.
+NOT_AVAILABLE = "n/a"
+
+
+@runtime_checkable
+class Cell(Protocol):
+    """A table cell with its text and its value as plain data."""
+
+    def __str__(self) -> str: ...
+
+    def plain(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A score: `41.2`."""
+
+    value: float
+    decimals: int = 3
+
+    def __str__(self) -> str:
+        return format_number(self.value, self.decimals)
+
+    def plain(self) -> float | None:
+        return or_none(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A score with its interval: `41.2 [39.8, 42.5]`."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    decimals: int = 3
+    intervals: Intervals = "brackets"
+
+    sign: ClassVar[str] = "-"
+
+    def __str__(self) -> str:
+        value, low, high = (format_number(x, self.decimals, self.sign) for x in (self.value, self.low, self.high))
+        if NOT_AVAILABLE in (value, low, high) or self.intervals == "none":
+            return value
+        return f"{value} [{low}, {high}]" if self.intervals == "brackets" else f"{value} ± {self.half_width}"
+
+    @property
+    def half_width(self) -> str:
+        """Half the width of the interval, as text."""
+        return format_number((self.high - self.low) / 2, self.decimals)
+
+    def plain(self) -> dict[str, float | None]:
+        return {"value": or_none(self.value), "low": or_none(self.low), "high": or_none(self.high)}
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Estimate):
+    """A difference with its interval, always signed: `+1.2 [-0.1, +2.5]`."""
+
+    sign: ClassVar[str] = "+"
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A number with marks behind it, such as letters of significance: `0.632 ab`. `room` is the width of the longest
+    marks in the column, so that the numbers line up."""
+
+    cell: Number | Estimate
+    marks: str = ""
+    room: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.cell} {self.marks:<{self.room}}" if self.room or self.marks else str(self.cell)
+
+    def plain(self) -> dict[str, Any]:
+        value = self.cell.plain()
+        return {**(value if isinstance(value, dict) else {"value": value}), "marks": self.marks}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share from 0 to 1: `98.7 %`. Rounding gives neither 100 nor 0 unless the share is exactly 1 or 0."""
+
+    value: float
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return NOT_AVAILABLE
+        percent = 100 * self.value
+        if percent < 0.05:
+            return "0.0 %" if percent <= 0 else "0.1 %"
+        return f"{min(percent, 99.9) if percent < 100 else percent:.1f} %"
+
+    def plain(self) -> float | None:
+        return or_none(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class PValue:
+    """A p-value: `.003`, `<.001`."""
+
+    value: float
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return NOT_AVAILABLE
+        if self.value < 0.001:
+            return "<.001"
+        return f"{self.value:.3f}".removeprefix("0")
+
+    def plain(self) -> float | None:
+        return or_none(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A count: `1,600`."""
+
+    value: int
+
+    def __str__(self) -> str:
+        return f"{self.value:,}"
+
+    def plain(self) -> int:
+        return self.value
+
+
+def decimals_for(low: float, high: float) -> int:
+    """The number of decimals for scores in this range."""
+    reach = max(abs(low), abs(high))
+    if reach <= 1:
+        return 3
+    return 2 if reach <= 10 else 1
+
+
+def format_number(value: float, decimals: int, sign: str = "-") -> str:
+    """Format a number with a fixed number of decimals, never as `-0.0`."""
+    if math.isnan(value):
+        return NOT_AVAILABLE
+    # Adding zero turns a negative zero from rounding into zero.
+    return f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
+
+
+def shorten(text: str, max_length: int) -> str:
+    """Replace the middle of a long text with an ellipsis; both ends stay, since names often differ there."""
+    if len(text) <= max_length:
+        return text
+    tail = (max_length - 1) // 2
+    return f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def to_plain(value: Any) -> Any:
+    """A cell as data for JSON; NaN is null."""
+    if isinstance(value, Cell):
+        return value.plain()
+    return or_none(value) if isinstance(value, float) else value
+
+
+def format_cell(value: Any) -> str:
+    """A cell as one line of text that is safe to show."""
+    if value is None:
+        return NOT_AVAILABLE
+    if isinstance(value, float):
+        return str(Number(value))
+    return escape_controls(str(value))
+
+
+def or_none(value: float) -> float | None:
+    """None in place of NaN and infinity, which JSON does not have."""
+    return value if math.isfinite(value) else None
+
+
+# --- Columns and signatures
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's heading and alignment. For LaTeX, which of its numbers are better, if it holds a metric's, and a
+    function that gives its name in papers: looking that up takes time."""
+
+    name: str
+    align: Align = "left"
+    better: Better | None = None
+    title: Callable[[], str] | None = None
+
+
+class Signature(NamedTuple):
+    """How a metric's numbers came about: metrist's signature, and that of a package which readers know."""
+
+    name: str
+    text: str
+    peer: str = ""
